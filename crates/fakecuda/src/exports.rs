@@ -4,6 +4,7 @@
 //! panic does not leave it.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -49,57 +50,69 @@ fn entry(function: &'static str, work: impl FnOnce() -> Outcome) -> Code {
     }
 }
 
+/// Where the caller wants an answer, as its pointer: none is null.
+type Place<'a, T> = Option<&'a mut MaybeUninit<T>>;
+/// A structure of the caller's, as its pointer: none is null.
+type Given<'a, T> = Option<&'a T>;
+
 /// Writes an answer where the caller wants it.
-///
-/// # Safety
-/// The place is null or valid.
-unsafe fn put<T>(place: *mut T, value: T) -> Outcome {
-    if place.is_null() {
-        return Err(Code::INVALID_VALUE);
-    }
-    // SAFETY: not null, and the caller's promise.
-    unsafe { place.write(value) };
+fn put<T>(place: Place<T>, value: T) -> Outcome {
+    place.ok_or(Code::INVALID_VALUE)?.write(value);
     Ok(())
 }
 
+/// Reads a structure of the caller.
+fn read<T: Copy>(given: Given<T>) -> Result<T, Code> {
+    given.copied().ok_or(Code::INVALID_VALUE)
+}
+
+/// A list of the caller's, which is not null unless it has nothing.
+///
 /// # Safety
-/// As of [`put`].
-unsafe fn open_stream(stream: *mut Stream, flags: c_uint, priority: c_int) -> Outcome {
+/// So many, or null.
+unsafe fn list<'a, T>(first: *const T, count: usize) -> Result<&'a [T], Code> {
+    match (first.is_null(), count) {
+        (_, 0) => Ok(&[]),
+        (true, _) => Err(Code::INVALID_VALUE),
+        // SAFETY: the caller's promise.
+        (false, count) => Ok(unsafe { std::slice::from_raw_parts(first, count) }),
+    }
+}
+
+/// A place that has no type, for a value of one.
+///
+/// # Safety
+/// It is null or valid for that.
+unsafe fn place_of<'a, T>(at: *mut c_void) -> Place<'a, T> {
+    // SAFETY: the caller's promise.
+    unsafe { at.cast::<MaybeUninit<T>>().as_mut() }
+}
+
+fn open_stream(stream: Place<Stream>, flags: c_uint, priority: c_int) -> Outcome {
     if flags > STREAM_NON_BLOCKING {
         return Err(Code::INVALID_VALUE);
     }
-    let opened = current_device()?.open_stream(flags != STREAM_NON_BLOCKING, priority)?;
-    // SAFETY: the caller's promise.
-    unsafe { put(stream, opened) }
+    put(stream, current_device()?.open_stream(flags != STREAM_NON_BLOCKING, priority)?)
 }
 
-/// Reads a structure of the caller.
-///
-/// # Safety
-/// The place is null or valid.
-unsafe fn read<T: Copy>(place: *const T) -> Result<T, Code> {
-    if place.is_null() {
-        return Err(Code::INVALID_VALUE);
-    }
-    // SAFETY: not null, and the caller's promise.
-    Ok(unsafe { place.read() })
+/// What a program calls the function: later versions of it have their number in the exported name.
+fn plain(export: &'static str) -> &'static str {
+    export.strip_suffix("_v2").unwrap_or(export)
 }
 
 /// Writes the exports, and the table by which `cuGetProcAddress_v2` finds them under their plain names. A body ends in
-/// an `Outcome`; its raw pointers are the caller's, as the header has them.
+/// an `Outcome`; pointers are the caller's, as the header has them.
 macro_rules! exports {
-    ($($plain:literal $export:ident($($name:ident: $type:ty),*) $body:block)*) => {
+    ($($export:ident($($name:ident: $type:ty),*) $body:block)*) => {
         $(#[unsafe(no_mangle)]
         #[allow(non_snake_case)]
         unsafe extern "C" fn $export($($name: $type),*) -> Code {
-            entry($plain, || $body)
+            entry(plain(stringify!($export)), || $body)
         })*
 
-        pub(super) fn find(plain: &str) -> Option<*mut c_void> {
-            match plain {
-                $($plain => Some($export as *const () as *mut c_void),)*
-                _ => None,
-            }
+        pub(super) fn find(symbol: &str) -> Option<*mut c_void> {
+            let all = [$((stringify!($export), $export as *const () as *mut c_void)),*];
+            all.into_iter().find_map(|(export, function)| (plain(export) == symbol).then_some(function))
         }
     };
 }
@@ -110,23 +123,20 @@ mod pools;
 mod programs;
 
 exports! {
-    "cuInit" cuInit(flags: c_uint) {
+    cuInit(flags: c_uint) {
         if flags == 0 { Ok(()) } else { Err(Code::INVALID_VALUE) }
     }
-    "cuDriverGetVersion" cuDriverGetVersion(version: *mut c_int) {
-        // SAFETY: the caller's place.
-        unsafe { put(version, VERSION) }
+    cuDriverGetVersion(version: Place<c_int>) {
+        put(version, VERSION)
     }
-    "cuDeviceGetCount" cuDeviceGetCount(count: *mut c_int) {
-        // SAFETY: the caller's place.
-        unsafe { put(count, settings::devices() as c_int) }
+    cuDeviceGetCount(count: Place<c_int>) {
+        put(count, settings::devices() as c_int)
     }
-    "cuDeviceGet" cuDeviceGet(device: *mut c_int, ordinal: c_int) {
+    cuDeviceGet(device: Place<c_int>, ordinal: c_int) {
         open::check(ordinal)?;
-        // SAFETY: the caller's place.
-        unsafe { put(device, ordinal) }
+        put(device, ordinal)
     }
-    "cuDeviceGetName" cuDeviceGetName(name: *mut c_char, length: c_int, device: c_int) {
+    cuDeviceGetName(name: *mut c_char, length: c_int, device: c_int) {
         open::check(device)?;
         let text = format!("fakecuda {device}\0");
         if usize::try_from(length).is_ok_and(|length| length >= text.len()) && !name.is_null() {
@@ -136,7 +146,7 @@ exports! {
         }
         Err(Code::INVALID_VALUE)
     }
-    "cuDeviceGetAttribute" cuDeviceGetAttribute(value: *mut c_int, which: c_int, device: c_int) {
+    cuDeviceGetAttribute(value: Place<c_int>, which: c_int, device: c_int) {
         open::check(device)?;
         let answer = match which {
             attribute::CAPABILITY_MAJOR => 9,
@@ -145,138 +155,110 @@ exports! {
             attribute::IPC_EVENTS => c_int::from(settings::has_ipc_events()),
             _ => return Err(Code::INVALID_VALUE),
         };
-        // SAFETY: the caller's place.
-        unsafe { put(value, answer) }
+        put(value, answer)
     }
-    "cuDeviceTotalMem" cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) {
+    cuDeviceTotalMem_v2(bytes: Place<usize>, device: c_int) {
         open::check(device)?;
-        // SAFETY: the caller's place.
-        unsafe { put(bytes, settings::total_bytes() as usize) }
+        put(bytes, settings::total_bytes() as usize)
     }
-    "cuDevicePrimaryCtxRetain" cuDevicePrimaryCtxRetain(context: *mut Context, device: c_int) {
-        let retained = contexts::retain(device)?;
-        // SAFETY: the caller's place.
-        unsafe { put(context, retained) }
+    cuDevicePrimaryCtxRetain(context: Place<Context>, device: c_int) {
+        put(context, contexts::retain(device)?)
     }
-    "cuDevicePrimaryCtxRelease" cuDevicePrimaryCtxRelease_v2(device: c_int) {
+    cuDevicePrimaryCtxRelease_v2(device: c_int) {
         open::release(device)
     }
-    "cuDeviceCanAccessPeer" cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) {
+    cuDeviceCanAccessPeer(can: Place<c_int>, device: c_int, peer: c_int) {
         let answer = open::are_peers(device, peer)?;
-        // SAFETY: the caller's place.
-        unsafe { put(can, c_int::from(answer)) }
+        put(can, c_int::from(answer))
     }
-    "cuCtxCreate" cuCtxCreate_v2(context: *mut Context, _flags: c_uint, device: c_int) {
-        let created = contexts::create(device)?;
-        // SAFETY: the caller's place.
-        unsafe { put(context, created) }
+    cuCtxCreate_v2(context: Place<Context>, _flags: c_uint, device: c_int) {
+        put(context, contexts::create(device)?)
     }
-    "cuCtxDestroy" cuCtxDestroy_v2(context: Context) {
+    cuCtxDestroy_v2(context: Context) {
         contexts::destroy(context)
     }
-    "cuCtxGetDevice" cuCtxGetDevice(device: *mut c_int) {
-        let ordinal = current::ordinal()?;
-        // SAFETY: the caller's place.
-        unsafe { put(device, ordinal) }
+    cuCtxGetDevice(device: Place<c_int>) {
+        put(device, current::ordinal()?)
     }
-    "cuCtxGetCurrent" cuCtxGetCurrent(context: *mut Context) {
-        // SAFETY: the caller's place.
-        unsafe { put(context, current::context()) }
+    cuCtxGetCurrent(context: Place<Context>) {
+        put(context, current::context())
     }
-    "cuCtxSetCurrent" cuCtxSetCurrent(context: Context) {
+    cuCtxSetCurrent(context: Context) {
         current::set(context);
         Ok(())
     }
-    "cuCtxPushCurrent" cuCtxPushCurrent_v2(context: Context) {
+    cuCtxPushCurrent_v2(context: Context) {
         current::push(context);
         Ok(())
     }
-    "cuCtxPopCurrent" cuCtxPopCurrent_v2(context: *mut Context) {
-        let popped = current::pop()?;
-        // SAFETY: the caller's place.
-        unsafe { put(context, popped) }
+    cuCtxPopCurrent_v2(context: Place<Context>) {
+        put(context, current::pop()?)
     }
-    "cuCtxSynchronize" cuCtxSynchronize() {
+    cuCtxSynchronize() {
         current_device()?.synchronize()
     }
-    "cuCtxRecordEvent" cuCtxRecordEvent(context: Context, event: Event) {
+    cuCtxRecordEvent(context: Context, event: Event) {
         if context != current::context() {
             return Err(Code::INVALID_CONTEXT);
         }
         current_device()?.record_all(event)
     }
-    "cuMemGetAllocationGranularity" cuMemGetAllocationGranularity(
-        bytes: *mut usize, property: *const AllocationProp, which: c_int
-    ) {
-        // SAFETY: the caller's structure.
-        check_property(unsafe { read(property) }?)?;
+    cuMemGetAllocationGranularity(bytes: Place<usize>, property: Given<AllocationProp>, which: c_int) {
+        check_property(read(property)?)?;
         if which > 1 {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: the caller's place.
-        unsafe { put(bytes, GRANULARITY as usize) }
+        put(bytes, GRANULARITY as usize)
     }
-    "cuMemAddressReserve" cuMemAddressReserve(at: *mut u64, bytes: usize, alignment: usize, wish: u64, flags: u64) {
+    cuMemAddressReserve(at: Place<u64>, bytes: usize, alignment: usize, wish: u64, flags: u64) {
         let aligned = alignment == 0 || alignment.is_power_of_two() && alignment as u64 <= GRANULARITY;
         if !aligned || wish != 0 || flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let reserved = current_device()?.host.reserve(bytes as u64).map_err(|error| code(&error))?;
-        // SAFETY: the caller's place.
-        unsafe { put(at, reserved) }
+        put(at, current_device()?.host.reserve(bytes as u64).map_err(|error| code(&error))?)
     }
-    "cuMemAddressFree" cuMemAddressFree(at: u64, bytes: usize) {
+    cuMemAddressFree(at: u64, bytes: usize) {
         // SAFETY: the host device checks that nothing is mapped there.
         unsafe { current_device()?.host.unreserve(at, bytes as u64) }.map_err(|error| code(&error))
     }
-    "cuMemCreate" cuMemCreate(handle: *mut Allocation, bytes: usize, property: *const AllocationProp, flags: u64) {
-        // SAFETY: the caller's structure.
-        check_property(unsafe { read(property) }?)?;
+    cuMemCreate(handle: Place<Allocation>, bytes: usize, property: Given<AllocationProp>, flags: u64) {
+        check_property(read(property)?)?;
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: the caller's structure.
-        let is_shareable = unsafe { read(property) }?.handle_types == AllocationProp::FILE_DESCRIPTOR;
-        let created = current_device()?.with_memory(|memory, host| memory.create(host, bytes as u64, is_shareable))?;
-        // SAFETY: the caller's place.
-        unsafe { put(handle, created) }
+        let is_shareable = read(property)?.handle_types == AllocationProp::FILE_DESCRIPTOR;
+        put(handle, current_device()?.with_memory(|memory, host| memory.create(host, bytes as u64, is_shareable))?)
     }
-    "cuMemExportToShareableHandle" cuMemExportToShareableHandle(
-        shared: *mut c_void, handle: Allocation, kind: c_int, flags: u64
-    ) {
+    cuMemExportToShareableHandle(shared: *mut c_void, handle: Allocation, kind: c_int, flags: u64) {
         if kind != AllocationProp::FILE_DESCRIPTOR || flags != 0 || shared.is_null() {
             return Err(Code::INVALID_VALUE);
         }
         let file = current_device()?.with_memory(|memory, host| memory.export(host, handle))?;
         // SAFETY: the caller's place, for a file's number by this kind.
-        unsafe { put(shared.cast::<c_int>(), file.into_raw_fd()) }
+        put(unsafe { place_of::<c_int>(shared) }, file.into_raw_fd())
     }
-    "cuMemImportFromShareableHandle" cuMemImportFromShareableHandle(
-        handle: *mut Allocation, shared: *mut c_void, kind: c_int
-    ) {
+    cuMemImportFromShareableHandle(handle: Place<Allocation>, shared: *mut c_void, kind: c_int) {
         let number = c_int::try_from(shared.addr()).ok().filter(|_| kind == AllocationProp::FILE_DESCRIPTOR);
         let number = number.ok_or(Code::INVALID_VALUE)?;
         // SAFETY: a number that is no open file is answered as such; one that is belongs to the caller.
         let file = unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned().map_err(|_| Code::INVALID_VALUE)?;
-        let imported = current_device()?.with_memory(|memory, host| memory.import(host, file))?;
-        // SAFETY: the caller's place.
-        unsafe { put(handle, imported) }
+        put(handle, current_device()?.with_memory(|memory, host| memory.import(host, file))?)
     }
-    "cuMemRelease" cuMemRelease(handle: Allocation) {
+    cuMemRelease(handle: Allocation) {
         current_device()?.with_memory(|memory, host| memory.release(host, handle))
     }
-    "cuMemMap" cuMemMap(at: u64, bytes: usize, offset: usize, handle: Allocation, flags: u64) {
+    cuMemMap(at: u64, bytes: usize, offset: usize, handle: Allocation, flags: u64) {
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
         current_device()?.with_memory(|memory, host| memory.map(host, at, bytes as u64, offset as u64, handle))
     }
-    "cuMemSetAccess" cuMemSetAccess(at: u64, bytes: usize, access: *const AccessDesc, count: usize) {
-        if access.is_null() || !(1..=settings::devices()).contains(&count) {
+    cuMemSetAccess(at: u64, bytes: usize, access: *const AccessDesc, count: usize) {
+        if !(1..=settings::devices()).contains(&count) {
             return Err(Code::INVALID_VALUE);
         }
         // SAFETY: the caller's structures, so many.
-        let access = unsafe { std::slice::from_raw_parts(access, count) };
+        let access = unsafe { list(access, count) }?;
         let own = current::ordinal()?;
         for AccessDesc { location, flags } in access {
             let is_known = location.kind == Location::DEVICE
@@ -290,90 +272,79 @@ exports! {
         }
         current_device()?.with_memory(|memory, _| memory.set_access(at, bytes as u64, access))
     }
-    "cuMemUnmap" cuMemUnmap(at: u64, bytes: usize) {
+    cuMemUnmap(at: u64, bytes: usize) {
         current_device()?.with_memory(|memory, host| memory.unmap(host, at, bytes as u64))
     }
-    "cuStreamCreate" cuStreamCreate(stream: *mut Stream, flags: c_uint) {
-        // SAFETY: the caller's place.
-        unsafe { open_stream(stream, flags, 0) }
+    cuStreamCreate(stream: Place<Stream>, flags: c_uint) {
+        open_stream(stream, flags, 0)
     }
-    "cuStreamCreateWithPriority" cuStreamCreateWithPriority(stream: *mut Stream, flags: c_uint, priority: c_int) {
-        // SAFETY: the caller's place.
-        unsafe { open_stream(stream, flags, priority.clamp(PRIORITY_GREATEST, 0)) }
+    cuStreamCreateWithPriority(stream: Place<Stream>, flags: c_uint, priority: c_int) {
+        open_stream(stream, flags, priority.clamp(PRIORITY_GREATEST, 0))
     }
-    "cuStreamGetPriority" cuStreamGetPriority(stream: Stream, priority: *mut c_int) {
-        let found = current_device()?.priority_of(stream)?;
-        // SAFETY: the caller's place.
-        unsafe { put(priority, found) }
+    cuStreamGetPriority(stream: Stream, priority: Place<c_int>) {
+        put(priority, current_device()?.priority_of(stream)?)
     }
-    "cuStreamDestroy" cuStreamDestroy_v2(stream: Stream) {
+    cuStreamDestroy_v2(stream: Stream) {
         current_device()?.close_stream(stream)
     }
-    "cuStreamSynchronize" cuStreamSynchronize(stream: Stream) {
+    cuStreamSynchronize(stream: Stream) {
         current_device()?.finish(stream)
     }
-    "cuStreamGetCtx" cuStreamGetCtx(stream: Stream, context: *mut Context) {
+    cuStreamGetCtx(stream: Stream, context: Place<Context>) {
         let found = open::devices().find_map(|(_, device)| device.context_of(stream));
-        // SAFETY: the caller's place.
-        unsafe { put(context, found.ok_or(Code::INVALID_HANDLE)?) }
+        put(context, found.ok_or(Code::INVALID_HANDLE)?)
     }
-    "cuStreamWaitEvent" cuStreamWaitEvent(stream: Stream, event: Event, flags: c_uint) {
+    cuStreamWaitEvent(stream: Stream, event: Event, flags: c_uint) {
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
         current_device()?.wait(stream, event)
     }
-    "cuEventCreate" cuEventCreate(event: *mut Event, flags: c_uint) {
+    cuEventCreate(event: Place<Event>, flags: c_uint) {
         let is_interprocess = flags & EVENT_INTERPROCESS != 0;
         if flags > 7 || is_interprocess && flags & EVENT_DISABLE_TIMING == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let opened = current_device()?.open_event(is_interprocess, flags & EVENT_DISABLE_TIMING == 0)?;
-        // SAFETY: the caller's place.
-        unsafe { put(event, opened) }
+        put(event, current_device()?.open_event(is_interprocess, flags & EVENT_DISABLE_TIMING == 0)?)
     }
-    "cuEventDestroy" cuEventDestroy_v2(event: Event) {
+    cuEventDestroy_v2(event: Event) {
         current_device()?.close_event(event)
     }
-    "cuEventRecord" cuEventRecord(event: Event, stream: Stream) {
+    cuEventRecord(event: Event, stream: Stream) {
         current_device()?.record(event, stream)
     }
-    "cuEventQuery" cuEventQuery(event: Event) {
+    cuEventQuery(event: Event) {
         current_device()?.query(event)
     }
-    "cuEventSynchronize" cuEventSynchronize(event: Event) {
+    cuEventSynchronize(event: Event) {
         current_device()?.block_on(event)
     }
-    "cuEventElapsedTime" cuEventElapsedTime(milliseconds: *mut f32, from: Event, to: Event) {
-        let elapsed = current_device()?.elapsed(from, to)?;
-        // SAFETY: the caller's place.
-        unsafe { put(milliseconds, elapsed) }
+    cuEventElapsedTime(milliseconds: Place<f32>, from: Event, to: Event) {
+        put(milliseconds, current_device()?.elapsed(from, to)?)
     }
-    "cuMemcpyHtoDAsync" cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: Stream) {
+    cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: Stream) {
         let from = from.expose_provenance() as u64;
         current_device()?.copy(stream, to, from, bytes as u64, CopyKind::HostToDevice)
     }
-    "cuMemcpyDtoHAsync" cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: Stream) {
+    cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: Stream) {
         let to = to.expose_provenance() as u64;
         current_device()?.copy(stream, to, from, bytes as u64, CopyKind::DeviceToHost)
     }
-    "cuMemcpyDtoDAsync" cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Stream) {
+    cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Stream) {
         current_device()?.copy(stream, to, from, bytes as u64, CopyKind::DeviceToDevice)
     }
-    "cuMemsetD8Async" cuMemsetD8Async(at: u64, value: u8, bytes: usize, stream: Stream) {
+    cuMemsetD8Async(at: u64, value: u8, bytes: usize, stream: Stream) {
         current_device()?.fill(stream, at, bytes as u64, value)
     }
-    "cuLaunchHostFunc" cuLaunchHostFunc(stream: Stream, function: HostFunction, data: *mut c_void) {
+    cuLaunchHostFunc(stream: Stream, function: HostFunction, data: *mut c_void) {
         current_device()?.host_function(stream, function, data)
     }
-    "cuGetErrorName" cuGetErrorName(code: Code, text: *mut *const c_char) {
-        // SAFETY: the caller's place.
-        unsafe { put(text, error_name(code)?.as_ptr()) }
+    cuGetErrorName(code: Code, text: Place<*const c_char>) {
+        put(text, error_name(code)?.as_ptr())
     }
-    "cuGetErrorString" cuGetErrorString(code: Code, text: *mut *const c_char) {
+    cuGetErrorString(code: Code, text: Place<*const c_char>) {
         error_name(code)?;
-        // SAFETY: the caller's place.
-        unsafe { put(text, c"said by fakecuda".as_ptr()) }
+        put(text, c"said by fakecuda".as_ptr())
     }
 }
 
@@ -421,10 +392,10 @@ fn error_name(code: Code) -> Result<&'static CStr, Code> {
 #[allow(non_snake_case)]
 unsafe extern "C" fn cuGetProcAddress_v2(
     symbol: *const c_char,
-    function: *mut *mut c_void,
+    function: Place<*mut c_void>,
     _version: c_int,
     _flags: u64,
-    status: *mut c_int,
+    status: Place<c_int>,
 ) -> Code {
     // SAFETY: the caller's string.
     let symbol = unsafe { CStr::from_ptr(symbol) }.to_string_lossy();
@@ -434,12 +405,11 @@ unsafe extern "C" fn cuGetProcAddress_v2(
         .or_else(|| programs::find(&symbol))
         .or_else(|| pools::find(&symbol))
         .filter(|_| !faults::is_hidden(&symbol));
-    if !status.is_null() {
-        // SAFETY: the caller's place. 1 is `CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND`.
-        unsafe { status.write(c_int::from(found.is_none())) };
+    if let Some(status) = status {
+        // 1 is `CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND`.
+        status.write(c_int::from(found.is_none()));
     }
-    // SAFETY: the caller's place.
-    match unsafe { put(function, found.unwrap_or(std::ptr::null_mut())) } {
+    match put(function, found.unwrap_or(std::ptr::null_mut())) {
         Ok(()) if found.is_some() => Code::SUCCESS,
         Ok(()) => Code::NOT_FOUND,
         Err(code) => code,

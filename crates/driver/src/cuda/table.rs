@@ -27,12 +27,12 @@ const LATER: c_int = 12_050;
 
 type GetProcAddress = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Code;
 
-/// Finds a function by its plain name and the one that the header gives it.
-type Find<'a> = &'a dyn Fn(&'static str, &'static str) -> Result<*mut c_void>;
+/// Finds a function by the name that the header gives it.
+type Find<'a> = &'a dyn Fn(&'static str) -> Result<*mut c_void>;
 
-/// Writes a table: a field for each function, with its plain name and the one that the header gives it.
+/// Writes a table: a field for each function, with the name that the header gives it.
 macro_rules! table {
-    ($(#[$doc:meta])* $table:ident: $($field:ident = $plain:literal / $versioned:literal ($($argument:ty),*);)*) => {
+    ($(#[$doc:meta])* $table:ident: $($field:ident = $name:ident($($argument:ty),*);)*) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub(super) struct $table {
@@ -43,7 +43,7 @@ macro_rules! table {
             fn resolve(find: Find<'_>) -> Result<Self> {
                 Ok(Self {
                     $($field: {
-                        let function = find($plain, $versioned)?;
+                        let function = find(stringify!($name))?;
                         type Function = unsafe extern "C" fn($($argument),*) -> Code;
                         // SAFETY: a function that is not null, of this signature by the header.
                         unsafe { std::mem::transmute::<*mut c_void, Function>(function) }
@@ -57,122 +57,114 @@ macro_rules! table {
 table! {
     /// The functions without which there is no device.
     Table:
-    init = "cuInit" / "cuInit" (c_uint);
-    driver_version = "cuDriverGetVersion" / "cuDriverGetVersion" (*mut c_int);
-    error_name = "cuGetErrorName" / "cuGetErrorName" (Code, *mut *const c_char);
-    error_string = "cuGetErrorString" / "cuGetErrorString" (Code, *mut *const c_char);
-    device_count = "cuDeviceGetCount" / "cuDeviceGetCount" (*mut c_int);
-    device = "cuDeviceGet" / "cuDeviceGet" (*mut Device, c_int);
-    device_name = "cuDeviceGetName" / "cuDeviceGetName" (*mut c_char, c_int, Device);
-    device_attribute = "cuDeviceGetAttribute" / "cuDeviceGetAttribute" (*mut c_int, c_int, Device);
-    device_total_bytes = "cuDeviceTotalMem" / "cuDeviceTotalMem_v2" (*mut usize, Device);
-    retain_primary = "cuDevicePrimaryCtxRetain" / "cuDevicePrimaryCtxRetain" (*mut Context, Device);
-    release_primary = "cuDevicePrimaryCtxRelease" / "cuDevicePrimaryCtxRelease_v2" (Device);
-    current_context = "cuCtxGetCurrent" / "cuCtxGetCurrent" (*mut Context);
-    set_context = "cuCtxSetCurrent" / "cuCtxSetCurrent" (Context);
-    push_context = "cuCtxPushCurrent" / "cuCtxPushCurrent_v2" (Context);
-    pop_context = "cuCtxPopCurrent" / "cuCtxPopCurrent_v2" (*mut Context);
-    context_device = "cuCtxGetDevice" / "cuCtxGetDevice" (*mut Device);
-    can_access_peer = "cuDeviceCanAccessPeer" / "cuDeviceCanAccessPeer" (*mut c_int, Device, Device);
-    synchronize_context = "cuCtxSynchronize" / "cuCtxSynchronize" ();
-    granularity = "cuMemGetAllocationGranularity" / "cuMemGetAllocationGranularity"
-        (*mut usize, *const AllocationProp, c_int);
-    reserve = "cuMemAddressReserve" / "cuMemAddressReserve" (*mut Address, usize, usize, Address, u64);
-    unreserve = "cuMemAddressFree" / "cuMemAddressFree" (Address, usize);
-    create = "cuMemCreate" / "cuMemCreate" (*mut Allocation, usize, *const AllocationProp, u64);
-    release = "cuMemRelease" / "cuMemRelease" (Allocation);
-    map = "cuMemMap" / "cuMemMap" (Address, usize, usize, Allocation, u64);
-    set_access = "cuMemSetAccess" / "cuMemSetAccess" (Address, usize, *const AccessDesc, usize);
-    unmap = "cuMemUnmap" / "cuMemUnmap" (Address, usize);
-    open_stream = "cuStreamCreate" / "cuStreamCreate" (*mut Stream, c_uint);
-    open_stream_with_priority = "cuStreamCreateWithPriority" / "cuStreamCreateWithPriority"
-        (*mut Stream, c_uint, c_int);
-    close_stream = "cuStreamDestroy" / "cuStreamDestroy_v2" (Stream);
-    stream_context = "cuStreamGetCtx" / "cuStreamGetCtx" (Stream, *mut Context);
-    exchange_mode = "cuThreadExchangeStreamCaptureMode" / "cuThreadExchangeStreamCaptureMode" (*mut c_int);
-    is_capturing = "cuStreamIsCapturing" / "cuStreamIsCapturing" (Stream, *mut c_int);
-    wait_event = "cuStreamWaitEvent" / "cuStreamWaitEvent" (Stream, Event, c_uint);
-    open_event = "cuEventCreate" / "cuEventCreate" (*mut Event, c_uint);
-    close_event = "cuEventDestroy" / "cuEventDestroy_v2" (Event);
-    record_event = "cuEventRecord" / "cuEventRecord" (Event, Stream);
-    query_event = "cuEventQuery" / "cuEventQuery" (Event);
-    block_on_event = "cuEventSynchronize" / "cuEventSynchronize" (Event);
-    copy_in = "cuMemcpyHtoDAsync" / "cuMemcpyHtoDAsync_v2" (Address, *const c_void, usize, Stream);
-    copy_out = "cuMemcpyDtoHAsync" / "cuMemcpyDtoHAsync_v2" (*mut c_void, Address, usize, Stream);
-    copy = "cuMemcpyDtoDAsync" / "cuMemcpyDtoDAsync_v2" (Address, Address, usize, Stream);
-    fill = "cuMemsetD8Async" / "cuMemsetD8Async" (Address, u8, usize, Stream);
-    host_function = "cuLaunchHostFunc" / "cuLaunchHostFunc" (Stream, HostFunction, *mut c_void);
+    init = cuInit(c_uint);
+    driver_version = cuDriverGetVersion(*mut c_int);
+    error_name = cuGetErrorName(Code, *mut *const c_char);
+    error_string = cuGetErrorString(Code, *mut *const c_char);
+    device_count = cuDeviceGetCount(*mut c_int);
+    device = cuDeviceGet(*mut Device, c_int);
+    device_name = cuDeviceGetName(*mut c_char, c_int, Device);
+    device_attribute = cuDeviceGetAttribute(*mut c_int, c_int, Device);
+    device_total_bytes = cuDeviceTotalMem_v2(*mut usize, Device);
+    retain_primary = cuDevicePrimaryCtxRetain(*mut Context, Device);
+    release_primary = cuDevicePrimaryCtxRelease_v2(Device);
+    current_context = cuCtxGetCurrent(*mut Context);
+    set_context = cuCtxSetCurrent(Context);
+    push_context = cuCtxPushCurrent_v2(Context);
+    pop_context = cuCtxPopCurrent_v2(*mut Context);
+    context_device = cuCtxGetDevice(*mut Device);
+    can_access_peer = cuDeviceCanAccessPeer(*mut c_int, Device, Device);
+    synchronize_context = cuCtxSynchronize();
+    granularity = cuMemGetAllocationGranularity(*mut usize, *const AllocationProp, c_int);
+    reserve = cuMemAddressReserve(*mut Address, usize, usize, Address, u64);
+    unreserve = cuMemAddressFree(Address, usize);
+    create = cuMemCreate(*mut Allocation, usize, *const AllocationProp, u64);
+    release = cuMemRelease(Allocation);
+    map = cuMemMap(Address, usize, usize, Allocation, u64);
+    set_access = cuMemSetAccess(Address, usize, *const AccessDesc, usize);
+    unmap = cuMemUnmap(Address, usize);
+    open_stream = cuStreamCreate(*mut Stream, c_uint);
+    open_stream_with_priority = cuStreamCreateWithPriority(*mut Stream, c_uint, c_int);
+    close_stream = cuStreamDestroy_v2(Stream);
+    stream_context = cuStreamGetCtx(Stream, *mut Context);
+    exchange_mode = cuThreadExchangeStreamCaptureMode(*mut c_int);
+    is_capturing = cuStreamIsCapturing(Stream, *mut c_int);
+    wait_event = cuStreamWaitEvent(Stream, Event, c_uint);
+    open_event = cuEventCreate(*mut Event, c_uint);
+    close_event = cuEventDestroy_v2(Event);
+    record_event = cuEventRecord(Event, Stream);
+    query_event = cuEventQuery(Event);
+    block_on_event = cuEventSynchronize(Event);
+    copy_in = cuMemcpyHtoDAsync_v2(Address, *const c_void, usize, Stream);
+    copy_out = cuMemcpyDtoHAsync_v2(*mut c_void, Address, usize, Stream);
+    copy = cuMemcpyDtoDAsync_v2(Address, Address, usize, Stream);
+    fill = cuMemsetD8Async(Address, u8, usize, Stream);
+    host_function = cuLaunchHostFunc(Stream, HostFunction, *mut c_void);
 }
 
 table! {
     /// The functions of graphs. Where one of them is missing, there are no graphs.
     GraphTable:
-    open = "cuGraphCreate" / "cuGraphCreate" (*mut Graph, c_uint);
-    close = "cuGraphDestroy" / "cuGraphDestroy" (Graph);
-    nodes = "cuGraphGetNodes" / "cuGraphGetNodes" (Graph, *mut GraphNode, *mut usize);
-    add_empty = "cuGraphAddEmptyNode" / "cuGraphAddEmptyNode" (*mut GraphNode, Graph, *const GraphNode, usize);
-    add_memset = "cuGraphAddMemsetNode" / "cuGraphAddMemsetNode"
-        (*mut GraphNode, Graph, *const GraphNode, usize, *const MemsetParams, Context);
-    add_copy = "cuGraphAddMemcpyNode" / "cuGraphAddMemcpyNode"
-        (*mut GraphNode, Graph, *const GraphNode, usize, *const CopyParams, Context);
-    add_host = "cuGraphAddHostNode" / "cuGraphAddHostNode"
-        (*mut GraphNode, Graph, *const GraphNode, usize, *const HostParams);
-    add_child = "cuGraphAddChildGraphNode" / "cuGraphAddChildGraphNode"
-        (*mut GraphNode, Graph, *const GraphNode, usize, Graph);
-    open_object = "cuUserObjectCreate" / "cuUserObjectCreate"
-        (*mut UserObject, *mut c_void, HostFunction, c_uint, c_uint);
-    close_object = "cuUserObjectRelease" / "cuUserObjectRelease" (UserObject, c_uint);
-    keep_object = "cuGraphRetainUserObject" / "cuGraphRetainUserObject" (Graph, UserObject, c_uint, c_uint);
-    instantiate = "cuGraphInstantiateWithFlags" / "cuGraphInstantiateWithFlags" (*mut GraphExec, Graph, u64);
-    upload = "cuGraphUpload" / "cuGraphUpload" (GraphExec, Stream);
-    launch = "cuGraphLaunch" / "cuGraphLaunch" (GraphExec, Stream);
-    close_exec = "cuGraphExecDestroy" / "cuGraphExecDestroy" (GraphExec);
-    begin_capture = "cuStreamBeginCapture" / "cuStreamBeginCapture_v2" (Stream, c_int);
-    end_capture = "cuStreamEndCapture" / "cuStreamEndCapture" (Stream, *mut Graph);
+    open = cuGraphCreate(*mut Graph, c_uint);
+    close = cuGraphDestroy(Graph);
+    nodes = cuGraphGetNodes(Graph, *mut GraphNode, *mut usize);
+    add_empty = cuGraphAddEmptyNode(*mut GraphNode, Graph, *const GraphNode, usize);
+    add_memset = cuGraphAddMemsetNode(*mut GraphNode, Graph, *const GraphNode, usize, *const MemsetParams, Context);
+    add_copy = cuGraphAddMemcpyNode(*mut GraphNode, Graph, *const GraphNode, usize, *const CopyParams, Context);
+    add_host = cuGraphAddHostNode(*mut GraphNode, Graph, *const GraphNode, usize, *const HostParams);
+    add_child = cuGraphAddChildGraphNode(*mut GraphNode, Graph, *const GraphNode, usize, Graph);
+    open_object = cuUserObjectCreate(*mut UserObject, *mut c_void, HostFunction, c_uint, c_uint);
+    close_object = cuUserObjectRelease(UserObject, c_uint);
+    keep_object = cuGraphRetainUserObject(Graph, UserObject, c_uint, c_uint);
+    instantiate = cuGraphInstantiateWithFlags(*mut GraphExec, Graph, u64);
+    upload = cuGraphUpload(GraphExec, Stream);
+    launch = cuGraphLaunch(GraphExec, Stream);
+    close_exec = cuGraphExecDestroy(GraphExec);
+    begin_capture = cuStreamBeginCapture_v2(Stream, c_int);
+    end_capture = cuStreamEndCapture(Stream, *mut Graph);
 }
 
 table! {
     /// The functions that share memory between processes. Where one of them is missing, there is no sharing.
     ShareTable:
-    export = "cuMemExportToShareableHandle" / "cuMemExportToShareableHandle" (*mut c_void, Allocation, c_int, u64);
-    import = "cuMemImportFromShareableHandle" / "cuMemImportFromShareableHandle"
-        (*mut Allocation, *mut c_void, c_int);
+    export = cuMemExportToShareableHandle(*mut c_void, Allocation, c_int, u64);
+    import = cuMemImportFromShareableHandle(*mut Allocation, *mut c_void, c_int);
 }
 
 table! {
     /// The functions that let other processes wait for events. Where one of them is missing, none does.
     EventTable:
-    name = "cuIpcGetEventHandle" / "cuIpcGetEventHandle" (*mut EventName, Event);
-    open = "cuIpcOpenEventHandle" / "cuIpcOpenEventHandle" (*mut Event, EventName);
+    name = cuIpcGetEventHandle(*mut EventName, Event);
+    open = cuIpcOpenEventHandle(*mut Event, EventName);
 }
 
 table! {
     /// The functions that know all work of a context. Where one of them is missing, that can only be waited for.
     AllTable:
-    record = "cuCtxRecordEvent" / "cuCtxRecordEvent" (Context, Event);
+    record = cuCtxRecordEvent(Context, Event);
 }
 
 table! {
     /// The function that tells the time between events. Where it is missing, no times are taken.
     TimeTable:
-    elapsed = "cuEventElapsedTime" / "cuEventElapsedTime" (*mut f32, Event, Event);
+    elapsed = cuEventElapsedTime(*mut f32, Event, Event);
 }
 
 table! {
     /// The functions of page-locked host memory. Where one of them is missing, there is none.
     PinTable:
-    alloc = "cuMemHostAlloc" / "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
-    free = "cuMemFreeHost" / "cuMemFreeHost" (*mut c_void);
+    alloc = cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
+    free = cuMemFreeHost(*mut c_void);
 }
 
 table! {
     /// The functions of CUDA's own pools: looked up only by who measures them.
     PoolTable:
-    default_pool = "cuDeviceGetDefaultMemPool" / "cuDeviceGetDefaultMemPool" (*mut usize, Device);
-    get = "cuMemPoolGetAttribute" / "cuMemPoolGetAttribute" (usize, c_int, *mut c_void);
-    set = "cuMemPoolSetAttribute" / "cuMemPoolSetAttribute" (usize, c_int, *mut c_void);
-    alloc = "cuMemAllocAsync" / "cuMemAllocAsync" (*mut Address, usize, Stream);
-    free = "cuMemFreeAsync" / "cuMemFreeAsync" (Address, Stream);
+    default_pool = cuDeviceGetDefaultMemPool(*mut usize, Device);
+    get = cuMemPoolGetAttribute(usize, c_int, *mut c_void);
+    set = cuMemPoolSetAttribute(usize, c_int, *mut c_void);
+    alloc = cuMemAllocAsync(*mut Address, usize, Stream);
+    free = cuMemFreeAsync(Address, Stream);
 }
 
 /// The library, loaded, with its tables.
@@ -226,9 +218,12 @@ impl Api {
             // SAFETY: a function of this signature by the header.
             unsafe { std::mem::transmute::<*mut c_void, GetProcAddress>(function) }
         });
-        let find = |plain: &'static str, versioned: &'static str| match ask {
-            Some(ask) => ask_for(ask, plain).ok_or_else(|| missing(&name, plain)),
-            None => by_name(versioned).ok_or_else(|| missing(&name, versioned)),
+        let find = |versioned: &'static str| {
+            let plain = versioned.strip_suffix("_v2").unwrap_or(versioned);
+            match ask {
+                Some(ask) => ask_for(ask, plain).ok_or_else(|| missing(&name, plain)),
+                None => by_name(versioned).ok_or_else(|| missing(&name, versioned)),
+            }
         };
         let (graphs, shares) = (GraphTable::resolve(&find).ok(), ShareTable::resolve(&find).ok());
         let (events, all) = (EventTable::resolve(&find).ok(), AllTable::resolve(&find).ok());

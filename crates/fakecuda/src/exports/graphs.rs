@@ -9,41 +9,26 @@ use millpond_driver::cuda::abi::graph::{
 };
 use millpond_driver::cuda::abi::{Code, Context, Stream};
 
-use super::{Outcome, entry, put, read};
+use super::{Given, Outcome, Place, entry, list, plain, put, read};
 use crate::contexts::current_device;
 use crate::current;
 use crate::device::HostFunction;
 use crate::device::graphs::{Action, exchange_mode};
 
-/// The dependencies of a node.
-///
-/// # Safety
-/// So many, or null and none.
-unsafe fn dependencies(after: *const GraphNode, count: usize) -> Result<Vec<GraphNode>, Code> {
-    match (after.is_null(), count) {
-        (_, 0) => Ok(Vec::new()),
-        (true, _) => Err(Code::INVALID_VALUE),
-        // SAFETY: the caller's promise.
-        (false, count) => Ok(unsafe { std::slice::from_raw_parts(after, count) }.to_vec()),
-    }
-}
-
 /// Adds a node to a graph of the current device.
 ///
 /// # Safety
-/// Places and dependencies as the header has them.
+/// Dependencies as the header has them.
 pub(super) unsafe fn add(
-    node: *mut GraphNode,
+    node: Place<GraphNode>,
     graph: Graph,
     after: *const GraphNode,
     count: usize,
     action: Action,
 ) -> Outcome {
     // SAFETY: the caller's promise.
-    let after = unsafe { dependencies(after, count) }?;
-    let added = current_device()?.add_node(graph, &after, action)?;
-    // SAFETY: the caller's place.
-    unsafe { put(node, added) }
+    let after = unsafe { list(after, count) }?;
+    put(node, current_device()?.add_node(graph, after, action)?)
 }
 
 /// Nodes are for the context that runs them.
@@ -75,134 +60,114 @@ fn copy_of(copy: CopyParams) -> Result<Action, Code> {
 }
 
 exports! {
-    "cuGraphCreate" cuGraphCreate(graph: *mut Graph, flags: c_uint) {
+    cuGraphCreate(graph: Place<Graph>, flags: c_uint) {
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let opened = current_device()?.open_graph()?;
-        // SAFETY: the caller's place.
-        unsafe { put(graph, opened) }
+        put(graph, current_device()?.open_graph()?)
     }
-    "cuGraphDestroy" cuGraphDestroy(graph: Graph) {
+    cuGraphDestroy(graph: Graph) {
         current_device()?.close_graph(graph)
     }
-    "cuGraphGetNodes" cuGraphGetNodes(graph: Graph, nodes: *mut GraphNode, count: *mut usize) {
+    cuGraphGetNodes(graph: Graph, nodes: *mut GraphNode, count: Place<usize>) {
         if !nodes.is_null() {
             return Err(Code::NOT_SUPPORTED);
         }
-        let nodes = current_device()?.count_nodes(graph)?;
-        // SAFETY: the caller's place.
-        unsafe { put(count, nodes) }
+        put(count, current_device()?.count_nodes(graph)?)
     }
-    "cuGraphAddEmptyNode" cuGraphAddEmptyNode(
-        node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize
-    ) {
-        // SAFETY: the caller's places and dependencies.
+    cuGraphAddEmptyNode(node: Place<GraphNode>, graph: Graph, after: *const GraphNode, count: usize) {
+        // SAFETY: the caller's dependencies.
         unsafe { add(node, graph, after, count, Action::Empty) }
     }
-    "cuGraphAddMemsetNode" cuGraphAddMemsetNode(
-        node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *const MemsetParams,
+    cuGraphAddMemsetNode(
+        node: Place<GraphNode>, graph: Graph, after: *const GraphNode, count: usize, params: Given<MemsetParams>,
         context: Context
     ) {
         check_context(context)?;
-        // SAFETY: the caller's structure.
-        let fill = unsafe { read(params) }?;
+        let fill = read(params)?;
         let value = u8::try_from(fill.value).map_err(|_| Code::INVALID_VALUE)?;
         if (fill.element_bytes, fill.height) != (1, 1) || fill.width == 0 {
             return Err(Code::INVALID_VALUE);
         }
         let action = Action::Fill { at: fill.to, bytes: fill.width as u64, value };
-        // SAFETY: the caller's places and dependencies.
+        // SAFETY: the caller's dependencies.
         unsafe { add(node, graph, after, count, action) }
     }
-    "cuGraphAddMemcpyNode" cuGraphAddMemcpyNode(
-        node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *const CopyParams,
+    cuGraphAddMemcpyNode(
+        node: Place<GraphNode>, graph: Graph, after: *const GraphNode, count: usize, params: Given<CopyParams>,
         context: Context
     ) {
         check_context(context)?;
-        // SAFETY: the caller's structure.
-        let action = copy_of(unsafe { read(params) }?)?;
-        // SAFETY: the caller's places and dependencies.
+        let action = copy_of(read(params)?)?;
+        // SAFETY: the caller's dependencies.
         unsafe { add(node, graph, after, count, action) }
     }
-    "cuGraphAddHostNode" cuGraphAddHostNode(
-        node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *const HostParams
+    cuGraphAddHostNode(
+        node: Place<GraphNode>, graph: Graph, after: *const GraphNode, count: usize, params: Given<HostParams>
     ) {
-        // SAFETY: the caller's structure.
-        let HostParams { function, data } = unsafe { read(params) }?;
+        let HostParams { function, data } = read(params)?;
         let action = Action::Host { function, data: data.expose_provenance() };
-        // SAFETY: the caller's places and dependencies.
+        // SAFETY: the caller's dependencies.
         unsafe { add(node, graph, after, count, action) }
     }
-    "cuGraphAddChildGraphNode" cuGraphAddChildGraphNode(
-        node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, child: Graph
+    cuGraphAddChildGraphNode(
+        node: Place<GraphNode>, graph: Graph, after: *const GraphNode, count: usize, child: Graph
     ) {
         // SAFETY: the caller's dependencies.
-        let after = unsafe { dependencies(after, count) }?;
-        let added = current_device()?.add_child(graph, &after, child)?;
-        // SAFETY: the caller's place.
-        unsafe { put(node, added) }
+        let after = unsafe { list(after, count) }?;
+        put(node, current_device()?.add_child(graph, after, child)?)
     }
-    "cuUserObjectCreate" cuUserObjectCreate(
-        object: *mut UserObject, data: *mut c_void, destroy: HostFunction, count: c_uint, flags: c_uint
+    cuUserObjectCreate(
+        object: Place<UserObject>, data: *mut c_void, destroy: HostFunction, count: c_uint, flags: c_uint
     ) {
-        if count != 1 || flags != USER_OBJECT_NO_SYNC || object.is_null() {
+        if count != 1 || flags != USER_OBJECT_NO_SYNC || object.is_none() {
             return Err(Code::INVALID_VALUE);
         }
-        let opened = current_device()?.open_object(destroy, data)?;
-        // SAFETY: the caller's place.
-        unsafe { put(object, opened) }
+        put(object, current_device()?.open_object(destroy, data)?)
     }
-    "cuUserObjectRelease" cuUserObjectRelease(object: UserObject, count: c_uint) {
+    cuUserObjectRelease(object: UserObject, count: c_uint) {
         if count != 1 {
             return Err(Code::INVALID_VALUE);
         }
         current_device()?.close_object(object)
     }
-    "cuGraphRetainUserObject" cuGraphRetainUserObject(graph: Graph, object: UserObject, count: c_uint, flags: c_uint) {
+    cuGraphRetainUserObject(graph: Graph, object: UserObject, count: c_uint, flags: c_uint) {
         if count != 1 || flags != USER_OBJECT_MOVE {
             return Err(Code::INVALID_VALUE);
         }
         current_device()?.keep_object(graph, object)
     }
-    "cuGraphInstantiateWithFlags" cuGraphInstantiateWithFlags(exec: *mut GraphExec, graph: Graph, flags: u64) {
+    cuGraphInstantiateWithFlags(exec: Place<GraphExec>, graph: Graph, flags: u64) {
         // Only that a launch frees what the one before left.
         if flags > 1 {
             return Err(Code::INVALID_VALUE);
         }
-        let made = current_device()?.instantiate(graph)?;
-        // SAFETY: the caller's place.
-        unsafe { put(exec, made) }
+        put(exec, current_device()?.instantiate(graph)?)
     }
-    "cuGraphUpload" cuGraphUpload(exec: GraphExec, stream: Stream) {
+    cuGraphUpload(exec: GraphExec, stream: Stream) {
         current_device()?.upload(exec, stream)
     }
-    "cuGraphLaunch" cuGraphLaunch(exec: GraphExec, stream: Stream) {
+    cuGraphLaunch(exec: GraphExec, stream: Stream) {
         current_device()?.launch(exec, stream)
     }
-    "cuGraphExecDestroy" cuGraphExecDestroy(exec: GraphExec) {
+    cuGraphExecDestroy(exec: GraphExec) {
         current_device()?.close_exec(exec)
     }
-    "cuStreamBeginCapture" cuStreamBeginCapture_v2(stream: Stream, mode: c_int) {
+    cuStreamBeginCapture_v2(stream: Stream, mode: c_int) {
         if !(0..=CAPTURE_RELAXED).contains(&mode) {
             return Err(Code::INVALID_VALUE);
         }
         current_device()?.begin_capture(stream, mode)
     }
-    "cuThreadExchangeStreamCaptureMode" cuThreadExchangeStreamCaptureMode(mode: *mut c_int) {
-        // SAFETY: the caller's place.
-        let before = exchange_mode(unsafe { read(mode) }?)?;
-        // SAFETY: the caller's place.
-        unsafe { put(mode, before) }
+    cuThreadExchangeStreamCaptureMode(mode: Option<&mut c_int>) {
+        let mode = mode.ok_or(Code::INVALID_VALUE)?;
+        *mode = exchange_mode(*mode)?;
+        Ok(())
     }
-    "cuStreamIsCapturing" cuStreamIsCapturing(stream: Stream, status: *mut c_int) {
-        let captures = current_device()?.capture_status(stream)?;
-        // SAFETY: the caller's place.
-        unsafe { put(status, captures) }
+    cuStreamIsCapturing(stream: Stream, status: Place<c_int>) {
+        put(status, current_device()?.capture_status(stream)?)
     }
-    "cuStreamEndCapture" cuStreamEndCapture(stream: Stream, graph: *mut Graph) {
-        let captured = current_device()?.end_capture(stream)?;
-        // SAFETY: the caller's place.
-        unsafe { put(graph, captured) }
+    cuStreamEndCapture(stream: Stream, graph: Place<Graph>) {
+        put(graph, current_device()?.end_capture(stream)?)
     }
 }

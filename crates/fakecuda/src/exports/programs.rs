@@ -14,7 +14,7 @@ use millpond_driver::cuda::abi::graph::{Graph, GraphNode};
 use millpond_driver::cuda::abi::{Code, Stream};
 
 use super::graphs::add;
-use super::{entry, put};
+use super::{Given, Place, entry, plain, put};
 use crate::contexts::current_device;
 use crate::device::graphs::Action;
 use crate::device::{Device, fresh_handle};
@@ -106,6 +106,11 @@ fn allocate_on(device: &Device, stream: Stream, bytes: usize, pool: Option<usize
     }
 }
 
+/// The stream that a function with `_ptsz` in its name means.
+fn of_thread(stream: Stream) -> Stream {
+    if stream == Stream(0) { Stream::PER_THREAD } else { stream }
+}
+
 fn free_on(device: &Device, stream: Stream, at: u64) -> Result<(), Code> {
     match device.capture_status(stream)? {
         0 => device.finish_nothing(stream)?,
@@ -144,20 +149,18 @@ fn copy_now(to: u64, from: u64, bytes: usize) -> Result<(), Code> {
 }
 
 exports! {
-    "cuMemAlloc" cuMemAlloc_v2(at: *mut u64, bytes: usize) {
+    cuMemAlloc_v2(at: Place<u64>, bytes: usize) {
         let device = current_device()?;
         device.check_unsafe()?;
-        let start = device.allocate(bytes)?;
-        // SAFETY: the caller's place.
-        unsafe { put(at, start) }
+        put(at, device.allocate(bytes)?)
     }
-    "cuMemFree" cuMemFree_v2(at: u64) {
+    cuMemFree_v2(at: u64) {
         let device = current_device()?;
         device.free(at)?;
         pools().freed(at);
         device.synchronize()
     }
-    "cuMemHostAlloc" cuMemHostAlloc(at: *mut *mut c_void, bytes: usize, _flags: c_uint) {
+    cuMemHostAlloc(at: Place<*mut c_void>, bytes: usize, _flags: c_uint) {
         let layout = Layout::from_size_align(bytes.max(1), 4096).map_err(|_| Code::INVALID_VALUE)?;
         // SAFETY: at least a byte.
         let start = unsafe { std::alloc::alloc_zeroed(layout) };
@@ -165,61 +168,51 @@ exports! {
             return Err(Code::OUT_OF_MEMORY);
         }
         lock(&HOST).insert(start.expose_provenance(), layout);
-        // SAFETY: the caller's place.
-        unsafe { put(at, start.cast()) }
+        put(at, start.cast())
     }
-    "cuMemFreeHost" cuMemFreeHost(at: *mut c_void) {
+    cuMemFreeHost(at: *mut c_void) {
         current_device()?.synchronize()?;
         let layout = lock(&HOST).remove(&at.expose_provenance()).ok_or(Code::INVALID_VALUE)?;
         // SAFETY: it was allocated with that layout, and nothing in flight uses it.
         unsafe { std::alloc::dealloc(at.cast(), layout) };
         Ok(())
     }
-    "cuMemAllocAsync" cuMemAllocAsync(at: *mut u64, bytes: usize, stream: Stream) {
-        let start = allocate_on(&*current_device()?, stream, bytes, None)?;
-        // SAFETY: the caller's place.
-        unsafe { put(at, start) }
+    cuMemAllocAsync(at: Place<u64>, bytes: usize, stream: Stream) {
+        put(at, allocate_on(&*current_device()?, stream, bytes, None)?)
     }
-    "cuMemAllocAsync_ptsz" cuMemAllocAsync_ptsz(at: *mut u64, bytes: usize, stream: Stream) {
-        let stream = if stream == Stream(0) { Stream::PER_THREAD } else { stream };
-        let start = allocate_on(&*current_device()?, stream, bytes, None)?;
-        // SAFETY: the caller's place.
-        unsafe { put(at, start) }
+    cuMemAllocAsync_ptsz(at: Place<u64>, bytes: usize, stream: Stream) {
+        put(at, allocate_on(&*current_device()?, of_thread(stream), bytes, None)?)
     }
-    "cuMemAllocFromPoolAsync" cuMemAllocFromPoolAsync(at: *mut u64, bytes: usize, pool: usize, stream: Stream) {
-        let start = allocate_on(&*current_device()?, stream, bytes, Some(pool))?;
-        // SAFETY: the caller's place.
-        unsafe { put(at, start) }
+    cuMemAllocFromPoolAsync(at: Place<u64>, bytes: usize, pool: usize, stream: Stream) {
+        put(at, allocate_on(&*current_device()?, stream, bytes, Some(pool))?)
     }
-    "cuMemFreeAsync" cuMemFreeAsync(at: u64, stream: Stream) {
+    cuMemFreeAsync(at: u64, stream: Stream) {
         free_on(&*current_device()?, stream, at)
     }
-    "cuMemFreeAsync_ptsz" cuMemFreeAsync_ptsz(at: u64, stream: Stream) {
-        free_on(&*current_device()?, if stream == Stream(0) { Stream::PER_THREAD } else { stream }, at)
+    cuMemFreeAsync_ptsz(at: u64, stream: Stream) {
+        free_on(&*current_device()?, of_thread(stream), at)
     }
-    "cuMemsetD8Async_ptsz" cuMemsetD8Async_ptsz(at: u64, value: u8, bytes: usize, stream: Stream) {
-        let stream = if stream == Stream(0) { Stream::PER_THREAD } else { stream };
-        current_device()?.fill(stream, at, bytes as u64, value)
+    cuMemsetD8Async_ptsz(at: u64, value: u8, bytes: usize, stream: Stream) {
+        current_device()?.fill(of_thread(stream), at, bytes as u64, value)
     }
-    "cuMemcpyHtoD" cuMemcpyHtoD_v2(to: u64, from: u64, bytes: usize) {
+    cuMemcpyHtoD_v2(to: u64, from: u64, bytes: usize) {
         copy_now(to, from, bytes)
     }
-    "cuMemcpyDtoH" cuMemcpyDtoH_v2(to: u64, from: u64, bytes: usize) {
+    cuMemcpyDtoH_v2(to: u64, from: u64, bytes: usize) {
         copy_now(to, from, bytes)
     }
-    "cuMemcpyAsync" cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: Stream) {
+    cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: Stream) {
         let device = current_device()?;
         let kind = copy_kind(&device, to, from)?;
         device.copy(stream, to, from, bytes as u64, kind)
     }
-    "cuStreamQuery" cuStreamQuery(stream: Stream) {
+    cuStreamQuery(stream: Stream) {
         current_device()?.finish(stream)
     }
-    "cuModuleLoadData" cuModuleLoadData(module: *mut usize, _image: *const c_void) {
-        // SAFETY: the caller's place.
-        unsafe { put(module, fresh_handle()) }
+    cuModuleLoadData(module: Place<usize>, _image: *const c_void) {
+        put(module, fresh_handle())
     }
-    "cuModuleGetFunction" cuModuleGetFunction(function: *mut usize, _module: usize, name: *const c_char) {
+    cuModuleGetFunction(function: Place<usize>, _module: usize, name: *const c_char) {
         // SAFETY: the caller's string.
         let name = unsafe { CStr::from_ptr(name) }.to_owned();
         let sizes = CString::new([name.to_bytes(), b"_params"].concat()).map_err(|_| Code::INVALID_VALUE)?;
@@ -245,55 +238,47 @@ exports! {
         let run = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut *mut c_void)>(run) };
         let handle = fresh_handle();
         lock(&KERNELS).insert(handle, Kernel { name, run, params });
-        // SAFETY: the caller's place.
-        unsafe { put(function, handle) }
+        put(function, handle)
     }
-    "cuFuncGetParamInfo" cuFuncGetParamInfo(function: usize, at: usize, offset: *mut usize, bytes: *mut usize) {
+    cuFuncGetParamInfo(function: usize, at: usize, offset: Place<usize>, bytes: Place<usize>) {
         let kernels = lock(&KERNELS);
         let kernel = kernels.get(&function).ok_or(Code::INVALID_HANDLE)?;
         let (from, size) = *kernel.params.get(at).ok_or(Code::INVALID_VALUE)?;
-        // SAFETY: the caller's place.
-        unsafe { put(offset, from) }?;
-        // SAFETY: the caller's place.
-        unsafe { put(bytes, size) }
+        put(offset, from)?;
+        put(bytes, size)
     }
-    "cuFuncGetName" cuFuncGetName(name: *mut *const c_char, function: usize) {
+    cuFuncGetName(name: Place<*const c_char>, function: usize) {
         let kernels = lock(&KERNELS);
-        // SAFETY: the caller's place; kernels are never given back.
-        unsafe { put(name, kernels.get(&function).ok_or(Code::INVALID_HANDLE)?.name.as_ptr()) }
+        put(name, kernels.get(&function).ok_or(Code::INVALID_HANDLE)?.name.as_ptr())
     }
-    "cuLaunchKernel" cuLaunchKernel(
-        function: usize, _gx: c_uint, _gy: c_uint, _gz: c_uint, _bx: c_uint, _by: c_uint, _bz: c_uint,
-        _shared: c_uint, stream: Stream, params: *const *const c_void, _extra: *const *const c_void
+    cuLaunchKernel(
+        function: usize, _gx: c_uint, _gy: c_uint, _gz: c_uint, _bx: c_uint, _by: c_uint, _bz: c_uint, _shared: c_uint,
+        stream: Stream, params: *const *const c_void, _extra: *const *const c_void
     ) {
         // SAFETY: the caller's arguments.
         let data = unsafe { call(function, params) }?;
         current_device()?.host_function(stream, run_call, data)
     }
-    "cuGraphAddKernelNode" cuGraphAddKernelNode_v2(
-        node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *const c_void
+    cuGraphAddKernelNode_v2(
+        node: Place<GraphNode>, graph: Graph, after: *const GraphNode, count: usize, params: Given<KernelNode>
     ) {
-        // SAFETY: the caller's structure.
-        let params = unsafe { &*params.cast::<KernelNode>() };
+        let params = params.ok_or(Code::INVALID_VALUE)?;
         // SAFETY: the caller's arguments.
         let data = unsafe { call(params.kernel, params.params) }?;
         let action = Action::Host { function: run_call, data: data.expose_provenance() };
-        // SAFETY: the caller's places and dependencies.
+        // SAFETY: the caller's dependencies.
         unsafe { add(node, graph, after, count, action) }
     }
-    "cuGraphAddMemAllocNode" cuGraphAddMemAllocNode(
-        node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *mut c_void
+    cuGraphAddMemAllocNode(
+        node: Place<GraphNode>, graph: Graph, after: *const GraphNode, count: usize, params: Option<&mut AllocNode>
     ) {
-        // SAFETY: the caller's structure.
-        let params = unsafe { &mut *params.cast::<AllocNode>() };
+        let params = params.ok_or(Code::INVALID_VALUE)?;
         params.at = current_device()?.allocate_node(params.bytes)?;
-        // SAFETY: the caller's places and dependencies.
+        // SAFETY: the caller's dependencies.
         unsafe { add(node, graph, after, count, Action::Empty) }
     }
-    "cuGraphAddMemFreeNode" cuGraphAddMemFreeNode(
-        node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, _at: u64
-    ) {
-        // SAFETY: the caller's places and dependencies.
+    cuGraphAddMemFreeNode(node: Place<GraphNode>, graph: Graph, after: *const GraphNode, count: usize, _at: u64) {
+        // SAFETY: the caller's dependencies.
         unsafe { add(node, graph, after, count, Action::Empty) }
     }
 }
