@@ -1,22 +1,28 @@
 //! Which calls are wrapped: one description, from which the exported names, the wrappers and the lookups are made.
 //!
-//! A line is a flavour, the exported name, the arguments as `cuda.h` has them, the handler that says what the call
-//! means (`-` for none), and perhaps the server that answers it where Millpond serves memory. Flavour `N` is one
-//! function; `P` has a twin `_ptsz`, and `D` one `_ptds`, for programs whose default stream is the thread's own.
-//! Handlers and servers get where the call was made ([`At`]), the real call, and the arguments. A handler makes the
-//! real call exactly once and returns what that returned; to it a server's answer is the real one.
+//! A line is a flavour, the exported name, the arguments as `cuda.h` has them, what the call means (`-` for nothing),
+//! and perhaps the server that answers it where Millpond serves memory. Flavour `N` is one function; `P` has a twin
+//! `_ptsz`, and `D` one `_ptds`, for programs whose default stream is the thread's own.
+//!
+//! What a call means is noted in the session: `after` the real call where that succeeded, or `before` it, where it ends
+//! what has a handle: that may be given out again at once. `read` and `list` are of what the program handed over; where
+//! it is null, a `?` notes nothing. `around` names a handler that makes the real call itself, exactly once, and returns
+//! what that returned. Handlers and servers get where the call was made ([`At`]), the real call, and the arguments. To
+//! all of them a server's answer is the real one.
 #![expect(non_snake_case, reason = "they are CUDA's names")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use millpond_driver::cuda::abi::EventName;
+use millpond_core::op::{Act, NodeOp, Start};
+use millpond_driver::cuda::abi::{EVENT_INTERPROCESS, EventName};
+use smallvec::SmallVec;
 
 use crate::abi::*;
-use crate::calls::{
-    captures, contexts, copies, events, graphs, kernels, lookups, memory, nodes, pools, ranges, streams,
-};
+use crate::ask;
+use crate::calls::{captures, contexts, device_at, list, lookups, memory, ranges, read};
 use crate::entry::real::Wrapped;
 use crate::entry::thunk;
+use crate::index::Kind;
 use crate::serve::{self, contexts as hold, memory as give, pointers as answer, pools as keep, room};
 use crate::session::At;
 
@@ -64,12 +70,29 @@ macro_rules! calls {
             false => $real(),
         }
     };
-    (@note [] $at:ident $real:ident ($($arg:ident),*)) => { $real() };
-    (@note [$handler:path] $at:ident $real:ident ($($arg:ident),*)) => {
+    (@note [] $session:ident $at:ident $real:ident ($($arg:ident),*)) => { $real() };
+    (@note [around $handler:expr] $session:ident $at:ident $real:ident ($($arg:ident),*)) => {
         // SAFETY: as above.
         unsafe { $handler(&$at, $real, $($arg),*) }
     };
-    ($($flavour:ident $name:ident($($arg:ident: $ty:ty),*) => $(-)? $($handler:path)? $(, $server:path)?;)*) => {
+    (@note [after $note:expr] $session:ident $at:ident $real:ident ($($arg:ident),*)) => {{
+        let code = $real();
+        if code == Code::SUCCESS {
+            // SAFETY: as above; the real function has written what it answers.
+            $at.note(|$session| Some(unsafe { $note }));
+        }
+        code
+    }};
+    (@note [before $note:expr] $session:ident $at:ident $real:ident ($($arg:ident),*)) => {{
+        // SAFETY: as above.
+        $at.note(|$session| Some(unsafe { $note }));
+        $real()
+    }};
+    (
+        with $session:ident, $call:ident;
+        $($flavour:ident $name:ident($($arg:ident: $ty:ty),*) =>
+            $(-)? $($when:ident $act:expr)? $(, $server:path)?;)*
+    ) => {
         #[expect(non_camel_case_types, reason = "they are CUDA's names")]
         #[derive(Clone, Copy)]
         enum Call { $($name),* }
@@ -84,6 +107,7 @@ macro_rules! calls {
         $(mod $name {
             use super::*;
 
+            #[allow(unused_unsafe, unused_variables, reason = "not every line reads places, or needs to know the call")]
             unsafe extern "C" fn body<const TWIN: usize>($($arg: $ty),*) -> Code {
                 let entered = thunk::entered();
                 let found = WRAPPED[Call::$name as usize].function(TWIN, &WRAPPED);
@@ -98,8 +122,9 @@ macro_rules! calls {
                 // SAFETY: the program's own call.
                 let real = || unsafe { real($($arg),*) };
                 let Some(at) = At::enter(entered, TWIN == 1) else { return real() };
+                let $call = &at;
                 let real = || calls!(@serve [$($server)?] at real ($($arg),*));
-                calls!(@note [$($handler)?] at real ($($arg),*))
+                calls!(@note [$($when $act)?] $session at real ($($arg),*))
             }
 
             #[unsafe(naked)]
@@ -114,69 +139,99 @@ macro_rules! calls {
 }
 
 calls! {
+    with session, call;
+
     N cuGetProcAddress(symbol: *const c_char, place: *mut *mut c_void, version: c_int, flags: u64)
-        => lookups::proc_address;
+        => around lookups::proc_address;
     N cuGetProcAddress_v2(
         symbol: *const c_char, place: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int
-    ) => lookups::proc_address_v2;
+    ) => around lookups::proc_address_v2;
 
-    N cuCtxSynchronize() => contexts::synchronize, hold::synchronize;
-    N cuCtxSynchronize_v2(context: Context) => contexts::synchronize_v2, hold::synchronize_v2;
-    N cuCtxDestroy(context: Context) => contexts::destroy, hold::destroy;
-    N cuCtxDestroy_v2(context: Context) => contexts::destroy, hold::destroy;
-    N cuDevicePrimaryCtxReset_v2(device: c_int) => contexts::reset, hold::reset;
+    N cuCtxSynchronize() => after session.synchronize_device(ask::current_device()), hold::synchronize;
+    N cuCtxSynchronize_v2(context: Context) => around contexts::synchronize, hold::synchronize_v2;
+    // Streams and memory of a context are not distinguished from those of the device's other contexts, and are taken
+    // to be there still.
+    N cuCtxDestroy(context: Context) => after session.unsupported("cuCtxDestroy"), hold::destroy;
+    N cuCtxDestroy_v2(context: Context) => after session.unsupported("cuCtxDestroy"), hold::destroy;
+    N cuDevicePrimaryCtxReset_v2(device: c_int) => after session.lose(device), hold::reset;
 
-    N cuStreamCreate(stream: *mut Stream, flags: c_uint) => streams::create;
-    N cuStreamCreateWithPriority(stream: *mut Stream, flags: c_uint, priority: c_int) => streams::create_with_priority;
-    N cuStreamDestroy(stream: Stream) => streams::destroy, hold::destroy_stream;
-    N cuStreamDestroy_v2(stream: Stream) => streams::destroy, hold::destroy_stream;
-    P cuStreamSynchronize(stream: Stream) => streams::synchronize, hold::synchronize_stream;
-    P cuStreamQuery(stream: Stream) => streams::query;
-    P cuStreamWaitEvent(stream: Stream, event: Event, flags: c_uint) => streams::wait_event;
-    P cuStreamAddCallback(stream: Stream, function: usize, data: usize, flags: c_uint) => streams::callback;
-    P cuLaunchHostFunc(stream: Stream, function: usize, data: usize) => streams::host_function;
-    P cuStreamWriteValue32(stream: Stream, at: u64, value: u32, flags: c_uint) => streams::write32;
-    P cuStreamWriteValue32_v2(stream: Stream, at: u64, value: u32, flags: c_uint) => streams::write32;
-    P cuStreamWriteValue64(stream: Stream, at: u64, value: u64, flags: c_uint) => streams::write64;
-    P cuStreamWriteValue64_v2(stream: Stream, at: u64, value: u64, flags: c_uint) => streams::write64;
-    P cuStreamWaitValue32(stream: Stream, at: u64, value: u32, flags: c_uint) => streams::wait32;
-    P cuStreamWaitValue32_v2(stream: Stream, at: u64, value: u32, flags: c_uint) => streams::wait32;
-    P cuStreamWaitValue64(stream: Stream, at: u64, value: u64, flags: c_uint) => streams::wait64;
-    P cuStreamWaitValue64_v2(stream: Stream, at: u64, value: u64, flags: c_uint) => streams::wait64;
-    P cuStreamBatchMemOp(stream: Stream, count: c_uint, ops: *const StreamMemOp, flags: c_uint) => streams::batch;
-    P cuStreamBatchMemOp_v2(stream: Stream, count: c_uint, ops: *const StreamMemOp, flags: c_uint) => streams::batch;
+    N cuStreamCreate(stream: *mut Stream, flags: c_uint) => after session.create_stream(read(stream)?, flags);
+    N cuStreamCreateWithPriority(stream: *mut Stream, flags: c_uint, priority: c_int)
+        => after session.create_stream(read(stream)?, flags);
+    N cuStreamDestroy(stream: Stream) => before session.destroy_stream(stream), hold::destroy_stream;
+    N cuStreamDestroy_v2(stream: Stream) => before session.destroy_stream(stream), hold::destroy_stream;
+    P cuStreamSynchronize(stream: Stream) => after session.synchronize_stream(call, stream), hold::synchronize_stream;
+    P cuStreamQuery(stream: Stream) => after session.query_stream(call, stream);
+    P cuStreamWaitEvent(stream: Stream, event: Event, flags: c_uint)
+        => after session.wait_event(call, stream, event, flags);
+    P cuStreamAddCallback(stream: Stream, function: usize, data: usize, flags: c_uint)
+        => after session.work(call, stream, &[]);
+    P cuLaunchHostFunc(stream: Stream, function: usize, data: usize) => after session.work(call, stream, &[]);
+    P cuStreamWriteValue32(stream: Stream, at: u64, value: u32, flags: c_uint)
+        => after session.work(call, stream, &[(at, 4, Act::Write)]);
+    P cuStreamWriteValue32_v2(stream: Stream, at: u64, value: u32, flags: c_uint)
+        => after session.work(call, stream, &[(at, 4, Act::Write)]);
+    P cuStreamWriteValue64(stream: Stream, at: u64, value: u64, flags: c_uint)
+        => after session.work(call, stream, &[(at, 8, Act::Write)]);
+    P cuStreamWriteValue64_v2(stream: Stream, at: u64, value: u64, flags: c_uint)
+        => after session.work(call, stream, &[(at, 8, Act::Write)]);
+    P cuStreamWaitValue32(stream: Stream, at: u64, value: u32, flags: c_uint)
+        => after session.work(call, stream, &[(at, 4, Act::Read)]);
+    P cuStreamWaitValue32_v2(stream: Stream, at: u64, value: u32, flags: c_uint)
+        => after session.work(call, stream, &[(at, 4, Act::Read)]);
+    P cuStreamWaitValue64(stream: Stream, at: u64, value: u64, flags: c_uint)
+        => after session.work(call, stream, &[(at, 8, Act::Read)]);
+    P cuStreamWaitValue64_v2(stream: Stream, at: u64, value: u64, flags: c_uint)
+        => after session.work(call, stream, &[(at, 8, Act::Read)]);
+    P cuStreamBatchMemOp(stream: Stream, count: c_uint, ops: *const StreamMemOp, flags: c_uint)
+        => after session.work_on_words(call, stream, list(ops, count as usize));
+    P cuStreamBatchMemOp_v2(stream: Stream, count: c_uint, ops: *const StreamMemOp, flags: c_uint)
+        => after session.work_on_words(call, stream, list(ops, count as usize));
 
-    N cuEventCreate(event: *mut Event, flags: c_uint) => events::create;
-    N cuEventDestroy(event: Event) => events::destroy;
-    N cuEventDestroy_v2(event: Event) => events::destroy;
-    P cuEventRecord(event: Event, stream: Stream) => events::record;
-    P cuEventRecordWithFlags(event: Event, stream: Stream, flags: c_uint) => events::record_with_flags;
-    N cuEventQuery(event: Event) => events::query;
-    N cuEventSynchronize(event: Event) => events::synchronize, hold::synchronize_event;
-    N cuEventElapsedTime(time: *mut f32, first: Event, second: Event) => events::elapsed;
-    N cuEventElapsedTime_v2(time: *mut f32, first: Event, second: Event) => events::elapsed;
+    N cuEventCreate(event: *mut Event, flags: c_uint)
+        => after session.add_event(read(event)?, flags & EVENT_INTERPROCESS != 0);
+    N cuEventDestroy(event: Event) => before session.destroy_event(event);
+    N cuEventDestroy_v2(event: Event) => before session.destroy_event(event);
+    P cuEventRecord(event: Event, stream: Stream) => after session.record_event(call, event, stream, 0);
+    P cuEventRecordWithFlags(event: Event, stream: Stream, flags: c_uint)
+        => after session.record_event(call, event, stream, flags);
+    N cuEventQuery(event: Event) => after session.query_event(event);
+    N cuEventSynchronize(event: Event) => after session.synchronize_event(event), hold::synchronize_event;
+    // It answers only where both have completed.
+    N cuEventElapsedTime(time: *mut f32, first: Event, second: Event)
+        => after [first, second].into_iter().for_each(|event| session.query_event(event));
+    N cuEventElapsedTime_v2(time: *mut f32, first: Event, second: Event)
+        => after [first, second].into_iter().for_each(|event| session.query_event(event));
 
-    P cuMemAllocAsync(at: *mut u64, bytes: usize, stream: Stream) => memory::alloc_async, give::alloc_async;
+    P cuMemAllocAsync(at: *mut u64, bytes: usize, stream: Stream)
+        => after session.alloc_in(call, read(at)?, bytes, None, stream), give::alloc_async;
     P cuMemAllocFromPoolAsync(at: *mut u64, bytes: usize, pool: Pool, stream: Stream)
-        => memory::alloc_from_pool, give::alloc_from_pool;
-    P cuMemFreeAsync(at: u64, stream: Stream) => memory::free_async, give::free_async;
-    N cuMemAlloc_v2(at: *mut u64, bytes: usize) => memory::alloc, room::alloc;
+        => after session.alloc_in(call, read(at)?, bytes, Some(pool), stream), give::alloc_from_pool;
+    P cuMemFreeAsync(at: u64, stream: Stream) => around memory::free_async, give::free_async;
+    N cuMemAlloc_v2(at: *mut u64, bytes: usize)
+        => after session.add_memory_now(read(at)?, bytes as u64, Kind::Device), room::alloc;
     N cuMemAllocPitch_v2(at: *mut u64, pitch: *mut usize, width: usize, height: usize, element: c_uint)
-        => memory::alloc_pitch, room::alloc_pitch;
-    N cuMemAllocManaged(at: *mut u64, bytes: usize, flags: c_uint) => memory::alloc_managed;
-    N cuMemFree_v2(at: u64) => memory::free, give::free;
-    N cuMemAllocHost_v2(at: *mut u64, bytes: usize) => memory::alloc_host;
-    N cuMemHostAlloc(at: *mut u64, bytes: usize, flags: c_uint) => memory::host_alloc;
-    N cuMemFreeHost(at: u64) => memory::free_host;
-    N cuMemHostRegister_v2(at: u64, bytes: usize, flags: c_uint) => memory::register;
-    N cuMemHostUnregister(at: u64) => memory::unregister;
+        => after session.add_memory_now(read(at)?, (read(pitch)? * height) as u64, Kind::Device), room::alloc_pitch;
+    N cuMemAllocManaged(at: *mut u64, bytes: usize, flags: c_uint)
+        => after session.add_memory_now(read(at)?, bytes as u64, Kind::Device);
+    N cuMemFree_v2(at: u64) => around memory::free_now, give::free;
+    N cuMemAllocHost_v2(at: *mut u64, bytes: usize)
+        => after session.add_memory_now(read(at)?, bytes as u64, Kind::Host);
+    N cuMemHostAlloc(at: *mut u64, bytes: usize, flags: c_uint)
+        => after session.add_memory_now(read(at)?, bytes as u64, Kind::Host);
+    N cuMemFreeHost(at: u64) => around memory::free_now;
+    N cuMemHostRegister_v2(at: u64, bytes: usize, flags: c_uint)
+        => after session.add_memory_now(at, bytes as u64, Kind::Host);
+    N cuMemHostUnregister(at: u64) => around memory::free_now;
 
-    N cuMemMap(at: u64, bytes: usize, offset: usize, handle: u64, flags: u64) => ranges::map;
-    N cuMemUnmap(at: u64, bytes: usize) => ranges::unmap;
-    N cuMemSetAccess(at: u64, bytes: usize, access: *const AccessDesc, count: usize) => ranges::set_access;
-    N cuIpcOpenMemHandle_v2(at: *mut u64, handle: EventName, flags: c_uint) => ranges::open;
-    N cuIpcCloseMemHandle(at: u64) => ranges::close;
-    N cuMemPoolImportPointer(at: *mut u64, pool: Pool, data: *const c_void) => ranges::import;
+    N cuMemMap(at: u64, bytes: usize, offset: usize, handle: u64, flags: u64) => after session.map(at, bytes as u64);
+    N cuMemUnmap(at: u64, bytes: usize) => around ranges::unmap;
+    // What a program opens at once is one range to it.
+    N cuMemSetAccess(at: u64, bytes: usize, access: *const AccessDesc, count: usize)
+        => after session.index.join(at, at.saturating_add(bytes as u64));
+    N cuIpcOpenMemHandle_v2(at: *mut u64, handle: EventName, flags: c_uint) => after session.import(read(at)?);
+    N cuIpcCloseMemHandle(at: u64) => around ranges::close;
+    N cuMemPoolImportPointer(at: *mut u64, pool: Pool, data: *const c_void) => after session.import(read(at)?);
 
     N cuMemCreate(handle: *mut u64, bytes: usize, props: *const c_void, flags: u64) => -, room::create;
     N cuMemRetainAllocationHandle(handle: *mut u64, at: u64) => -, answer::retain_handle;
@@ -187,166 +242,204 @@ calls! {
     N cuIpcGetMemHandle(handle: *mut c_void, at: u64) => -, answer::name_to_others;
     N cuMemPoolExportPointer(data: *mut c_void, at: u64) => -, answer::name_to_others;
 
-    N cuMemPoolCreate(pool: *mut Pool, props: *const PoolProps) => pools::create, keep::create;
-    N cuMemPoolDestroy(pool: Pool) => pools::destroy, keep::destroy;
-    N cuMemPoolSetAccess(pool: Pool, access: *const AccessDesc, count: usize) => pools::set_access, keep::set_access;
-    N cuDeviceSetMemPool(device: c_int, pool: Pool) => pools::set_current, keep::set_current;
+    N cuMemPoolCreate(pool: *mut Pool, props: *const PoolProps)
+        => after session.create_pool(read(pool)?, read(props)), keep::create;
+    N cuMemPoolDestroy(pool: Pool) => before session.destroy_pool(pool), keep::destroy;
+    N cuMemPoolSetAccess(pool: Pool, access: *const AccessDesc, count: usize)
+        => after session.open_pool(pool, list(access, count)), keep::set_access;
+    N cuDeviceSetMemPool(device: c_int, pool: Pool) => after session.set_pool(device, pool), keep::set_current;
 
     N cuMemSetMemPool(location: *const Location, kind: c_int, pool: Pool)
-        => pools::set_current_at, keep::set_current_at;
+        => after session.set_pool(device_at(location)?, pool), keep::set_current_at;
     N cuMemPoolTrimTo(pool: Pool, keep_bytes: usize) => -, keep::trim;
     N cuMemPoolSetAttribute(pool: Pool, attribute: c_int, value: *mut c_void) => -, keep::set_attribute;
     N cuMemPoolGetAttribute(pool: Pool, attribute: c_int, value: *mut c_void) => -, keep::attribute;
 
-    D cuMemcpy(to: u64, from: u64, bytes: usize) => copies::any;
-    D cuMemcpyPeer(to: u64, context: Context, from: u64, other: Context, bytes: usize) => copies::peer;
-    D cuMemcpyHtoD_v2(to: u64, from: u64, bytes: usize) => copies::any;
-    D cuMemcpyDtoH_v2(to: u64, from: u64, bytes: usize) => copies::any;
-    D cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) => copies::any;
-    D cuMemcpy2D_v2(rows: *const Rows) => copies::rows;
-    D cuMemcpy2DUnaligned_v2(rows: *const Rows) => copies::rows;
-    D cuMemcpy3D_v2(copy: *const CopyParams) => copies::slices;
-    P cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: Stream) => copies::any_async;
+    D cuMemcpy(to: u64, from: u64, bytes: usize) => after session.copy(call, None, to, from, bytes);
+    D cuMemcpyPeer(to: u64, context: Context, from: u64, other: Context, bytes: usize)
+        => after session.copy(call, None, to, from, bytes);
+    D cuMemcpyHtoD_v2(to: u64, from: u64, bytes: usize) => after session.copy(call, None, to, from, bytes);
+    D cuMemcpyDtoH_v2(to: u64, from: u64, bytes: usize) => after session.copy(call, None, to, from, bytes);
+    D cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) => after session.copy(call, None, to, from, bytes);
+    D cuMemcpy2D_v2(rows: *const Rows) => after session.copy_rows(call, None, &read(rows)?);
+    D cuMemcpy2DUnaligned_v2(rows: *const Rows) => after session.copy_rows(call, None, &read(rows)?);
+    D cuMemcpy3D_v2(copy: *const CopyParams) => after session.copy_slices(call, None, &read(copy)?);
+    P cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: Stream)
+        => after session.copy(call, Some(stream), to, from, bytes);
     P cuMemcpyPeerAsync(to: u64, context: Context, from: u64, other: Context, bytes: usize, stream: Stream)
-        => copies::peer_async;
-    P cuMemcpyHtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Stream) => copies::any_async;
-    P cuMemcpyDtoHAsync_v2(to: u64, from: u64, bytes: usize, stream: Stream) => copies::any_async;
-    P cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Stream) => copies::any_async;
-    P cuMemcpy2DAsync_v2(rows: *const Rows, stream: Stream) => copies::rows_async;
-    P cuMemcpy3DAsync_v2(copy: *const CopyParams, stream: Stream) => copies::slices_async;
+        => after session.copy(call, Some(stream), to, from, bytes);
+    P cuMemcpyHtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Stream)
+        => after session.copy(call, Some(stream), to, from, bytes);
+    P cuMemcpyDtoHAsync_v2(to: u64, from: u64, bytes: usize, stream: Stream)
+        => after session.copy(call, Some(stream), to, from, bytes);
+    P cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Stream)
+        => after session.copy(call, Some(stream), to, from, bytes);
+    P cuMemcpy2DAsync_v2(rows: *const Rows, stream: Stream)
+        => after session.copy_rows(call, Some(stream), &read(rows)?);
+    P cuMemcpy3DAsync_v2(copy: *const CopyParams, stream: Stream)
+        => after session.copy_slices(call, Some(stream), &read(copy)?);
     P cuMemcpyBatchAsync(
         to: *const u64, from: *const u64, sizes: *const usize, count: usize, attributes: *const c_void,
         of: *const usize, kinds: usize, failed: *mut usize, stream: Stream
-    ) => copies::batch;
+    ) => after session.copy_each(call, stream, list(to, count), list(from, count), list(sizes, count));
     P cuMemcpyBatchAsync_v2(
         to: *const u64, from: *const u64, sizes: *const usize, count: usize, attributes: *const c_void,
         of: *const usize, kinds: usize, stream: Stream
-    ) => copies::batch_v2;
-    D cuMemsetD8_v2(at: u64, value: u8, count: usize) => copies::fill8;
-    D cuMemsetD16_v2(at: u64, value: u16, count: usize) => copies::fill16;
-    D cuMemsetD32_v2(at: u64, value: u32, count: usize) => copies::fill32;
-    D cuMemsetD2D8_v2(at: u64, pitch: usize, value: u8, width: usize, height: usize) => copies::fill2d8;
-    D cuMemsetD2D16_v2(at: u64, pitch: usize, value: u16, width: usize, height: usize) => copies::fill2d16;
-    D cuMemsetD2D32_v2(at: u64, pitch: usize, value: u32, width: usize, height: usize) => copies::fill2d32;
-    P cuMemsetD8Async(at: u64, value: u8, count: usize, stream: Stream) => copies::fill8_async;
-    P cuMemsetD16Async(at: u64, value: u16, count: usize, stream: Stream) => copies::fill16_async;
-    P cuMemsetD32Async(at: u64, value: u32, count: usize, stream: Stream) => copies::fill32_async;
+    ) => after session.copy_each(call, stream, list(to, count), list(from, count), list(sizes, count));
+    D cuMemsetD8_v2(at: u64, value: u8, count: usize) => after session.fill(call, Stream(0), at, count);
+    D cuMemsetD16_v2(at: u64, value: u16, count: usize) => after session.fill(call, Stream(0), at, 2 * count);
+    D cuMemsetD32_v2(at: u64, value: u32, count: usize) => after session.fill(call, Stream(0), at, 4 * count);
+    D cuMemsetD2D8_v2(at: u64, pitch: usize, value: u8, width: usize, height: usize)
+        => after session.fill_rows(call, Stream(0), at, pitch, width, height);
+    D cuMemsetD2D16_v2(at: u64, pitch: usize, value: u16, width: usize, height: usize)
+        => after session.fill_rows(call, Stream(0), at, pitch, 2 * width, height);
+    D cuMemsetD2D32_v2(at: u64, pitch: usize, value: u32, width: usize, height: usize)
+        => after session.fill_rows(call, Stream(0), at, pitch, 4 * width, height);
+    P cuMemsetD8Async(at: u64, value: u8, count: usize, stream: Stream) => after session.fill(call, stream, at, count);
+    P cuMemsetD16Async(at: u64, value: u16, count: usize, stream: Stream)
+        => after session.fill(call, stream, at, 2 * count);
+    P cuMemsetD32Async(at: u64, value: u32, count: usize, stream: Stream)
+        => after session.fill(call, stream, at, 4 * count);
     P cuMemsetD2D8Async(at: u64, pitch: usize, value: u8, width: usize, height: usize, stream: Stream)
-        => copies::fill2d8_async;
+        => after session.fill_rows(call, stream, at, pitch, width, height);
     P cuMemsetD2D16Async(at: u64, pitch: usize, value: u16, width: usize, height: usize, stream: Stream)
-        => copies::fill2d16_async;
+        => after session.fill_rows(call, stream, at, pitch, 2 * width, height);
     P cuMemsetD2D32Async(at: u64, pitch: usize, value: u32, width: usize, height: usize, stream: Stream)
-        => copies::fill2d32_async;
-    P cuMemPrefetchAsync(at: u64, bytes: usize, device: c_int, stream: Stream) => copies::prefetch;
+        => after session.fill_rows(call, stream, at, pitch, 4 * width, height);
+    P cuMemPrefetchAsync(at: u64, bytes: usize, device: c_int, stream: Stream)
+        => after session.work(call, stream, &[(at, bytes as u64, Act::Read)]);
     P cuMemPrefetchAsync_v2(at: u64, bytes: usize, location: u64, flags: c_uint, stream: Stream)
-        => copies::prefetch_v2;
+        => after session.work(call, stream, &[(at, bytes as u64, Act::Read)]);
 
     P cuLaunchKernel(
         function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
         stream: Stream, params: *const *const c_void, extra: *const *const c_void
-    ) => kernels::launch;
+    ) => after session.kernel(call, function, stream, params, extra, Start::Ordered);
     P cuLaunchKernelEx(
         config: *const LaunchConfig, function: Function, params: *const *const c_void, extra: *const *const c_void
-    ) => kernels::launch_ex;
+    ) => after session.launch_ex(call, read(config)?, function, params, extra);
     P cuLaunchCooperativeKernel(
         function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
         stream: Stream, params: *const *const c_void
-    ) => kernels::launch_cooperative;
-    N cuModuleUnload(module: usize) => kernels::unload;
-    N cuLibraryUnload(library: usize) => kernels::unload;
+    ) => after session.kernel(call, function, stream, params, std::ptr::null(), Start::Ordered);
+    // Handles of functions may mean others from now on.
+    N cuModuleUnload(module: usize) => before session.kernels.forget();
+    N cuLibraryUnload(library: usize) => before session.kernels.forget();
 
-    P cuStreamBeginCapture(stream: Stream) => captures::begin_global, serve::captures::begin_global;
-    P cuStreamBeginCapture_v2(stream: Stream, mode: c_int) => captures::begin, serve::captures::begin;
+    P cuStreamBeginCapture(stream: Stream)
+        => after session.begin_capture(call, stream, 0), serve::captures::begin_global;
+    P cuStreamBeginCapture_v2(stream: Stream, mode: c_int)
+        => after session.begin_capture(call, stream, mode), serve::captures::begin;
     P cuStreamBeginCaptureToGraph(
         stream: Stream, graph: Graph, after: *const GraphNode, edges: *const c_void, count: usize, mode: c_int
-    ) => captures::begin_to_graph, serve::captures::begin_to_graph;
-    P cuStreamEndCapture(stream: Stream, graph: *mut Graph) => captures::end, serve::captures::end;
+    ) => after session.lose_capture("cuStreamBeginCaptureToGraph", Some(graph)), serve::captures::begin_to_graph;
+    P cuStreamEndCapture(stream: Stream, graph: *mut Graph) => around captures::end, serve::captures::end;
     P cuStreamUpdateCaptureDependencies(stream: Stream, nodes: *const GraphNode, count: usize, flags: c_uint)
-        => captures::update;
+        => after session.lose_capture("cuStreamUpdateCaptureDependencies", None);
     P cuStreamUpdateCaptureDependencies_v2(
         stream: Stream, nodes: *const GraphNode, edges: *const c_void, count: usize, flags: c_uint
-    ) => captures::update_v2;
+    ) => after session.lose_capture("cuStreamUpdateCaptureDependencies", None);
 
-    N cuGraphCreate(graph: *mut Graph, flags: c_uint) => graphs::create;
-    N cuGraphDestroy(graph: Graph) => graphs::destroy;
-    N cuGraphClone(copy: *mut Graph, graph: Graph) => graphs::clone;
+    N cuGraphCreate(graph: *mut Graph, flags: c_uint) => after session.create_graph(read(graph)?);
+    N cuGraphDestroy(graph: Graph) => before session.destroy_graph(graph);
+    N cuGraphClone(copy: *mut Graph, graph: Graph) => after session.clone_graph(read(copy)?, graph);
     N cuGraphAddDependencies(graph: Graph, from: *const GraphNode, to: *const GraphNode, count: usize)
-        => graphs::add_edges;
+        => after session.edges(graph, list(from, count), list(to, count), false);
     N cuGraphAddDependencies_v2(
         graph: Graph, from: *const GraphNode, to: *const GraphNode, data: *const c_void, count: usize
-    ) => graphs::add_edges_v2;
+    ) => after session.edges(graph, list(from, count), list(to, count), false);
     N cuGraphRemoveDependencies(graph: Graph, from: *const GraphNode, to: *const GraphNode, count: usize)
-        => graphs::remove_edges;
+        => after session.edges(graph, list(from, count), list(to, count), true);
     N cuGraphRemoveDependencies_v2(
         graph: Graph, from: *const GraphNode, to: *const GraphNode, data: *const c_void, count: usize
-    ) => graphs::remove_edges_v2;
-    N cuGraphDestroyNode(node: GraphNode) => graphs::destroy_node;
-    N cuGraphInstantiate_v2(
-        exec: *mut GraphExec, graph: Graph, node: *mut GraphNode, log: *mut c_char, bytes: usize
-    ) => graphs::instantiate;
-    N cuGraphInstantiateWithFlags(exec: *mut GraphExec, graph: Graph, flags: u64) => graphs::instantiate_with_flags;
+    ) => after session.edges(graph, list(from, count), list(to, count), true);
+    N cuGraphDestroyNode(node: GraphNode) => before session.destroy_node(node);
+    N cuGraphInstantiate_v2(exec: *mut GraphExec, graph: Graph, node: *mut GraphNode, log: *mut c_char, bytes: usize)
+        => after session.instance(read(exec)?, graph, 0);
+    N cuGraphInstantiateWithFlags(exec: *mut GraphExec, graph: Graph, flags: u64)
+        => after session.instance(read(exec)?, graph, flags);
     P cuGraphInstantiateWithParams(exec: *mut GraphExec, graph: Graph, params: *const InstantiateParams)
-        => graphs::instantiate_with_params;
-    N cuGraphExecUpdate(exec: GraphExec, graph: Graph, node: *mut GraphNode, result: *mut c_int) => graphs::update;
-    N cuGraphExecUpdate_v2(exec: GraphExec, graph: Graph, info: *mut c_void) => graphs::update_v2;
-    P cuGraphUpload(exec: GraphExec, stream: Stream) => graphs::upload;
-    P cuGraphLaunch(exec: GraphExec, stream: Stream) => graphs::launch;
-    N cuGraphExecDestroy(exec: GraphExec) => graphs::destroy_exec;
+        => after session.instance(read(exec)?, graph, read(params).map_or(0, |params| params.flags));
+    N cuGraphExecUpdate(exec: GraphExec, graph: Graph, node: *mut GraphNode, result: *mut c_int)
+        => after session.update_exec(exec, graph);
+    N cuGraphExecUpdate_v2(exec: GraphExec, graph: Graph, info: *mut c_void) => after session.update_exec(exec, graph);
+    P cuGraphUpload(exec: GraphExec, stream: Stream) => after session.upload_graph(call, exec, stream);
+    P cuGraphLaunch(exec: GraphExec, stream: Stream) => after session.launch_graph(call, exec, stream);
+    N cuGraphExecDestroy(exec: GraphExec) => before session.destroy_exec(exec);
 
-    N cuGraphAddEmptyNode(node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize) => nodes::empty;
+    N cuGraphAddEmptyNode(node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize)
+        => after session.add_node(read(node)?, graph, list(after, count), |_| Some(NodeOp::Empty));
     N cuGraphAddKernelNode(
         node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *const KernelNode
-    ) => nodes::kernel;
+    ) => after session.add_node(read(node)?, graph, list(after, count), |session| {
+        Some(session.kernel_op(read(params)?, Function(0)))
+    });
     N cuGraphAddKernelNode_v2(
         node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *const KernelNode2
-    ) => nodes::kernel_v2;
+    ) => after session.add_node(read(node)?, graph, list(after, count), |session| {
+        let KernelNode2 { first, kernel, .. } = read(params)?;
+        Some(session.kernel_op(first, kernel))
+    });
     N cuGraphAddMemcpyNode(
         node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *const CopyParams,
         context: Context
-    ) => nodes::copy;
+    ) => after session.add_node(read(node)?, graph, list(after, count), |session| {
+        Some(session.copy_op(&read(params)?))
+    });
     N cuGraphAddMemsetNode(
         node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *const MemsetParams,
         context: Context
-    ) => nodes::fill;
+    ) => after session.add_node(read(node)?, graph, list(after, count), |session| {
+        Some(session.fill_op(&read(params)?))
+    });
     N cuGraphAddHostNode(
         node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *const c_void
-    ) => nodes::host;
-    N cuGraphAddChildGraphNode(
-        node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, child: Graph
-    ) => nodes::child;
-    N cuGraphAddEventRecordNode(
-        node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, event: Event
-    ) => nodes::event_record;
-    N cuGraphAddEventWaitNode(
-        node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, event: Event
-    ) => nodes::event_wait;
+    ) => after session.add_node(read(node)?, graph, list(after, count), |_| {
+        Some(NodeOp::HostFunction(SmallVec::new()))
+    });
+    N cuGraphAddChildGraphNode(node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, child: Graph)
+        => after session.add_node(read(node)?, graph, list(after, count), |session| {
+            Some(NodeOp::Child(session.handles.graph(child)?))
+        });
+    N cuGraphAddEventRecordNode(node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, event: Event)
+        => after session.add_node(read(node)?, graph, list(after, count), |session| {
+            Some(NodeOp::EventRecord(session.event(event)))
+        });
+    N cuGraphAddEventWaitNode(node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, event: Event)
+        => after session.add_node(read(node)?, graph, list(after, count), |session| {
+            Some(NodeOp::EventWait(session.event(event)))
+        });
     N cuGraphAddMemAllocNode(
         node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *mut AllocNode
-    ) => nodes::alloc;
+    ) => after session.add_node(read(node)?, graph, list(after, count), |session| {
+        Some(session.alloc_op(&read(params)?))
+    });
     N cuGraphAddMemFreeNode(node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, at: u64)
-        => nodes::free;
-    N cuGraphAddNode(
-        node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *mut c_int
-    ) => nodes::any;
+        => after session.add_node(read(node)?, graph, list(after, count), |session| session.free_op(at));
+    N cuGraphAddNode(node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *mut c_int)
+        => after session.add_node(read(node)?, graph, list(after, count), |session| session.any_op(params));
     N cuGraphAddNode_v2(
         node: *mut GraphNode, graph: Graph, after: *const GraphNode, data: *const c_void, count: usize,
         params: *mut c_int
-    ) => nodes::any_v2;
-    N cuGraphKernelNodeSetParams(node: GraphNode, params: *const c_void) => graphs::change_node;
-    N cuGraphKernelNodeSetParams_v2(node: GraphNode, params: *const c_void) => graphs::change_node;
-    N cuGraphMemcpyNodeSetParams(node: GraphNode, params: *const c_void) => graphs::change_node;
-    N cuGraphMemsetNodeSetParams(node: GraphNode, params: *const c_void) => graphs::change_node;
-    N cuGraphNodeSetParams(node: GraphNode, params: *const c_void) => graphs::change_node;
-    N cuGraphExecKernelNodeSetParams(exec: GraphExec, node: GraphNode, params: *const c_void) => graphs::change_exec;
+    ) => after session.add_node(read(node)?, graph, list(after, count), |session| session.any_op(params));
+    N cuGraphKernelNodeSetParams(node: GraphNode, params: *const c_void) => after session.change_node(node);
+    N cuGraphKernelNodeSetParams_v2(node: GraphNode, params: *const c_void) => after session.change_node(node);
+    N cuGraphMemcpyNodeSetParams(node: GraphNode, params: *const c_void) => after session.change_node(node);
+    N cuGraphMemsetNodeSetParams(node: GraphNode, params: *const c_void) => after session.change_node(node);
+    N cuGraphNodeSetParams(node: GraphNode, params: *const c_void) => after session.change_node(node);
+    N cuGraphExecKernelNodeSetParams(exec: GraphExec, node: GraphNode, params: *const c_void)
+        => after session.obscure_exec(exec);
     N cuGraphExecKernelNodeSetParams_v2(exec: GraphExec, node: GraphNode, params: *const c_void)
-        => graphs::change_exec;
+        => after session.obscure_exec(exec);
     N cuGraphExecMemcpyNodeSetParams(exec: GraphExec, node: GraphNode, params: *const c_void, context: Context)
-        => graphs::change_exec_in;
+        => after session.obscure_exec(exec);
     N cuGraphExecMemsetNodeSetParams(exec: GraphExec, node: GraphNode, params: *const c_void, context: Context)
-        => graphs::change_exec_in;
-    N cuGraphExecNodeSetParams(exec: GraphExec, node: GraphNode, params: *const c_void) => graphs::change_exec;
-    N cuGraphExecChildGraphNodeSetParams(exec: GraphExec, node: GraphNode, child: Graph) => graphs::change_exec_child;
-    N cuGraphNodeSetEnabled(exec: GraphExec, node: GraphNode, enabled: c_uint) => graphs::enable_node;
+        => after session.obscure_exec(exec);
+    N cuGraphExecNodeSetParams(exec: GraphExec, node: GraphNode, params: *const c_void)
+        => after session.obscure_exec(exec);
+    N cuGraphExecChildGraphNodeSetParams(exec: GraphExec, node: GraphNode, child: Graph)
+        => after session.obscure_exec(exec);
+    N cuGraphNodeSetEnabled(exec: GraphExec, node: GraphNode, enabled: c_uint) => after session.obscure_exec(exec);
 }
 
 #[cfg(test)]

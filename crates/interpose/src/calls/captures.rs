@@ -1,12 +1,12 @@
 //! Captures: begun, ended, and what operations cannot follow in them.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::c_int;
 
 use millpond_core::ids::StreamId;
 use millpond_core::op::{CaptureMode, What};
 
 use super::read;
-use crate::abi::{Code, Graph, GraphNode, Stream};
+use crate::abi::{Code, Graph, Stream};
 use crate::ask;
 use crate::handles::Made;
 use crate::session::{At, Session};
@@ -20,26 +20,27 @@ impl Session {
         let handle = self.handles.streams.iter().find(|it| it.1.0 == stream).map(|it| *it.0);
         self.captures.contains_key(&stream) || handle.is_some_and(ask::is_capturing)
     }
-}
 
-/// `cuStreamBeginCapture`, as it was before it had modes.
-pub(crate) unsafe fn begin_global(at: &At, real: impl FnOnce() -> Code, stream: Stream) -> Code {
-    // SAFETY: the caller's arguments.
-    unsafe { begin(at, real, stream, 0) }
-}
-
-/// `cuStreamBeginCapture`
-pub(crate) unsafe fn begin(at: &At, real: impl FnOnce() -> Code, stream: Stream, mode: c_int) -> Code {
-    at.done(real(), |session| {
-        let (stream, graph) = (session.stream(at, stream), session.handles.new_graph());
+    /// A capture begins.
+    pub(crate) fn begin_capture(&mut self, at: &At, stream: Stream, mode: c_int) {
+        let (stream, graph) = (self.stream(at, stream), self.handles.new_graph());
         let mode = match mode {
             0 => CaptureMode::Global,
             1 => CaptureMode::ThreadLocal,
             _ => CaptureMode::Relaxed,
         };
-        session.captures.insert(stream, graph);
-        session.push(What::CaptureBegin { stream, graph, mode, symbolic: false });
-    })
+        self.captures.insert(stream, graph);
+        self.push(What::CaptureBegin { stream, graph, mode, symbolic: false });
+    }
+
+    /// What is captured from now on cannot be followed; where it goes into a graph that is known, that is opaque.
+    pub(crate) fn lose_capture(&mut self, call: &'static str, graph: Option<Graph>) {
+        self.unsupported(call);
+        if let Some(graph) = graph {
+            self.handles.obscure(graph);
+        }
+        self.lost_captures += 1;
+    }
 }
 
 /// `cuStreamEndCapture`: a capture that was spoilt has ended, too.
@@ -65,51 +66,4 @@ pub(crate) unsafe fn end(at: &At, real: impl FnOnce() -> Code, stream: Stream, g
         }
     });
     code
-}
-
-/// `cuStreamBeginCaptureToGraph`
-pub(crate) unsafe fn begin_to_graph(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    _stream: Stream,
-    graph: Graph,
-    _after: *const GraphNode,
-    _edges: *const c_void,
-    _count: usize,
-    _mode: c_int,
-) -> Code {
-    at.done(real(), |session| {
-        session.unsupported("cuStreamBeginCaptureToGraph");
-        session.handles.obscure(graph);
-        session.lost_captures += 1;
-    })
-}
-
-/// `cuStreamUpdateCaptureDependencies`
-pub(crate) unsafe fn update(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    _stream: Stream,
-    _nodes: *const GraphNode,
-    _count: usize,
-    _flags: c_uint,
-) -> Code {
-    at.done(real(), |session| {
-        session.unsupported("cuStreamUpdateCaptureDependencies");
-        session.lost_captures += 1;
-    })
-}
-
-/// `cuStreamUpdateCaptureDependencies_v2`
-pub(crate) unsafe fn update_v2(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    stream: Stream,
-    nodes: *const GraphNode,
-    _edges: *const c_void,
-    count: usize,
-    flags: c_uint,
-) -> Code {
-    // SAFETY: the caller's arguments.
-    unsafe { update(at, real, stream, nodes, count, flags) }
 }

@@ -1,7 +1,5 @@
 //! Contexts: waited for, and destroyed with all that is in them.
 
-use std::ffi::c_int;
-
 use millpond_core::ids::DeviceId;
 use millpond_core::op::What;
 
@@ -10,33 +8,22 @@ use crate::ask;
 use crate::index::Kind;
 use crate::session::{At, Session};
 
-/// `cuCtxSynchronize`
-pub(crate) unsafe fn synchronize(at: &At, real: impl FnOnce() -> Code) -> Code {
-    at.done(real(), |session| session.push(What::SynchronizeDevice { device: DeviceId(ask::current_device() as u32) }))
-}
-
 /// `cuCtxSynchronize_v2`
-pub(crate) unsafe fn synchronize_v2(at: &At, real: impl FnOnce() -> Code, context: Context) -> Code {
+pub(crate) fn synchronize(at: &At, real: impl FnOnce() -> Code, context: Context) -> Code {
     let code = real();
     let device = if context == Context::default() { ask::current_device() } else { ask::device_of(context) };
-    at.done(code, |session| session.push(What::SynchronizeDevice { device: DeviceId(device as u32) }))
-}
-
-/// `cuCtxDestroy`: streams and memory of a context are not distinguished from those of the device's other contexts, and
-/// are taken to be there still.
-pub(crate) unsafe fn destroy(at: &At, real: impl FnOnce() -> Code, _context: Context) -> Code {
-    at.done(real(), |session| session.unsupported("cuCtxDestroy"))
-}
-
-/// `cuDevicePrimaryCtxReset`
-pub(crate) unsafe fn reset(at: &At, real: impl FnOnce() -> Code, device: c_int) -> Code {
-    at.done(real(), |session| session.lose(device))
+    at.done(code, |session| session.synchronize_device(device))
 }
 
 impl Session {
-    /// Everything of a device is gone.
-    fn lose(&mut self, device: i32) {
+    /// The host has waited for all work of a device.
+    pub(crate) fn synchronize_device(&mut self, device: i32) {
         self.push(What::SynchronizeDevice { device: DeviceId(device as u32) });
+    }
+
+    /// Everything of a device is gone.
+    pub(crate) fn lose(&mut self, device: i32) {
+        self.synchronize_device(device);
         let gone: Vec<_> =
             self.index.living().filter(|it| it.device == device).map(|it| (it.memory, it.kind)).collect();
         for (memory, kind) in gone {

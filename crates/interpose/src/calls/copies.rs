@@ -3,11 +3,8 @@
 //! A copy without a stream is work of the default stream; where one side is of the host the call waits for it, as it
 //! does for a copy into pageable memory.
 
-use std::ffi::{c_int, c_uint, c_void};
-
 use millpond_core::op::{Act, What};
 
-use super::{list, read};
 use crate::abi::*;
 use crate::index::Kind;
 use crate::session::{At, Session};
@@ -20,8 +17,9 @@ impl Session {
         self.index.find(at).is_none_or(|entry| entry.kind == Kind::Host)
     }
 
-    /// A copy; `waits` says whether the call itself waits for it.
-    fn copy(&mut self, at: &At, stream: Stream, to: Span, from: Span, waits: bool) {
+    fn copy_span(&mut self, at: &At, stream: Option<Stream>, to: Span, from: Span) {
+        let waits = stream.is_none();
+        let stream = stream.unwrap_or(Stream(0));
         self.work(at, stream, &[(from.0, from.1, Act::Read), (to.0, to.1, Act::Write)]);
         let is_pageable = self.index.find(to.0).is_none();
         let id = self.stream(at, stream);
@@ -32,54 +30,40 @@ impl Session {
             self.push(What::StreamSynchronize { stream: id });
         }
     }
-}
 
-/// `cuMemcpy` and its kin
-pub(crate) unsafe fn any(at: &At, real: impl FnOnce() -> Code, to: u64, from: u64, bytes: usize) -> Code {
-    let bytes = bytes as u64;
-    at.done(real(), |session| session.copy(at, Stream(0), (to, bytes), (from, bytes), true))
-}
+    /// A copy; without a stream the call itself waits for it.
+    pub(crate) fn copy(&mut self, at: &At, stream: Option<Stream>, to: u64, from: u64, bytes: usize) {
+        self.copy_span(at, stream, (to, bytes as u64), (from, bytes as u64));
+    }
 
-/// `cuMemcpyAsync` and its kin
-pub(crate) unsafe fn any_async(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    to: u64,
-    from: u64,
-    bytes: usize,
-    stream: Stream,
-) -> Code {
-    let bytes = bytes as u64;
-    at.done(real(), |session| session.copy(at, stream, (to, bytes), (from, bytes), false))
-}
+    /// A copy of rows.
+    pub(crate) fn copy_rows(&mut self, at: &At, stream: Option<Stream>, copy: &Rows) {
+        let side = |side| rows_of(side, copy.width, copy.height);
+        self.copy_span(at, stream, side(&copy.to), side(&copy.from));
+    }
 
-/// `cuMemcpyPeer`
-pub(crate) unsafe fn peer(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    to: u64,
-    _context: Context,
-    from: u64,
-    _other: Context,
-    bytes: usize,
-) -> Code {
-    // SAFETY: the caller's arguments.
-    unsafe { any(at, real, to, from, bytes) }
-}
+    /// A copy of slices.
+    pub(crate) fn copy_slices(&mut self, at: &At, stream: Option<Stream>, copy: &CopyParams) {
+        self.copy_span(at, stream, slices_of(&copy.to, copy), slices_of(&copy.from, copy));
+    }
 
-/// `cuMemcpyPeerAsync`
-pub(crate) unsafe fn peer_async(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    to: u64,
-    _context: Context,
-    from: u64,
-    _other: Context,
-    bytes: usize,
-    stream: Stream,
-) -> Code {
-    // SAFETY: the caller's arguments.
-    unsafe { any_async(at, real, to, from, bytes, stream) }
+    /// Many copies.
+    pub(crate) fn copy_each(&mut self, at: &At, stream: Stream, to: &[u64], from: &[u64], sizes: &[usize]) {
+        for ((to, from), bytes) in to.iter().zip(from).zip(sizes) {
+            self.copy(at, Some(stream), *to, *from, *bytes);
+        }
+    }
+
+    /// Bytes are set.
+    pub(crate) fn fill(&mut self, at: &At, stream: Stream, start: u64, bytes: usize) {
+        self.work(at, stream, &[(start, bytes as u64, Act::Write)]);
+    }
+
+    /// Rows of so many bytes are set.
+    pub(crate) fn fill_rows(&mut self, at: &At, stream: Stream, start: u64, pitch: usize, width: usize, height: usize) {
+        let (start, bytes) = span(start, pitch, width, height);
+        self.work(at, stream, &[(start, bytes, Act::Write)]);
+    }
 }
 
 /// All bytes from the first row's first to the last row's last.
@@ -107,152 +91,4 @@ pub(crate) fn slices_of(side: &CopySide, copy: &CopyParams) -> Span {
     let rows = side.height.max(copy.height);
     let first = start + ((side.z * rows + side.y) * side.pitch + side.x) as u64;
     span(first, side.pitch, copy.width, rows * copy.depth.saturating_sub(1) + copy.height)
-}
-
-/// `cuMemcpy2D`
-pub(crate) unsafe fn rows(at: &At, real: impl FnOnce() -> Code, rows: *const Rows) -> Code {
-    at.done(real(), |session| {
-        // SAFETY: the caller's structure.
-        let Some(it) = (unsafe { read(rows) }) else { return };
-        let side = |side| rows_of(side, it.width, it.height);
-        session.copy(at, Stream(0), side(&it.to), side(&it.from), true);
-    })
-}
-
-/// `cuMemcpy2DAsync`
-pub(crate) unsafe fn rows_async(at: &At, real: impl FnOnce() -> Code, rows: *const Rows, stream: Stream) -> Code {
-    at.done(real(), |session| {
-        // SAFETY: the caller's structure.
-        let Some(it) = (unsafe { read(rows) }) else { return };
-        let side = |side| rows_of(side, it.width, it.height);
-        session.copy(at, stream, side(&it.to), side(&it.from), false);
-    })
-}
-
-/// `cuMemcpy3D`
-pub(crate) unsafe fn slices(at: &At, real: impl FnOnce() -> Code, copy: *const CopyParams) -> Code {
-    at.done(real(), |session| {
-        // SAFETY: the caller's structure.
-        let Some(it) = (unsafe { read(copy) }) else { return };
-        session.copy(at, Stream(0), slices_of(&it.to, &it), slices_of(&it.from, &it), true);
-    })
-}
-
-/// `cuMemcpy3DAsync`
-pub(crate) unsafe fn slices_async(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    copy: *const CopyParams,
-    stream: Stream,
-) -> Code {
-    at.done(real(), |session| {
-        // SAFETY: the caller's structure.
-        let Some(it) = (unsafe { read(copy) }) else { return };
-        session.copy(at, stream, slices_of(&it.to, &it), slices_of(&it.from, &it), false);
-    })
-}
-
-/// `cuMemcpyBatchAsync`
-pub(crate) unsafe fn batch(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    to: *const u64,
-    from: *const u64,
-    sizes: *const usize,
-    count: usize,
-    attributes: *const c_void,
-    of: *const usize,
-    kinds: usize,
-    _failed: *mut usize,
-    stream: Stream,
-) -> Code {
-    // SAFETY: the caller's arguments.
-    unsafe { batch_v2(at, real, to, from, sizes, count, attributes, of, kinds, stream) }
-}
-
-/// `cuMemcpyBatchAsync_v2`
-pub(crate) unsafe fn batch_v2(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    to: *const u64,
-    from: *const u64,
-    sizes: *const usize,
-    count: usize,
-    _attributes: *const c_void,
-    _of: *const usize,
-    _kinds: usize,
-    stream: Stream,
-) -> Code {
-    at.done(real(), |session| {
-        // SAFETY: the caller's lists.
-        let (to, from, sizes) = unsafe { (list(to, count), list(from, count), list(sizes, count)) };
-        for ((to, from), bytes) in to.iter().zip(from).zip(sizes) {
-            session.copy(at, stream, (*to, *bytes as u64), (*from, *bytes as u64), false);
-        }
-    })
-}
-
-/// Handlers of fills: of so many elements, and of rows of them.
-macro_rules! fills {
-    ($($row:ident $row_async:ident $rows:ident $rows_async:ident $ty:ty, $bytes:literal;)*) => {$(
-        /// `cuMemsetD`
-        pub(crate) unsafe fn $row(at: &At, real: impl FnOnce() -> Code, to: u64, _value: $ty, count: usize) -> Code {
-            at.done(real(), |session| session.work(at, Stream(0), &[(to, count as u64 * $bytes, Act::Write)]))
-        }
-
-        /// `cuMemsetDAsync`
-        pub(crate) unsafe fn $row_async(
-            at: &At, real: impl FnOnce() -> Code, to: u64, _value: $ty, count: usize, stream: Stream,
-        ) -> Code {
-            at.done(real(), |session| session.work(at, stream, &[(to, count as u64 * $bytes, Act::Write)]))
-        }
-
-        /// `cuMemsetD2D`
-        pub(crate) unsafe fn $rows(
-            at: &At, real: impl FnOnce() -> Code, to: u64, pitch: usize, _value: $ty, width: usize, height: usize,
-        ) -> Code {
-            let (to, bytes) = span(to, pitch, width * $bytes, height);
-            at.done(real(), |session| session.work(at, Stream(0), &[(to, bytes, Act::Write)]))
-        }
-
-        /// `cuMemsetD2DAsync`
-        pub(crate) unsafe fn $rows_async(
-            at: &At, real: impl FnOnce() -> Code, to: u64, pitch: usize, _value: $ty, width: usize, height: usize,
-            stream: Stream,
-        ) -> Code {
-            let (to, bytes) = span(to, pitch, width * $bytes, height);
-            at.done(real(), |session| session.work(at, stream, &[(to, bytes, Act::Write)]))
-        }
-    )*};
-}
-
-fills! {
-    fill8 fill8_async fill2d8 fill2d8_async u8, 1;
-    fill16 fill16_async fill2d16 fill2d16_async u16, 2;
-    fill32 fill32_async fill2d32 fill2d32_async u32, 4;
-}
-
-/// `cuMemPrefetchAsync`
-pub(crate) unsafe fn prefetch(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    start: u64,
-    bytes: usize,
-    _device: c_int,
-    stream: Stream,
-) -> Code {
-    at.done(real(), |session| session.work(at, stream, &[(start, bytes as u64, Act::Read)]))
-}
-
-/// `cuMemPrefetchAsync_v2`
-pub(crate) unsafe fn prefetch_v2(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    start: u64,
-    bytes: usize,
-    _location: u64,
-    _flags: c_uint,
-    stream: Stream,
-) -> Code {
-    at.done(real(), |session| session.work(at, stream, &[(start, bytes as u64, Act::Read)]))
 }

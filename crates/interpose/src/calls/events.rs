@@ -4,85 +4,36 @@ use std::ffi::c_uint;
 
 use millpond_core::op::{Mark, What};
 
-use super::read;
-use crate::abi::{Code, EXTERNAL, Event, Stream};
-use crate::session::At;
+use crate::abi::{EXTERNAL, Event, Stream};
+use crate::session::{At, Session};
 
-/// `CU_EVENT_INTERPROCESS`
-const SHARED: c_uint = 4;
-
-/// `cuEventCreate`
-pub(crate) unsafe fn create(at: &At, real: impl FnOnce() -> Code, event: *mut Event, flags: c_uint) -> Code {
-    at.done(real(), |session| {
-        // SAFETY: the caller's place, which was written.
-        if let Some(event) = unsafe { read(event) } {
-            session.add_event(event, flags & SHARED != 0);
+impl Session {
+    /// An event is destroyed.
+    pub(crate) fn destroy_event(&mut self, event: Event) {
+        if let Some(event) = self.handles.end_event(event) {
+            self.push(What::EventDestroy { event });
         }
-    })
-}
+    }
 
-/// `cuEventDestroy`: noted before, for the handle may be given out again at once.
-pub(crate) unsafe fn destroy(at: &At, real: impl FnOnce() -> Code, event: Event) -> Code {
-    at.note(|session| {
-        if let Some(event) = session.handles.end_event(event) {
-            session.push(What::EventDestroy { event });
-        }
-    });
-    real()
-}
-
-/// `cuEventRecord`
-pub(crate) unsafe fn record(at: &At, real: impl FnOnce() -> Code, event: Event, stream: Stream) -> Code {
-    // SAFETY: the caller's arguments.
-    unsafe { record_with_flags(at, real, event, stream, 0) }
-}
-
-/// `cuEventRecordWithFlags`
-pub(crate) unsafe fn record_with_flags(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    event: Event,
-    stream: Stream,
-    flags: c_uint,
-) -> Code {
-    at.done(real(), |session| {
-        if session.is_lost(stream) {
+    /// An event is recorded.
+    pub(crate) fn record_event(&mut self, at: &At, event: Event, stream: Stream, flags: c_uint) {
+        if self.is_lost(stream) {
             return;
         }
-        let (stream, event) = (session.stream(at, stream), session.event(event));
+        let (stream, event) = (self.stream(at, stream), self.event(event));
         let external = flags & EXTERNAL != 0;
-        session.push(What::EventRecord { event, stream, external, mark: Mark::Completion });
-    })
-}
+        self.push(What::EventRecord { event, stream, external, mark: Mark::Completion });
+    }
 
-/// `cuEventQuery`
-pub(crate) unsafe fn query(at: &At, real: impl FnOnce() -> Code, event: Event) -> Code {
-    at.done(real(), |session| {
-        let event = session.event(event);
-        session.push(What::EventQuery { event, is_over: true });
-    })
-}
+    /// An event was found to have completed.
+    pub(crate) fn query_event(&mut self, event: Event) {
+        let event = self.event(event);
+        self.push(What::EventQuery { event, is_over: true });
+    }
 
-/// `cuEventSynchronize`
-pub(crate) unsafe fn synchronize(at: &At, real: impl FnOnce() -> Code, event: Event) -> Code {
-    at.done(real(), |session| {
-        let event = session.event(event);
-        session.push(What::EventSynchronize { event });
-    })
-}
-
-/// `cuEventElapsedTime`: it answers only where both have completed.
-pub(crate) unsafe fn elapsed(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    _time: *mut f32,
-    first: Event,
-    second: Event,
-) -> Code {
-    at.done(real(), |session| {
-        for event in [first, second] {
-            let event = session.event(event);
-            session.push(What::EventQuery { event, is_over: true });
-        }
-    })
+    /// The host has waited for an event.
+    pub(crate) fn synchronize_event(&mut self, event: Event) {
+        let event = self.event(event);
+        self.push(What::EventSynchronize { event });
+    }
 }

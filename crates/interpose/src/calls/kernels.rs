@@ -4,91 +4,47 @@
 //! arguments that come as one buffer are all looked at. A kernel that gets an address is taken to use all of that
 //! allocation, in a direction that is not known.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::c_void;
 
 use millpond_core::op::{Mark, Name, Start, What};
 
-use super::{list, read};
+use super::list;
 use crate::abi::*;
 use crate::arguments::{Accesses, BUFFERED, Found, Kernel, Word};
 use crate::ask;
 use crate::session::{At, Session};
 
-/// `cuLaunchKernel`
-pub(crate) unsafe fn launch(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    function: Function,
-    _gx: c_uint,
-    _gy: c_uint,
-    _gz: c_uint,
-    _bx: c_uint,
-    _by: c_uint,
-    _bz: c_uint,
-    _shared: c_uint,
-    stream: Stream,
-    params: *const *const c_void,
-    extra: *const *const c_void,
-) -> Code {
-    // SAFETY: the caller's arguments.
-    at.done(real(), |session| unsafe { session.kernel(at, function, stream, params, extra, Start::Ordered) })
-}
-
-/// `cuLaunchCooperativeKernel`
-pub(crate) unsafe fn launch_cooperative(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    function: Function,
-    gx: c_uint,
-    gy: c_uint,
-    gz: c_uint,
-    bx: c_uint,
-    by: c_uint,
-    bz: c_uint,
-    shared: c_uint,
-    stream: Stream,
-    params: *const *const c_void,
-) -> Code {
-    // SAFETY: the caller's arguments.
-    unsafe { launch(at, real, function, gx, gy, gz, bx, by, bz, shared, stream, params, std::ptr::null()) }
-}
-
-/// `cuLaunchKernelEx`
-pub(crate) unsafe fn launch_ex(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    config: *const LaunchConfig,
-    function: Function,
-    params: *const *const c_void,
-    extra: *const *const c_void,
-) -> Code {
-    at.done(real(), |session| {
-        // SAFETY: the caller's structure.
-        let Some(config) = (unsafe { read(config) }) else { return };
+impl Session {
+    /// A kernel with attributes.
+    ///
+    /// # Safety
+    /// Arguments as of `cuLaunchKernelEx`.
+    pub(crate) unsafe fn launch_ex(
+        &mut self,
+        at: &At,
+        config: LaunchConfig,
+        function: Function,
+        params: *const *const c_void,
+        extra: *const *const c_void,
+    ) {
         // SAFETY: the caller's list.
         let attributes = unsafe { list(config.attributes, config.count as usize) };
         let is_early = attributes.iter().any(|it| it.id == ATTRIBUTE_EARLY && it.value[0] as u32 != 0);
         let start = if is_early { Start::Early } else { Start::Ordered };
         // SAFETY: the caller's arguments.
-        unsafe { session.kernel(at, function, config.stream, params, extra, start) };
+        unsafe { self.kernel(at, function, config.stream, params, extra, start) };
         for attribute in attributes.iter().filter(|it| matches!(it.id, ATTRIBUTE_EVENT | ATTRIBUTE_STARTED)) {
-            let event = session.event(Event(attribute.value[0] as usize));
-            let stream = session.stream(at, config.stream);
-            session.push(What::EventRecord { event, stream, external: false, mark: Mark::Progress });
+            let event = self.event(Event(attribute.value[0] as usize));
+            let stream = self.stream(at, config.stream);
+            self.push(What::EventRecord { event, stream, external: false, mark: Mark::Progress });
         }
-    })
-}
+    }
 
-/// `cuModuleUnload`, `cuLibraryUnload`: handles of functions may mean others from now on.
-pub(crate) unsafe fn unload(at: &At, real: impl FnOnce() -> Code, _module: usize) -> Code {
-    at.note(|session| session.kernels.forget());
-    real()
-}
-
-impl Session {
+    /// A kernel.
+    ///
     /// # Safety
     /// Arguments as of `cuLaunchKernel`.
-    unsafe fn kernel(
+    pub(crate) unsafe fn kernel(
         &mut self,
         at: &At,
         function: Function,

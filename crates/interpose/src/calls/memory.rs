@@ -4,46 +4,11 @@
 //! noted once the real call has accepted it. `cuMemFree` and `cuMemFreeHost` wait for the device, but for memory of
 //! pools: that wait is an order of the program.
 
-use std::ffi::c_uint;
-
-use millpond_core::ids::DeviceId;
 use millpond_core::op::{Memory, What};
 
-use super::read;
 use crate::abi::{Code, Pool, Stream};
 use crate::index::{Entry, Kind};
 use crate::session::{At, Session};
-
-/// `cuMemAllocAsync`
-pub(crate) unsafe fn alloc_async(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    place: *mut u64,
-    bytes: usize,
-    stream: Stream,
-) -> Code {
-    at.done(real(), |session| {
-        // SAFETY: the caller's place, which was written.
-        let start = unsafe { read(place) };
-        session.alloc_in(at, start, bytes, None, stream);
-    })
-}
-
-/// `cuMemAllocFromPoolAsync`
-pub(crate) unsafe fn alloc_from_pool(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    place: *mut u64,
-    bytes: usize,
-    pool: Pool,
-    stream: Stream,
-) -> Code {
-    at.done(real(), |session| {
-        // SAFETY: the caller's place, which was written.
-        let start = unsafe { read(place) };
-        session.alloc_in(at, start, bytes, Some(pool), stream);
-    })
-}
 
 /// What a free was found to be about, before the real call.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,7 +23,7 @@ enum Ending {
 }
 
 /// `cuMemFreeAsync`
-pub(crate) unsafe fn free_async(at: &At, real: impl FnOnce() -> Code, start: u64, stream: Stream) -> Code {
+pub(crate) fn free_async(at: &At, real: impl FnOnce() -> Code, start: u64, stream: Stream) -> Code {
     let ending = at.note(|session| match session.is_lost(stream) {
         true => Ending::Unseen,
         false => session.begin_free(start),
@@ -80,51 +45,8 @@ pub(crate) unsafe fn free_async(at: &At, real: impl FnOnce() -> Code, start: u64
     code
 }
 
-/// Handlers of memory that is there at once.
-macro_rules! at_once {
-    ($($name:ident($($arg:ident: $ty:ty),*) $bytes:expr, $kind:expr, $doc:literal;)*) => {$(
-        #[doc = $doc]
-        pub(crate) unsafe fn $name(at: &At, real: impl FnOnce() -> Code, place: *mut u64, $($arg: $ty),*) -> Code {
-            at.done(real(), |session| {
-                // SAFETY: the caller's places, which were written.
-                if let (Some(start), Some(bytes)) = unsafe { (read(place), $bytes) } {
-                    session.add_memory_now(start, bytes as u64, $kind);
-                }
-            })
-        }
-    )*};
-}
-
-at_once! {
-    alloc(bytes: usize) Some(bytes), Kind::Device, "`cuMemAlloc`";
-    alloc_pitch(pitch: *mut usize, _width: usize, height: usize, _element: c_uint)
-        read(pitch).map(|pitch| pitch * height), Kind::Device, "`cuMemAllocPitch`";
-    alloc_managed(bytes: usize, _flags: c_uint) Some(bytes), Kind::Device, "`cuMemAllocManaged`";
-    alloc_host(bytes: usize) Some(bytes), Kind::Host, "`cuMemAllocHost`";
-    host_alloc(bytes: usize, _flags: c_uint) Some(bytes), Kind::Host, "`cuMemHostAlloc`";
-}
-
-/// `cuMemHostRegister`
-pub(crate) unsafe fn register(at: &At, real: impl FnOnce() -> Code, start: u64, bytes: usize, _flags: c_uint) -> Code {
-    at.done(real(), |session| session.add_memory_now(start, bytes as u64, Kind::Host))
-}
-
-/// `cuMemFree`
-pub(crate) unsafe fn free(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code {
-    free_now(at, real, start)
-}
-
-/// `cuMemFreeHost`
-pub(crate) unsafe fn free_host(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code {
-    free_now(at, real, start)
-}
-
-/// `cuMemHostUnregister`
-pub(crate) unsafe fn unregister(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code {
-    free_now(at, real, start)
-}
-
-fn free_now(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code {
+/// `cuMemFree` and its kin
+pub(crate) fn free_now(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code {
     if start == 0 {
         return real();
     }
@@ -143,9 +65,9 @@ fn free_now(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code {
 }
 
 impl Session {
-    fn alloc_in(&mut self, at: &At, start: Option<u64>, bytes: usize, pool: Option<Pool>, handle: Stream) {
-        let Some(start) = start.filter(|start| *start != 0) else { return };
-        if self.is_lost(handle) {
+    /// Memory of a pool, or of the device's current one.
+    pub(crate) fn alloc_in(&mut self, at: &At, start: u64, bytes: usize, pool: Option<Pool>, handle: Stream) {
+        if start == 0 || self.is_lost(handle) {
             return;
         }
         let stream = self.stream(at, handle);
@@ -181,7 +103,7 @@ impl Session {
             return self.push(What::Drop { memory });
         }
         if matches!(entry.kind, Kind::Device | Kind::Host) {
-            self.push(What::SynchronizeDevice { device: DeviceId(entry.device as u32) });
+            self.synchronize_device(entry.device);
         }
         self.push(What::FreeNow { memory });
     }

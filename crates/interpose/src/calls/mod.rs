@@ -1,9 +1,8 @@
 //! What each call means, as operations. No law is here: whether it is right is the checker's to say.
 //!
-//! A handler makes the real call exactly once. All are unsafe for the same reason: the arguments are the program's, and
-//! are what the header says.
+//! `table` says which act belongs to which call. A handler makes the real call itself, exactly once; those that are
+//! unsafe are so for one reason: the arguments are the program's, and are what the header says.
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "the places of one call are read at once, for one reason")]
-#![expect(clippy::too_many_arguments, reason = "they are CUDA's arguments")]
 
 use std::ffi::c_int;
 

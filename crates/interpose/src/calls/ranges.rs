@@ -1,45 +1,14 @@
 //! Memory that is there by a mapping or an import. Its end waits for nothing.
 
-use std::ffi::{c_uint, c_void};
-
-use millpond_core::ids::DeviceId;
-use millpond_core::op::What;
-use millpond_driver::cuda::abi::EventName;
 use smallvec::SmallVec;
 
-use super::read;
-use crate::abi::{AccessDesc, Code, Pool};
+use crate::abi::Code;
 use crate::ask;
 use crate::index::{Entry, Kind};
 use crate::session::{At, Session};
 
-/// `cuMemMap`
-pub(crate) unsafe fn map(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    start: u64,
-    bytes: usize,
-    _offset: usize,
-    _handle: u64,
-    _flags: u64,
-) -> Code {
-    at.done(real(), |session| session.map(start, bytes as u64))
-}
-
-/// `cuMemSetAccess`: what a program opens at once is one range to it.
-pub(crate) unsafe fn set_access(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    start: u64,
-    bytes: usize,
-    _access: *const AccessDesc,
-    _count: usize,
-) -> Code {
-    at.done(real(), |session| session.index.join(start, start.saturating_add(bytes as u64)))
-}
-
 /// `cuMemUnmap`
-pub(crate) unsafe fn unmap(at: &At, real: impl FnOnce() -> Code, start: u64, bytes: usize) -> Code {
+pub(crate) fn unmap(at: &At, real: impl FnOnce() -> Code, start: u64, bytes: usize) -> Code {
     let gone = at.note(|session| {
         let (mut from, end, mut gone) = (start, start.saturating_add(bytes as u64), Gone::new());
         let is_mapped = |it: &&Entry| it.is_live && it.kind == Kind::Mapped;
@@ -71,20 +40,8 @@ fn settle(at: &At, code: Code, gone: Gone, before: impl Fn(&mut Session, &Entry)
     });
 }
 
-/// `cuIpcOpenMemHandle`
-pub(crate) unsafe fn open(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    place: *mut u64,
-    _handle: EventName,
-    _flags: c_uint,
-) -> Code {
-    // SAFETY: the caller's place.
-    at.done(real(), |session| session.imported(unsafe { read(place) }, Kind::Mapped))
-}
-
 /// `cuIpcCloseMemHandle`: whether it waits is not documented; it is taken to, so that nothing right is called wrong.
-pub(crate) unsafe fn close(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code {
+pub(crate) fn close(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code {
     let gone = at.note(|session| {
         let gone: Gone = session.living(start).into_iter().collect();
         gone.iter().for_each(|entry| session.index.free(entry.memory));
@@ -92,38 +49,26 @@ pub(crate) unsafe fn close(at: &At, real: impl FnOnce() -> Code, start: u64) -> 
     });
     let code = real();
     settle(at, code, gone, |session, entry| {
-        session.push(What::SynchronizeDevice { device: DeviceId(entry.device as u32) });
+        session.synchronize_device(entry.device);
     });
     code
-}
-
-/// `cuMemPoolImportPointer`
-pub(crate) unsafe fn import(
-    at: &At,
-    real: impl FnOnce() -> Code,
-    place: *mut u64,
-    _pool: Pool,
-    _data: *const c_void,
-) -> Code {
-    // SAFETY: the caller's place.
-    at.done(real(), |session| session.imported(unsafe { read(place) }, Kind::Mapped))
 }
 
 impl Session {
     /// A mapping. Graphs have addresses: one that was captured on a range which is mapped anew uses what is there by
     /// now. So the new life has the old one's name.
-    fn map(&mut self, start: u64, bytes: u64) {
+    pub(crate) fn map(&mut self, start: u64, bytes: u64) {
         match self.index.map_again(start, bytes) {
             Some(memory) => self.memory_now(memory, bytes, Kind::Mapped),
             None => self.add_memory_now(start, bytes, Kind::Mapped),
         }
     }
 
-    fn imported(&mut self, start: Option<u64>, kind: Kind) {
-        let Some((base, bytes)) = start.and_then(ask::range_of) else { return };
-        // Opened twice it is there once.
+    /// Memory of others is there, be it for the second time.
+    pub(crate) fn import(&mut self, start: u64) {
+        let Some((base, bytes)) = ask::range_of(start) else { return };
         if self.living(base).is_none() {
-            self.add_memory_now(base, bytes as u64, kind);
+            self.add_memory_now(base, bytes as u64, Kind::Mapped);
         }
     }
 }
