@@ -7,8 +7,9 @@
 //! What a call means is noted in the session: `after` the real call where that succeeded, or `before` it, where it ends
 //! what has a handle: that may be given out again at once. `read` and `list` are of what the program handed over; where
 //! it is null, a `?` notes nothing. `around` names a handler that makes the real call itself, exactly once, and returns
-//! what that returned. Handlers and servers get where the call was made ([`At`]), the real call, and the arguments. To
-//! all of them a server's answer is the real one.
+//! what that returned: it gets where the call was made ([`At`]), the real call, and the arguments. A server is an
+//! expression: with `real()` it has made the real call, with `real` it is handed it. To notes and handlers a server's
+//! answer is the real one.
 #![expect(non_snake_case, reason = "they are CUDA's names")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -23,7 +24,8 @@ use crate::calls::{captures, contexts, device_at, list, lookups, memory, ranges,
 use crate::entry::real::Wrapped;
 use crate::entry::thunk;
 use crate::index::Kind;
-use crate::serve::{self, contexts as hold, memory as give, pointers as answer, pools as keep, room};
+use crate::serve::room::made_for;
+use crate::serve::{self, captures as captured, contexts as hold, memory as give, pointers as answer, pools as keep};
 use crate::session::At;
 
 /// The name of the twin of a call.
@@ -61,12 +63,12 @@ macro_rules! twin {
 
 macro_rules! calls {
     (@serves []) => { false };
-    (@serves [$server:path]) => { true };
-    (@serve [] $at:ident $real:ident ($($arg:ident),*)) => { $real() };
-    (@serve [$server:path] $at:ident $real:ident ($($arg:ident),*)) => {
+    (@serves [$server:expr]) => { true };
+    (@serve [] $real:ident) => { $real() };
+    (@serve [$server:expr] $real:ident) => {
         match serve::is_on() {
             // SAFETY: the program's own arguments, of which the header says what they are.
-            true => serve::guard(|| unsafe { $server(&$at, $real, $($arg),*) }),
+            true => serve::guard(|| unsafe { $server }),
             false => $real(),
         }
     };
@@ -89,9 +91,9 @@ macro_rules! calls {
         $real()
     }};
     (
-        with $session:ident, $call:ident;
+        with $session:ident, $call:ident, $real:ident;
         $($flavour:ident $name:ident($($arg:ident: $ty:ty),*) =>
-            $(-)? $($when:ident $act:expr)? $(, $server:path)?;)*
+            $(-)? $($when:ident $act:expr)? $(, $server:expr)?;)*
     ) => {
         #[expect(non_camel_case_types, reason = "they are CUDA's names")]
         #[derive(Clone, Copy)]
@@ -120,10 +122,10 @@ macro_rules! calls {
                     std::mem::transmute::<*const c_void, Real>(std::ptr::with_exposed_provenance(found))
                 };
                 // SAFETY: the program's own call.
-                let real = || unsafe { real($($arg),*) };
-                let Some(at) = At::enter(entered, TWIN == 1) else { return real() };
+                let $real = || unsafe { real($($arg),*) };
+                let Some(at) = At::enter(entered, TWIN == 1) else { return $real() };
                 let $call = &at;
-                let real = || calls!(@serve [$($server)?] at real ($($arg),*));
+                let real = || calls!(@serve [$($server)?] $real);
                 calls!(@note [$($when $act)?] $session at real ($($arg),*))
             }
 
@@ -139,7 +141,7 @@ macro_rules! calls {
 }
 
 calls! {
-    with session, call;
+    with session, call, real;
 
     N cuGetProcAddress(symbol: *const c_char, place: *mut *mut c_void, version: c_int, flags: u64)
         => around lookups::proc_address;
@@ -147,20 +149,20 @@ calls! {
         symbol: *const c_char, place: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int
     ) => around lookups::proc_address_v2;
 
-    N cuCtxSynchronize() => after session.synchronize_device(ask::current_device()), hold::synchronize;
-    N cuCtxSynchronize_v2(context: Context) => around contexts::synchronize, hold::synchronize_v2;
+    N cuCtxSynchronize() => after session.synchronize_device(ask::current_device()), hold::synchronized(real());
+    N cuCtxSynchronize_v2(context: Context) => around contexts::synchronize, hold::synchronized(real());
     // Streams and memory of a context are not distinguished from those of the device's other contexts, and are taken
     // to be there still.
-    N cuCtxDestroy(context: Context) => after session.unsupported("cuCtxDestroy"), hold::destroy;
-    N cuCtxDestroy_v2(context: Context) => after session.unsupported("cuCtxDestroy"), hold::destroy;
-    N cuDevicePrimaryCtxReset_v2(device: c_int) => after session.lose(device), hold::reset;
+    N cuCtxDestroy(context: Context) => after session.unsupported("cuCtxDestroy"), hold::destroy(context, real);
+    N cuCtxDestroy_v2(context: Context) => after session.unsupported("cuCtxDestroy"), hold::destroy(context, real);
+    N cuDevicePrimaryCtxReset_v2(device: c_int) => after session.lose(device), hold::reset(real(), device);
 
     N cuStreamCreate(stream: *mut Stream, flags: c_uint) => after session.create_stream(read(stream)?, flags);
     N cuStreamCreateWithPriority(stream: *mut Stream, flags: c_uint, priority: c_int)
         => after session.create_stream(read(stream)?, flags);
-    N cuStreamDestroy(stream: Stream) => before session.destroy_stream(stream), hold::destroy_stream;
-    N cuStreamDestroy_v2(stream: Stream) => before session.destroy_stream(stream), hold::destroy_stream;
-    P cuStreamSynchronize(stream: Stream) => after session.synchronize_stream(call, stream), hold::synchronize_stream;
+    N cuStreamDestroy(stream: Stream) => before session.destroy_stream(stream), hold::destroy_stream(stream, real);
+    N cuStreamDestroy_v2(stream: Stream) => before session.destroy_stream(stream), hold::destroy_stream(stream, real);
+    P cuStreamSynchronize(stream: Stream) => after session.synchronize_stream(call, stream), hold::synchronized(real());
     P cuStreamQuery(stream: Stream) => after session.query_stream(call, stream);
     P cuStreamWaitEvent(stream: Stream, event: Event, flags: c_uint)
         => after session.wait_event(call, stream, event, flags);
@@ -196,7 +198,7 @@ calls! {
     P cuEventRecordWithFlags(event: Event, stream: Stream, flags: c_uint)
         => after session.record_event(call, event, stream, flags);
     N cuEventQuery(event: Event) => after session.query_event(event);
-    N cuEventSynchronize(event: Event) => after session.synchronize_event(event), hold::synchronize_event;
+    N cuEventSynchronize(event: Event) => after session.synchronize_event(event), hold::synchronized(real());
     // It answers only where both have completed.
     N cuEventElapsedTime(time: *mut f32, first: Event, second: Event)
         => after [first, second].into_iter().for_each(|event| session.query_event(event));
@@ -204,17 +206,19 @@ calls! {
         => after [first, second].into_iter().for_each(|event| session.query_event(event));
 
     P cuMemAllocAsync(at: *mut u64, bytes: usize, stream: Stream)
-        => after session.alloc_in(call, read(at)?, bytes, None, stream), give::alloc_async;
+        => after session.alloc_in(call, read(at)?, bytes, None, stream),
+            give::alloc_async(call, at, bytes, stream, real);
     P cuMemAllocFromPoolAsync(at: *mut u64, bytes: usize, pool: Pool, stream: Stream)
-        => after session.alloc_in(call, read(at)?, bytes, Some(pool), stream), give::alloc_from_pool;
-    P cuMemFreeAsync(at: u64, stream: Stream) => around memory::free_async, give::free_async;
+        => after session.alloc_in(call, read(at)?, bytes, Some(pool), stream),
+            give::alloc_from_pool(call, at, bytes, pool, stream, real);
+    P cuMemFreeAsync(at: u64, stream: Stream) => around memory::free_async, give::free_async(call, at, stream, real);
     N cuMemAlloc_v2(at: *mut u64, bytes: usize)
-        => after session.add_memory_now(read(at)?, bytes as u64, Kind::Device), room::alloc;
+        => after session.add_memory_now(read(at)?, bytes as u64, Kind::Device), made_for(real);
     N cuMemAllocPitch_v2(at: *mut u64, pitch: *mut usize, width: usize, height: usize, element: c_uint)
-        => after session.add_memory_now(read(at)?, (read(pitch)? * height) as u64, Kind::Device), room::alloc_pitch;
+        => after session.add_memory_now(read(at)?, (read(pitch)? * height) as u64, Kind::Device), made_for(real);
     N cuMemAllocManaged(at: *mut u64, bytes: usize, flags: c_uint)
         => after session.add_memory_now(read(at)?, bytes as u64, Kind::Device);
-    N cuMemFree_v2(at: u64) => around memory::free_now, give::free;
+    N cuMemFree_v2(at: u64) => around memory::free_now, give::free(at, real);
     N cuMemAllocHost_v2(at: *mut u64, bytes: usize)
         => after session.add_memory_now(read(at)?, bytes as u64, Kind::Host);
     N cuMemHostAlloc(at: *mut u64, bytes: usize, flags: c_uint)
@@ -233,27 +237,31 @@ calls! {
     N cuIpcCloseMemHandle(at: u64) => around ranges::close;
     N cuMemPoolImportPointer(at: *mut u64, pool: Pool, data: *const c_void) => after session.import(read(at)?);
 
-    N cuMemCreate(handle: *mut u64, bytes: usize, props: *const c_void, flags: u64) => -, room::create;
-    N cuMemRetainAllocationHandle(handle: *mut u64, at: u64) => -, answer::retain_handle;
-    N cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, at: u64) => -, answer::range;
-    N cuPointerGetAttribute(place: *mut c_void, attribute: c_int, at: u64) => -, answer::attribute;
+    N cuMemCreate(handle: *mut u64, bytes: usize, props: *const c_void, flags: u64) => -, made_for(real);
+    N cuMemRetainAllocationHandle(handle: *mut u64, at: u64) => -, answer::refuse(at, real);
+    N cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, at: u64) => -, answer::range(base, bytes, at, real);
+    N cuPointerGetAttribute(place: *mut c_void, attribute: c_int, at: u64)
+        => -, answer::attribute(real(), place, attribute, at);
     N cuPointerGetAttributes(count: c_uint, attributes: *const c_int, places: *const *mut c_void, at: u64)
-        => -, answer::attributes;
-    N cuIpcGetMemHandle(handle: *mut c_void, at: u64) => -, answer::name_to_others;
-    N cuMemPoolExportPointer(data: *mut c_void, at: u64) => -, answer::name_to_others;
+        => -, answer::attributes(real(), count, attributes, places, at);
+    N cuIpcGetMemHandle(handle: *mut c_void, at: u64) => -, answer::refuse(at, real);
+    N cuMemPoolExportPointer(data: *mut c_void, at: u64) => -, answer::refuse(at, real);
 
     N cuMemPoolCreate(pool: *mut Pool, props: *const PoolProps)
-        => after session.create_pool(read(pool)?, read(props)), keep::create;
-    N cuMemPoolDestroy(pool: Pool) => before session.destroy_pool(pool), keep::destroy;
+        => after session.create_pool(read(pool)?, read(props)), keep::create(real(), read(pool), read(props));
+    N cuMemPoolDestroy(pool: Pool) => before session.destroy_pool(pool), keep::destroy(pool, real);
     N cuMemPoolSetAccess(pool: Pool, access: *const AccessDesc, count: usize)
-        => after session.open_pool(pool, list(access, count)), keep::set_access;
-    N cuDeviceSetMemPool(device: c_int, pool: Pool) => after session.set_pool(device, pool), keep::set_current;
+        => after session.open_pool(pool, list(access, count)), keep::set_access(real(), pool, access, count);
+    N cuDeviceSetMemPool(device: c_int, pool: Pool)
+        => after session.set_pool(device, pool), keep::set_current(real(), Some(device));
 
     N cuMemSetMemPool(location: *const Location, kind: c_int, pool: Pool)
-        => after session.set_pool(device_at(location)?, pool), keep::set_current_at;
-    N cuMemPoolTrimTo(pool: Pool, keep_bytes: usize) => -, keep::trim;
-    N cuMemPoolSetAttribute(pool: Pool, attribute: c_int, value: *mut c_void) => -, keep::set_attribute;
-    N cuMemPoolGetAttribute(pool: Pool, attribute: c_int, value: *mut c_void) => -, keep::attribute;
+        => after session.set_pool(device_at(location)?, pool), keep::set_current(real(), device_at(location));
+    N cuMemPoolTrimTo(pool: Pool, keep_bytes: usize) => -, keep::trim(real(), pool, keep_bytes);
+    N cuMemPoolSetAttribute(pool: Pool, attribute: c_int, value: *mut c_void)
+        => -, keep::set_attribute(real(), pool, attribute, value);
+    N cuMemPoolGetAttribute(pool: Pool, attribute: c_int, value: *mut c_void)
+        => -, keep::attribute(real(), pool, attribute, value);
 
     D cuMemcpy(to: u64, from: u64, bytes: usize) => after session.copy(call, None, to, from, bytes);
     D cuMemcpyPeer(to: u64, context: Context, from: u64, other: Context, bytes: usize)
@@ -327,13 +335,13 @@ calls! {
     N cuLibraryUnload(library: usize) => before session.kernels.forget();
 
     P cuStreamBeginCapture(stream: Stream)
-        => after session.begin_capture(call, stream, 0), serve::captures::begin_global;
+        => after session.begin_capture(call, stream, 0), captured::begin(call, stream, real);
     P cuStreamBeginCapture_v2(stream: Stream, mode: c_int)
-        => after session.begin_capture(call, stream, mode), serve::captures::begin;
+        => after session.begin_capture(call, stream, mode), captured::begin(call, stream, real);
     P cuStreamBeginCaptureToGraph(
         stream: Stream, graph: Graph, after: *const GraphNode, edges: *const c_void, count: usize, mode: c_int
-    ) => after session.lose_capture("cuStreamBeginCaptureToGraph", Some(graph)), serve::captures::begin_to_graph;
-    P cuStreamEndCapture(stream: Stream, graph: *mut Graph) => around captures::end, serve::captures::end;
+    ) => after session.lose_capture("cuStreamBeginCaptureToGraph", Some(graph)), captured::begin(call, stream, real);
+    P cuStreamEndCapture(stream: Stream, graph: *mut Graph) => around captures::end, captured::end(call, stream, real);
     P cuStreamUpdateCaptureDependencies(stream: Stream, nodes: *const GraphNode, count: usize, flags: c_uint)
         => after session.lose_capture("cuStreamUpdateCaptureDependencies", None);
     P cuStreamUpdateCaptureDependencies_v2(

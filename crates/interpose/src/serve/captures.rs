@@ -5,14 +5,13 @@
 //! counts until its stream is seen to capture no more. What may not happen while anything captures makes captures that
 //! begin meanwhile wait ([`while_none`]).
 
-use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use millpond_driver::cuda::change_capture;
 
-use crate::abi::{Code, Graph, GraphNode, Stream};
+use crate::abi::{Code, Stream};
 use crate::ask;
 use crate::session::At;
 
@@ -53,15 +52,15 @@ pub(super) fn named(at: &At, stream: Stream) -> Stream {
 
 /// Does something while nothing captures; none where something does.
 pub(super) fn while_none<R>(act: impl FnOnce() -> R) -> Option<R> {
-    // Counted before the other count is looked at, and the other way round in `beginning`: one of two sees the other.
+    // Counted before the other count is looked at, and the other way round in `begin`: one of two sees the other.
     KEPT_OFF.fetch_add(1, Ordering::SeqCst);
     let done = (GOING_ON.load(Ordering::SeqCst) == 0).then(act);
     KEPT_OFF.fetch_sub(1, Ordering::SeqCst);
     done
 }
 
-/// It counts before it can be seen.
-fn beginning(stream: Stream, real: impl Fn() -> Code + Copy) -> Code {
+/// A capture begins: it counts before it can be seen.
+pub(crate) fn begin(at: &At, stream: Stream, real: impl Fn() -> Code + Copy) -> Code {
     GOING_ON.fetch_add(1, Ordering::SeqCst);
     if KEPT_OFF.load(Ordering::SeqCst) > 0 {
         let start = Instant::now();
@@ -71,39 +70,10 @@ fn beginning(stream: Stream, real: impl Fn() -> Code + Copy) -> Code {
     }
     let code = change_capture(real);
     match code {
-        Code::SUCCESS => origins().push(stream),
+        Code::SUCCESS => origins().push(named(at, stream)),
         _ => drop(GOING_ON.fetch_sub(1, Ordering::AcqRel)),
     }
     code
-}
-
-/// `cuStreamBeginCapture`, as it was before it had modes.
-pub(crate) unsafe fn begin_global(at: &At, real: impl Fn() -> Code + Copy, stream: Stream) -> Code {
-    beginning(named(at, stream), real)
-}
-
-/// `cuStreamBeginCapture`
-pub(crate) unsafe fn begin(at: &At, real: impl Fn() -> Code + Copy, stream: Stream, _mode: c_int) -> Code {
-    beginning(named(at, stream), real)
-}
-
-/// `cuStreamBeginCaptureToGraph`
-pub(crate) unsafe fn begin_to_graph(
-    at: &At,
-    real: impl Fn() -> Code + Copy,
-    stream: Stream,
-    _graph: Graph,
-    _after: *const GraphNode,
-    _edges: *const c_void,
-    _count: usize,
-    _mode: c_int,
-) -> Code {
-    beginning(named(at, stream), real)
-}
-
-/// `cuStreamEndCapture`
-pub(crate) unsafe fn end(at: &At, real: impl Fn() -> Code + Copy, stream: Stream, _graph: *mut Graph) -> Code {
-    ending(named(at, stream), real)
 }
 
 /// The stream is about to be destroyed: what it began to capture is given up, so that it can be marked for the last
@@ -112,6 +82,11 @@ pub(super) fn give_up(stream: Stream) {
     if may_be() && origins().contains(&stream) && ask::is_capturing(stream) {
         ending(stream, || ask::give_capture_up(stream));
     }
+}
+
+/// A capture ends.
+pub(crate) fn end(at: &At, stream: Stream, real: impl Fn() -> Code + Copy) -> Code {
+    ending(named(at, stream), real)
 }
 
 fn ending<R>(stream: Stream, end: impl FnOnce() -> R) -> R {

@@ -4,11 +4,10 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use super::{captures, devices, is_ours, live, pools};
-use crate::abi::{Code, Context, Event, Stream};
-use crate::session::At;
+use crate::abi::{Code, Context, Stream};
 
 /// After a synchronisation a pool keeps no more than its release threshold, beside what is in use.
-fn synchronized(code: Code) -> Code {
+pub(crate) fn synchronized(code: Code) -> Code {
     if code != Code::SUCCESS || !is_ours() || captures::may_be() {
         return code;
     }
@@ -23,41 +22,20 @@ fn synchronized(code: Code) -> Code {
     code
 }
 
-/// `cuCtxSynchronize`
-pub(crate) unsafe fn synchronize(_at: &At, real: impl Fn() -> Code + Copy) -> Code {
-    synchronized(real())
-}
-
-/// `cuCtxSynchronize_v2`
-pub(crate) unsafe fn synchronize_v2(_at: &At, real: impl Fn() -> Code + Copy, _context: Context) -> Code {
-    synchronized(real())
-}
-
-/// `cuStreamSynchronize`
-pub(crate) unsafe fn synchronize_stream(_at: &At, real: impl Fn() -> Code + Copy, _stream: Stream) -> Code {
-    synchronized(real())
-}
-
-/// `cuEventSynchronize`
-pub(crate) unsafe fn synchronize_event(_at: &At, real: impl Fn() -> Code + Copy, _event: Event) -> Code {
-    synchronized(real())
-}
-
 /// `cuStreamDestroy`: all that it has by now counts.
-pub(crate) unsafe fn destroy_stream(_at: &At, real: impl Fn() -> Code + Copy, stream: Stream) -> Code {
+pub(crate) fn destroy_stream(stream: Stream, real: impl Fn() -> Code) -> Code {
     devices::close(stream);
     real()
 }
 
 /// `cuCtxDestroy`: its streams end. Memory of pools is the device's, and stays.
-pub(crate) unsafe fn destroy(_at: &At, real: impl Fn() -> Code + Copy, context: Context) -> Code {
+pub(crate) fn destroy(context: Context, real: impl Fn() -> Code) -> Code {
     devices::close_all_of(context);
     real()
 }
 
 /// `cuDevicePrimaryCtxReset`: what was served there is gone.
-pub(crate) unsafe fn reset(_at: &At, real: impl Fn() -> Code + Copy, device: c_int) -> Code {
-    let code = real();
+pub(crate) fn reset(code: Code, device: c_int) -> Code {
     if code == Code::SUCCESS {
         devices::lose(device);
         live::lose(device);

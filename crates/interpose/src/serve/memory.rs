@@ -34,30 +34,36 @@ fn timed(note: fn(u64), act: impl FnOnce() -> Code) -> Code {
 }
 
 /// `cuMemAllocAsync`
+///
+/// # Safety
+/// The place is null or valid.
 pub(crate) unsafe fn alloc_async(
     at: &At,
-    real: impl Fn() -> Code + Copy,
     place: *mut u64,
     bytes: usize,
     stream: Stream,
+    real: impl Fn() -> Code + Copy,
 ) -> Code {
     let find = |stream| pools::current_of(devices::of_stream(stream)?);
-    // SAFETY: the caller's arguments.
+    // SAFETY: the caller's promise.
     unsafe { alloc(named(at, stream), real, (place, bytes), find) }
 }
 
 /// `cuMemAllocFromPoolAsync`
+///
+/// # Safety
+/// The place is null or valid.
 pub(crate) unsafe fn alloc_from_pool(
     at: &At,
-    real: impl Fn() -> Code + Copy,
     place: *mut u64,
     bytes: usize,
     pool: Pool,
     stream: Stream,
+    real: impl Fn() -> Code + Copy,
 ) -> Code {
     // From one device's pool on another's stream: the driver's, for a default stream means another one there.
     let find = |stream| pools::find(pool).filter(|it| devices::of_stream(stream) == Some(it.ordinal));
-    // SAFETY: the caller's arguments.
+    // SAFETY: the caller's promise.
     unsafe { alloc(named(at, stream), real, (place, bytes), find) }
 }
 
@@ -117,7 +123,7 @@ fn serve(pool: &Arc<ServedPool>, bytes: usize, stream: Stream) -> Result<u64, Er
 }
 
 /// `cuMemFreeAsync`
-pub(crate) unsafe fn free_async(at: &At, real: impl Fn() -> Code + Copy, start: u64, stream: Stream) -> Code {
+pub(crate) fn free_async(at: &At, start: u64, stream: Stream, real: impl Fn() -> Code + Copy) -> Code {
     let stream = named(at, stream);
     timed(figures::freed, || {
         if !is_ours() || takes(stream) {
@@ -169,7 +175,7 @@ fn refuse(live: Live, real: impl Fn() -> Code + Copy) -> Code {
 }
 
 /// `cuMemFree`: of memory of pools it waits for nothing. The program says that all uses have completed.
-pub(crate) unsafe fn free(_at: &At, real: impl Fn() -> Code + Copy, start: u64) -> Code {
+pub(crate) fn free(start: u64, real: impl Fn() -> Code + Copy) -> Code {
     let live = if is_ours() { live::remove(start) } else { None };
     let Some(Live { buffer, pool, number }) = live else { return real() };
     timed(figures::freed, || match free_apart(&pool, buffer, &[]) {

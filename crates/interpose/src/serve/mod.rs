@@ -23,8 +23,6 @@
 //! Calls from in here reach the real functions: Millpond's driver finds those ([`search`](crate::search)), and the
 //! thread counts as inside. In a process that was forked from one that was served the driver answers everything.
 
-#![expect(clippy::too_many_arguments, reason = "they are CUDA's arguments")]
-
 mod account;
 pub(crate) mod captures;
 pub(crate) mod contexts;

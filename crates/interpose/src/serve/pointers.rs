@@ -10,7 +10,6 @@ use super::live::{self, Found};
 use super::{devices, is_ours, put};
 use crate::abi::Code;
 use crate::calls::list;
-use crate::session::At;
 
 /// `CU_POINTER_ATTRIBUTE_...`
 mod attribute {
@@ -54,14 +53,10 @@ unsafe fn replace(known: &Found, which: c_int, place: *mut c_void) {
 }
 
 /// `cuPointerGetAttribute`
-pub(crate) unsafe fn attribute(
-    _at: &At,
-    real: impl Fn() -> Code + Copy,
-    place: *mut c_void,
-    which: c_int,
-    address: u64,
-) -> Code {
-    let code = real();
+///
+/// # Safety
+/// The place is null, or valid for what the attribute is.
+pub(crate) unsafe fn attribute(code: Code, place: *mut c_void, which: c_int, address: u64) -> Code {
     let is_ours_to_say = matches!(
         which,
         attribute::BUFFER_ID
@@ -73,7 +68,7 @@ pub(crate) unsafe fn attribute(
     match around(address).filter(|_| is_ours_to_say && !place.is_null()) {
         // The driver has no such answer for mapped memory.
         Some(known) => {
-            // SAFETY: the caller's place.
+            // SAFETY: the caller's promise.
             unsafe { replace(&known, which, place) };
             Code::SUCCESS
         }
@@ -82,25 +77,26 @@ pub(crate) unsafe fn attribute(
 }
 
 /// `cuPointerGetAttributes`: what does not apply is left as null or 0, and no error.
+///
+/// # Safety
+/// If the call succeeded: there are so many, and the places are null, or valid for what the attributes are.
 pub(crate) unsafe fn attributes(
-    _at: &At,
-    real: impl Fn() -> Code + Copy,
+    code: Code,
     count: c_uint,
     which: *const c_int,
     places: *const *mut c_void,
     address: u64,
 ) -> Code {
-    let code = real();
     if code != Code::SUCCESS {
         return code;
     }
     if let Some(known) = around(address) {
-        // SAFETY: the caller's lists.
+        // SAFETY: the caller's promise.
         let which = unsafe { list(which, count as usize) };
         // SAFETY: as above.
         let places = unsafe { list(places, count as usize) };
         for (which, place) in which.iter().zip(places) {
-            // SAFETY: the caller's places.
+            // SAFETY: the caller's promise.
             unsafe { replace(&known, *which, *place) };
         }
     }
@@ -108,32 +104,19 @@ pub(crate) unsafe fn attributes(
 }
 
 /// `cuMemGetAddressRange`
-pub(crate) unsafe fn range(
-    _at: &At,
-    real: impl Fn() -> Code + Copy,
-    base: *mut u64,
-    bytes: *mut usize,
-    address: u64,
-) -> Code {
+///
+/// # Safety
+/// The places are null or valid.
+pub(crate) unsafe fn range(base: *mut u64, bytes: *mut usize, address: u64, real: impl Fn() -> Code) -> Code {
     let Some(known) = around(address) else { return real() };
-    // SAFETY: the caller's place.
+    // SAFETY: the caller's promise.
     unsafe { put(base, known.start) };
     // SAFETY: as above.
     unsafe { put(bytes, known.bytes as usize) };
     Code::SUCCESS
 }
 
-/// `cuMemRetainAllocationHandle`: memory of a pool has none.
-pub(crate) unsafe fn retain_handle(_at: &At, real: impl Fn() -> Code + Copy, _handle: *mut u64, address: u64) -> Code {
-    if around(address).is_some() { Code::INVALID_VALUE } else { real() }
-}
-
-/// `cuIpcGetMemHandle`, `cuMemPoolExportPointer`: memory of a pool of this process alone has no name for others.
-pub(crate) unsafe fn name_to_others(
-    _at: &At,
-    real: impl Fn() -> Code + Copy,
-    _name: *mut c_void,
-    address: u64,
-) -> Code {
+/// What memory of a pool of this process alone does not have: a handle, a name for others.
+pub(crate) fn refuse(address: u64, real: impl Fn() -> Code) -> Code {
     if around(address).is_some() { Code::INVALID_VALUE } else { real() }
 }

@@ -17,8 +17,7 @@ use super::devices::{self, Served};
 use super::{begin, figures, is_ours, put, say_left};
 use crate::abi::{AccessDesc, Code, Location, Pool, PoolProps};
 use crate::ask;
-use crate::calls::{device_at, list, read};
-use crate::session::At;
+use crate::calls::{list, read};
 
 /// `CU_MEMPOOL_ATTR_...`
 mod attribute {
@@ -131,17 +130,8 @@ pub(super) fn lose(ordinal: i32) {
 }
 
 /// `cuMemPoolCreate`
-pub(crate) unsafe fn create(
-    _at: &At,
-    real: impl Fn() -> Code + Copy,
-    place: *mut Pool,
-    props: *const PoolProps,
-) -> Code {
-    let code = real();
-    // SAFETY: the caller's place, which the real call has written.
-    let handle = unsafe { read(place) };
-    // SAFETY: the caller's structure.
-    let (Some(handle), Some(props)) = (handle, unsafe { read(props) }) else { return code };
+pub(crate) fn create(code: Code, handle: Option<Pool>, props: Option<PoolProps>) -> Code {
+    let (Some(handle), Some(props)) = (handle, props) else { return code };
     if code == Code::SUCCESS {
         begin();
         drop(keep(handle, if is_ours() { twin(handle, &props) } else { None }));
@@ -168,7 +158,7 @@ fn twin(handle: Pool, props: &PoolProps) -> Option<Arc<ServedPool>> {
 }
 
 /// `cuMemPoolDestroy`: it leaves before the driver can give its handle out again. What is allocated from it lives on.
-pub(crate) unsafe fn destroy(_at: &At, real: impl Fn() -> Code + Copy, handle: Pool) -> Code {
+pub(crate) fn destroy(handle: Pool, real: impl Fn() -> Code) -> Code {
     let gone = POOLS.write().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().remove(&handle);
     let ours = gone.as_ref().and_then(Option::as_deref).map(|it| (it.ordinal, &it.pool));
     let last = figures::last_of(handle, ours);
@@ -194,16 +184,12 @@ pub(crate) unsafe fn destroy(_at: &At, real: impl Fn() -> Code + Copy, handle: P
 }
 
 /// `cuMemPoolSetAccess`
-pub(crate) unsafe fn set_access(
-    _at: &At,
-    real: impl Fn() -> Code + Copy,
-    handle: Pool,
-    access: *const AccessDesc,
-    count: usize,
-) -> Code {
-    let code = real();
+///
+/// # Safety
+/// If the call succeeded: so many are valid.
+pub(crate) unsafe fn set_access(code: Code, handle: Pool, access: *const AccessDesc, count: usize) -> Code {
     let Some(pool) = of_success(code, handle) else { return code };
-    // SAFETY: the caller's list.
+    // SAFETY: the caller's promise.
     let access = unsafe { list(access, count) };
     let others = access.iter().filter(|it| it.location.kind == Location::DEVICE && it.location.id != pool.ordinal);
     for desc in others {
@@ -234,34 +220,16 @@ fn code_of(error: &Error) -> Code {
     }
 }
 
-/// `cuDeviceSetMemPool`
-pub(crate) unsafe fn set_current(_at: &At, real: impl Fn() -> Code + Copy, device: c_int, _pool: Pool) -> Code {
-    let code = real();
+/// `cuDeviceSetMemPool`; none where it is no device's.
+pub(crate) fn set_current(code: Code, device: Option<c_int>) -> Code {
     if code == Code::SUCCESS {
-        forget_current(device);
+        device.into_iter().for_each(forget_current);
     }
     code
 }
 
-/// `cuMemSetMemPool`
-pub(crate) unsafe fn set_current_at(
-    at: &At,
-    real: impl Fn() -> Code + Copy,
-    location: *const Location,
-    _kind: c_int,
-    pool: Pool,
-) -> Code {
-    // SAFETY: the caller's structure.
-    match unsafe { device_at(location) } {
-        // SAFETY: the caller's arguments.
-        Some(device) => unsafe { set_current(at, real, device, pool) },
-        None => real(),
-    }
-}
-
 /// `cuMemPoolTrimTo`
-pub(crate) unsafe fn trim(_at: &At, real: impl Fn() -> Code + Copy, handle: Pool, keep_bytes: usize) -> Code {
-    let code = real();
+pub(crate) fn trim(code: Code, handle: Pool, keep_bytes: usize) -> Code {
     let Some(pool) = of_success(code, handle) else { return code };
     match pool.pool.trim_to(keep_bytes as u64) {
         Ok(()) => Code::SUCCESS,
@@ -270,14 +238,10 @@ pub(crate) unsafe fn trim(_at: &At, real: impl Fn() -> Code + Copy, handle: Pool
 }
 
 /// `cuMemPoolSetAttribute`
-pub(crate) unsafe fn set_attribute(
-    _at: &At,
-    real: impl Fn() -> Code + Copy,
-    handle: Pool,
-    which: c_int,
-    value: *mut c_void,
-) -> Code {
-    let code = real();
+///
+/// # Safety
+/// The place is null, or valid for what the attribute is.
+pub(crate) unsafe fn set_attribute(code: Code, handle: Pool, which: c_int, value: *mut c_void) -> Code {
     let Some(pool) = of_success(code, handle) else { return code };
     match which {
         attribute::FOLLOW_EVENTS..=attribute::INTERNAL => {
@@ -304,14 +268,10 @@ pub(crate) unsafe fn set_attribute(
 }
 
 /// `cuMemPoolGetAttribute`
-pub(crate) unsafe fn attribute(
-    _at: &At,
-    real: impl Fn() -> Code + Copy,
-    handle: Pool,
-    which: c_int,
-    value: *mut c_void,
-) -> Code {
-    let code = real();
+///
+/// # Safety
+/// The place is null, or valid for what the attribute is.
+pub(crate) unsafe fn attribute(code: Code, handle: Pool, which: c_int, value: *mut c_void) -> Code {
     let Some(pool) = of_success(code, handle) else { return code };
     let figures = pool.pool.statistics();
     let bytes = match which {

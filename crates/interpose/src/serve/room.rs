@@ -4,15 +4,12 @@
 //! What is freed on a stream that still runs is idle only when that has completed. An allocation of ours waits for
 //! that, as CUDA's own pool does before it says that no memory is left. A call that the driver answers does not wait.
 
-use std::ffi::{c_uint, c_void};
-
 use millpond::Error;
 
 use super::devices::{self, Served};
 use super::{captures, is_ours, pools};
 use crate::abi::Code;
 use crate::ask;
-use crate::session::At;
 
 /// All pools give back what they do not use.
 fn give_back() {
@@ -43,27 +40,11 @@ pub(super) fn retry<T>(served: &Served, mut alloc: impl FnMut() -> Result<T, Err
 }
 
 /// Makes a call of the driver, and once more if it finds no memory.
-pub(super) fn made_for(real: impl Fn() -> Code + Copy) -> Code {
+pub(crate) fn made_for(real: impl Fn() -> Code + Copy) -> Code {
     let code = real();
     if code != Code::OUT_OF_MEMORY || !is_ours() {
         return code;
     }
     give_back();
     real()
-}
-
-/// Servers of calls that make memory which is the driver's.
-macro_rules! of_the_driver {
-    ($($name:ident($($ty:ty),*) $doc:literal;)*) => {$(
-        #[doc = $doc]
-        pub(crate) unsafe fn $name(_at: &At, real: impl Fn() -> Code + Copy, $(_: $ty),*) -> Code {
-            made_for(real)
-        }
-    )*};
-}
-
-of_the_driver! {
-    alloc(*mut u64, usize) "`cuMemAlloc`";
-    alloc_pitch(*mut u64, *mut usize, usize, usize, c_uint) "`cuMemAllocPitch`";
-    create(*mut u64, usize, *const c_void, u64) "`cuMemCreate`";
 }
