@@ -34,6 +34,8 @@ pub mod devices;
 #[cfg(feature = "command")]
 mod manual;
 #[cfg(feature = "command")]
+mod operation_trace;
+#[cfg(feature = "command")]
 mod output;
 #[cfg(feature = "command")]
 pub mod plan;

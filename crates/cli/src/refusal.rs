@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use millpond_litmus::Refusal as Unparsed;
+
 /// Where in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
@@ -70,6 +72,12 @@ impl Refusal {
         self
     }
 
+    /// Of a program without an operation: there is nothing to `act`.
+    pub(crate) fn no_operation(act: &str) -> Self {
+        Self::new(Place::Whole, format!("no operation is in it: there is nothing to {act}"))
+            .help("a program that opens no device, or was stopped before it had written anything, leaves such a trace")
+    }
+
     /// Where it is.
     pub fn place(&self) -> Place {
         self.place
@@ -86,6 +94,12 @@ impl Refusal {
             }
             _ => Self::new(place, format!("cannot be read: {}", cause(error))),
         }
+    }
+}
+
+impl From<Unparsed> for Refusal {
+    fn from(Unparsed { line, what, help }: Unparsed) -> Self {
+        Self::new(Place::Line(line.into()), what).help(help)
     }
 }
 

@@ -16,6 +16,8 @@ use crate::recorded::{self, Place, Recorded, Refusal};
 
 /// How much of the beginning is looked at.
 const HEAD: u64 = 4096;
+/// The longest litmus program, in bytes.
+const TEXT_MAX: u64 = 1 << 20;
 
 /// What is in a file, as far as its beginning tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,6 +130,14 @@ pub fn read_file(path: &Path) -> Result<Vec<Recorded>, Refusal> {
         _ => Err(opened.refuse("replay").expect("its kind is known")),
     });
     found.map_err(|refusal| refusal.in_file(path))
+}
+
+/// The text of a litmus program; none where it is none, or too long.
+pub(crate) fn text(source: impl Read) -> Result<Option<String>, Refusal> {
+    let mut bytes = Vec::new();
+    let read = source.take(TEXT_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Refusal::from_read(Place::Whole, &error))?;
+    Ok(String::from_utf8(bytes).ok().filter(|text| text.len() as u64 <= TEXT_MAX))
 }
 
 /// Whether the first line names the columns of a table of lifetimes.

@@ -40,6 +40,7 @@ mod streams;
 mod text;
 
 pub use fix::{Change, Fixed, Left, fix};
+pub use text::statement;
 
 use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;

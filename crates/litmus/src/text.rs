@@ -22,6 +22,12 @@ pub(crate) struct Line {
     pub(crate) expected: Vec<Kind>,
 }
 
+/// What a line says, without blanks, comments and expectations around it.
+pub fn statement(line: &str) -> &str {
+    let end = ["!!", "??", "#"].iter().filter_map(|mark| line.find(mark)).min().unwrap_or(line.len());
+    line[..end].trim()
+}
+
 /// Takes a text apart.
 pub(crate) fn lines(text: &str) -> Result<Vec<Line>, Refusal> {
     if text.len() > TEXT_MAX {

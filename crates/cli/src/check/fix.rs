@@ -5,8 +5,9 @@ use std::path::Path;
 
 use millpond_litmus::{Change, Fixed, Left};
 
-use super::{Source, Unreadable, open};
+use super::{Source, open};
 use crate::args::Check as Args;
+use crate::recorded::{Place, Refusal};
 use crate::{Status, complain};
 
 /// Prints a litmus program as it is right; what was changed, and what is left, goes to `err`.
@@ -15,18 +16,21 @@ use crate::{Status, complain};
 /// Where `out` or `err` cannot be written.
 pub(super) fn run(path: &Path, args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
     let fixed = match open(path) {
-        Ok(Source::Litmus { program, .. }) if program.ops().is_empty() => Err(Unreadable::Nothing),
+        Ok(Source::Litmus { program, .. }) if program.ops().is_empty() => Err(Refusal::no_operation("check")),
         Ok(Source::Litmus { text, .. }) => {
-            millpond_litmus::fix(&text, &|settings| args.settings(settings)).map_err(Unreadable::Litmus)
+            millpond_litmus::fix(&text, &|settings| args.settings(settings)).map_err(Refusal::from)
         }
-        Ok(Source::Trace(_)) => Err(Unreadable::NoFix),
-        Err(unreadable) => Err(unreadable),
+        Ok(Source::Trace(_)) => {
+            Err(Refusal::new(Place::Whole, "an operation trace cannot be corrected: change the program")
+                .help("without --fix each finding says what to change; --json has it as `edit`"))
+        }
+        Err(refusal) => Err(refusal),
     };
     let file = path.display();
     let Fixed { text, changes, left } = match fixed {
         Ok(fixed) => fixed,
-        Err(unreadable) => {
-            complain(err, &format!("{file}: {unreadable}"))?;
+        Err(refusal) => {
+            complain(err, &refusal.in_file(path).to_string())?;
             return Ok(Status::BadInput);
         }
     };

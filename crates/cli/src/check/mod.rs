@@ -18,9 +18,11 @@ use millpond_core::check::{Checker, Finding, Settings, Spot};
 use millpond_core::op::Ops;
 
 use crate::args::Check as Args;
+use crate::recorded::{Place, Refusal};
 use crate::{Status, complain};
 
-pub use program::{Source, Trace, Unreadable, open};
+pub use crate::operation_trace::Trace;
+pub use program::{Source, open};
 pub use report::Report;
 pub use witness::{Step, Witness};
 
@@ -123,8 +125,8 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<
                     false => show(path, &source, &judged, out)?,
                 }
             }
-            Err(unreadable) => {
-                complain(err, &format!("{}: {unreadable}", path.display()))?;
+            Err(refusal) => {
+                complain(err, &refusal.in_file(path).to_string())?;
                 status = status.max(Status::BadInput);
             }
         }
@@ -141,14 +143,14 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<
     Ok(status)
 }
 
-fn check_file(path: &Path, args: &Args) -> Result<(String, Judged), Unreadable> {
+fn check_file(path: &Path, args: &Args) -> Result<(String, Judged), Refusal> {
     match judge_file(path, args)? {
-        (_, judged) if judged.operations == 0 => Err(Unreadable::Nothing),
+        (_, judged) if judged.operations == 0 => Err(Refusal::no_operation("check")),
         judged => Ok(judged),
     }
 }
 
-fn judge_file(path: &Path, args: &Args) -> Result<(String, Judged), Unreadable> {
+fn judge_file(path: &Path, args: &Args) -> Result<(String, Judged), Refusal> {
     match open(path)? {
         Source::Litmus { text, program } => {
             let mut judged = match judge(&mut program.cursor(), args.settings(program.settings())) {
@@ -164,10 +166,16 @@ fn judge_file(path: &Path, args: &Args) -> Result<(String, Judged), Unreadable> 
             }
             Ok((text, judged))
         }
-        Source::Trace(_) if args.witness => Err(Unreadable::NoWitness),
+        Source::Trace(_) if args.witness => {
+            Err(Refusal::new(Place::Whole, "an operation trace has no witness: it is not run again")
+                .help("leave --witness out, or write what is wrong as a litmus program"))
+        }
         Source::Trace(mut trace) => {
             let judged = judge_until(&mut *trace, args.settings(Settings::default()), Trace::is_whole)?;
-            Ok((String::new(), judged))
+            match trace.cut() {
+                Some(cut) if judged.operations == 0 => Err(cut),
+                _ => Ok((String::new(), judged)),
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use millpond_core::check::{Finding, Side};
+use millpond_litmus::statement;
 
 /// The largest source file that is read for its lines, in bytes.
 const SOURCE_MAX: u64 = 4 << 20;
@@ -102,18 +103,12 @@ impl Sources {
     }
 }
 
-/// What a line says, without blanks, comments of litmus programs and expectations around it.
-pub(super) fn code(line: &str) -> &str {
-    let end = ["!!", "??", "#"].iter().filter_map(|mark| line.find(mark)).min().unwrap_or(line.len());
-    line[..end].trim()
-}
-
-/// The bytes of that in a text.
+/// The bytes of a line's statement in a text.
 fn span(text: &str, line: u32) -> Option<std::ops::Range<usize>> {
     let mut start = 0;
     for (at, content) in text.split('\n').enumerate() {
         if at + 1 == line as usize {
-            let code = code(content);
+            let code = statement(content);
             let from = start + content.len() - content.trim_start().len();
             return (!code.is_empty()).then_some(from..from + code.len());
         }

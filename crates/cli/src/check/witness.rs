@@ -11,8 +11,8 @@ use anstyle::{AnsiColor, Style};
 use millpond::config::Schedule;
 use millpond::{Device, Event, HostConfig, Stream};
 use millpond_core::check::Finding;
-use millpond_litmus::Program;
 use millpond_litmus::model::{Damage, Harm, Model};
+use millpond_litmus::{Program, statement};
 use serde::Serialize;
 
 /// So many seeds are tried.
@@ -131,7 +131,7 @@ fn schedule(model: &Model, lines: &[&str], seed: u64, order: &[usize], damage: &
     let shown = order.iter().filter(|task| !model.tasks[**task].is_hidden);
     let step = |task: &usize| {
         let task = &model.tasks[*task];
-        let text = lines.get((task.line as usize).saturating_sub(1)).map_or("", |line| super::render::code(line));
+        let text = lines.get((task.line as usize).saturating_sub(1)).map_or("", |line| statement(line));
         Step { who: task.who.clone(), line: task.line, launch: task.launch, text: text.to_owned() }
     };
     let name = &model.lives[damage.life].name;

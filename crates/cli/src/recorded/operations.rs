@@ -8,15 +8,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::BufRead;
 
 use millpond_core::ids::{EventId, GraphId, StreamId};
-use millpond_core::op::{Memory, Op, Space, What};
-use millpond_core::trace::ops::{MAGIC, Reader, Reason};
+use millpond_core::op::{Memory, Op, Ops, Space, What};
+use millpond_core::trace::ops::MAGIC;
 
 use super::fault;
 use super::steps::Steps;
 use super::{Format, Place, Recorded, Refusal};
-
-/// So many bytes are read at once.
-const CHUNK: usize = 1 << 16;
+use crate::operation_trace::Trace;
 
 /// Whether a file begins as a trace does.
 pub(crate) fn is_first(head: &[u8]) -> bool {
@@ -27,24 +25,10 @@ pub(crate) fn is_first(head: &[u8]) -> bool {
 ///
 /// # Errors
 /// Where the trace is damaged, or has no allocation.
-pub fn read(name: &str, mut source: impl BufRead) -> Result<Vec<Recorded>, Refusal> {
-    let (mut reader, mut programs, mut buffer) = (Reader::new(), Programs::default(), vec![0; CHUNK]);
-    let damage = loop {
-        match reader.next_op() {
-            Ok(Some(op)) => programs.step(&op)?,
-            Ok(None) => {
-                let read = source.read(&mut buffer).map_err(|error| Refusal::from_read(Place::Whole, &error))?;
-                match read {
-                    0 => break reader.end().err(),
-                    read => reader.feed(&buffer[..read]),
-                }
-            }
-            Err(damage) => break Some(damage),
-        }
-    };
-    if let Some(damage) = damage.filter(|damage| damage.reason != Reason::Cut) {
-        let refusal = Refusal::new(Place::Byte(damage.offset), damage.to_string());
-        return Err(refusal.help("copy the file, or trace the program, again"));
+pub fn read(name: &str, source: impl BufRead) -> Result<Vec<Recorded>, Refusal> {
+    let (mut trace, mut programs) = (Trace::new(source), Programs::default());
+    while let Some(op) = trace.next_op()? {
+        programs.step(&op)?;
     }
     programs.finish(name)
 }

@@ -14,9 +14,9 @@ use millpond_core::check::{Checker, Finding, Settings};
 use millpond_core::ids::{AllocId, ExecId, GraphId, StreamId};
 use millpond_core::op::{Act, Memory, Name, Names, Op, Place, What};
 use millpond_core::units::Bytes;
-use millpond_litmus::Program;
+use millpond_litmus::{Program, statement};
 
-use crate::refusal::{Place as At, Refusal};
+use crate::refusal::Refusal;
 
 use super::addresses::Places;
 use super::captured::Captures;
@@ -45,25 +45,12 @@ fn litmus(name: &str, text: &str, program: &Program) -> Scene {
     scene
 }
 
-/// What a line of a litmus program does, without what it says about itself.
-fn statement(line: &str) -> &str {
-    let ends = ["#", "!!", "??"].iter().filter_map(|mark| line.find(mark));
-    line[..ends.min().unwrap_or(line.len())].trim()
-}
-
 /// The scene of a litmus program's text; `name` is what it is called.
 pub(super) fn litmus_text(name: &str, text: &str) -> Result<Scene, Refusal> {
-    match Program::parse(text) {
-        Ok(program) if program.ops().is_empty() => Err(nothing()),
-        Ok(program) => Ok(litmus(name, text, &program)),
-        Err(refusal) => Err(Refusal::new(At::Line(refusal.line.into()), refusal.what).help(refusal.help)),
+    match Program::parse(text)? {
+        program if program.ops().is_empty() => Err(Refusal::no_operation("show")),
+        program => Ok(litmus(name, text, &program)),
     }
-}
-
-/// For a program without an operation.
-fn nothing() -> Refusal {
-    let help = "a program that opens no device, or was stopped before it had written anything, leaves such a trace";
-    Refusal::new(At::Whole, "no operation is in it: there is nothing to show").help(help)
 }
 
 /// Goes through the operations.
