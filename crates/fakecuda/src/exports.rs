@@ -340,12 +340,17 @@ exports! {
         current_device()?.host_function(stream, function, data)
     }
     cuGetErrorName(code: Code, text: Place<*const c_char>) {
-        put(text, error_name(code)?.as_ptr())
+        put(text, named(code)?.as_ptr())
     }
     cuGetErrorString(code: Code, text: Place<*const c_char>) {
-        error_name(code)?;
+        named(code)?;
         put(text, c"said by fakecuda".as_ptr())
     }
+}
+
+/// Like the real one, it has no name for codes that it does not know.
+fn named(code: Code) -> Result<&'static CStr, Code> {
+    code.name().ok_or(Code::INVALID_VALUE)
 }
 
 /// Plain memory of the current device is all that there is.
@@ -355,33 +360,6 @@ fn check_property(property: AllocationProp) -> Outcome {
         true => Ok(()),
         false => Err(Code::INVALID_VALUE),
     }
-}
-
-/// Like the real one, it has no name for codes that it does not know.
-fn error_name(code: Code) -> Result<&'static CStr, Code> {
-    Ok(match code {
-        Code::SUCCESS => c"CUDA_SUCCESS",
-        Code::INVALID_VALUE => c"CUDA_ERROR_INVALID_VALUE",
-        Code::OUT_OF_MEMORY => c"CUDA_ERROR_OUT_OF_MEMORY",
-        Code::NOT_INITIALIZED => c"CUDA_ERROR_NOT_INITIALIZED",
-        Code::NO_DEVICE => c"CUDA_ERROR_NO_DEVICE",
-        Code::INVALID_DEVICE => c"CUDA_ERROR_INVALID_DEVICE",
-        Code::INVALID_CONTEXT => c"CUDA_ERROR_INVALID_CONTEXT",
-        Code::ILLEGAL_STATE => c"CUDA_ERROR_ILLEGAL_STATE",
-        Code::INVALID_HANDLE => c"CUDA_ERROR_INVALID_HANDLE",
-        Code::NOT_FOUND => c"CUDA_ERROR_NOT_FOUND",
-        Code::NOT_READY => c"CUDA_ERROR_NOT_READY",
-        Code::ILLEGAL_ADDRESS => c"CUDA_ERROR_ILLEGAL_ADDRESS",
-        Code::LAUNCH_FAILED => c"CUDA_ERROR_LAUNCH_FAILED",
-        Code::NOT_PERMITTED => c"CUDA_ERROR_NOT_PERMITTED",
-        Code::NOT_SUPPORTED => c"CUDA_ERROR_NOT_SUPPORTED",
-        Code::CAPTURE_UNSUPPORTED => c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
-        Code::CAPTURE_INVALIDATED => c"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
-        Code::CAPTURE_ISOLATION => c"CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
-        Code::CAPTURE_IMPLICIT => c"CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
-        Code::UNKNOWN => c"CUDA_ERROR_UNKNOWN",
-        _ => return Err(Code::INVALID_VALUE),
-    })
 }
 
 /// Finds a function by its plain name.

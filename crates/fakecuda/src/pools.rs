@@ -7,6 +7,9 @@ use std::ffi::c_int;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use millpond_driver::cuda::abi::Code;
+use millpond_driver::cuda::abi::pool::attribute::{
+    FOLLOW_EVENTS, INTERNAL, RELEASE_THRESHOLD, RESERVED, RESERVED_HIGH, USED, USED_HIGH,
+};
 
 use crate::device::fresh_handle;
 use crate::device::open;
@@ -15,13 +18,7 @@ use crate::settings;
 /// Default pools are named by this and the device's number.
 const DEFAULT: usize = 0xF001_0000;
 
-/// `CU_MEMPOOL_ATTR_...`: three switches, a threshold, and four figures.
-const SWITCHES: std::ops::RangeInclusive<c_int> = 1..=3;
-const THRESHOLD: c_int = 4;
-const RESERVED: usize = 5;
-const RESERVED_HIGH: usize = 6;
-const USED: usize = 7;
-const USED_HIGH: usize = 8;
+const SWITCHES: std::ops::RangeInclusive<c_int> = FOLLOW_EVENTS..=INTERNAL;
 
 #[derive(Debug)]
 struct Pool {
@@ -38,7 +35,8 @@ impl Pool {
         Self { device, attributes, access: BTreeMap::new() }
     }
 
-    fn raise(&mut self, which: usize, bytes: u64) {
+    fn raise(&mut self, which: c_int, bytes: u64) {
+        let which = which as usize;
         self.attributes[which] += bytes;
         self.attributes[which + 1] = self.attributes[which + 1].max(self.attributes[which]);
     }
@@ -116,9 +114,9 @@ impl Pools {
     /// Switches and the threshold are set; the high figures only to 0.
     pub(crate) fn set_attribute(&mut self, handle: usize, which: c_int, value: u64) -> Result<(), Code> {
         let pool = self.find(handle)?;
-        let is_high = which as usize == RESERVED_HIGH || which as usize == USED_HIGH;
+        let is_high = matches!(which, RESERVED_HIGH | USED_HIGH);
         match which {
-            _ if SWITCHES.contains(&which) || which == THRESHOLD => pool.attributes[which as usize] = value,
+            _ if SWITCHES.contains(&which) || which == RELEASE_THRESHOLD => pool.attributes[which as usize] = value,
             _ if is_high && value == 0 => pool.attributes[which as usize] = pool.attributes[which as usize - 1],
             _ => return Err(Code::INVALID_VALUE),
         }
@@ -141,7 +139,7 @@ impl Pools {
     pub(crate) fn allocated(&mut self, handle: usize, at: u64, bytes: u64) -> Result<(), Code> {
         let pool = self.find(handle)?;
         pool.raise(USED, bytes);
-        let more = pool.attributes[USED].saturating_sub(pool.attributes[RESERVED]);
+        let more = pool.attributes[USED as usize].saturating_sub(pool.attributes[RESERVED as usize]);
         pool.raise(RESERVED, more);
         self.allocations.insert(at, (handle, bytes));
         Ok(())
@@ -151,7 +149,7 @@ impl Pools {
     pub(crate) fn freed(&mut self, at: u64) {
         let Some((handle, bytes)) = self.allocations.remove(&at) else { return };
         if let Some(pool) = self.pools.get_mut(&handle) {
-            pool.attributes[USED] -= bytes;
+            pool.attributes[USED as usize] -= bytes;
         }
     }
 

@@ -3,23 +3,15 @@
 //! Knows no function. Layouts are those of the headers from 11.2 to 13.x on 64-bit Linux, asserted below. What a
 //! program hands over may be older or longer than what is declared here: only what all versions have is read.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 use std::mem::{offset_of, size_of};
 
 pub(crate) use millpond_driver::cuda::abi::graph::{
-    CopyParams, CopySide, Graph, GraphExec, GraphNode, MEMORY_DEVICE, MEMORY_HOST, MemsetParams,
+    AllocNode, CopyParams, CopySide, Graph, GraphExec, GraphNode, KernelNode, KernelNode2, MEMORY_DEVICE, MEMORY_HOST,
+    MemsetParams,
 };
-pub(crate) use millpond_driver::cuda::abi::{Code, Context, Event, Location, Stream};
-
-/// A pool (`CUmemoryPool`), as the number of its pointer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-#[repr(transparent)]
-pub(crate) struct Pool(pub(crate) usize);
-
-/// A function or a kernel (`CUfunction`, `CUkernel`), as the number of its pointer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-#[repr(transparent)]
-pub(crate) struct Function(pub(crate) usize);
+pub(crate) use millpond_driver::cuda::abi::pool::{Pool, PoolProps};
+pub(crate) use millpond_driver::cuda::abi::{AccessDesc, Code, Context, Event, Function, Location, Stream};
 
 /// `CU_MEMORYTYPE_UNIFIED`: an address that says itself what it is.
 pub(crate) const MEMORY_UNIFIED: c_int = 4;
@@ -55,38 +47,6 @@ pub(crate) struct LaunchConfig {
     pub(crate) count: c_uint,
 }
 
-/// What a kernel node is (`CUDA_KERNEL_NODE_PARAMS_v1`; `_v2` and `_v3` go on behind it).
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(crate) struct KernelNode {
-    pub(crate) function: Function,
-    pub(crate) grid: [c_uint; 3],
-    pub(crate) block: [c_uint; 3],
-    pub(crate) shared_bytes: c_uint,
-    pub(crate) params: *mut *mut c_void,
-    pub(crate) extra: *mut *mut c_void,
-}
-
-/// What a kernel node is, from `_v2` on.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(crate) struct KernelNode2 {
-    pub(crate) first: KernelNode,
-    pub(crate) kernel: Function,
-    pub(crate) context: Context,
-}
-
-/// What an alloc node is (`CUDA_MEM_ALLOC_NODE_PARAMS`).
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(crate) struct AllocNode {
-    pub(crate) pool_props: [u64; 11],
-    pub(crate) access: *const c_void,
-    pub(crate) access_count: usize,
-    pub(crate) bytes: usize,
-    pub(crate) at: u64,
-}
-
 /// One side of a copy of rows: the first or second half of `CUDA_MEMCPY2D`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -119,21 +79,6 @@ pub(crate) struct StreamMemOp {
     pub(crate) rest: [u64; 4],
 }
 
-/// What a device may do with a pool's memory (`CUmemAccessDesc`).
-pub(crate) use millpond_driver::cuda::abi::AccessDesc;
-
-/// What a pool is made of (`CUmemPoolProps`); more follows.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(crate) struct PoolProps {
-    pub(crate) kind: c_int,
-    pub(crate) handle_types: c_int,
-    pub(crate) location: Location,
-    pub(crate) security: *const c_void,
-    pub(crate) bytes_max: usize,
-    pub(crate) usage: u16,
-}
-
 /// How a graph is instantiated (`CUDA_GRAPH_INSTANTIATE_PARAMS`).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -147,11 +92,7 @@ pub(crate) struct InstantiateParams {
 const _: () = assert!(size_of::<LaunchAttribute>() == 72 && offset_of!(LaunchAttribute, value) == 8);
 const _: () = assert!(size_of::<LaunchConfig>() == 56 && offset_of!(LaunchConfig, stream) == 32);
 const _: () = assert!(offset_of!(LaunchConfig, attributes) == 40 && offset_of!(LaunchConfig, count) == 48);
-const _: () = assert!(size_of::<KernelNode>() == 56 && offset_of!(KernelNode, params) == 40);
-const _: () = assert!(offset_of!(KernelNode2, kernel) == 56);
-const _: () = assert!(offset_of!(AllocNode, bytes) == 104 && offset_of!(AllocNode, at) == 112);
 const _: () = assert!(size_of::<RowsSide>() == 56 && offset_of!(RowsSide, host) == 24);
 const _: () = assert!(size_of::<Rows>() == 128 && offset_of!(Rows, width) == 112);
 const _: () = assert!(size_of::<StreamMemOp>() == 48 && offset_of!(StreamMemOp, at) == 8);
 const _: () = assert!(size_of::<InstantiateParams>() == 32);
-const _: () = assert!(offset_of!(PoolProps, bytes_max) == 24 && offset_of!(PoolProps, usage) == 32);

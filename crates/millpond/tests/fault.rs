@@ -18,7 +18,7 @@ use millpond::raw::Queue;
 use millpond::{Buffer, Device, DeviceConfig, Error, PoolConfig, Result, Stream};
 use millpond_driver::RawStream;
 use millpond_driver::cuda::LIBRARY_VARIABLE;
-use millpond_driver::cuda::abi::Code;
+use millpond_driver::cuda::abi::{Code, Function};
 
 /// Tells this program that it is the process that faults.
 const ROLE: &str = "MILLPOND_FAULT_CHILD";
@@ -173,7 +173,7 @@ fn provoke(kind: &str, stream: &Stream, x: &Buffer<u8>) -> Result<()> {
     let name = std::env::var_os(LIBRARY_VARIABLE).unwrap_or_else(|| "libcuda.so.1".into());
     let table = table::Table::open(std::path::Path::new(&name)).expect("the driver library");
     let must = |call: &str, code: Code| assert!(code == Code::SUCCESS, "{call}: {}", table.explain(code));
-    let (mut module, mut kernel) = (0, table::Kernel::default());
+    let (mut module, mut kernel) = (0, Function::default());
     must("cuModuleLoadData", table.load(&raw mut module, PTX.as_ptr().cast::<c_void>()));
     must("cuModuleGetFunction", table.kernel_of(&raw mut kernel, module, c"astray".as_ptr()));
     let launch = |queue: &Queue<'_>, _| {

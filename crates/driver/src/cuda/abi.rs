@@ -4,60 +4,76 @@
 //! number, so that a field that moves does not compile. Result codes and other enumerations are plain numbers here: a
 //! newer driver may answer one that no header of today has.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::{CStr, c_int, c_uint};
 use std::mem::{offset_of, size_of};
 
+/// Writes the handles of a kind each: pointers, as their numbers.
+macro_rules! handles {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+        #[repr(transparent)]
+        pub struct $name(pub usize);
+    )*};
+}
+
 pub mod graph;
+pub mod pool;
 
 /// A result code (`CUresult`). Any number can come.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(transparent)]
 pub struct Code(pub c_uint);
 
-impl Code {
-    /// `CUDA_SUCCESS`
-    pub const SUCCESS: Code = Code(0);
-    /// `CUDA_ERROR_INVALID_VALUE`
-    pub const INVALID_VALUE: Code = Code(1);
-    /// `CUDA_ERROR_OUT_OF_MEMORY`
-    pub const OUT_OF_MEMORY: Code = Code(2);
-    /// `CUDA_ERROR_NOT_INITIALIZED`
-    pub const NOT_INITIALIZED: Code = Code(3);
-    /// `CUDA_ERROR_NO_DEVICE`
-    pub const NO_DEVICE: Code = Code(100);
-    /// `CUDA_ERROR_INVALID_DEVICE`
-    pub const INVALID_DEVICE: Code = Code(101);
-    /// `CUDA_ERROR_INVALID_CONTEXT`
-    pub const INVALID_CONTEXT: Code = Code(201);
-    /// `CUDA_ERROR_ILLEGAL_STATE`
-    pub const ILLEGAL_STATE: Code = Code(401);
-    /// `CUDA_ERROR_INVALID_HANDLE`
-    pub const INVALID_HANDLE: Code = Code(400);
-    /// `CUDA_ERROR_NOT_FOUND`
-    pub const NOT_FOUND: Code = Code(500);
-    /// `CUDA_ERROR_NOT_READY`: work is not over yet; no failure.
-    pub const NOT_READY: Code = Code(600);
-    /// `CUDA_ERROR_ILLEGAL_ADDRESS`
-    pub const ILLEGAL_ADDRESS: Code = Code(700);
-    /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`: the current one, or that of a handle.
-    pub const CONTEXT_IS_DESTROYED: Code = Code(709);
-    /// `CUDA_ERROR_LAUNCH_FAILED`
-    pub const LAUNCH_FAILED: Code = Code(719);
-    /// `CUDA_ERROR_NOT_PERMITTED`
-    pub const NOT_PERMITTED: Code = Code(800);
-    /// `CUDA_ERROR_NOT_SUPPORTED`
-    pub const NOT_SUPPORTED: Code = Code(801);
-    /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`
-    pub const CAPTURE_UNSUPPORTED: Code = Code(900);
-    /// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`
-    pub const CAPTURE_INVALIDATED: Code = Code(901);
-    /// `CUDA_ERROR_STREAM_CAPTURE_ISOLATION`
-    pub const CAPTURE_ISOLATION: Code = Code(905);
-    /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`
-    pub const CAPTURE_IMPLICIT: Code = Code(906);
-    /// `CUDA_ERROR_UNKNOWN`
-    pub const UNKNOWN: Code = Code(999);
+/// Writes the codes, with the names that the header gives them.
+macro_rules! codes {
+    ($($(#[$doc:meta])* $code:ident = $number:literal $name:ident;)*) => {
+        impl Code {
+            $(
+                #[doc = concat!("`", stringify!($name), "`")]
+                $(#[$doc])*
+                pub const $code: Code = Code($number);
+            )*
 
+            /// The header's name of a code; none of one that is not among these.
+            pub fn name(self) -> Option<&'static CStr> {
+                let name = match self.0 {
+                    $($number => concat!(stringify!($name), "\0"),)*
+                    _ => return None,
+                };
+                CStr::from_bytes_with_nul(name.as_bytes()).ok()
+            }
+        }
+    };
+}
+
+codes! {
+    SUCCESS = 0 CUDA_SUCCESS;
+    INVALID_VALUE = 1 CUDA_ERROR_INVALID_VALUE;
+    OUT_OF_MEMORY = 2 CUDA_ERROR_OUT_OF_MEMORY;
+    NOT_INITIALIZED = 3 CUDA_ERROR_NOT_INITIALIZED;
+    NO_DEVICE = 100 CUDA_ERROR_NO_DEVICE;
+    INVALID_DEVICE = 101 CUDA_ERROR_INVALID_DEVICE;
+    INVALID_CONTEXT = 201 CUDA_ERROR_INVALID_CONTEXT;
+    ILLEGAL_STATE = 401 CUDA_ERROR_ILLEGAL_STATE;
+    INVALID_HANDLE = 400 CUDA_ERROR_INVALID_HANDLE;
+    NOT_FOUND = 500 CUDA_ERROR_NOT_FOUND;
+    /// Work is not over yet; no failure.
+    NOT_READY = 600 CUDA_ERROR_NOT_READY;
+    ILLEGAL_ADDRESS = 700 CUDA_ERROR_ILLEGAL_ADDRESS;
+    /// The current one, or that of a handle.
+    CONTEXT_IS_DESTROYED = 709 CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    LAUNCH_FAILED = 719 CUDA_ERROR_LAUNCH_FAILED;
+    NOT_PERMITTED = 800 CUDA_ERROR_NOT_PERMITTED;
+    NOT_SUPPORTED = 801 CUDA_ERROR_NOT_SUPPORTED;
+    CAPTURE_UNSUPPORTED = 900 CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    CAPTURE_INVALIDATED = 901 CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    CAPTURE_ISOLATION = 905 CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    CAPTURE_IMPLICIT = 906 CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    UNKNOWN = 999 CUDA_ERROR_UNKNOWN;
+}
+
+impl Code {
     /// Codes after which a context does nothing any more: every later call answers them again.
     const STICKY: [c_uint; 15] = [4, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721];
 
@@ -74,15 +90,16 @@ pub type Address = u64;
 /// Physical memory (`CUmemGenericAllocationHandle`).
 pub type Allocation = u64;
 
-/// A context (`CUcontext`), as the number of its pointer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-#[repr(transparent)]
-pub struct Context(pub usize);
-
-/// A stream (`CUstream`), as the number of its pointer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-#[repr(transparent)]
-pub struct Stream(pub usize);
+handles! {
+    /// A context (`CUcontext`), as the number of its pointer.
+    Context;
+    /// A stream (`CUstream`), as the number of its pointer.
+    Stream;
+    /// An event (`CUevent`), as the number of its pointer.
+    Event;
+    /// A kernel of a module or of a library (`CUfunction`, `CUkernel`), as the number of its pointer.
+    Function;
+}
 
 impl Stream {
     /// `CU_STREAM_LEGACY`
@@ -90,11 +107,6 @@ impl Stream {
     /// `CU_STREAM_PER_THREAD`: a different stream on each thread.
     pub const PER_THREAD: Stream = Stream(2);
 }
-
-/// An event (`CUevent`), as the number of its pointer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-#[repr(transparent)]
-pub struct Event(pub usize);
 
 /// Where memory is (`CUmemLocation`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

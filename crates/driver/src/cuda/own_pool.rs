@@ -3,8 +3,8 @@
 //! What is allocated here is freed before the call returns and its address never leaves it, so that there is nothing to
 //! misuse.
 
-use std::ffi::c_int;
-
+use super::abi::pool::Pool;
+use super::abi::pool::attribute::RELEASE_THRESHOLD;
 use super::abi::{Address, EVENT_DISABLE_TIMING, Event, STREAM_NON_BLOCKING, Stream};
 use super::config::CudaConfig;
 use super::gpu::{Entered, Gpu};
@@ -14,8 +14,6 @@ use crate::ledger::failed;
 
 /// The call that errors name.
 const CALL: &str = "measure CUDA's own pool";
-/// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`
-const RELEASE_THRESHOLD: c_int = 4;
 
 /// The default pool of a device (`cuDeviceGetDefaultMemPool`), made to keep what it has: a release threshold of
 /// `u64::MAX`, until this is dropped.
@@ -23,7 +21,7 @@ const RELEASE_THRESHOLD: c_int = 4;
 pub struct OwnPool {
     gpu: Gpu,
     table: PoolTable,
-    pool: usize,
+    pool: Pool,
     threshold: u64,
 }
 
@@ -43,7 +41,7 @@ impl OwnPool {
     pub fn open(config: &CudaConfig) -> Result<Self> {
         let (api, table) = Api::load_with_pools(config.library.as_deref())?;
         let gpu = Gpu::new(api, config.ordinal)?;
-        let (mut pool, mut threshold) = (0, 0_u64);
+        let (mut pool, mut threshold) = (Pool::default(), 0_u64);
         let entered = gpu.enter(CALL)?;
         // SAFETY: a place for a pool, and a device.
         entered.check(CALL, unsafe { (table.default_pool)(&raw mut pool, gpu.device) })?;

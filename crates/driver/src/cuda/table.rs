@@ -12,6 +12,7 @@ use std::fmt;
 use std::path::Path;
 
 use super::abi::graph::{CopyParams, Graph, GraphExec, GraphNode, HostFunction, HostParams, MemsetParams, UserObject};
+use super::abi::pool::Pool;
 use super::abi::{AccessDesc, Address, Allocation, AllocationProp, Code, Context, Device, Event, EventName, Stream};
 use crate::ledger::failed;
 use crate::{DriverError, Result};
@@ -160,9 +161,9 @@ table! {
 table! {
     /// The functions of CUDA's own pools: looked up only by who measures them.
     PoolTable:
-    default_pool = cuDeviceGetDefaultMemPool(*mut usize, Device);
-    get = cuMemPoolGetAttribute(usize, c_int, *mut c_void);
-    set = cuMemPoolSetAttribute(usize, c_int, *mut c_void);
+    default_pool = cuDeviceGetDefaultMemPool(*mut Pool, Device);
+    get = cuMemPoolGetAttribute(Pool, c_int, *mut c_void);
+    set = cuMemPoolSetAttribute(Pool, c_int, *mut c_void);
     alloc = cuMemAllocAsync(*mut Address, usize, Stream);
     free = cuMemFreeAsync(Address, Stream);
 }

@@ -2,22 +2,14 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use millpond_driver::cuda::abi::{AccessDesc, Code, Location};
+use millpond_driver::cuda::abi::pool::PoolProps;
+use millpond_driver::cuda::abi::{AccessDesc, AllocationProp, Code, Location};
 
 use super::{Given, Outcome, Place, entry, list, place_of, plain, put, read};
 use crate::contexts::current_device;
 use crate::device::open;
 use crate::pools::{Pools, pools};
 use crate::settings;
-
-/// As of `cuda.h`, as far as it is used.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct PoolProps {
-    kind: c_int,
-    handle_types: c_int,
-    location: Location,
-}
 
 /// Writes a number of 4 or 8 bytes where the caller wants it.
 ///
@@ -57,7 +49,7 @@ unsafe fn pointer_attribute(place: *mut c_void, which: c_int, at: u64) -> Outcom
 exports! {
     cuMemPoolCreate(pool: Place<usize>, props: Given<PoolProps>) {
         let PoolProps { kind, location, .. } = read(props)?;
-        if kind != 1 || location.kind != Location::DEVICE {
+        if kind != AllocationProp::PINNED || location.kind != Location::DEVICE {
             return Err(Code::INVALID_VALUE);
         }
         put(pool, pools().create(location.id)?)

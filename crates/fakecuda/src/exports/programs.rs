@@ -10,11 +10,11 @@ use std::ffi::{CStr, CString, c_char, c_uint, c_void};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use millpond_driver::CopyKind;
-use millpond_driver::cuda::abi::graph::{Graph, GraphNode};
+use millpond_driver::cuda::abi::graph::{AllocNode, Graph, GraphNode, KernelNode2};
 use millpond_driver::cuda::abi::{Code, Stream};
 
 use super::graphs::add;
-use super::{Given, Place, entry, plain, put};
+use super::{Given, Place, entry, plain, put, read};
 use crate::contexts::current_device;
 use crate::device::graphs::Action;
 use crate::device::{Device, fresh_handle};
@@ -33,22 +33,6 @@ struct Kernel {
 struct Call {
     run: unsafe extern "C" fn(*mut *mut c_void),
     arguments: Vec<Box<[u64]>>,
-}
-
-/// As of `cuda.h`, as far as it is used.
-#[repr(C)]
-struct KernelNode {
-    kernel: usize,
-    sizes: [c_uint; 7],
-    params: *const *const c_void,
-}
-
-/// As of `cuda.h`, as far as it is used.
-#[repr(C)]
-struct AllocNode {
-    props: [u64; 13],
-    bytes: usize,
-    at: u64,
 }
 
 static KERNELS: LazyLock<Mutex<HashMap<usize, Kernel>>> = LazyLock::new(Mutex::default);
@@ -260,11 +244,11 @@ exports! {
         current_device()?.host_function(stream, run_call, data)
     }
     cuGraphAddKernelNode_v2(
-        node: Place<GraphNode>, graph: Graph, after: *const GraphNode, count: usize, params: Given<KernelNode>
+        node: Place<GraphNode>, graph: Graph, after: *const GraphNode, count: usize, params: Given<KernelNode2>
     ) {
-        let params = params.ok_or(Code::INVALID_VALUE)?;
+        let KernelNode2 { first, .. } = read(params)?;
         // SAFETY: the caller's arguments.
-        let data = unsafe { call(params.kernel, params.params) }?;
+        let data = unsafe { call(first.function.0, first.params.cast_const().cast()) }?;
         let action = Action::Host { function: run_call, data: data.expose_provenance() };
         // SAFETY: the caller's dependencies.
         unsafe { add(node, graph, after, count, action) }

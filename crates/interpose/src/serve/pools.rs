@@ -11,6 +11,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use millpond::error::Invalid;
 use millpond::pool::PeerAccess;
 use millpond::{Error, PoolConfig};
+use millpond_driver::cuda::abi::AllocationProp;
+use millpond_driver::cuda::abi::pool::attribute;
 use rustc_hash::FxHashMap;
 
 use super::devices::{self, Served};
@@ -18,18 +20,6 @@ use super::{begin, figures, is_ours, put, say_left};
 use crate::abi::{AccessDesc, Code, Location, Pool, PoolProps};
 use crate::ask;
 use crate::calls::{list, read};
-
-/// `CU_MEMPOOL_ATTR_...`
-mod attribute {
-    pub(super) const FOLLOW_EVENTS: i32 = 1;
-    pub(super) const OPPORTUNISTIC: i32 = 2;
-    pub(super) const INTERNAL: i32 = 3;
-    pub(super) const RELEASE_THRESHOLD: i32 = 4;
-    pub(super) const RESERVED: i32 = 5;
-    pub(super) const RESERVED_HIGH: i32 = 6;
-    pub(super) const USED: i32 = 7;
-    pub(super) const USED_HIGH: i32 = 8;
-}
 
 /// A pool of ours.
 #[derive(Debug)]
@@ -141,13 +131,12 @@ pub(crate) fn create(code: Code, handle: Option<Pool>, props: Option<PoolProps>)
 
 fn twin(handle: Pool, props: &PoolProps) -> Option<Arc<ServedPool>> {
     // Pinned memory of a device, for this process.
-    const PINNED: c_int = 1;
-    let is_plain = props.kind == PINNED && props.handle_types == 0 && props.usage == 0;
+    let is_plain = props.kind == AllocationProp::PINNED && props.handle_types == 0 && props.usage == 0;
     if !is_plain || props.location.kind != Location::DEVICE {
         return None;
     }
     let served = devices::device(props.location.id)?;
-    let max_bytes = Some(props.bytes_max as u64).filter(|bytes| *bytes > 0);
+    let max_bytes = Some(props.max_bytes as u64).filter(|bytes| *bytes > 0);
     match served.device.pool(PoolConfig::default().release_threshold(u64::MAX).max_bytes(max_bytes)) {
         Ok(pool) => Some(enlisted(served, pool, handle)),
         Err(error) => {

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use millpond_driver::cuda::LIBRARY_VARIABLE;
-use millpond_driver::cuda::abi::graph::{Graph, GraphExec, GraphNode};
-use millpond_driver::cuda::abi::{Code, Context, EVENT_DISABLE_TIMING, Event, STREAM_NON_BLOCKING, Stream};
+use millpond_driver::cuda::abi::graph::{AllocNode, Graph, GraphExec, GraphNode, KernelNode, KernelNode2};
+use millpond_driver::cuda::abi::pool::{Pool, PoolProps, attribute};
+use millpond_driver::cuda::abi::{Code, Context, EVENT_DISABLE_TIMING, Event, Function, STREAM_NON_BLOCKING, Stream};
 
-use crate::table::{AllocParams, Kernel, KernelParams, Pool, PoolProps, Table, UpdateInfo, attribute};
+use crate::table::{Table, UpdateInfo};
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`
 pub(crate) const AUTO_FREE: u64 = 1;
@@ -40,7 +41,7 @@ pub(crate) struct Cuda {
     pub(crate) table: Table,
     pub(crate) device: c_int,
     context: Context,
-    kernel: Kernel,
+    kernel: Function,
 }
 
 /// A graph with one alloc node.
@@ -62,7 +63,7 @@ impl Cuda {
         must(&table, "cuDeviceGet", table.device(&raw mut device, 0));
         must(&table, "cuDevicePrimaryCtxRetain", table.retain(&raw mut context, device));
         must(&table, "cuCtxSetCurrent", table.set_current(context));
-        let (mut module, mut kernel) = (0, Kernel::default());
+        let (mut module, mut kernel) = (0, Function::default());
         must(&table, "cuModuleLoadData", table.load(&raw mut module, PTX.as_ptr().cast()));
         must(&table, "cuModuleGetFunction", table.kernel_of(&raw mut kernel, module, c"touch".as_ptr()));
         let cuda = Cuda { table, device, context, kernel };
@@ -196,7 +197,7 @@ impl Cuda {
     /// An alloc node: the code, the node and the address.
     pub(crate) fn add_alloc(&self, graph: Graph, after: &[GraphNode], bytes: usize) -> (Code, GraphNode, u64) {
         let pool = PoolProps::on(self.device, 0);
-        let mut params = AllocParams { pool, access: std::ptr::null(), access_count: 0, bytes, at: 0 };
+        let mut params = AllocNode { pool, access: std::ptr::null(), access_count: 0, bytes, at: 0 };
         let mut node = GraphNode::default();
         let (place, count) = (nodes(after), after.len());
         let code = self.table.add_alloc(&raw mut node, graph, place, count, &raw mut params);
@@ -222,16 +223,9 @@ impl Cuda {
         let (mut node, mut at, mut value) = (GraphNode::default(), at, 7u32);
         let mut arguments: [*mut c_void; 2] = [(&raw mut at).cast(), (&raw mut value).cast()];
         let one: [c_uint; 3] = [1; 3];
-        let params = KernelParams {
-            kernel: self.kernel,
-            grid: one,
-            block: one,
-            shared_bytes: 0,
-            arguments: arguments.as_mut_ptr(),
-            extra: std::ptr::null_mut(),
-            library_kernel: 0,
-            context: Context::default(),
-        };
+        let (params, extra) = (arguments.as_mut_ptr(), std::ptr::null_mut());
+        let first = KernelNode { function: self.kernel, grid: one, block: one, shared_bytes: 0, params, extra };
+        let params = KernelNode2 { first, kernel: Function::default(), context: Context::default() };
         let (place, count) = (nodes(after), after.len());
         let code = self.table.add_kernel(&raw mut node, graph, place, count, &raw const params);
         self.must("cuGraphAddKernelNode", code);

@@ -2,11 +2,12 @@
 
 use millpond::pool::PoolStatistics;
 use millpond::{Pool, PoolConfig, Result, Stream};
+use millpond_driver::cuda::abi::pool::{Pool as TheirPool, attribute};
 use millpond_driver::cuda::abi::{Code, Stream as Theirs};
 
 use crate::cuda::Cuda;
 use crate::rows::Rows;
-use crate::table::{Pool as TheirPool, attribute};
+
 use crate::{compare, keeping};
 
 const BIG: usize = 64 << 20;

@@ -10,66 +10,9 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};
 use std::path::Path;
 
-use millpond_driver::cuda::abi::graph::{Graph, GraphExec, GraphNode};
-use millpond_driver::cuda::abi::{AccessDesc, AllocationProp, Code, Context, Event, Location, Stream};
-
-/// A pool (`CUmemoryPool`), as the number of its pointer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(transparent)]
-pub(crate) struct Pool(pub(crate) usize);
-
-/// A kernel (`CUfunction`), as the number of its pointer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(transparent)]
-pub(crate) struct Kernel(pub(crate) usize);
-
-/// `CUmemPoolProps`
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(crate) struct PoolProps {
-    kind: c_int,
-    handle_types: c_int,
-    location: Location,
-    win32_security: usize,
-    max_bytes: usize,
-    usage: u16,
-    reserved: [u8; 54],
-}
-
-impl PoolProps {
-    /// Plain memory of a device; 0 for no limit.
-    pub(crate) fn on(device: c_int, max_bytes: usize) -> Self {
-        let location = Location { kind: Location::DEVICE, id: device };
-        let (kind, handle_types) = (AllocationProp::PINNED, 0);
-        Self { kind, handle_types, location, win32_security: 0, max_bytes, usage: 0, reserved: [0; 54] }
-    }
-}
-
-/// `CUDA_MEM_ALLOC_NODE_PARAMS`
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(crate) struct AllocParams {
-    pub(crate) pool: PoolProps,
-    pub(crate) access: *const AccessDesc,
-    pub(crate) access_count: usize,
-    pub(crate) bytes: usize,
-    /// The answer.
-    pub(crate) at: u64,
-}
-
-/// `CUDA_KERNEL_NODE_PARAMS` (of version 2)
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(crate) struct KernelParams {
-    pub(crate) kernel: Kernel,
-    pub(crate) grid: [c_uint; 3],
-    pub(crate) block: [c_uint; 3],
-    pub(crate) shared_bytes: c_uint,
-    pub(crate) arguments: *mut *mut c_void,
-    pub(crate) extra: *mut *mut c_void,
-    pub(crate) library_kernel: usize,
-    pub(crate) context: Context,
-}
+use millpond_driver::cuda::abi::graph::{AllocNode, Graph, GraphExec, GraphNode, HostFunction, KernelNode2};
+use millpond_driver::cuda::abi::pool::{Pool, PoolProps};
+use millpond_driver::cuda::abi::{Code, Context, Event, Function, Stream};
 
 /// `CUgraphExecUpdateResultInfo`
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -80,25 +23,7 @@ pub(crate) struct UpdateInfo {
     pub(crate) from: GraphNode,
 }
 
-const _: () = assert!(size_of::<PoolProps>() == 88 && offset_of!(PoolProps, max_bytes) == 24);
-const _: () = assert!(size_of::<AllocParams>() == 120 && offset_of!(AllocParams, access) == 88);
-const _: () = assert!(offset_of!(AllocParams, bytes) == 104 && offset_of!(AllocParams, at) == 112);
-const _: () = assert!(size_of::<KernelParams>() == 72 && offset_of!(KernelParams, arguments) == 40);
 const _: () = assert!(size_of::<UpdateInfo>() == 24 && offset_of!(UpdateInfo, node) == 8);
-
-/// Numbers of `CUmemPool_attribute`.
-pub(crate) mod attribute {
-    use std::ffi::c_int;
-
-    pub(crate) const FOLLOW_EVENTS: c_int = 1;
-    pub(crate) const OPPORTUNISTIC: c_int = 2;
-    pub(crate) const INTERNAL: c_int = 3;
-    pub(crate) const RELEASE_THRESHOLD: c_int = 4;
-    pub(crate) const RESERVED: c_int = 5;
-    pub(crate) const RESERVED_HIGH: c_int = 6;
-    pub(crate) const USED: c_int = 7;
-    pub(crate) const USED_HIGH: c_int = 8;
-}
 
 /// Numbers of `CUgraphMem_attribute`.
 pub(crate) mod graph_attribute {
@@ -109,9 +34,6 @@ pub(crate) mod graph_attribute {
     pub(crate) const RESERVED: c_int = 2;
     pub(crate) const RESERVED_HIGH: c_int = 3;
 }
-
-/// `CUhostFn`
-pub(crate) type HostFunction = unsafe extern "C" fn(*mut c_void);
 
 /// Writes the table: a field and a method for each function, with the name that the library exports.
 macro_rules! table {
@@ -125,9 +47,8 @@ macro_rules! table {
         impl Table {
             fn resolve(library: &libloading::Library) -> Self {
                 Self { $($name: {
-                    type Function = unsafe extern "C" fn($($type),*) -> Code;
                     // SAFETY: of this signature, by the header.
-                    let found = unsafe { library.get::<Function>($symbol) };
+                    let found = unsafe { library.get::<unsafe extern "C" fn($($type),*) -> Code>($symbol) };
                     *found.unwrap_or_else(|error| panic!("the driver library has no `{}`: {error}", $symbol))
                 },)* }
             }
@@ -178,22 +99,22 @@ table! {
     copy_out = "cuMemcpyDtoHAsync_v2" (to: *mut c_void, from: u64, bytes: usize, stream: Stream);
     host_function = "cuLaunchHostFunc" (stream: Stream, function: HostFunction, data: *mut c_void);
     load = "cuModuleLoadData" (module: *mut usize, image: *const c_void);
-    kernel_of = "cuModuleGetFunction" (kernel: *mut Kernel, module: usize, name: *const c_char);
+    kernel_of = "cuModuleGetFunction" (kernel: *mut Function, module: usize, name: *const c_char);
     launch_kernel = "cuLaunchKernel" (
-        kernel: Kernel, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
+        kernel: Function, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
         block_z: c_uint, shared_bytes: c_uint, stream: Stream, arguments: *mut *mut c_void, extra: *mut *mut c_void
     );
     graph_create = "cuGraphCreate" (graph: *mut Graph, flags: c_uint);
     graph_destroy = "cuGraphDestroy" (graph: Graph);
     graph_clone = "cuGraphClone" (clone: *mut Graph, graph: Graph);
     add_alloc = "cuGraphAddMemAllocNode" (
-        node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *mut AllocParams
+        node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *mut AllocNode
     );
     add_free = "cuGraphAddMemFreeNode" (
         node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, at: u64
     );
     add_kernel = "cuGraphAddKernelNode_v2" (
-        node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *const KernelParams
+        node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *const KernelNode2
     );
     add_child = "cuGraphAddChildGraphNode" (
         node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, child: Graph

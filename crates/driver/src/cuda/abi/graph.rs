@@ -3,27 +3,19 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};
 
-use super::Address;
+use super::pool::PoolProps;
+use super::{AccessDesc, Address, Context, Function};
 
-/// A graph (`CUgraph`), as the number of its pointer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-#[repr(transparent)]
-pub struct Graph(pub usize);
-
-/// A node of a graph (`CUgraphNode`), as the number of its pointer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-#[repr(transparent)]
-pub struct GraphNode(pub usize);
-
-/// A graph that can be launched (`CUgraphExec`), as the number of its pointer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-#[repr(transparent)]
-pub struct GraphExec(pub usize);
-
-/// What a graph keeps of the program's (`CUuserObject`), as the number of its pointer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-#[repr(transparent)]
-pub struct UserObject(pub usize);
+handles! {
+    /// A graph (`CUgraph`), as the number of its pointer.
+    Graph;
+    /// A node of a graph (`CUgraphNode`), as the number of its pointer.
+    GraphNode;
+    /// A graph that can be launched (`CUgraphExec`), as the number of its pointer.
+    GraphExec;
+    /// What a graph keeps of the program's (`CUuserObject`), as the number of its pointer.
+    UserObject;
+}
 
 /// `CUhostFn`
 pub type HostFunction = unsafe extern "C" fn(*mut c_void);
@@ -117,6 +109,52 @@ pub struct HostParams {
     pub data: *mut c_void,
 }
 
+/// What a kernel node is (`CUDA_KERNEL_NODE_PARAMS_v1`).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct KernelNode {
+    /// What runs; null where it is a kernel of a library.
+    pub function: Function,
+    /// Blocks.
+    pub grid: [c_uint; 3],
+    /// Threads of each block.
+    pub block: [c_uint; 3],
+    /// Shared memory of each block, in bytes.
+    pub shared_bytes: c_uint,
+    /// The arguments, one by one.
+    pub params: *mut *mut c_void,
+    /// The arguments as one piece.
+    pub extra: *mut *mut c_void,
+}
+
+/// What a kernel node is, from `CUDA_KERNEL_NODE_PARAMS_v2` on.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct KernelNode2 {
+    /// As before.
+    pub first: KernelNode,
+    /// The kernel of a library, where it is one.
+    pub kernel: Function,
+    /// Where it runs; null for the current one.
+    pub context: Context,
+}
+
+/// What an alloc node is (`CUDA_MEM_ALLOC_NODE_PARAMS`).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct AllocNode {
+    /// What the memory is like.
+    pub pool: PoolProps,
+    /// Which devices may use it.
+    pub access: *const AccessDesc,
+    /// How many these are.
+    pub access_count: usize,
+    /// Its size.
+    pub bytes: usize,
+    /// The answer: where it is.
+    pub at: Address,
+}
+
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`: no call of anybody is forbidden because of the capture.
 pub const CAPTURE_RELAXED: c_int = 2;
 /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`: the destructor cannot be waited for.
@@ -132,3 +170,7 @@ const _: () = assert!(offset_of!(CopySide, pitch) == 72 && offset_of!(CopySide, 
 const _: () = assert!(size_of::<CopyParams>() == 200 && offset_of!(CopyParams, to) == 88);
 const _: () = assert!(offset_of!(CopyParams, width) == 176 && offset_of!(CopyParams, depth) == 192);
 const _: () = assert!(size_of::<HostParams>() == 16 && offset_of!(HostParams, data) == 8);
+const _: () = assert!(size_of::<KernelNode>() == 56 && offset_of!(KernelNode, params) == 40);
+const _: () = assert!(size_of::<KernelNode2>() == 72 && offset_of!(KernelNode2, kernel) == 56);
+const _: () = assert!(size_of::<AllocNode>() == 120 && offset_of!(AllocNode, access) == 88);
+const _: () = assert!(offset_of!(AllocNode, bytes) == 104 && offset_of!(AllocNode, at) == 112);
