@@ -2,8 +2,10 @@
 
 use std::ffi::{c_char, c_void};
 
+use millpond::{Device, Stream};
+
 use super::event::{self, MILLPOND_EVENT_WAIT_DEFAULT, MILLPOND_EVENT_WAIT_EXTERNAL};
-use crate::status::{Failure, guard, millpond_status, place, text};
+use crate::status::{Failure, Result, guard, millpond_status, place, text};
 use crate::tables::device::{DEVICES, millpond_device_t};
 use crate::tables::event::{millpond_event_t, wait};
 use crate::tables::stream::{STREAMS, add, adopt, millpond_stream_t};
@@ -13,17 +15,24 @@ pub const MILLPOND_STREAM_DEFAULT: u32 = 0;
 /// For millpond_stream_create_with_flags: not ordered with the legacy default stream.
 pub const MILLPOND_STREAM_NON_BLOCKING: u32 = 1;
 
+/// A handle for a stream of a device.
+fn hand_out(
+    stream: *mut millpond_stream_t,
+    device: millpond_device_t,
+    open: impl FnOnce(&Device) -> Result<Stream>,
+) -> Result<()> {
+    let (stream, device) = (place(stream, "stream")?, DEVICES.find(device)?);
+    *stream = add(open(&device.device)?, device)?;
+    Ok(())
+}
+
 /// Opens a stream that is ordered with the legacy default stream (CUDA: cudaStreamCreate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_create(
     stream: *mut millpond_stream_t,
     device: millpond_device_t,
 ) -> millpond_status {
-    guard("millpond_stream_create", || {
-        let (stream, device) = (place(stream, "stream")?, DEVICES.find(device)?);
-        *stream = add(device.device.stream()?, device)?;
-        Ok(())
-    })
+    guard("millpond_stream_create", || hand_out(stream, device, |device| Ok(device.stream()?)))
 }
 
 /// Opens a stream (CUDA: cudaStreamCreateWithFlags): MILLPOND_STREAM_DEFAULT or MILLPOND_STREAM_NON_BLOCKING.
@@ -34,14 +43,11 @@ pub unsafe extern "C" fn millpond_stream_create_with_flags(
     flags: u32,
 ) -> millpond_status {
     guard("millpond_stream_create_with_flags", || {
-        let (stream, device) = (place(stream, "stream")?, DEVICES.find(device)?);
-        let opened = match flags {
-            MILLPOND_STREAM_DEFAULT => device.device.stream()?,
-            MILLPOND_STREAM_NON_BLOCKING => device.device.non_blocking_stream()?,
-            other => return Err(Failure::Value(format!("{other} is no stream flag"))),
-        };
-        *stream = add(opened, device)?;
-        Ok(())
+        hand_out(stream, device, |device| match flags {
+            MILLPOND_STREAM_DEFAULT => Ok(device.stream()?),
+            MILLPOND_STREAM_NON_BLOCKING => Ok(device.non_blocking_stream()?),
+            other => Err(Failure::Value(format!("{other} is no stream flag"))),
+        })
     })
 }
 
@@ -53,11 +59,7 @@ pub unsafe extern "C" fn millpond_stream_from_cuda(
     device: millpond_device_t,
     cuda_stream: *mut c_void,
 ) -> millpond_status {
-    guard("millpond_stream_from_cuda", || {
-        let (stream, device) = (place(stream, "stream")?, DEVICES.find(device)?);
-        *stream = add(adopt(&device.device, cuda_stream as u64)?, device)?;
-        Ok(())
-    })
+    guard("millpond_stream_from_cuda", || hand_out(stream, device, |device| adopt(device, cuda_stream as u64)))
 }
 
 /// The legacy default stream (CUDA: cudaStreamLegacy): after all work of blocking streams, and before their later work.
@@ -66,11 +68,7 @@ pub unsafe extern "C" fn millpond_stream_legacy(
     stream: *mut millpond_stream_t,
     device: millpond_device_t,
 ) -> millpond_status {
-    guard("millpond_stream_legacy", || {
-        let (stream, device) = (place(stream, "stream")?, DEVICES.find(device)?);
-        *stream = add(device.device.legacy_stream(), device)?;
-        Ok(())
-    })
+    guard("millpond_stream_legacy", || hand_out(stream, device, |device| Ok(device.legacy_stream())))
 }
 
 /// The calling thread's own default stream (CUDA: cudaStreamPerThread).
@@ -79,11 +77,7 @@ pub unsafe extern "C" fn millpond_stream_per_thread(
     stream: *mut millpond_stream_t,
     device: millpond_device_t,
 ) -> millpond_status {
-    guard("millpond_stream_per_thread", || {
-        let (stream, device) = (place(stream, "stream")?, DEVICES.find(device)?);
-        *stream = add(device.device.per_thread_stream()?, device)?;
-        Ok(())
-    })
+    guard("millpond_stream_per_thread", || hand_out(stream, device, |device| Ok(device.per_thread_stream()?)))
 }
 
 /// Destroys a handle (CUDA: cudaStreamDestroy). The stream closes with the last handle of it; work in it still runs.

@@ -96,6 +96,13 @@ fn free_unknown(device: &'static TorchDevice, address: u64, handle: u64) -> Resu
     }
 }
 
+/// For entries that have no answer: what is refused is said on the standard error stream.
+fn say_refusal(status: millpond_status) {
+    if status != millpond_status::MILLPOND_SUCCESS {
+        throw::say(millpond_last_error());
+    }
+}
+
 /// The allocation function for CUDAPluggableAllocator. Where no memory is left it throws a C++ exception with the
 /// report, which begins with "CUDA out of memory.", as PyTorch goes on with a null pointer otherwise; without a C++
 /// runtime in the process, or for 0 bytes, it returns null.
@@ -122,10 +129,7 @@ pub unsafe extern "C-unwind" fn millpond_torch_alloc(size: isize, device: i32, s
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_torch_free(pointer: *mut c_void, size: isize, device: i32, stream: *mut c_void) {
     let _ = size; // Known here.
-    let status = guard("millpond_torch_free", || free(device, pointer as u64, stream as u64));
-    if status != millpond_status::MILLPOND_SUCCESS {
-        throw::say(millpond_last_error());
-    }
+    say_refusal(guard("millpond_torch_free", || free(device, pointer as u64, stream as u64)));
 }
 
 /// As millpond_torch_alloc, with a status: for callers without C++ exceptions, such as ctypes.
@@ -169,17 +173,14 @@ pub unsafe extern "C" fn millpond_cupy_malloc(stream: *mut c_void, bytes: usize,
 /// the standard error stream.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_cupy_free(stream: *mut c_void, pointer: *mut c_void, device: i32) {
-    let status = guard("millpond_cupy_free", || free_asking(device, pointer as u64, stream as u64));
-    if status != millpond_status::MILLPOND_SUCCESS {
-        throw::say(millpond_last_error());
-    }
+    say_refusal(guard("millpond_cupy_free", || free_asking(device, pointer as u64, stream as u64)));
 }
 
 /// For CUDAPluggableAllocator.set_record_stream_fn: a free of this memory comes after all work that the stream has by
 /// then. Memory that is not ours is left alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_torch_record_stream(pointer: *mut c_void, stream: *mut c_void) {
-    let status = guard("millpond_torch_record_stream", || {
+    say_refusal(guard("millpond_torch_record_stream", || {
         let address = pointer as u64;
         for device in devices::open() {
             if device.private.share(address, stream as u64, &device.trusted)? {
@@ -193,10 +194,7 @@ pub unsafe extern "C" fn millpond_torch_record_stream(pointer: *mut c_void, stre
         let note = || device.trusted.record_stream(address, &user);
         POINTERS.share(address, note);
         Ok(())
-    });
-    if status != millpond_status::MILLPOND_SUCCESS {
-        throw::say(millpond_last_error());
-    }
+    }));
 }
 
 /// For CUDAPluggableAllocator.set_begin_allocate_to_pool: memory that is allocated on the device from now on is kept
@@ -227,32 +225,26 @@ pub unsafe extern "C-unwind" fn millpond_torch_begin_allocate_to_pool(
 /// For CUDAPluggableAllocator.set_end_allocate_to_pool_fn.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_torch_end_allocate_to_pool(device: i32, pool: millpond_pool_key) {
-    let status = guard("millpond_torch_end_allocate_to_pool", || {
+    say_refusal(guard("millpond_torch_end_allocate_to_pool", || {
         devices::device(device)?.private.end(pool);
         Ok(())
-    });
-    if status != millpond_status::MILLPOND_SUCCESS {
-        throw::say(millpond_last_error());
-    }
+    }));
 }
 
 /// For CUDAPluggableAllocator.set_release_pool: once for each begin. The memory goes back with the last of these and
 /// the free of what is still allocated, after all work that the device has by then, in whatever stream.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_torch_release_pool(device: i32, pool: millpond_pool_key) {
-    let status = guard("millpond_torch_release_pool", || {
+    say_refusal(guard("millpond_torch_release_pool", || {
         devices::device(device)?.private.release(pool);
         Ok(())
-    });
-    if status != millpond_status::MILLPOND_SUCCESS {
-        throw::say(millpond_last_error());
-    }
+    }));
 }
 
 /// For CUDAPluggableAllocator.set_reset_fn (torch.cuda.empty_cache): idle memory of all devices goes back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_torch_empty_cache() {
-    let status = guard("millpond_torch_empty_cache", || {
+    say_refusal(guard("millpond_torch_empty_cache", || {
         devices::open().try_for_each(|device| {
             // While the program captures no stream may be asked what has completed.
             if device.private.is_recording() {
@@ -261,10 +253,7 @@ pub unsafe extern "C" fn millpond_torch_empty_cache() {
             device.private.trim();
             Ok(device.trusted.pool().trim_to(0)?)
         })
-    });
-    if status != millpond_status::MILLPOND_SUCCESS {
-        throw::say(millpond_last_error());
-    }
+    }));
 }
 
 /// For CUDAPluggableAllocator.set_memory_fraction_fn (torch.cuda.set_per_process_memory_fraction): private pools

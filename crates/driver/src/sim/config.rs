@@ -24,8 +24,8 @@ pub enum Watch {
     Calls,
     /// Every call is held to the contract.
     Contract,
-    /// Calls are counted. With [`Completion::AtOnce`] nothing else is known but the chunks and the memory that
-    /// they take: any other handle is accepted.
+    /// No call is kept. With [`Completion::AtOnce`] nothing is known but the chunks and the memory that they take: any
+    /// other handle is accepted.
     Counts,
 }
 

@@ -3,8 +3,9 @@
 //! It gives fake addresses, which must never be touched, and real host memory; copies and fills do nothing; closures
 //! run on the caller's thread, outside every lock. Its clock counts a microsecond for each item of work. It knows the
 //! contract and no policy. What it is for: tests of what is above a driver (each call is data, each breach is written
-//! down, each call can be made to fail) and benches of it (with [`Watch::Counts`] a call costs some 20 ns; one that
-//! makes or destroys a chunk costs some more).
+//! down) and benches of it (with [`Watch::Counts`] a call costs next to nothing; one that makes or destroys a chunk
+//! costs some more). Calls are counted and made to fail by what is put around it ([`Counting`](crate::Counting),
+//! [`Failing`](crate::Failing)).
 
 mod call;
 mod config;
@@ -27,8 +28,7 @@ use crate::ledger::failed;
 use crate::pages::Pages;
 use crate::panics::message;
 use crate::{
-    CallCounts, CallKind, Counters, Driver, DriverError, Failures, Properties, RawChunk, RawMark, RawStream, RawTime,
-    Result, StreamFlags, Task, Work,
+    CallKind, Driver, DriverError, Properties, RawChunk, RawMark, RawStream, RawTime, Result, StreamFlags, Task, Work,
 };
 
 /// The first fake address: in a part of the address space where systems map nothing, so that touching it faults.
@@ -37,9 +37,7 @@ const FIRST_ADDRESS: u64 = 1 << 46;
 /// The simulated device.
 pub struct SimDriver {
     config: SimConfig,
-    counters: Counters,
-    failures: Failures,
-    /// Next address or handle where nothing but counts is kept.
+    /// Next address or handle where nothing is kept but chunks.
     next: AtomicU64,
     state: Mutex<State>,
     /// Host memory, which is real.
@@ -59,23 +57,11 @@ impl SimDriver {
         Self {
             next: AtomicU64::new(FIRST_ADDRESS),
             config,
-            counters: Counters::default(),
-            failures: Failures::default(),
             state: Mutex::new(state),
             pages: Pages::default(),
             ran: Condvar::new(),
             lost: OnceLock::new(),
         }
-    }
-
-    /// How many calls of each kind were made, failed ones included.
-    pub fn counts(&self) -> CallCounts {
-        self.counters.counts()
-    }
-
-    /// Which calls are to fail: [`Failures::fail_at`], [`Failures::fail_next`] and so on.
-    pub fn failures(&self) -> &Failures {
-        &self.failures
     }
 
     /// The calls so far, where [`Watch::Calls`] keeps them.
@@ -118,7 +104,7 @@ impl SimDriver {
         assert!(violations.is_empty() && leaks.is_empty(), "violations: {violations:#?}\nleaks: {leaks:#?}");
     }
 
-    /// Whether nothing but counts is kept.
+    /// Whether nothing is kept but chunks.
     fn is_light(&self) -> bool {
         self.config.watch == Watch::Counts && self.config.completion == Completion::AtOnce
     }
@@ -138,27 +124,21 @@ impl SimDriver {
         }
     }
 
-    /// Counts a call, fails it where asked to, and, unless `light` answers it, acts under the lock and keeps the call.
+    /// Acts under the lock and keeps the call, unless `light` answers it.
     #[inline]
     fn call<R>(
         &self,
         kind: CallKind,
-        bytes: u64,
-        light: impl FnOnce() -> R,
+        light: impl FnOnce() -> Result<R>,
         act: impl FnOnce(&mut State) -> Result<R>,
         describe: impl FnOnce(&R) -> Call,
     ) -> Result<R> {
-        self.counters.count(kind);
-        let allowed = self.failures.check(kind, bytes);
         if self.is_light() {
-            return allowed.map(|()| light());
+            return light();
         }
-        let asked_for = allowed.is_err();
         let mut state = self.lock();
-        let outcome = allowed.and_then(|()| act(&mut state));
-        if let Err(error @ (DriverError::UnknownHandle { .. } | DriverError::Failed { .. })) = &outcome
-            && !asked_for
-        {
+        let outcome = act(&mut state);
+        if let Err(error @ (DriverError::UnknownHandle { .. } | DriverError::Failed { .. })) = &outcome {
             state.violate(kind, error.to_string());
         }
         if self.config.watch == Watch::Calls {
@@ -224,7 +204,7 @@ impl Default for SimDriver {
 
 impl fmt::Debug for SimDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimDriver").field("config", &self.config).field("calls", &self.counts().total()).finish()
+        f.debug_struct("SimDriver").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
@@ -246,8 +226,7 @@ unsafe impl Driver for SimDriver {
         let Some(step) = bytes.checked_add(granularity) else { return Err(failed("reserve", "no addresses left")) };
         self.call(
             CallKind::Reserve,
-            bytes,
-            || self.fresh(step),
+            || Ok(self.fresh(step)),
             |state| state.reserve(bytes, granularity),
             |&at| Call::Reserve { bytes, at },
         )
@@ -259,7 +238,7 @@ unsafe impl Driver for SimDriver {
             state.ledger.remove_range(at);
             Ok(())
         };
-        self.call(CallKind::Unreserve, bytes, || (), act, |()| Call::Unreserve { at, bytes })
+        self.call(CallKind::Unreserve, || Ok(()), act, |()| Call::Unreserve { at, bytes })
     }
 
     fn create(&self, bytes: u64) -> Result<RawChunk> {
@@ -267,10 +246,9 @@ unsafe impl Driver for SimDriver {
             state.ledger.set_aside(bytes)?;
             Ok(state.ledger.add_chunk(bytes, ()))
         };
-        // Also where nothing but counts is kept a device has no more memory than it says.
+        // Also where nothing else is kept a device has no more memory than it says.
         let light = || act(&mut self.lock());
-        let describe = |made: &Result<RawChunk>| Call::Create { bytes, chunk: made.clone().unwrap_or(RawChunk(0)) };
-        self.call(CallKind::Create, bytes, light, |state| act(state).map(Ok), describe)?
+        self.call(CallKind::Create, light, act, |&chunk| Call::Create { bytes, chunk })
     }
 
     fn destroy(&self, chunk: RawChunk) -> Result<()> {
@@ -281,7 +259,7 @@ unsafe impl Driver for SimDriver {
             Ok(())
         };
         let light = || act(&mut self.lock());
-        self.call(CallKind::Destroy, 0, light, |state| act(state).map(Ok), |_| Call::Destroy { chunk })?
+        self.call(CallKind::Destroy, light, act, |()| Call::Destroy { chunk })
     }
 
     unsafe fn map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {
@@ -290,25 +268,17 @@ unsafe impl Driver for SimDriver {
             state.ledger.add_mapping(chunk, at, bytes);
             Ok(())
         };
-        self.call(CallKind::Map, bytes, || (), act, |()| Call::Map { chunk, at, bytes })
+        self.call(CallKind::Map, || Ok(()), act, |()| Call::Map { chunk, at, bytes })
     }
 
     unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()> {
-        self.call(CallKind::Unmap, bytes, || (), |state| state.unmap(at, bytes), |()| Call::Unmap { at, bytes })
+        self.call(CallKind::Unmap, || Ok(()), |state| state.unmap(at, bytes), |()| Call::Unmap { at, bytes })
     }
 
     fn alloc_host(&self, bytes: u64) -> Result<u64> {
-        let act = |_: &mut State| self.pages.alloc(bytes);
-        // Memory of the process, also where nothing but counts is kept.
-        let light = || self.pages.alloc(bytes);
-        let described = |made: &Result<u64>| made.clone().map_or(0, |at| at);
-        self.call(
-            CallKind::AllocHost,
-            bytes,
-            light,
-            |state| act(state).map(Ok),
-            |made| Call::AllocHost { bytes, at: described(made) },
-        )?
+        // Memory of the process, also where nothing is kept.
+        let alloc = || self.pages.alloc(bytes);
+        self.call(CallKind::AllocHost, alloc, |_| alloc(), |&at| Call::AllocHost { bytes, at })
     }
 
     unsafe fn free_host(&self, at: u64) -> Result<()> {
@@ -320,9 +290,9 @@ unsafe impl Driver for SimDriver {
             if let Some(bytes) = self.pages.bytes_at(at) {
                 state.check_host_free(at, bytes);
             }
-            free().map(Ok)
+            free()
         };
-        self.call(CallKind::FreeHost, 0, free, act, |_| Call::FreeHost { at })?
+        self.call(CallKind::FreeHost, free, act, |()| Call::FreeHost { at })
     }
 
     fn open_stream(&self, flags: StreamFlags) -> Result<RawStream> {
@@ -331,12 +301,12 @@ unsafe impl Driver for SimDriver {
             Ok(state.open_stream())
         };
         let describe = |&stream: &RawStream| Call::OpenStream { label: flags.label, stream };
-        self.call(CallKind::OpenStream, 0, || RawStream(self.fresh(1)), act, describe)
+        self.call(CallKind::OpenStream, || Ok(RawStream(self.fresh(1))), act, describe)
     }
 
     fn close_stream(&self, stream: RawStream) -> Result<()> {
         let act = |state: &mut State| state.close_stream(stream);
-        self.call(CallKind::CloseStream, 0, || (), act, |()| Call::CloseStream { stream })
+        self.call(CallKind::CloseStream, || Ok(()), act, |()| Call::CloseStream { stream })
     }
 
     unsafe fn submit(&self, stream: RawStream, work: &mut Option<Work>) -> Result<()> {
@@ -356,7 +326,7 @@ unsafe impl Driver for SimDriver {
             }
             Ok(())
         };
-        self.call(CallKind::Submit, 0, || (), act, |()| Call::Submit { stream, work: what })?;
+        self.call(CallKind::Submit, || Ok(()), act, |()| Call::Submit { stream, work: what })?;
         if let Some(task) = task {
             self.run(task);
         }
@@ -365,7 +335,7 @@ unsafe impl Driver for SimDriver {
 
     fn mark(&self, stream: RawStream) -> Result<RawMark> {
         let act = |state: &mut State| state.mark(stream);
-        self.call(CallKind::Mark, 0, || RawMark(self.fresh(1)), act, |&mark| Call::Mark { stream, mark })
+        self.call(CallKind::Mark, || Ok(RawMark(self.fresh(1))), act, |&mark| Call::Mark { stream, mark })
     }
 
     fn wait(&self, stream: RawStream, mark: RawMark) -> Result<()> {
@@ -375,7 +345,7 @@ unsafe impl Driver for SimDriver {
             let at_once = state.is_idle();
             state.append(CallKind::Wait, stream, None, at_once)
         };
-        self.call(CallKind::Wait, 0, || (), act, |()| Call::Wait { stream, mark })
+        self.call(CallKind::Wait, || Ok(()), act, |()| Call::Wait { stream, mark })
     }
 
     fn is_over(&self, mark: RawMark) -> Result<bool> {
@@ -386,7 +356,7 @@ unsafe impl Driver for SimDriver {
             }
             Ok(over)
         };
-        self.call(CallKind::IsOver, 0, || true, act, |&over| Call::IsOver { mark, over })
+        self.call(CallKind::IsOver, || Ok(true), act, |&over| Call::IsOver { mark, over })
     }
 
     fn block_on(&self, mark: RawMark) -> Result<()> {
@@ -395,7 +365,7 @@ unsafe impl Driver for SimDriver {
             number = state.find_mark("block_on", mark)?;
             self.check_lost()
         };
-        self.call(CallKind::BlockOn, 0, || (), act, |()| Call::BlockOn { mark })?;
+        self.call(CallKind::BlockOn, || Ok(()), act, |()| Call::BlockOn { mark })?;
         self.run_up_to(number)
     }
 
@@ -404,19 +374,19 @@ unsafe impl Driver for SimDriver {
             state.forget(mark);
             Ok(())
         };
-        // `Forget` is never made to fail and the act cannot.
-        let _ = self.call(CallKind::Forget, 0, || (), act, |()| Call::Forget { mark });
+        // The act cannot fail.
+        let _ = self.call(CallKind::Forget, || Ok(()), act, |()| Call::Forget { mark });
     }
 
     fn record_time(&self, stream: RawStream) -> Result<RawTime> {
         let act = |state: &mut State| state.record_time(stream);
-        self.call(CallKind::Mark, 0, || RawTime(self.fresh(1)), act, |&time| Call::RecordTime { stream, time })
+        self.call(CallKind::Mark, || Ok(RawTime(self.fresh(1))), act, |&time| Call::RecordTime { stream, time })
     }
 
     fn elapsed(&self, from: RawTime, to: RawTime) -> Result<Duration> {
         let act = |state: &mut State| state.elapsed(from, to);
         let describe = |&elapsed: &Duration| Call::Elapsed { from, to, elapsed };
-        self.call(CallKind::IsOver, 0, || Duration::ZERO, act, describe)
+        self.call(CallKind::IsOver, || Ok(Duration::ZERO), act, describe)
     }
 
     fn forget_time(&self, time: RawTime) {
@@ -425,6 +395,6 @@ unsafe impl Driver for SimDriver {
             Ok(())
         };
         // As of `forget`.
-        let _ = self.call(CallKind::Forget, 0, || (), act, |()| Call::ForgetTime { time });
+        let _ = self.call(CallKind::Forget, || Ok(()), act, |()| Call::ForgetTime { time });
     }
 }
