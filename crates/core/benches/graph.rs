@@ -103,7 +103,7 @@ fn launches(graph: &Graph) -> (f64, usize) {
     let cover: Vec<(Range, bool)> = exec.cover().into_iter().map(|(range, _)| (range, false)).collect();
     backing.enroll(ArenaKey(0), &cover);
     let mut launch = || {
-        for alloc in exec.check_launch().expect("auto free").collect::<Vec<_>>() {
+        for alloc in exec.unfreed().collect::<Vec<_>>() {
             exec.freed(alloc).expect("an output");
         }
         let waits = backing.bind(&[ArenaKey(0)], &chain, &Nothing).expect("nothing to wait for");

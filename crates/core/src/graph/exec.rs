@@ -300,26 +300,6 @@ impl Exec {
         apart
     }
 
-    /// Whether the exec may be launched now, as far as its own allocations go. Fine: what has to be freed first, at the
-    /// point of the launch (nothing, unless it frees by itself).
-    ///
-    /// # Errors
-    /// Unfreed allocations; nothing must be enqueued then.
-    #[inline]
-    pub fn check_launch(&self) -> Result<impl Iterator<Item = GraphAllocId> + '_, LaunchRefused> {
-        let mut unfreed = self.outputs[..if self.live == 0 { 0 } else { self.outputs.len() }]
-            .iter()
-            .copied()
-            .filter(|alloc| self.is_live(*alloc));
-        if self.live > 0 && !self.auto_free_on_launch {
-            let alloc = unfreed.next().expect("live allocations are outputs");
-            let node = self.allocs[alloc.index()].node.expect("an output has its alloc node");
-            let name = self.nodes[node.index()].label.name.clone();
-            return Err(LaunchRefused::Unfreed { alloc, name, count: self.live });
-        }
-        Ok(unfreed)
-    }
-
     /// It was launched: its outputs are live. What was to be freed has been.
     pub fn launched(&mut self) {
         debug_assert_eq!(self.live, 0, "one-life: checked before the launch");

@@ -184,11 +184,6 @@ impl Kind {
         matches!(self, UseBeforeAlloc | UseAfterFree | FreeBeforeAlloc | FreeBeforeUse | Race | DoubleFree | StaleFree)
             || matches!(self, WeakOrder | AutoFreeBeforeUse | FreeWhileImported)
     }
-
-    /// Whether the operation that it is found at was right by itself and is done all the same.
-    pub fn is_about_the_past(self) -> bool {
-        self.is_advice() || matches!(self, Kind::Leak | Kind::EventOverwritten)
-    }
 }
 
 #[cfg(test)]

@@ -141,11 +141,6 @@ impl Snapshot {
         covers(self.point) && (!self.knowledge.is_open || self.knowledge.waited.points().all(covers))
     }
 
-    /// How many chains it knows beyond what the host knew.
-    pub fn breadth(&self) -> usize {
-        self.knowledge.waited.points().count()
-    }
-
     /// All it knows, as one clock.
     pub(super) fn to_clock(&self) -> Clock {
         let mut clock = self.knowledge.base.clock().clone();

@@ -36,7 +36,7 @@ impl Pool {
                 return Err(format!("SAFE: {block:?} is closed and not listed, or listed and not closed"));
             }
         }
-        if held != self.held || self.held > self.held_high {
+        if held != self.held {
             return Err(format!("APART: {held} bytes in held blocks, {} counted", self.held));
         }
         let pins = |range: Range| self.heap.over(range).filter(|&id| blocks[id].state == State::Held).count() as u32;

@@ -38,7 +38,7 @@ impl Pool {
         let range = self.heap.blocks[held].range();
         self.heap.shadow.take(range, who);
         self.space.pin(range);
-        self.hold(bytes);
+        self.held += bytes;
         self.budget.earn(1);
         Ok(Grant { block: BlockId(held), range, after: Frontier::EMPTY, ready: true })
     }

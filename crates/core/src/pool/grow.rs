@@ -105,7 +105,7 @@ impl Pool {
         }
         self.heap.blocks.hold(target);
         self.space.pin(window.range);
-        self.hold(window.range.bytes);
+        self.held += window.range.bytes;
         let mut after = self.heap.blocks[target].after.clone();
         if window.need > 0 {
             let Some((steps, moved)) = self.gather(Fill { segments }, who, reach, refusals) else {

@@ -70,7 +70,6 @@ pub struct Pool {
     /// Memory was moved, and holes that this left were not looked for since.
     is_holed: bool,
     held: u64,
-    held_high: u64,
 }
 
 /// The old mapping of a chunk that was moved before its last use had completed.
@@ -100,7 +99,6 @@ impl Pool {
             closed: Vec::new(),
             is_holed: false,
             held: 0,
-            held_high: 0,
             config,
         }
     }
@@ -181,11 +179,6 @@ impl Pool {
         self.held
     }
 
-    /// The most that was held since the last reset.
-    pub fn held_high(&self) -> u64 {
-        self.held_high
-    }
-
     /// Bytes of chunks that are mapped with no held block on them.
     pub fn idle(&self) -> u64 {
         self.space.idle()
@@ -210,16 +203,5 @@ impl Pool {
     /// Sets the high mark of reserved bytes to the current value.
     pub fn reset_reserved_high(&mut self) {
         self.space.reset_high();
-    }
-
-    /// Sets the high mark of held bytes to the current value.
-    pub fn reset_held_high(&mut self) {
-        self.held_high = self.held;
-    }
-
-    #[inline]
-    fn hold(&mut self, bytes: u64) {
-        self.held += bytes;
-        self.held_high = self.held_high.max(self.held);
     }
 }
