@@ -242,19 +242,6 @@ impl Exec {
         self.auto_free_on_launch
     }
 
-    /// How often it was launched.
-    pub fn launches(&self) -> u64 {
-        self.launches
-    }
-
-    /// The number here of an allocation of a graph, where that is in here once: the graph itself or a child.
-    pub fn find(&self, graph: GraphId, alloc: GraphAllocId) -> Option<GraphAllocId> {
-        let is_it = |it: &FlatAlloc| it.graph == graph && it.alloc == alloc && it.node.is_some();
-        let mut found = (0..self.allocs.len()).filter(|&at| is_it(&self.allocs[at]));
-        let first = found.next()?;
-        found.next().is_none().then_some(GraphAllocId(first as u32))
-    }
-
     /// The address ranges that need memory, whole granules, rising and apart: and whether an output lies in each.
     pub fn cover(&self) -> Vec<(Range, bool)> {
         // Where allocations begin and end, in granules: how many more there are from there on, and how many outputs.

@@ -25,7 +25,7 @@ use super::edges::{Cycle, Ranks};
 use super::error::GraphError;
 use super::fault::NodeSite;
 use super::index::Index;
-use super::node::{Access, DEPTH_MAX, EventKey, GraphAllocId, GraphId, Label, Memory, NodeId, Origin, Work};
+use super::node::{Access, DEPTH_MAX, GraphAllocId, GraphId, Label, Memory, NodeId, Origin, Work};
 use super::pins::{Pin, Pins};
 use crate::ids::AllocId;
 use crate::op::{Act, Quoted};
@@ -257,32 +257,6 @@ impl Graph {
             },
         }
         Ok(self.push(Node::new(NodeKind::MemFree(memory), &[], label), dependencies))
-    }
-
-    /// Records an event that the outside can wait for, at each launch.
-    ///
-    /// # Errors
-    /// A bad dependency.
-    pub fn add_event_record(
-        &mut self,
-        dependencies: &[NodeId],
-        event: EventKey,
-        label: Label,
-    ) -> Result<NodeId, GraphError> {
-        self.add_work(Work::EventRecord(event), dependencies, &[], label)
-    }
-
-    /// Waits, at each launch, for an event that the outside records.
-    ///
-    /// # Errors
-    /// A bad dependency.
-    pub fn add_event_wait(
-        &mut self,
-        dependencies: &[NodeId],
-        event: EventKey,
-        label: Label,
-    ) -> Result<NodeId, GraphError> {
-        self.add_work(Work::EventWait(event), dependencies, &[], label)
     }
 
     /// A whole graph as one node, as it is now. Its memory is known to this graph's nodes as [`Memory::Foreign`] of the

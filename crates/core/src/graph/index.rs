@@ -213,11 +213,4 @@ impl Index {
             self.spots[node.index()].row = row;
         }
     }
-
-    /// The numbers that a node's row and place hold, for whoever needs them all: chain and last position before or at
-    /// the node.
-    pub fn row(&self, node: NodeId) -> impl Iterator<Item = (u32, u32)> + '_ {
-        let chains = self.spots[node.index()].row.len.max(self.spots[node.index()].chain.wrapping_add(1));
-        (0..chains).map(move |chain| (chain, self.seen(node, chain))).filter(|(_, position)| *position > 0)
-    }
 }
