@@ -88,6 +88,25 @@ impl Use {
 }
 
 impl Life {
+    /// One that begins, in plain memory of this process.
+    pub(crate) fn new(id: u64, born: Point, content: Content, device: usize) -> Self {
+        Self {
+            id,
+            born,
+            uses: Vec::new(),
+            content,
+            device,
+            used: None,
+            may_be_freed: false,
+            launched_by: None,
+            is_in_graph: false,
+            from: None,
+            is_lent: false,
+            is_shareable: false,
+            doubt: None,
+        }
+    }
+
     /// Whether a use of a stream that knows so much is in order.
     pub(crate) fn is_right(&self, knows: &Clock, act: Act, part: Part) -> bool {
         let is_import = self.from.is_some();

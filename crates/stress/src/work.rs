@@ -137,6 +137,11 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
+    /// One that takes no time.
+    pub(crate) fn new(oracle: &Arc<Oracle>, life: u64, before: Content, after: Content) -> Self {
+        Self { oracle: Arc::clone(oracle), life, before, doubt: None, after, done: None, micros: 0, part: None }
+    }
+
     fn who(&self, when: &str) -> String {
         format!("a kernel of b{}, {when}", self.life)
     }

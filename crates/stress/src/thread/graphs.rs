@@ -79,7 +79,7 @@ pub(crate) struct Draft<'t> {
 impl Draft<'_> {
     fn kernel(&self, before: Content, after: Content) -> Kernel {
         let micros = if self.random.clone().chance(20) { 30 } else { 0 };
-        Kernel { oracle: Arc::clone(self.oracle), life: 0, before, doubt: None, after, done: None, micros, part: None }
+        Kernel { micros, ..Kernel::new(self.oracle, 0, before, after) }
     }
 
     pub(crate) fn some(&mut self) -> Vec<GraphNode> {
@@ -284,16 +284,7 @@ impl Thread<'_> {
         self.world.say(self.number, format_args!("// s{} captures", held.line.chain));
         let write = |stream: &Stream, buffer: &millpond::Buffer<u64>, content: Content, life| match runs_closures {
             true => {
-                let kernel = Kernel {
-                    oracle: Arc::clone(oracle),
-                    life,
-                    before: Content::Unknown,
-                    doubt: None,
-                    after: content,
-                    done: None,
-                    micros: 0,
-                    part: None,
-                };
+                let kernel = Kernel::new(oracle, life, Content::Unknown, content);
                 stream.launch(buffer.write(), move |x| kernel.write(x))
             }
             false => stream.copy_from_host(buffer.write(), &content.words(buffer.len())),
@@ -307,17 +298,7 @@ impl Thread<'_> {
                 if let Some(side) = side.as_ref().filter(|_| random.chance(60)) {
                     side.stream.wait(&stream.record()?)?;
                     if runs_closures {
-                        let (oracle, before) = (Arc::clone(oracle), content);
-                        let kernel = Kernel {
-                            oracle,
-                            life: 0,
-                            before,
-                            doubt: None,
-                            after: before,
-                            done: None,
-                            micros: 0,
-                            part: None,
-                        };
+                        let kernel = Kernel::new(oracle, 0, content, content);
                         side.stream.launch(buffer.read(), move |x| kernel.read(x))?;
                     }
                     stream.wait(&side.stream.record()?)?;
@@ -473,21 +454,8 @@ impl Thread<'_> {
             let id = self.world.number();
             self.say(format_args!("let b{id} = l.take(..)?; // at {:#x}", buffer.address()));
             self.world.oracle.claim(id, buffer.address(), buffer.bytes(), None);
-            let life = Life {
-                id,
-                born,
-                uses: Vec::new(),
-                content: *content,
-                device,
-                used: None,
-                may_be_freed: frees,
-                launched_by: Some(number),
-                is_in_graph: false,
-                from: None,
-                is_lent: false,
-                is_shareable: false,
-                doubt: None,
-            };
+            let new = Life::new(id, born, *content, device);
+            let life = Life { may_be_freed: frees, launched_by: Some(number), ..new };
             let to = place(&self.bufs, op.b);
             self.put(to, Buf { buffer, life, after: None });
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use millpond::Error;
+use millpond::{Error, View};
 use millpond_driver::CallKind;
 
 use crate::clock::Clock;
@@ -63,21 +63,8 @@ impl Thread<'_> {
         self.say(format_args!("// b{id} is at {:#x}", buffer.address()));
         self.world.oracle.claim(id, buffer.address(), buffer.bytes(), is_sure.then_some(&knows));
         pool.used.fetch_add(buffer.bytes(), Ordering::Relaxed);
-        let life = Life {
-            id,
-            born,
-            uses: Vec::new(),
-            content: Content::Unknown,
-            device: held.line.device,
-            used: Some(Arc::clone(&pool.used)),
-            may_be_freed: false,
-            launched_by: None,
-            is_in_graph: false,
-            from: None,
-            is_lent: false,
-            is_shareable: pool.is_shareable,
-            doubt: None,
-        };
+        let new = Life::new(id, born, Content::Unknown, held.line.device);
+        let life = Life { used: Some(Arc::clone(&pool.used)), is_shareable: pool.is_shareable, ..new };
         let at = place(&self.bufs, op.b);
         self.put(at, Buf { buffer, life, after: None });
         // What is never written could lie anywhere unnoticed.
@@ -118,7 +105,8 @@ impl Thread<'_> {
     pub(crate) fn end_by_drop(&mut self, buf: Buf) {
         let Buf { buffer, life, .. } = buf;
         self.say(format_args!("drop(b{});", life.id));
-        self.forget(&buffer, &life);
+        let (stale, bytes) = (place(&self.stale, life.id as u32), buffer.bytes());
+        self.forget(stale, buffer.view(), bytes, &life);
         match self.is_lent_out(&life) {
             true => self.parked.push((life, buffer.address())),
             false => self.world.oracle.release(life.id, buffer.address(), &life.uses),
@@ -127,11 +115,10 @@ impl Thread<'_> {
     }
 
     /// A life ends, if that is not refused: its name stays, to be tried later; its bytes are counted off.
-    fn forget(&mut self, buffer: &millpond::Buffer<u64>, life: &Life) {
-        let at = place(&self.stale, life.id as u32);
-        self.stale[at] = Some((buffer.view(), life.device));
+    fn forget(&mut self, at: usize, view: View<u64>, bytes: u64, life: &Life) {
+        self.stale[at] = Some((view, life.device));
         if let Some(used) = &life.used {
-            used.fetch_sub(buffer.bytes(), Ordering::Relaxed);
+            used.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 
@@ -260,8 +247,8 @@ impl Thread<'_> {
 
     /// A kernel of a buffer.
     pub(crate) fn kernel(&self, life: &Life, after: Content, done: Option<Done>, chance: u32) -> Kernel {
-        let (oracle, before, doubt) = (Arc::clone(&self.world.oracle), life.content, life.doubt.clone());
-        Kernel { oracle, life: life.id, before, doubt, after, done, micros: self.micros(chance), part: None }
+        let (doubt, micros) = (life.doubt.clone(), self.micros(chance));
+        Kernel { doubt, done, micros, ..Kernel::new(&self.world.oracle, life.id, life.content, after) }
     }
 
     /// What is expected of a use or a free: of another device's memory that is not known, for that must be let in.
@@ -305,10 +292,8 @@ impl Thread<'_> {
             }
             return;
         }
-        let (kernel, done) = match self.flag() {
-            Some(done) => (self.kernel(&life, life.content, Some(done.clone()), op.c), Some(done)),
-            None => (self.kernel(&life, life.content, None, op.c), None),
-        };
+        let done = self.flag();
+        let kernel = self.kernel(&life, life.content, done.clone(), op.c);
         self.say(format_args!("s{line}.launch(b{}.read(), |x| /* looks, {} us */)?;", life.id, kernel.micros));
         let read = held.stream.launch(buf.buffer.read(), move |x| kernel.read(x));
         self.judge(&call, expect, read.as_ref().err());
@@ -390,21 +375,17 @@ impl Thread<'_> {
             }
             held.line.step(None);
             self.publish(&held.line);
-            self.forget(&buffer, &life);
+            self.forget(place(&self.stale, id as u32), buffer.view(), bytes, &life);
             // It owns nothing any more.
             drop(buffer);
             return;
         }
-        let (view, device) = (buffer.view(), life.device);
+        let view = buffer.view();
         self.say(format_args!("s{line}.free(b{id})?;"));
         match held.stream.free(buffer) {
             Ok(()) => {
                 self.judge(&call, expect, None);
-                let stale = place(&self.stale, op.c);
-                self.stale[stale] = Some((view, device));
-                life.used.iter().for_each(|used| {
-                    used.fetch_sub(bytes, Ordering::Relaxed);
-                });
+                self.forget(place(&self.stale, op.c), view, bytes, &life);
                 held.line.step(None);
                 self.publish(&held.line);
             }
@@ -447,13 +428,7 @@ impl Thread<'_> {
         let freed = device.free(buffer);
         self.judge(&format!("Device::free of b{id}"), expect, freed.as_ref().err().map(|refused| &refused.error));
         match freed {
-            Ok(()) => {
-                let stale = place(&self.stale, op.c);
-                self.stale[stale] = Some((view, life.device));
-                life.used.iter().for_each(|used| {
-                    used.fetch_sub(bytes, Ordering::Relaxed);
-                });
-            }
+            Ok(()) => self.forget(place(&self.stale, op.c), view, bytes, &life),
             Err(refused) => {
                 self.world.oracle.restore(id, address, bytes);
                 self.bufs[at] = Some(Buf { buffer: refused.buffer, life, after });

@@ -446,21 +446,8 @@ impl Thread<'_> {
         self.world.oracle.claim(id, buffer.address(), buffer.bytes(), None);
         let party_of = Some(Arc::clone(&party));
         let wrote = Use { point: filled, part: ALL, writes: true, frees: false, party: party_of, done: None };
-        let life = Life {
-            id,
-            born,
-            uses: vec![wrote],
-            content,
-            device: 0,
-            used: None,
-            may_be_freed: false,
-            launched_by: None,
-            is_in_graph: false,
-            from: Some(party),
-            is_lent: false,
-            is_shareable: false,
-            doubt: Some(doubt),
-        };
+        let (uses, from, doubt) = (vec![wrote], Some(party), Some(doubt));
+        let life = Life { uses, from, doubt, ..Life::new(id, born, content, 0) };
         let at = place(&self.bufs, op.b);
         self.put(at, Buf { buffer, life, after: None });
     }
