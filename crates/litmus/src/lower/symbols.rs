@@ -6,6 +6,30 @@ use millpond_core::op::{Memory, Name};
 use super::{Count, Lower, Symbol};
 use crate::Refusal;
 
+/// Writes what looks each kind of thing up: by which symbol, what it is called, and how one is made.
+macro_rules! lookups {
+    ($($kind:ident: $symbol:ident($id:ty), $noun:literal, $help:literal;)*) => {
+        impl Lower {$(
+            pub(crate) fn $kind(&self, name: &str) -> Result<$id, Refusal> {
+                match self.symbols.get(name) {
+                    Some(Symbol::$symbol(id)) => Ok(*id),
+                    _ => self.wrong(name, $noun, &format!($help, name)),
+                }
+            }
+        )*}
+    };
+}
+
+lookups! {
+    stream: Stream(StreamId), "a stream", "make one before, with `stream {}`";
+    event: Event(EventId), "an event", "record it before, or make it with `event {}`";
+    pool: Pool(PoolId), "a pool", "make one before, with `pool {}`";
+    graph: Graph(GraphId), "a graph", "make one before, with `graph {0}` or `capture S as {0}`";
+    exec: Exec(ExecId), "an instance", "make one before, with `{} = instantiate G`";
+    ticket: Ticket(TicketId), "a ticket", "make one before, with `export A as {}`";
+    host: Host(HostId), "a thread", "make one before, with `thread {0}` or `process {0}`";
+}
+
 impl Lower {
     /// Gives a name a meaning. Memory keeps a name for itself; others may take one over from their own kind.
     pub(crate) fn define(&mut self, name: &str, symbol: Symbol) -> Result<(), Refusal> {
@@ -45,55 +69,6 @@ impl Lower {
                 "is another name meant, or another order of the words? docs/litmus.md has all statements",
             ),
             None => self.refuse(format!("there is no `{name}`"), help),
-        }
-    }
-
-    pub(crate) fn stream(&self, name: &str) -> Result<StreamId, Refusal> {
-        match self.symbols.get(name) {
-            Some(Symbol::Stream(stream)) => Ok(*stream),
-            _ => self.wrong(name, "a stream", &format!("make one before, with `stream {name}`")),
-        }
-    }
-
-    pub(crate) fn event(&self, name: &str) -> Result<EventId, Refusal> {
-        match self.symbols.get(name) {
-            Some(Symbol::Event(event)) => Ok(*event),
-            _ => self.wrong(name, "an event", &format!("record it before, or make it with `event {name}`")),
-        }
-    }
-
-    pub(crate) fn pool(&self, name: &str) -> Result<PoolId, Refusal> {
-        match self.symbols.get(name) {
-            Some(Symbol::Pool(pool)) => Ok(*pool),
-            _ => self.wrong(name, "a pool", &format!("make one before, with `pool {name}`")),
-        }
-    }
-
-    pub(crate) fn graph(&self, name: &str) -> Result<GraphId, Refusal> {
-        match self.symbols.get(name) {
-            Some(Symbol::Graph(graph)) => Ok(*graph),
-            _ => self.wrong(name, "a graph", &format!("make one before, with `graph {name}` or `capture S as {name}`")),
-        }
-    }
-
-    pub(crate) fn exec(&self, name: &str) -> Result<ExecId, Refusal> {
-        match self.symbols.get(name) {
-            Some(Symbol::Exec(exec)) => Ok(*exec),
-            _ => self.wrong(name, "an instance", &format!("make one before, with `{name} = instantiate G`")),
-        }
-    }
-
-    pub(crate) fn ticket(&self, name: &str) -> Result<TicketId, Refusal> {
-        match self.symbols.get(name) {
-            Some(Symbol::Ticket(ticket)) => Ok(*ticket),
-            _ => self.wrong(name, "a ticket", &format!("make one before, with `export A as {name}`")),
-        }
-    }
-
-    pub(crate) fn host(&self, name: &str) -> Result<HostId, Refusal> {
-        match self.symbols.get(name) {
-            Some(Symbol::Host(host)) => Ok(*host),
-            _ => self.wrong(name, "a thread", &format!("make one before, with `thread {name}` or `process {name}`")),
         }
     }
 
