@@ -13,7 +13,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::errors::{DriverError, Result, no_graphs, no_host_memory, no_peers, no_times, not_shared, not_to_read};
+use crate::errors::without::{FILES_TO_READ, GRAPHS, HOST_MEMORY, PEERS, SHARING, TIMES};
+use crate::errors::{DriverError, Result};
 use crate::graphs::{Node, RawExec, RawGraph};
 use crate::peers::{Fence, HeldMemory, Peer, PeerAccess};
 use crate::tap::contract;
@@ -205,22 +206,22 @@ contract! {
 
     /// Makes a chunk that can be handed to other processes (CUDA: `cuMemCreate` with
     /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`). It takes up to one file descriptor; other chunks take none.
-    [Create: bytes] fn create_shareable(&self, bytes: u64) -> Result<RawChunk> = not_shared;
+    [Create: bytes] fn create_shareable(&self, bytes: u64) -> Result<RawChunk> = SHARING;
 
     /// Another holder of a shareable chunk's memory, as a file to be sent to another process (CUDA:
     /// `cuMemExportToShareableHandle`).
-    [Export] fn export(&self, chunk: RawChunk) -> Result<OwnedFd> = not_shared;
+    [Export] fn export(&self, chunk: RawChunk) -> Result<OwnedFd> = SHARING;
 
     /// As [`export`](Driver::export), for a process that is to read only: the file does not let its holder write.
-    [Export] fn export_to_read(&self, chunk: RawChunk) -> Result<OwnedFd> = not_to_read;
+    [Export] fn export_to_read(&self, chunk: RawChunk) -> Result<OwnedFd> = FILES_TO_READ;
 
     /// A chunk of memory that another device exported, which must have exactly `bytes` (CUDA:
     /// `cuMemImportFromShareableHandle`). The size is a stranger's word: the driver checks it, here or when the chunk
     /// is mapped. The memory lives until its last holder in any process lets go.
-    [Import: bytes] fn import(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> = not_shared;
+    [Import: bytes] fn import(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> = SHARING;
 
     /// As [`import`](Driver::import), to be mapped readable only.
-    [Import: bytes] fn import_to_read(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> = not_shared;
+    [Import: bytes] fn import_to_read(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> = SHARING;
 
     /// Maps a whole chunk at `at`, readable and writable (CUDA: `cuMemMap` and `cuMemSetAccess`). A chunk may be
     /// mapped at several places at once.
@@ -237,13 +238,13 @@ contract! {
 
     /// Memory of this process for copies, of at least one byte, aligned to 512 B and initialised: the device reads and
     /// writes it while the program goes on (CUDA: `cuMemHostAlloc`). A device may have none to give.
-    [AllocHost: bytes] fn alloc_host(&self, bytes: u64) -> Result<u64> = no_host_memory;
+    [AllocHost: bytes] fn alloc_host(&self, bytes: u64) -> Result<u64> = HOST_MEMORY;
 
     /// Gives host memory back (CUDA: `cuMemFreeHost`, which may wait for all work of the device).
     ///
     /// # Safety
     /// `at` is of [`alloc_host`](Driver::alloc_host), for the last time, and nothing uses the memory any more.
-    [FreeHost] unsafe fn free_host(&self, at: u64) -> Result<()> = no_host_memory;
+    [FreeHost] unsafe fn free_host(&self, at: u64) -> Result<()> = HOST_MEMORY;
 
     /// Who the device is to other devices of the process; none where it can have nothing to do with them.
     fn peer(&self) -> Option<Peer> { None }
@@ -254,7 +255,7 @@ contract! {
     /// From now on work of these devices may do that much with mapped bytes (CUDA: `cuMemSetAccess` with a description
     /// for each). `at` and `bytes` are those of a [`map`](Driver::map), and unmapping ends it. What is taken away no
     /// work in flight of that device uses.
-    [LetIn: bytes] fn let_in(&self, at: u64, bytes: u64, peers: &[(Peer, PeerAccess)]) -> Result<()> = no_peers;
+    [LetIn: bytes] fn let_in(&self, at: u64, bytes: u64, peers: &[(Peer, PeerAccess)]) -> Result<()> = PEERS;
 
     /// Whoever holds this keeps the device's memory where it is. For [`keep`](Driver::keep).
     fn held_memory(&self) -> Option<HeldMemory> { None }
@@ -263,11 +264,11 @@ contract! {
     fn keep(&self, memory: HeldMemory) {}
 
     /// A mark of this device, for [`wait_abroad`](Driver::wait_abroad) of another.
-    fn fence(&self, mark: RawMark) -> Result<Fence> = no_peers;
+    fn fence(&self, mark: RawMark) -> Result<Fence> = PEERS;
 
     /// Makes later work of `stream` wait for a mark of another device (CUDA: `cuStreamWaitEvent`). Where that device is
     /// lost, this one is.
-    [Wait] fn wait_abroad(&self, stream: RawStream, fence: &Fence) -> Result<()> = no_peers;
+    [Wait] fn wait_abroad(&self, stream: RawStream, fence: &Fence) -> Result<()> = PEERS;
 
     /// Opens a stream (CUDA: `cuStreamCreate`).
     [OpenStream] fn open_stream(&self, flags: StreamFlags) -> Result<RawStream>;
@@ -335,12 +336,12 @@ contract! {
 
     /// Takes the time at which the stream's present work will have completed (CUDA: `cuEventRecord` of an event with
     /// timing). Marks made after this cover it.
-    [Mark] fn record_time(&self, stream: RawStream) -> Result<RawTime> = no_times;
+    [Mark] fn record_time(&self, stream: RawStream) -> Result<RawTime> = TIMES;
 
     /// How long after `from` the work before `to` had completed; zero where that was first (CUDA:
     /// `cuEventElapsedTime`). Marks that cover both have completed. A device without a clock of its own counts one
     /// microsecond for each item of work that it ran.
-    [IsOver] fn elapsed(&self, from: RawTime, to: RawTime) -> Result<Duration> = no_times;
+    [IsOver] fn elapsed(&self, from: RawTime, to: RawTime) -> Result<Duration> = TIMES;
 
     /// Forgets a time that is not used any more. Unknown ones are ignored.
     [Forget] fn forget_time(&self, time: RawTime) {}
@@ -348,11 +349,11 @@ contract! {
     /// As [`mark`](Driver::mark), with a name by which other processes can open it until it is forgotten (CUDA: an
     /// event made with `CU_EVENT_INTERPROCESS` and recorded this once, and `cuIpcGetEventHandle`). Whoever gave the
     /// name away forgets the mark after all who opened it did. A device without such marks refuses.
-    [Export] fn export_mark(&self, stream: RawStream) -> Result<(RawMark, MarkName)> = not_shared;
+    [Export] fn export_mark(&self, stream: RawStream) -> Result<(RawMark, MarkName)> = SHARING;
 
     /// Opens a mark of another process (CUDA: `cuIpcOpenEventHandle`). A stranger's name is checked. A process cannot
     /// open its own. Where the process that made it is killed before it has completed, it may never be.
-    [Import] fn import_mark(&self, name: &MarkName) -> Result<RawMark> = not_shared;
+    [Import] fn import_mark(&self, name: &MarkName) -> Result<RawMark> = SHARING;
 
     /// Whether there are graphs of the device's own: the calls below. Where not, they refuse.
     fn has_graphs(&self) -> bool { false }
@@ -363,29 +364,29 @@ contract! {
     ///
     /// # Safety
     /// As for [`submit`](Driver::submit), at each launch.
-    [Instantiate] unsafe fn instantiate(&self, nodes: &[Node]) -> Result<RawExec> = no_graphs;
+    [Instantiate] unsafe fn instantiate(&self, nodes: &[Node]) -> Result<RawExec> = GRAPHS;
 
     /// Brings what the device needs to run a graph there, ahead of a launch in this stream (CUDA: `cuGraphUpload`).
-    [UploadGraph] fn upload(&self, exec: RawExec, stream: RawStream) -> Result<()> = no_graphs;
+    [UploadGraph] fn upload(&self, exec: RawExec, stream: RawStream) -> Result<()> = GRAPHS;
 
     /// Launches a graph as one piece of a stream's work, after its launches before (CUDA: `cuGraphLaunch`).
     ///
     /// # Safety
     /// Every address that its nodes touch is mapped until it has completed, and no other work that is not ordered
     /// with the launch touches the same bytes in a conflicting way.
-    [LaunchGraph] unsafe fn launch(&self, exec: RawExec, stream: RawStream) -> Result<()> = no_graphs;
+    [LaunchGraph] unsafe fn launch(&self, exec: RawExec, stream: RawStream) -> Result<()> = GRAPHS;
 
     /// Destroys a graph; launches in flight still run (CUDA: `cuGraphExecDestroy`).
-    [DestroyExec] fn destroy_exec(&self, exec: RawExec) -> Result<()> = no_graphs;
+    [DestroyExec] fn destroy_exec(&self, exec: RawExec) -> Result<()> = GRAPHS;
 
     /// From now on what reaches the stream, by whatever way, is kept and not done (CUDA: `cuStreamBeginCapture`). Marks
     /// of the stream stand for what it had before; it is not made to wait and runs no closures meanwhile.
-    [BeginCapture] fn begin_capture(&self, stream: RawStream) -> Result<()> = no_graphs;
+    [BeginCapture] fn begin_capture(&self, stream: RawStream) -> Result<()> = GRAPHS;
 
     /// Ends a capture: what reached the stream meanwhile; none where that is nothing (CUDA: `cuStreamEndCapture`).
     /// Where the device refuses because of what was captured, the capture has ended as well, and asking again says so.
-    [EndCapture] fn end_capture(&self, stream: RawStream) -> Result<Option<RawGraph>> = no_graphs;
+    [EndCapture] fn end_capture(&self, stream: RawStream) -> Result<Option<RawGraph>> = GRAPHS;
 
     /// Destroys what was captured; graphs made of it stay (CUDA: `cuGraphDestroy`).
-    [DestroyGraph] fn destroy_graph(&self, graph: RawGraph) -> Result<()> = no_graphs;
+    [DestroyGraph] fn destroy_graph(&self, graph: RawGraph) -> Result<()> = GRAPHS;
 }

@@ -75,38 +75,24 @@ pub enum DriverError {
     },
 }
 
-/// A call of graphs on a device without them.
-#[cold]
-pub(crate) fn no_graphs(call: &'static str) -> DriverError {
-    DriverError::Failed { call, reason: "this device has no graphs of its own".into() }
+/// Why a device refuses a call that it does not have.
+pub(crate) mod without {
+    pub(crate) const GRAPHS: &str = "this device has no graphs of its own";
+    pub(crate) const TIMES: &str = "this device takes no times";
+    pub(crate) const HOST_MEMORY: &str = "this device has no host memory to give";
+    pub(crate) const PEERS: &str = "this device has nothing to do with other devices";
+    pub(crate) const SHARING: &str = "this device cannot share this with other processes";
+    pub(crate) const FILES_TO_READ: &str = "the device cannot hand out memory that can only be read";
 }
 
-/// A call of times on a device without them.
+/// A refusal with a reason.
 #[cold]
-pub(crate) fn no_times(call: &'static str) -> DriverError {
-    DriverError::Failed { call, reason: "this device takes no times".into() }
+pub(crate) fn failed(call: &'static str, reason: impl Into<String>) -> DriverError {
+    DriverError::Failed { call, reason: reason.into() }
 }
 
-/// A call for host memory on a device that has none to give.
+/// A handle that names nothing.
 #[cold]
-pub(crate) fn no_host_memory(call: &'static str) -> DriverError {
-    DriverError::Failed { call, reason: "this device has no host memory to give".into() }
-}
-
-/// A call of devices that know each other, on one that knows no other.
-#[cold]
-pub(crate) fn no_peers(call: &'static str) -> DriverError {
-    DriverError::Failed { call, reason: "this device has nothing to do with other devices".into() }
-}
-
-/// A call of sharing on a device without it.
-#[cold]
-pub(crate) fn not_shared(call: &'static str) -> DriverError {
-    DriverError::Failed { call, reason: "this device cannot share this with other processes".into() }
-}
-
-/// A call for a file that can only be read, on a device without such.
-#[cold]
-pub(crate) fn not_to_read(call: &'static str) -> DriverError {
-    DriverError::Failed { call, reason: "the device cannot hand out memory that can only be read".into() }
+pub(crate) fn unknown(call: &'static str, what: &'static str, handle: u64) -> DriverError {
+    DriverError::UnknownHandle { call, what, handle }
 }

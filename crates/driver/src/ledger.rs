@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::errors::{failed, unknown};
 use crate::{DriverError, RawChunk, Result};
 
 /// The bookkeeping of one device's memory. `B` is what a chunk's memory is made of.
@@ -82,7 +83,7 @@ impl<B> Ledger<B> {
     pub(crate) fn check_unreserve(&self, at: u64, bytes: u64) -> Result<()> {
         const CALL: &str = "unreserve";
         match self.ranges.get(&at) {
-            None => return Err(DriverError::UnknownHandle { call: CALL, what: "range", handle: at }),
+            None => return Err(unknown(CALL, "range", at)),
             Some(&known) if known != bytes => {
                 return Err(failed(CALL, format!("the range at {at:#x} has {known} B, not {bytes} B")));
             }
@@ -136,7 +137,7 @@ impl<B> Ledger<B> {
     pub(crate) fn live(&self, call: &'static str, chunk: RawChunk) -> Result<(u64, &B)> {
         match self.chunks.get(&chunk.0) {
             Some(entry) if !entry.destroyed => Ok((entry.bytes, &entry.backing)),
-            _ => Err(DriverError::UnknownHandle { call, what: "chunk", handle: chunk.0 }),
+            _ => Err(unknown(call, "chunk", chunk.0)),
         }
     }
 
@@ -173,7 +174,7 @@ impl<B> Ledger<B> {
     pub(crate) fn check_unmap(&self, at: u64, bytes: u64) -> Result<()> {
         const CALL: &str = "unmap";
         match self.mappings.get(&at) {
-            None => Err(DriverError::UnknownHandle { call: CALL, what: "mapping", handle: at }),
+            None => Err(unknown(CALL, "mapping", at)),
             Some(&(known, _)) if known != bytes => {
                 Err(failed(CALL, format!("the mapping at {at:#x} has {known} B, not {bytes} B: it goes whole")))
             }
@@ -235,11 +236,6 @@ impl<B> Ledger<B> {
         }
         self.chunks.remove(&chunk).map(|entry| Leftover { bytes: entry.bytes, backing: entry.backing })
     }
-}
-
-/// A refusal with a reason.
-pub(crate) fn failed(call: &'static str, reason: impl Into<String>) -> DriverError {
-    DriverError::Failed { call, reason: reason.into() }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::ledger::failed;
+use crate::errors::{failed, unknown};
 use crate::{DriverError, Result};
 
 /// See the module.
@@ -44,7 +44,7 @@ impl Pages {
     /// # Safety
     /// As of `Driver::free_host`.
     pub(crate) unsafe fn free(&self, at: u64) -> Result<()> {
-        let unknown = DriverError::UnknownHandle { call: "free_host", what: "host memory", handle: at };
+        let unknown = unknown("free_host", "host memory", at);
         let layout = self.lock().remove(&at).ok_or(unknown)?;
         // SAFETY: allocated with that layout, and taken out of the table: once. That nothing uses it is the caller's
         // promise.

@@ -98,8 +98,8 @@ impl<D> Failing<D> {
 /// the layers can be put around one (`Counting<Arc<dyn Driver>>`).
 ///
 /// A call is a function of the trait. In brackets before it is the kind that a tap sees, and which argument is its
-/// size; a call without one passes unseen. Behind it is what a device does that does not have it: a refusal of
-/// `errors`, or a body.
+/// size; a call without one passes unseen. Behind it is what a device does that does not have it: why it
+/// refuses (`errors::without`), or a body.
 macro_rules! contract {
     (
         $(#[$about:meta])* pub unsafe trait $Driver:ident: ($($bounds:tt)+);
@@ -135,7 +135,7 @@ macro_rules! contract {
         $($doc)*
         #[allow(unused_variables)]
         $($fn)+ $($types)* {
-            Err($refusal($crate::tap::contract!(@name $($fn)+)))
+            Err($crate::errors::failed($crate::tap::contract!(@name $($fn)+), $refusal))
         }
     };
     (@declare [$($doc:tt)*] [$($fn:ident)+] [$($types:tt)*] $body:block) => {

@@ -16,8 +16,8 @@ use super::abi::{EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, Event, EventName, Str
 use super::gpu::Gpu;
 use super::survey;
 use super::table::EventTable;
-use crate::ledger::failed;
-use crate::{DriverError, MarkName, RawMark, Result};
+use crate::errors::{failed, unknown};
+use crate::{MarkName, RawMark, Result};
 
 /// The lower half of these marks: no slot of other marks has this number.
 const APART: u64 = 1 << 31;
@@ -91,7 +91,7 @@ impl Abroad {
     #[cold]
     pub(super) fn find(&self, call: &'static str, mark: RawMark) -> Result<Event> {
         let passing = self.lock().events.get(&number(call, mark)?).copied();
-        passing.map(|passing| passing.event).ok_or_else(|| unknown(call, mark))
+        passing.map(|passing| passing.event).ok_or_else(|| unknown(call, "mark", mark.0))
     }
 
     #[cold]
@@ -139,10 +139,5 @@ impl Drop for Abroad {
 
 /// Which of these marks it is.
 fn number(call: &'static str, mark: RawMark) -> Result<u32> {
-    if mark.0 & u64::from(u32::MAX) == APART { Ok((mark.0 >> 32) as u32) } else { Err(unknown(call, mark)) }
-}
-
-#[cold]
-fn unknown(call: &'static str, mark: RawMark) -> DriverError {
-    DriverError::UnknownHandle { call, what: "mark", handle: mark.0 }
+    if mark.0 & u64::from(u32::MAX) == APART { Ok((mark.0 >> 32) as u32) } else { Err(unknown(call, "mark", mark.0)) }
 }

@@ -18,7 +18,7 @@ use super::abi::graph::CAPTURE_RELAXED;
 use super::abi::{Code, Context, Device, EVENT_DISABLE_TIMING, Event};
 use super::apart::legacy_call;
 use super::table::{AllTable, Api, Table};
-use crate::ledger::failed;
+use crate::errors::failed;
 use crate::{DriverError, Result};
 
 /// Why nothing runs any more, once that is so. Host functions in flight hold it.

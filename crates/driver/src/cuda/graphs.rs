@@ -19,8 +19,8 @@ use super::abi::{Code, Context, Stream};
 use super::gpu::{Gpu, Lost};
 use super::slots::Slots;
 use super::table::GraphTable;
-use crate::ledger::failed;
-use crate::{DriverError, Node, NodeWork, RawExec, RawGraph, Repeated, Result, panics};
+use crate::errors::{failed, unknown};
+use crate::{Node, NodeWork, RawExec, RawGraph, Repeated, Result, panics};
 
 /// The most bytes of one copy or fill.
 const PIECE: u64 = 1 << 30;
@@ -363,7 +363,7 @@ fn find<'a>(
 ) -> Result<MutexGuard<'a, Place>> {
     let place = slots.find(handle as u32).map(lock);
     let live = place.filter(|place| place.native != 0 && place.generation == (handle >> 32) as u32);
-    live.ok_or(DriverError::UnknownHandle { call, what, handle })
+    live.ok_or_else(|| unknown(call, what, handle))
 }
 
 fn lock(place: &Mutex<Place>) -> MutexGuard<'_, Place> {

@@ -17,7 +17,7 @@ use super::abroad::Abroad;
 use super::gpu::{Entered, Gpu};
 use super::slots::Slots;
 use super::table::AllTable;
-use crate::ledger::failed;
+use crate::errors::failed;
 use crate::{RawMark, Result};
 
 /// An event and who has it.

@@ -13,7 +13,8 @@ use super::abi::{AccessDesc, Address, Allocation, AllocationProp, Code, Device, 
 use super::gpu::Gpu;
 use super::survey;
 use super::table::ShareTable;
-use crate::ledger::{Ledger, failed};
+use crate::errors::failed;
+use crate::ledger::Ledger;
 use crate::{DriverError, PeerAccess, RawChunk, Result};
 
 /// The memory of one device, as far as this driver mapped it.

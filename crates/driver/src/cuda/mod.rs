@@ -60,7 +60,7 @@ pub use table::LIBRARY_VARIABLE;
 use times::Times;
 use uploads::Uploads;
 
-use crate::ledger::failed;
+use crate::errors::failed;
 use crate::{
     Driver, Fence, HeldMemory, MarkName, Node, Peer, PeerAccess, Properties, RawChunk, RawExec, RawGraph, RawMark,
     RawStream, RawTime, Result, StreamFlags, Work,

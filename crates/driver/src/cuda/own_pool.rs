@@ -10,7 +10,7 @@ use super::config::CudaConfig;
 use super::gpu::{Entered, Gpu};
 use super::table::{Api, PoolTable};
 use crate::Result;
-use crate::ledger::failed;
+use crate::errors::failed;
 
 /// The call that errors name.
 const CALL: &str = "measure CUDA's own pool";

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::abi::Code;
 use super::gpu::Gpu;
 use super::table::PinTable;
-use crate::ledger::failed;
+use crate::errors::{failed, unknown};
 use crate::{DriverError, Result};
 
 /// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for all contexts, also those that streams of the program are of.
@@ -65,7 +65,7 @@ impl Pinned {
         let table = self.table(CALL)?;
         let mut kept = self.lock();
         let Some(&raw) = kept.get(&at) else {
-            return Err(DriverError::UnknownHandle { call: CALL, what: "host memory", handle: at });
+            return Err(unknown(CALL, "host memory", at));
         };
         let _entered = self.gpu.enter_apart(CALL)?;
         // SAFETY: memory that `alloc` got; that nothing uses it is the caller's promise.

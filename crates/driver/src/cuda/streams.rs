@@ -22,7 +22,7 @@ use super::ends::End;
 use super::gpu::{Entered, Gpu};
 use super::marks::Marks;
 use super::slots::Slots;
-use crate::ledger::failed;
+use crate::errors::{failed, unknown};
 use crate::{DriverError, RawStream, Result, StreamFlags, Tie};
 
 /// What stands for a stream of another context in ours: events belong to one context, and that one may go before the
@@ -197,9 +197,12 @@ impl Streams {
     pub(super) fn close(&self, stream: RawStream, marks: &Marks) -> Result<()> {
         const CALL: &str = "close_stream";
         let (number, generation) = unpack(stream);
-        let slot = self.slots.find(number).ok_or_else(|| unknown(CALL, stream))?;
+        let slot = self.slots.find(number).ok_or_else(|| unknown(CALL, "stream", stream.0))?;
         let mut occupant = slot.occupant.write().unwrap_or_else(PoisonError::into_inner);
-        let open = occupant.open.filter(|_| occupant.generation == generation).ok_or_else(|| unknown(CALL, stream))?;
+        let open = occupant
+            .open
+            .filter(|_| occupant.generation == generation)
+            .ok_or_else(|| unknown(CALL, "stream", stream.0))?;
         if open.is_owned {
             let entered = self.gpu.enter_apart(CALL)?;
             // SAFETY: ours, open, and used by no other thread at present (open-native).
@@ -223,7 +226,7 @@ impl Streams {
     #[inline]
     fn find(&self, call: &'static str, stream: RawStream) -> Result<Held<'_>> {
         let (number, generation) = unpack(stream);
-        let slot = self.slots.find(number).ok_or_else(|| unknown(call, stream))?;
+        let slot = self.slots.find(number).ok_or_else(|| unknown(call, "stream", stream.0))?;
         let occupant = slot.occupant.read().unwrap_or_else(PoisonError::into_inner);
         match occupant.open {
             Some(open) if occupant.generation == generation => {
@@ -232,7 +235,7 @@ impl Streams {
                 let end = (is_alone && stand_in.is_none()).then_some(&slot.end);
                 Ok(Held { native, bridge, is_elsewhere, stand_in, is_foreign, end, _slot: occupant, _legacy: None })
             }
-            _ => Err(unknown(call, stream)),
+            _ => Err(unknown(call, "stream", stream.0)),
         }
     }
 
@@ -377,10 +380,10 @@ impl Streams {
     /// Acts on an open stream while no other thread uses it.
     fn change<R>(&self, call: &'static str, stream: RawStream, act: impl FnOnce(&mut Open) -> Result<R>) -> Result<R> {
         let (number, generation) = unpack(stream);
-        let slot = self.slots.find(number).ok_or_else(|| unknown(call, stream))?;
+        let slot = self.slots.find(number).ok_or_else(|| unknown(call, "stream", stream.0))?;
         let mut occupant = slot.occupant.write().unwrap_or_else(PoisonError::into_inner);
         let is_live = occupant.generation == generation;
-        let open = occupant.open.as_mut().filter(|_| is_live).ok_or_else(|| unknown(call, stream))?;
+        let open = occupant.open.as_mut().filter(|_| is_live).ok_or_else(|| unknown(call, "stream", stream.0))?;
         if open.thread.is_some_and(|thread| thread != std::thread::current().id()) {
             return Err(elsewhere(call));
         }
@@ -436,11 +439,6 @@ fn owned(native: Stream) -> Open {
 
 fn unpack(stream: RawStream) -> (u32, u32) {
     (stream.0 as u32, (stream.0 >> 32) as u32)
-}
-
-#[cold]
-fn unknown(call: &'static str, stream: RawStream) -> DriverError {
-    DriverError::UnknownHandle { call, what: "stream", handle: stream.0 }
 }
 
 #[cold]

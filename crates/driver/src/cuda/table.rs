@@ -14,7 +14,7 @@ use std::path::Path;
 use super::abi::graph::{CopyParams, Graph, GraphExec, GraphNode, HostFunction, HostParams, MemsetParams, UserObject};
 use super::abi::pool::Pool;
 use super::abi::{AccessDesc, Address, Allocation, AllocationProp, Code, Context, Device, Event, EventName, Stream};
-use crate::ledger::failed;
+use crate::errors::failed;
 use crate::{DriverError, Result};
 
 /// The setting that names the library.

@@ -13,8 +13,8 @@ use std::time::Duration;
 use super::abi::{Code, EVENT_DEFAULT, Event, Stream};
 use super::gpu::Gpu;
 use super::table::TimeTable;
-use crate::ledger::failed;
-use crate::{DriverError, RawTime, Result};
+use crate::errors::{failed, unknown};
+use crate::{RawTime, Result};
 
 /// The times of one device.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Times {
         let state = self.lock();
         let find = |time: RawTime| {
             let event = state.taken.get(&time.0).copied();
-            event.ok_or(DriverError::UnknownHandle { call: CALL, what: "time", handle: time.0 })
+            event.ok_or_else(|| unknown(CALL, "time", time.0))
         };
         let (from, to, mut milliseconds) = (find(from)?, find(to)?, 0.0);
         let _entered = self.gpu.enter_apart(CALL)?;

@@ -25,7 +25,8 @@ use millpond_core::units::GIB;
 use rustix::io::Errno;
 
 use super::os;
-use crate::ledger::{Ledger, Leftover, failed};
+use crate::errors::failed;
+use crate::ledger::{Ledger, Leftover};
 use crate::{DriverError, RawChunk, Result};
 
 /// What a chunk is made of.

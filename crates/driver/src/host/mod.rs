@@ -30,7 +30,7 @@ use streams::{Abroad, Execute, Packed, Refusal, Streams, is_worker};
 pub use streams::{STREAMS_MAX, Schedule, WORKERS_MAX, drop_after_item, is_in_item};
 use times::{Clock, Times};
 
-use crate::ledger::failed;
+use crate::errors::{failed, unknown};
 use crate::pages::Pages;
 use crate::{
     Access, Driver, DriverError, Fence, HeldMemory, Peer, PeerAccess, Properties, RawChunk, RawMark, RawStream,
@@ -251,7 +251,7 @@ unsafe impl Driver for HostDriver {
     }
 
     fn fence(&self, mark: RawMark) -> Result<Fence> {
-        self.peek(mark).map_err(|_| DriverError::UnknownHandle { call: "fence", what: "mark", handle: mark.0 })?;
+        self.peek(mark).map_err(|_| unknown("fence", "mark", mark.0))?;
         Ok(Fence::Host(Arc::new(Abroad { streams: Arc::clone(&self.streams), mark: Packed(mark.0) })))
     }
 
@@ -391,8 +391,8 @@ fn pointer(at: u64) -> *mut u8 {
 #[cold]
 fn explain(call: &'static str, handle: u64, why: Refusal) -> DriverError {
     match why {
-        Refusal::UnknownStream => DriverError::UnknownHandle { call, what: "stream", handle },
-        Refusal::UnknownMark => DriverError::UnknownHandle { call, what: "mark", handle },
+        Refusal::UnknownStream => unknown(call, "stream", handle),
+        Refusal::UnknownMark => unknown(call, "mark", handle),
         Refusal::Full => failed(call, format!("{STREAMS_MAX} streams are open")),
         Refusal::Stuck => DriverError::Deadlock { call },
         Refusal::Spent => failed(call, why.to_string()),

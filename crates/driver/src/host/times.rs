@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::ledger::failed;
-use crate::{DriverError, RawTime, Result};
+use crate::errors::{failed, unknown};
+use crate::{RawTime, Result};
 
 /// What the device's time is.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Times {
     fn find(&self, time: RawTime) -> Result<Duration> {
         const CALL: &str = "elapsed";
         let taken = self.lock().get(&time).cloned();
-        let taken = taken.ok_or(DriverError::UnknownHandle { call: CALL, what: "time", handle: time.0 })?;
+        let taken = taken.ok_or_else(|| unknown(CALL, "time", time.0))?;
         taken.get().copied().ok_or_else(|| failed(CALL, "the work before it has not completed"))
     }
 

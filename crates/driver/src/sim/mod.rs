@@ -24,7 +24,7 @@ pub use call::{Call, WorkCall};
 pub use config::{Completion, SimConfig, Violation, Watch};
 use state::State;
 
-use crate::ledger::failed;
+use crate::errors::failed;
 use crate::pages::Pages;
 use crate::panics::message;
 use crate::{

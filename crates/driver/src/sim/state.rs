@@ -13,8 +13,9 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use super::{Call, Violation, WorkCall};
-use crate::ledger::{Ledger, failed};
-use crate::{CallKind, DriverError, RawMark, RawStream, RawTime, Result, Task};
+use crate::errors::{failed, unknown};
+use crate::ledger::Ledger;
+use crate::{CallKind, RawMark, RawStream, RawTime, Result, Task};
 
 /// One item of work, or a wait, that has not run.
 pub(super) struct Pending {
@@ -110,7 +111,7 @@ impl State {
 
     pub(super) fn close_stream(&mut self, stream: RawStream) -> Result<()> {
         let known = self.streams.remove(&stream.0);
-        known.map(drop).ok_or_else(|| unknown_stream("close_stream", stream))
+        known.map(drop).ok_or_else(|| unknown("close_stream", "stream", stream.0))
     }
 
     /// Appends an item to a stream. Where `at_once`, it counts as run.
@@ -121,7 +122,7 @@ impl State {
         work: Option<WorkCall>,
         at_once: bool,
     ) -> Result<()> {
-        let last = self.streams.get_mut(&stream.0).ok_or_else(|| unknown_stream(kind.name(), stream))?;
+        let last = self.streams.get_mut(&stream.0).ok_or_else(|| unknown(kind.name(), "stream", stream.0))?;
         self.submitted += 1;
         *last = self.submitted;
         if at_once {
@@ -136,7 +137,7 @@ impl State {
     }
 
     pub(super) fn mark(&mut self, stream: RawStream) -> Result<RawMark> {
-        let last = *self.streams.get(&stream.0).ok_or_else(|| unknown_stream("mark", stream))?;
+        let last = *self.streams.get(&stream.0).ok_or_else(|| unknown("mark", "stream", stream.0))?;
         let mark = self.fresh_handle();
         self.marks.insert(mark, last);
         Ok(RawMark(mark))
@@ -150,7 +151,7 @@ impl State {
     /// The number of the last item before a mark.
     pub(super) fn find_mark(&self, call: &'static str, mark: RawMark) -> Result<u64> {
         let number = self.marks.get(&mark.0).copied();
-        number.ok_or(DriverError::UnknownHandle { call, what: "mark", handle: mark.0 })
+        number.ok_or_else(|| unknown(call, "mark", mark.0))
     }
 
     pub(super) fn forget(&mut self, mark: RawMark) {
@@ -158,7 +159,7 @@ impl State {
     }
 
     pub(super) fn record_time(&mut self, stream: RawStream) -> Result<RawTime> {
-        let last = *self.streams.get(&stream.0).ok_or_else(|| unknown_stream("record_time", stream))?;
+        let last = *self.streams.get(&stream.0).ok_or_else(|| unknown("record_time", "stream", stream.0))?;
         let time = self.fresh_handle();
         self.times.insert(time, last);
         Ok(RawTime(time))
@@ -169,7 +170,7 @@ impl State {
         const CALL: &str = "elapsed";
         let find = |time: RawTime| {
             let number = self.times.get(&time.0).copied();
-            let number = number.ok_or(DriverError::UnknownHandle { call: CALL, what: "time", handle: time.0 })?;
+            let number = number.ok_or_else(|| unknown(CALL, "time", time.0))?;
             if number <= self.executed { Ok(number) } else { Err(failed(CALL, "the work before it has not completed")) }
         };
         let (from, to) = (find(from)?, find(to)?);
@@ -210,8 +211,4 @@ impl State {
         self.next_handle += 1;
         handle
     }
-}
-
-fn unknown_stream(call: &'static str, stream: RawStream) -> DriverError {
-    DriverError::UnknownHandle { call, what: "stream", handle: stream.0 }
 }
