@@ -71,38 +71,6 @@ impl Error {
         Report::of(self)
     }
 
-    /// What is wrong with an argument, if that is it.
-    pub fn invalid(&self) -> Option<&Invalid> {
-        match self {
-            Error::InvalidArgument(invalid) => Some(invalid),
-            _ => None,
-        }
-    }
-
-    /// Why a capture refused, if one did.
-    pub fn capture(&self) -> Option<&CaptureError> {
-        match self {
-            Error::Capture(error) => Some(error),
-            _ => None,
-        }
-    }
-
-    /// Why something is not shared, if that is it.
-    pub fn share(&self) -> Option<&ShareError> {
-        match self {
-            Error::Share(error) => Some(error),
-            _ => None,
-        }
-    }
-
-    /// What is wrong with a graph, if that is it.
-    pub fn graph(&self) -> Option<&GraphError> {
-        match self {
-            Error::Graph(error) => Some(error),
-            _ => None,
-        }
-    }
-
     /// Whether the other side is another process, whose word may be on its way.
     pub(crate) fn is_abroad(&self) -> bool {
         self.violation().and_then(|it| it.earlier.as_ref()).is_some_and(|earlier| earlier.process.is_some())
@@ -164,22 +132,46 @@ impl Error {
             || self.graph().is_some_and(is_of_graph)
             || self.capture().is_some_and(is_of_capture)
     }
+}
 
+/// Writes, for what a variant has in a box, that it becomes the error, and how an error is asked for it.
+macro_rules! boxed {
+    ($($(#[$doc:meta])* $variant:ident($kind:ty) = $name:ident;)*) => {
+        impl Error {
+            $(
+                $(#[$doc])*
+                pub fn $name(&self) -> Option<&$kind> {
+                    match self {
+                        Error::$variant(it) => Some(it),
+                        _ => None,
+                    }
+                }
+            )*
+        }
+
+        $(
+            impl From<$kind> for Error {
+                fn from(it: $kind) -> Self {
+                    Error::$variant(Box::new(it))
+                }
+            }
+        )*
+    };
+}
+
+boxed! {
     /// Who holds what, if no memory is left.
-    pub fn out_of_memory(&self) -> Option<&OutOfMemory> {
-        match self {
-            Error::OutOfMemory(report) => Some(report),
-            _ => None,
-        }
-    }
-
+    OutOfMemory(OutOfMemory) = out_of_memory;
     /// The violation, if it is one.
-    pub fn violation(&self) -> Option<&Finding> {
-        match self {
-            Error::Violation(violation) => Some(violation),
-            _ => None,
-        }
-    }
+    Violation(Finding) = violation;
+    /// What is wrong with an argument, if that is it.
+    InvalidArgument(Invalid) = invalid;
+    /// Why a capture refused, if one did.
+    Capture(CaptureError) = capture;
+    /// Why something is not shared, if that is it.
+    Share(ShareError) = share;
+    /// What is wrong with a graph, if that is it.
+    Graph(GraphError) = graph;
 }
 
 impl From<DriverError> for Error {
@@ -191,33 +183,9 @@ impl From<DriverError> for Error {
     }
 }
 
-impl From<Invalid> for Error {
-    fn from(invalid: Invalid) -> Self {
-        Error::InvalidArgument(Box::new(invalid))
-    }
-}
-
-impl From<CaptureError> for Error {
-    fn from(error: CaptureError) -> Self {
-        Error::Capture(Box::new(error))
-    }
-}
-
-impl From<GraphError> for Error {
-    fn from(error: GraphError) -> Self {
-        Error::Graph(Box::new(error))
-    }
-}
-
 impl From<millpond_core::graph::GraphError> for Error {
     fn from(error: millpond_core::graph::GraphError) -> Self {
         GraphError::Change(error).into()
-    }
-}
-
-impl From<Finding> for Error {
-    fn from(violation: Finding) -> Self {
-        Error::Violation(Box::new(violation))
     }
 }
 
@@ -463,12 +431,6 @@ impl ShareError {
 
     pub(crate) fn answer(why: impl Into<String>) -> Error {
         ShareError::Answer(why.into()).into()
-    }
-}
-
-impl From<ShareError> for Error {
-    fn from(error: ShareError) -> Self {
-        Error::Share(Box::new(error))
     }
 }
 
