@@ -2,33 +2,11 @@
 //!
 //! A wrong program `x.litmus` has a corrected twin `x.fixed.litmus` beside it.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+mod files;
 
+use files::corpus;
 use millpond_core::check::Kind;
 use millpond_litmus::Program;
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
-}
-
-/// All programs, with their paths from the folder.
-fn corpus() -> Vec<(String, String)> {
-    let (mut found, mut folders) = (Vec::new(), vec![folder()]);
-    while let Some(at) = folders.pop() {
-        for entry in fs::read_dir(&at).expect("litmus/ is there").flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|it| it == "litmus") {
-                let name = path.strip_prefix(folder()).expect("found under it").to_string_lossy().into_owned();
-                found.push((name, fs::read_to_string(&path).expect("a program is UTF-8")));
-            }
-        }
-    }
-    found.sort();
-    found
-}
 
 #[test]
 fn every_program_gets_the_verdict_that_it_expects() {

@@ -1,20 +1,11 @@
 //! Programs are corrected: those of the project, and random ones.
 
+mod files;
+
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
+use files::corpus;
 use millpond_litmus::{Fixed, Program, fix};
-
-fn programs(folder: &Path, into: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        match path.is_dir() {
-            true => programs(&path, into),
-            false if path.extension().is_some_and(|it| it == "litmus") => into.push(path),
-            false => {}
-        }
-    }
-}
 
 /// Corrects a program: what comes out is a program, is judged as is said, and nothing is left to do.
 fn corrected(name: &str, text: &str) -> Fixed {
@@ -33,13 +24,8 @@ fn corrected(name: &str, text: &str) -> Fixed {
 /// Those of the project that are wrong are right afterwards, but for what only their author knows.
 #[test]
 fn the_projects_programs_are_corrected() {
-    let mut all = Vec::new();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
-    programs(&folder, &mut all);
     let (mut wrong, mut left) = (0, BTreeMap::new());
-    for path in all {
-        let (name, text) =
-            (path.strip_prefix(&folder).unwrap().display().to_string(), std::fs::read_to_string(&path).unwrap());
+    for (name, text) in corpus() {
         let program = Program::parse(&text).unwrap();
         let fixed = corrected(&name, &text);
         match program.check().is_empty() {

@@ -1,34 +1,16 @@
 //! The corpus under every schedule: a right program has none that does damage, a wrong order has one that shows it.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+mod files;
 
+use files::corpus;
 use millpond_litmus::Program;
 use millpond_litmus::model::Model;
-
-fn corpus() -> Vec<(String, Program)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
-    let (mut found, mut folders) = (Vec::new(), vec![root]);
-    while let Some(at) = folders.pop() {
-        for path in fs::read_dir(&at).expect("litmus/ is there").flatten().map(|entry| entry.path()) {
-            match path.is_dir() {
-                true => folders.push(path),
-                false => found.push(path),
-            }
-        }
-    }
-    found.sort();
-    let read = |path: PathBuf| {
-        let program = Program::parse(&fs::read_to_string(&path).expect("UTF-8")).expect("it can be read");
-        (path.file_name().expect("a file").to_string_lossy().into_owned(), program)
-    };
-    found.into_iter().map(read).collect()
-}
 
 #[test]
 fn every_wrong_order_has_a_schedule_that_shows_it_and_no_right_program_has_one() {
     let (mut wrong, mut shown, mut right, mut not) = (Vec::new(), 0, 0, Vec::new());
-    for (name, program) in corpus() {
+    for (name, text) in corpus() {
+        let program = Program::parse(&text).expect("it can be read");
         let model = match Model::new(&program) {
             Ok(model) => model,
             Err(why) => {

@@ -1,6 +1,8 @@
 //! What is counted: operations have the same numbers in a refusal and in a trace, and devices are never confused there.
 
 mod common;
+#[path = "common/traced.rs"]
+mod traced;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,9 +10,8 @@ use std::process::Command;
 use common::{Subject, makes, visit};
 use millpond::config::Trace;
 use millpond::{Device, DeviceConfig, HostConfig};
-use millpond_core::check::{Checker, Finding, Settings, Side};
+use millpond_core::check::{Finding, Settings, Side};
 use millpond_core::op::What;
-use millpond_core::trace::ops::Reader;
 
 fn file(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("numbers");
@@ -102,23 +103,15 @@ fn operations_have_the_same_numbers_in_a_refusal_and_in_the_trace() {
 
 /// How many frees are in a trace that is whole.
 fn frees(path: &Path) -> usize {
-    let (mut reader, mut frees) = (Reader::new(), 0);
-    reader.feed(&std::fs::read(path).unwrap());
-    while let Some(op) = reader.next_op().unwrap() {
-        frees += usize::from(matches!(op.what, What::Free { .. }));
-    }
+    let mut frees = 0;
+    let reader = traced::read(path, |op, _| frees += usize::from(matches!(op.what, What::Free { .. })));
     assert!(reader.is_finished());
     frees
 }
 
 /// What is wrong in a trace.
 fn findings(path: &Path) -> Vec<Finding> {
-    let (mut reader, mut checker, mut findings) = (Reader::new(), Checker::new(Settings::default()), Vec::new());
-    reader.feed(&std::fs::read(path).unwrap());
-    while let Some(op) = reader.next_op().unwrap() {
-        checker.check(&op, reader.names(), &mut findings);
-    }
-    checker.finish(reader.names(), &mut findings);
+    let mut findings = traced::findings(path, Settings::default(), |_| true);
     findings.retain(|finding| !finding.kind.is_advice());
     findings
 }

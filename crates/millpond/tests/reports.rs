@@ -2,6 +2,8 @@
 //! of device.
 
 mod common;
+#[path = "common/traced.rs"]
+mod traced;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -11,8 +13,7 @@ use millpond::check::Kind;
 use millpond::config::{Reporter, Trace, Violations};
 use millpond::graph::{CaptureMode, Instantiate};
 use millpond::{DeviceConfig, Error, Stream};
-use millpond_core::check::{Checker, Settings};
-use millpond_core::trace::ops::Reader;
+use millpond_core::check::Settings;
 
 type Told = Arc<Mutex<Vec<Kind>>>;
 
@@ -179,11 +180,7 @@ fn the_trace_has_what_the_program_said() {
         right.memset(a.write(), 1).unwrap();
         assert_eq!(take(&told), [Kind::UseBeforeAlloc]);
         drop((a, left, right, on, trace));
-        let (mut reader, mut checker, mut found) = (Reader::new(), Checker::new(Settings::default()), Vec::new());
-        reader.feed(&std::fs::read(&path).unwrap());
-        while let Some(op) = reader.next_op().unwrap() {
-            checker.check(&op, reader.names(), &mut found);
-        }
+        let found = traced::findings(&path, Settings::default(), |_| true);
         assert_eq!(found.iter().map(|it| it.kind).collect::<Vec<_>>(), [Kind::UseBeforeAlloc], "on {make:?}");
     }
 }

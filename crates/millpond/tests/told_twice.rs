@@ -1,6 +1,9 @@
 //! What a device refuses, the checker finds in its trace, and nothing else: programs of few lines, each with a shape
 //! that the two once judged otherwise.
 
+#[path = "common/traced.rs"]
+mod traced;
+
 use std::cell::RefCell;
 use std::path::Path;
 
@@ -8,8 +11,7 @@ use millpond::config::Trace;
 use millpond::error::{GraphError, Invalid};
 use millpond::graph::{CaptureMode, Instantiate, MemAllocNode};
 use millpond::{Device, Error, HostConfig, Stream};
-use millpond_core::check::{Checker, Kind, Settings};
-use millpond_core::trace::ops::Reader;
+use millpond_core::check::{Kind, Settings};
 
 /// What was refused, in order.
 #[derive(Default)]
@@ -50,14 +52,7 @@ fn agreed<const N: usize>(name: &str, expected: &[&str], program: impl FnOnce(&S
     let said = Said::default();
     program(&said, std::array::from_fn(open));
     drop(trace);
-    let (mut reader, mut findings) = (Reader::new(), Vec::new());
-    let mut checker = Checker::new(Settings { leaks: false, ..Settings::default() });
-    reader.feed(&std::fs::read(&path).unwrap());
-    while let Some(op) = reader.next_op().unwrap() {
-        checker.check(&op, reader.names(), &mut findings);
-    }
-    assert!(reader.is_finished(), "{name}: the trace is whole");
-    checker.finish(reader.names(), &mut findings);
+    let findings = traced::findings(&path, Settings { leaks: false, ..Settings::default() }, |_| true);
     let found = findings.iter().map(|finding| finding.kind).filter(|kind| !kind.is_advice());
     let found: Vec<String> = found
         .map(|kind| if kind.name().starts_with("capture") { "capture".into() } else { kind.name().into() })

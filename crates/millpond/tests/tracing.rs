@@ -1,6 +1,8 @@
 //! What a program does is in its trace: in order, with places, whole, whoever asks for it.
 
 mod common;
+#[path = "common/traced.rs"]
+mod traced;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,9 +12,9 @@ use millpond::config::{HostThreads, Trace};
 use millpond::graph::{CaptureMode, Instantiate};
 use millpond::pool::PeerAccess;
 use millpond::{Device, DeviceConfig, HostConfig, PoolConfig};
-use millpond_core::check::{Checker, Kind, Settings};
+use millpond_core::check::{Kind, Settings};
 use millpond_core::op::{Act, Op, Space, What};
-use millpond_core::trace::ops::{Reader, Reason};
+use millpond_core::trace::ops::Reason;
 
 fn file(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tracing");
@@ -22,12 +24,11 @@ fn file(name: &str) -> PathBuf {
 
 /// The operations of a trace, with where they stand, and whether nothing is missing.
 fn read(path: &Path) -> (Vec<(Op, String)>, bool) {
-    let (mut reader, mut ops) = (Reader::new(), Vec::new());
-    reader.feed(&std::fs::read(path).unwrap());
-    while let Some(op) = reader.next_op().unwrap() {
+    let mut ops = Vec::new();
+    let reader = traced::read(path, |op, reader| {
         let place = op.place.describe(reader.names());
         ops.push((op, place));
-    }
+    });
     reader.end().unwrap();
     (ops, reader.is_finished())
 }
@@ -185,13 +186,7 @@ fn threads_and_devices_are_told_apart() {
 
 /// What a checker finds in a trace, in order.
 fn found(path: &Path) -> Vec<Kind> {
-    let (mut reader, mut checker, mut findings) = (Reader::new(), Checker::new(Settings::default()), Vec::new());
-    reader.feed(&std::fs::read(path).unwrap());
-    while let Some(op) = reader.next_op().unwrap() {
-        checker.check(&op, reader.names(), &mut findings);
-    }
-    assert!(reader.is_finished());
-    checker.finish(reader.names(), &mut findings);
+    let findings = traced::findings(path, Settings::default(), |_| true);
     findings.iter().map(|finding| finding.kind).collect()
 }
 
@@ -355,11 +350,8 @@ fn a_program_that_is_killed_leaves_what_it_had_flushed() {
     // SIGKILL, as nothing can be done about.
     child.kill().unwrap();
     child.wait().unwrap();
-    let (mut reader, mut ops) = (Reader::new(), 0);
-    reader.feed(&std::fs::read(&path).unwrap());
-    while reader.next_op().unwrap().is_some() {
-        ops += 1;
-    }
+    let mut ops = 0;
+    let reader = traced::read(&path, |_, _| ops += 1);
     let cut = reader.end().err();
     assert!(cut.is_none_or(|damage| damage.reason == Reason::Cut), "{cut:?}");
     assert!(!reader.is_finished() && ops > 10_000, "{ops} operations");
@@ -448,17 +440,7 @@ fn devices_that_meet_are_in_one_order() {
     own.free(z).unwrap();
     drop((own, abroad, pool, here, there, trace));
 
-    let judge = |counts: fn(&What) -> bool| {
-        let (mut reader, mut checker, mut findings) = (Reader::new(), Checker::new(Settings::default()), Vec::new());
-        reader.feed(&std::fs::read(&path).unwrap());
-        while let Some(op) = reader.next_op().unwrap() {
-            if counts(&op.what) {
-                checker.check(&op, reader.names(), &mut findings);
-            }
-        }
-        checker.finish(reader.names(), &mut findings);
-        findings
-    };
+    let judge = |counts: fn(&What) -> bool| traced::findings(&path, Settings::default(), counts);
     assert_eq!(judge(|_| true), []);
     // Without its waits the same program is wrong, and both devices are named.
     let wrong = judge(|what| !matches!(what, What::EventWait { .. }));
@@ -475,11 +457,7 @@ fn names_of_streams_are_in_the_trace() {
         let x = copy.alloc::<f32>(&device.default_pool(), 1024).unwrap();
         let live = compute.free(x).unwrap_err().error.violation().unwrap().to_string();
         drop((copy, compute, device, trace));
-        let (mut reader, mut checker, mut found) = (Reader::new(), Checker::new(Settings::default()), Vec::new());
-        reader.feed(&std::fs::read(&path).unwrap());
-        while let Some(op) = reader.next_op().unwrap() {
-            checker.check(&op, reader.names(), &mut found);
-        }
+        let found = traced::findings(&path, Settings::default(), |_| true);
         let sentence = "is freed on stream `compute` with nothing ordering that after its allocation on stream `copy`";
         assert!(live.contains(sentence), "{live}");
         assert!(found.iter().any(|finding| finding.to_string().contains(sentence)), "{found:?}");

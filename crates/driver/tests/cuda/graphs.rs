@@ -29,13 +29,7 @@ fn unknown_codes_are_errors_and_change_nothing() {
     let (driver, wishes) = (driver(), Wishes::new());
     let (stream, at, owned) = (stream(&driver), memory(&driver), Arc::new(AtomicU32::new(0)));
     submit(&driver, stream, Work::Fill { at, bytes: 8, value: 1 }).unwrap();
-    let refused = |function: &str, act: &dyn Fn() -> millpond_driver::Result<()>| {
-        wishes.fail(function, 7777);
-        match act() {
-            Err(DriverError::Failed { reason, .. }) => assert!(reason.contains("7777"), "{function}: {reason}"),
-            other => panic!("{function}: {other:?}"),
-        }
-    };
+    let refused = |function, act: &dyn Fn() -> millpond_driver::Result<()>| wishes.refuse(function, act);
     let capture = || {
         driver.begin_capture(stream)?;
         submit(&driver, stream, Work::Fill { at, bytes: 8, value: 1 })?;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use fakecuda::{Code, Hooks};
-use millpond_driver::{CudaConfig, CudaDriver, Driver, RawStream, StreamFlags, Work};
+use millpond_driver::{CudaConfig, CudaDriver, Driver, DriverError, RawStream, StreamFlags, Work};
 
 /// Wishes for calls of this thread; taken back at the end.
 struct Wishes(Hooks);
@@ -25,6 +25,16 @@ impl Wishes {
 
     fn fail(&self, function: &str, code: u32) {
         self.0.fail(function, 0, Code(code));
+    }
+
+    /// A call of the function answers a code that no header has: that is an error.
+    #[track_caller]
+    fn refuse(&self, function: &str, act: &dyn Fn() -> millpond_driver::Result<()>) {
+        self.fail(function, 7777);
+        match act() {
+            Err(DriverError::Failed { reason, .. }) => assert!(reason.contains("7777"), "{function}: {reason}"),
+            other => panic!("{function}: {other:?}"),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use millpond::{Device, DeviceConfig};
+use millpond::{Buffer, Device, DeviceConfig, Stream};
 use millpond_driver::{CallKind, Driver, Failing, SimDriver};
 
 use crate::again::again;
@@ -37,4 +37,16 @@ pub(crate) fn fail_each_call(
         kinds.extend(struck);
     }
     unreachable!("a program makes finitely many calls")
+}
+
+/// A free hands the buffer back where it is refused.
+#[track_caller]
+pub(crate) fn free_again(stream: &Stream, buffer: Buffer<u32>) {
+    let mut kept = Some(buffer);
+    again(|| {
+        stream.free(kept.take().expect("a refusal gives it back")).map_err(|refused| {
+            kept = Some(refused.buffer);
+            refused.error
+        })
+    });
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
+use millpond::check::Kind;
 use millpond::config::{Completion, ReusePolicy, Schedule, Watch};
 use millpond::cuda::CudaConfig;
 use millpond::error::Invalid;
@@ -186,6 +187,24 @@ pub(crate) fn cuda(make: Make, total_bytes: u64) -> CudaConfig {
         _ => {
             gpus::keep();
             CudaConfig::default().limit_bytes(limit_bytes)
+        }
+    }
+}
+
+/// A buffer that only what comes after `stream`'s present end may use.
+pub(crate) fn witness(pool: &Pool, stream: &Stream) -> Buffer<u8> {
+    let x = stream.alloc::<u8>(pool, 64).expect("memory");
+    touch(stream, &x);
+    x
+}
+
+/// Whether the next operation of `stream` comes after the witness. Asking adds no order.
+pub(crate) fn comes_after(stream: &Stream, witness: &Buffer<u8>) -> bool {
+    match visit(stream, witness.read()) {
+        Ok(()) => true,
+        Err(error) => {
+            assert_eq!(kind_of(&error), Kind::UseBeforeAlloc);
+            false
         }
     }
 }

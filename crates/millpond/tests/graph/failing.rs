@@ -10,19 +10,8 @@ use millpond_driver::{CallKind, CudaDriver, DriverError, Failing, HostConfig, Ho
 
 use crate::again::again;
 use crate::common::{Make, cuda, makes};
-use crate::each_call::fail_each_call;
+use crate::each_call::{fail_each_call, free_again};
 use crate::watchdog::ends;
-
-#[track_caller]
-fn free_again(stream: &Stream, buffer: Buffer<u32>) {
-    let mut kept = Some(buffer);
-    again(|| {
-        stream.free(kept.take().expect("a refusal gives it back")).map_err(|refused| {
-            kept = Some(refused.buffer);
-            refused.error
-        })
-    });
-}
 
 const LEN: usize = 3 << 18;
 

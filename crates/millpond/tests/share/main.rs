@@ -58,6 +58,16 @@ impl Side {
 }
 
 impl Side {
+    /// All comes back that another side had imported and has dropped.
+    #[track_caller]
+    fn assert_given_back_by(&self, here: &Side) {
+        eventually("the memory is back", || {
+            self.device.sharing();
+            self.pool.statistics().used_bytes == 0 && here.device.sharing().returning == 0
+        });
+        self.assert_empty();
+    }
+
     /// Asserts that all is here again of what importers had, some of whom were killed.
     #[track_caller]
     fn assert_reclaimed(&self) {

@@ -194,11 +194,7 @@ fn a_dropped_import_is_released_when_its_uses_are_over() {
     assert_eq!(there.pool.statistics().used_bytes, 400_000, "its last use is still to come");
     assert_eq!(here.device.sharing().returning, 1);
     go.send(()).unwrap();
-    eventually("the memory is back", || {
-        there.device.sharing();
-        there.pool.statistics().used_bytes == 0 && here.device.sharing().returning == 0
-    });
-    there.assert_empty();
+    there.assert_given_back_by(&here);
 }
 
 /// What a stream did to a part last stands for all that it did before, to whatever part.
@@ -225,11 +221,7 @@ fn many_parts_are_lent_and_given_back() {
     assert_eq!(there.device.sharing().leases, 0);
     assert_eq!(there.pool.statistics().used_bytes, 16_000, "its last use is still to come");
     go.send(()).unwrap();
-    eventually("the memory is back", || {
-        there.device.sharing();
-        there.pool.statistics().used_bytes == 0 && here.device.sharing().returning == 0
-    });
-    there.assert_empty();
+    there.assert_given_back_by(&here);
 }
 
 #[test]

@@ -11,19 +11,7 @@ use millpond_driver::{CallKind, Driver, DriverError, Failing, HostConfig, HostDr
 
 use crate::again::again;
 use crate::common::{Make, makes};
-use crate::each_call::fail_each_call;
-
-/// A free hands the buffer back where it is refused.
-#[track_caller]
-fn free_again(stream: &Stream, buffer: Buffer<u32>) {
-    let mut kept = Some(buffer);
-    again(|| {
-        stream.free(kept.take().expect("a refusal gives it back")).map_err(|refused| {
-            kept = Some(refused.buffer);
-            refused.error
-        })
-    });
-}
+use crate::each_call::{fail_each_call, free_again};
 
 fn pattern(seed: u32, index: usize) -> u32 {
     (index as u32).wrapping_mul(2_654_435_761) ^ seed

@@ -6,9 +6,11 @@ use std::sync::mpsc::channel;
 use millpond::check::Kind;
 use millpond::config::HostThreads;
 use millpond::pool::PeerAccess;
-use millpond::{Buffer, Device, DeviceConfig, HostConfig, Pool, PoolConfig, Stream};
+use millpond::{Device, DeviceConfig, HostConfig, PoolConfig};
 
-use crate::common::{Subject, kind_of, makes, on_devices_that_run_closures, on_every_device, order, touch, visit};
+use crate::common::{
+    Subject, comes_after, kind_of, makes, on_devices_that_run_closures, on_every_device, order, touch, visit, witness,
+};
 
 /// Runs a body on every device where each thread is a host of its own.
 fn on_every_device_apart(body: impl Fn(&Subject)) {
@@ -17,22 +19,6 @@ fn on_every_device_apart(body: impl Fn(&Subject)) {
         let subject = Subject::with(make, DeviceConfig::default().host_threads(HostThreads::Separate));
         body(&subject);
         subject.assert_contract();
-    }
-}
-
-fn witness(pool: &Pool, stream: &Stream) -> Buffer<u8> {
-    let x = stream.alloc::<u8>(pool, 64).expect("memory");
-    touch(stream, &x);
-    x
-}
-
-fn comes_after(stream: &Stream, witness: &Buffer<u8>) -> bool {
-    match visit(stream, witness.read()) {
-        Ok(()) => true,
-        Err(error) => {
-            assert_eq!(kind_of(&error), Kind::UseBeforeAlloc);
-            false
-        }
     }
 }
 

@@ -3,27 +3,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use millpond::check::Kind;
-use millpond::{Buffer, Pool, PoolConfig, Stream};
+use millpond::{Pool, PoolConfig, Stream};
 
-use crate::common::{Subject, kind_of, on_devices_that_hold, on_every_device, order, touch, visit};
-
-/// A buffer that only what comes after `stream`'s present end may use.
-fn witness(pool: &Pool, stream: &Stream) -> Buffer<u8> {
-    let x = stream.alloc::<u8>(pool, 64).expect("memory");
-    touch(stream, &x);
-    x
-}
-
-/// Whether the next operation of `stream` comes after the witness. Asking adds no order.
-fn comes_after(stream: &Stream, witness: &Buffer<u8>) -> bool {
-    match visit(stream, witness.read()) {
-        Ok(()) => true,
-        Err(error) => {
-            assert_eq!(kind_of(&error), Kind::UseBeforeAlloc);
-            false
-        }
-    }
-}
+use crate::common::{
+    Subject, comes_after, kind_of, on_devices_that_hold, on_every_device, order, touch, visit, witness,
+};
 
 fn pool(on: &Subject) -> Pool {
     on.pool(PoolConfig::default())
