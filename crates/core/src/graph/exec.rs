@@ -347,7 +347,7 @@ impl Exec {
         let (old, new) = (&self.nodes, &draft.flat.nodes);
         for (at, (old, new)) in old.iter().zip(new).enumerate() {
             let node = NodeId(at as u32);
-            if std::mem::discriminant(&old.kind) != std::mem::discriminant(&new.kind) {
+            if !old.kind.is_like(&new.kind) {
                 return Err(UpdateRefused::NodeType(node));
             }
             if old.dependencies != new.dependencies {

@@ -12,7 +12,7 @@ use smallvec::{SmallVec, smallvec};
 use super::fault::NodeSite;
 use super::graph::{Addressing, Graph, NodeKind};
 use super::index::Index;
-use super::node::{Access, GraphAllocId, GraphId, Label, Memory, NodeId, Origin};
+use super::node::{Access, GraphAllocId, GraphId, Label, Memory, NodeId, Origin, Work};
 use super::pins::Pin;
 use crate::op::Act;
 use crate::units::Range;
@@ -213,7 +213,7 @@ impl Flat {
 
     fn push_empty(&mut self, origin: &Origin, dependencies: SmallVec<[NodeId; 2]>) -> NodeId {
         self.push(FlatNode {
-            kind: NodeKind::Empty,
+            kind: NodeKind::Work(Work::Empty),
             origin: origin.clone(),
             accesses: SmallVec::new(),
             may_share: false,

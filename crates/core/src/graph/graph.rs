@@ -170,7 +170,7 @@ impl Graph {
     /// to nothing. (An allocation has a node, so that there are as many new nodes at least.)
     pub fn retire(&mut self, nodes: usize, allocs: usize) {
         while self.nodes.len() < nodes || self.allocs.len() < allocs {
-            let node = self.push(Node::new(NodeKind::Empty, &[], Label::default()), &[]);
+            let node = self.push(Node::new(NodeKind::Work(Work::Empty), &[], Label::default()), &[]);
             self.nodes[node.index()].is_removed = true;
             if self.allocs.len() < allocs {
                 self.allocs.push(GraphAlloc { node, bytes: 0, range: None, freed: None });
@@ -193,7 +193,7 @@ impl Graph {
         for access in accesses {
             self.check_memory(access.memory)?;
         }
-        Ok(self.push(Node::new(work.into(), accesses, label), dependencies))
+        Ok(self.push(Node::new(NodeKind::Work(work), accesses, label), dependencies))
     }
 
     /// A mem alloc node (CUDA: `cuGraphAddMemAllocNode`). In a graph with fixed addresses the allocation has its own

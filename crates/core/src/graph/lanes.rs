@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use super::exec::Exec;
 use super::graph::NodeKind;
-use super::node::{EventKey, Memory, NodeId};
+use super::node::{EventKey, Memory, NodeId, Work};
 use crate::ids::{Point, Seq, Slot};
 use crate::order::{Base, Chain, Knows, Snapshot};
 
@@ -179,7 +179,7 @@ fn is_visible(exec: &Exec, kind: &NodeKind, accesses: &[super::Access]) -> bool 
         _ => true,
     };
     match kind {
-        NodeKind::EventRecord(_) => true,
+        NodeKind::Work(Work::EventRecord(_)) => true,
         NodeKind::MemAlloc(alloc) => outlives(Memory::Own(*alloc)),
         NodeKind::MemFree(memory) => outlives(*memory),
         _ => accesses.iter().any(|access| outlives(access.memory)),

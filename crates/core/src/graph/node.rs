@@ -102,6 +102,21 @@ pub enum Work {
     EventWait(EventKey),
 }
 
+impl Work {
+    /// The kind in words.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Work::Kernel => "kernel",
+            Work::Copy => "copy",
+            Work::Memset => "memset",
+            Work::HostFunction => "host function",
+            Work::Empty => "empty node",
+            Work::EventRecord(_) => "event record",
+            Work::EventWait(_) => "event wait",
+        }
+    }
+}
+
 /// Where a node comes from: its number in the outermost graph; for a node of a child graph the number of the child node
 /// there, then the number in the child, and so on.
 pub type Origin = SmallVec<[NodeId; 1]>;

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::flat::Flat;
 use super::graph::NodeKind;
 use super::life::{Life, NodeUse};
-use super::node::{EventKey, Memory, NodeId};
+use super::node::{EventKey, Memory, NodeId, Work};
 use super::validate::{Lives, Outside};
 use crate::op::{Act, Part};
 
@@ -71,8 +71,8 @@ impl Summary {
         let mut summary = Summary::default();
         for (at, node) in flat.nodes.iter().enumerate() {
             match node.kind {
-                NodeKind::EventRecord(event) => summary.records.push((NodeId(at as u32), event)),
-                NodeKind::EventWait(event) => summary.waits.push((NodeId(at as u32), event)),
+                NodeKind::Work(Work::EventRecord(event)) => summary.records.push((NodeId(at as u32), event)),
+                NodeKind::Work(Work::EventWait(event)) => summary.waits.push((NodeId(at as u32), event)),
                 _ => {}
             }
         }

@@ -13,7 +13,7 @@ use super::flat::Flat;
 use super::graph::NodeKind;
 use super::index::Index;
 use super::life::{Life, NodeUse, Wrong};
-use super::node::{Access, GraphAllocId, Memory, NodeId};
+use super::node::{Access, GraphAllocId, Memory, NodeId, Work};
 use crate::life::Kind;
 use crate::op::{Act, Part};
 
@@ -80,7 +80,7 @@ impl Lives {
 
 /// Looks for faults: see the module. Also what happens to memory, for the summary.
 pub(super) fn validate(flat: &Flat) -> (Lives, Vec<GraphFault>) {
-    let has_waits = flat.nodes.iter().any(|node| matches!(node.kind, NodeKind::EventWait(_)));
+    let has_waits = flat.nodes.iter().any(|node| matches!(node.kind, NodeKind::Work(Work::EventWait(_))));
     let own = flat.allocs.iter().map(|alloc| Life::new(alloc.node)).collect();
     let mut check =
         Check { flat, index: &flat.index, lives: Lives { own, has_waits, ..Lives::default() }, faults: Vec::new() };

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use millpond_core::graph::{Access as NodeAccess, Exec as CoreExec, FlatNode, GraphId, Memory, NodeKind, Work};
+use millpond_core::graph::{Access as NodeAccess, Exec as CoreExec, FlatNode, GraphId, Memory, Work};
 use millpond_core::op::NodeOp;
 use smallvec::SmallVec;
 
@@ -173,7 +173,7 @@ impl Payload {
 
     /// The kind of node in words.
     pub(crate) fn noun(&self) -> &'static str {
-        NodeKind::from(self.work()).noun()
+        self.work().noun()
     }
 
     pub(crate) fn work(&self) -> Work {

@@ -1,29 +1,18 @@
 //! Nodes: what each is, and its edges as lists of neighbours. A node may be a whole graph.
 
+use std::mem::discriminant;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::Graph;
-use crate::graph::node::{Access, EventKey, GraphAllocId, Label, Memory, NodeId, Work};
+use crate::graph::node::{Access, GraphAllocId, Label, Memory, NodeId, Work};
 
 /// What a node is to the order and to memory (CUDA: `CUgraphNodeType`).
 #[derive(Clone, Debug)]
 pub enum NodeKind {
-    /// A kernel.
-    Kernel,
-    /// A copy of bytes.
-    Copy,
-    /// Bytes set to one value.
-    Memset,
-    /// A function that runs on the host.
-    HostFunction,
-    /// Nothing: a place where edges meet.
-    Empty,
-    /// Records an event that the outside can wait for.
-    EventRecord(EventKey),
-    /// Waits for an event that the outside records.
-    EventWait(EventKey),
+    /// What neither allocates nor frees.
+    Work(Work),
     /// Makes an allocation.
     MemAlloc(GraphAllocId),
     /// Frees one.
@@ -33,33 +22,21 @@ pub enum NodeKind {
 }
 
 impl NodeKind {
+    /// Whether both are of one type, whatever they are about.
+    pub(in crate::graph) fn is_like(&self, other: &NodeKind) -> bool {
+        match (self, other) {
+            (NodeKind::Work(one), NodeKind::Work(two)) => discriminant(one) == discriminant(two),
+            _ => discriminant(self) == discriminant(other),
+        }
+    }
+
     /// The kind in words.
     pub fn noun(&self) -> &'static str {
         match self {
-            NodeKind::Kernel => "kernel",
-            NodeKind::Copy => "copy",
-            NodeKind::Memset => "memset",
-            NodeKind::HostFunction => "host function",
-            NodeKind::Empty => "empty node",
-            NodeKind::EventRecord(_) => "event record",
-            NodeKind::EventWait(_) => "event wait",
+            NodeKind::Work(work) => work.noun(),
             NodeKind::MemAlloc(_) => "mem alloc",
             NodeKind::MemFree(_) => "mem free",
             NodeKind::Child(_) => "child graph",
-        }
-    }
-}
-
-impl From<Work> for NodeKind {
-    fn from(work: Work) -> Self {
-        match work {
-            Work::Kernel => NodeKind::Kernel,
-            Work::Copy => NodeKind::Copy,
-            Work::Memset => NodeKind::Memset,
-            Work::HostFunction => NodeKind::HostFunction,
-            Work::Empty => NodeKind::Empty,
-            Work::EventRecord(event) => NodeKind::EventRecord(event),
-            Work::EventWait(event) => NodeKind::EventWait(event),
         }
     }
 }
