@@ -32,7 +32,7 @@ pub struct Setting {
     /// Whether graphs record external events and wait for them.
     pub event_nodes: bool,
     /// What comes more or less often than usual.
-    pub weights: &'static [(Kind, u32)],
+    pub weights: &'static [&'static [(Kind, u32)]],
 }
 
 /// A kind of device.
@@ -100,7 +100,8 @@ const SHARING: &[(Kind, u32)] = &[
     (HangUp, 1),
     (DropDevice, 0),
 ];
-const SHARED: &[(Kind, u32)] = &[(Share, 4), (UseShared, 8), (Give, 12), (Take, 16)];
+const SHARED: &[(Kind, u32)] = &[(Share, 4), (UseShared, 8)];
+const HANDED: &[(Kind, u32)] = &[(Give, 8), (Take, 8)];
 
 /// All settings.
 pub const SETTINGS: &[Setting] = &[
@@ -118,7 +119,7 @@ pub const SETTINGS: &[Setting] = &[
         kinds: &[Host, Seeded, SimLate, Cuda],
         pools: Pools::Tight,
         slow: 2000,
-        weights: &[(Alloc, 50), (Free, 40), (Hold, 6), (SyncDevice, 0), (SyncStream, 1), (Wait, 20), (Record, 16)],
+        weights: &[&[(Alloc, 50), (Free, 40), (Hold, 6), (SyncDevice, 0), (SyncStream, 1), (Wait, 20), (Record, 16)]],
         ..PLAIN
     },
     Setting {
@@ -126,7 +127,7 @@ pub const SETTINGS: &[Setting] = &[
         about: "threads that hand buffers on and use each other's streams",
         share: 6,
         threads: 3,
-        weights: SHARED,
+        weights: &[SHARED, &[(Give, 12), (Take, 16)]],
         kinds: &[Host, Cuda],
         ..PLAIN
     },
@@ -136,7 +137,7 @@ pub const SETTINGS: &[Setting] = &[
         share: 2,
         threads: 2,
         guards: true,
-        weights: &[(Give, 8), (Take, 8), (MakePool, 8), (DropPool, 8)],
+        weights: &[HANDED, &[(MakePool, 8), (DropPool, 8)]],
         ..PLAIN
     },
     Setting {
@@ -145,17 +146,7 @@ pub const SETTINGS: &[Setting] = &[
         share: 6,
         threads: 3,
         slow: 300,
-        weights: &[
-            (Open, 30),
-            (Close, 30),
-            (MakePool, 12),
-            (DropPool, 12),
-            (SyncDevice, 10),
-            (Share, 4),
-            (UseShared, 8),
-            (Give, 8),
-            (Take, 8),
-        ],
+        weights: &[&[(Open, 30), (Close, 30), (MakePool, 12), (DropPool, 12), (SyncDevice, 10)], SHARED, HANDED],
         ..PLAIN
     },
     Setting {
@@ -164,7 +155,7 @@ pub const SETTINGS: &[Setting] = &[
         share: 3,
         threads: 3,
         separate: true,
-        weights: &[(Give, 12), (Take, 16), (Tell, 6), (Hear, 8), (Share, 2), (UseShared, 4)],
+        weights: &[&[(Give, 12), (Take, 16), (Tell, 6), (Hear, 8), (Share, 2), (UseShared, 4)]],
         ..PLAIN
     },
     Setting {
@@ -173,7 +164,7 @@ pub const SETTINGS: &[Setting] = &[
         share: 5,
         event_nodes: true,
         kinds: &[Host, Seeded, Sim, SimLate, Cuda],
-        weights: GRAPHS,
+        weights: &[GRAPHS],
         ..PLAIN
     },
     Setting {
@@ -183,20 +174,7 @@ pub const SETTINGS: &[Setting] = &[
         threads: 3,
         event_nodes: true,
         total_bytes: 96 * MIB,
-        weights: &[
-            (Capture, 8),
-            (Build, 8),
-            (Clone, 3),
-            (Launch, 24),
-            (Upload, 2),
-            (Update, 2),
-            (DropExec, 3),
-            (TrimGraphs, 2),
-            (Share, 4),
-            (UseShared, 8),
-            (Give, 8),
-            (Take, 8),
-        ],
+        weights: &[GRAPHS, SHARED, HANDED],
         ..PLAIN
     },
     Setting {
@@ -205,7 +183,7 @@ pub const SETTINGS: &[Setting] = &[
         share: 4,
         threads: 3,
         total_bytes: 24 * MIB,
-        weights: &[(Alloc, 50), (Give, 8), (Take, 8), (Trim, 8), (MakePool, 8), (DropPool, 8)],
+        weights: &[HANDED, &[(Alloc, 50), (Trim, 8), (MakePool, 8), (DropPool, 8)]],
         ..PLAIN
     },
     Setting {
@@ -213,7 +191,7 @@ pub const SETTINGS: &[Setting] = &[
         about: "kernels that own buffers, streams and pools, and call the library when they are dropped",
         share: 5,
         threads: 2,
-        weights: &[(Owning, 24), (Launch, 10), (Build, 4), (DropExec, 4), (Give, 6), (Take, 6), (DropDevice, 1)],
+        weights: &[&[(Owning, 24), (Launch, 10), (Build, 4), (DropExec, 4), (Give, 6), (Take, 6), (DropDevice, 1)]],
         ..PLAIN
     },
     Setting {
@@ -222,7 +200,7 @@ pub const SETTINGS: &[Setting] = &[
         share: 5,
         threads: 2,
         ops: 150,
-        weights: &[
+        weights: &[&[
             (Panic, 1),
             (Owning, 12),
             (Hold, 4),
@@ -232,7 +210,7 @@ pub const SETTINGS: &[Setting] = &[
             (Give, 6),
             (Take, 6),
             (DropDevice, 1),
-        ],
+        ]],
         ..PLAIN
     },
     Setting {
@@ -241,7 +219,7 @@ pub const SETTINGS: &[Setting] = &[
         share: 4,
         threads: 2,
         devices: 2,
-        weights: &[(Grant, 8), (Give, 8), (Take, 8), (Owning, 4), (Launch, 6), (Build, 3), (Hold, 2)],
+        weights: &[&[(Grant, 8), (Give, 8), (Take, 8), (Owning, 4), (Launch, 6), (Build, 3), (Hold, 2)]],
         ..PLAIN
     },
     Setting {
@@ -250,7 +228,7 @@ pub const SETTINGS: &[Setting] = &[
         share: 2,
         devices: 2,
         kinds: &[Host, Seeded],
-        weights: &[(Grant, 8), (Wait, 20)],
+        weights: &[&[(Grant, 8), (Wait, 20)]],
         ..PLAIN
     },
     Setting {
@@ -259,7 +237,7 @@ pub const SETTINGS: &[Setting] = &[
         share: 4,
         threads: 2,
         ops: 120,
-        weights: SHARING,
+        weights: &[SHARING],
         ..PLAIN
     },
     Setting {
@@ -268,7 +246,7 @@ pub const SETTINGS: &[Setting] = &[
         share: 3,
         ops: 200,
         pools: Pools::Strict,
-        weights: SHARING,
+        weights: &[SHARING],
         ..PLAIN
     },
     Setting {
@@ -276,7 +254,15 @@ pub const SETTINGS: &[Setting] = &[
         about: "a driver whose calls fail on demand",
         share: 5,
         kinds: &[Host, Seeded, SimLate, Cuda],
-        weights: &[(Fail, 16), (EndFailure, 8), (Capture, 3), (Build, 3), (Launch, 8), (DropExec, 2), (TrimGraphs, 1)],
+        weights: &[&[
+            (Fail, 16),
+            (EndFailure, 8),
+            (Capture, 3),
+            (Build, 3),
+            (Launch, 8),
+            (DropExec, 2),
+            (TrimGraphs, 1),
+        ]],
         ..PLAIN
     },
     Setting {
@@ -284,16 +270,7 @@ pub const SETTINGS: &[Setting] = &[
         about: "such a driver, under threads",
         share: 3,
         threads: 3,
-        weights: &[
-            (Fail, 10),
-            (EndFailure, 8),
-            (Share, 4),
-            (UseShared, 8),
-            (Give, 8),
-            (Take, 8),
-            (Open, 10),
-            (Close, 10),
-        ],
+        weights: &[&[(Fail, 10), (EndFailure, 8), (Open, 10), (Close, 10)], SHARED, HANDED],
         ..PLAIN
     },
 ];
@@ -302,7 +279,7 @@ impl Setting {
     /// How often a kind comes.
     pub fn weight_of(&self, kind: Kind) -> u32 {
         let usual = || KINDS.iter().find(|(it, _)| *it == kind).map_or(0, |(_, weight)| *weight);
-        self.weights.iter().find(|(it, _)| *it == kind).map_or_else(usual, |(_, weight)| *weight)
+        self.weights.iter().copied().flatten().find(|(it, _)| *it == kind).map_or_else(usual, |(_, weight)| *weight)
     }
 
     /// Whether a kind comes at all.
