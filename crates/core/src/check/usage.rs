@@ -289,7 +289,11 @@ impl Checker {
     fn add_use(&mut self, target: Target, access: Access, new: Use, seat: Seat) {
         let chain = &self.time.at(seat).chain;
         let life = self.lives.at_mut(target.life);
-        life.history.add_use(new, access.part, chain);
+        match target.is_lease {
+            false => life.history.add_use(new, access.part, chain),
+            // It may never be done, if its process ends before: what it comes after stays beside it.
+            true => life.history.add(new, access.part, |known| known.point.slot == new.point.slot),
+        }
         if (life.history.len() > life.settle_at || life.history.is_due()) && !life.is_exportable() {
             let time = &self.time;
             life.history.settle(|point| time.is_settled(point));

@@ -202,6 +202,12 @@ const KNOWN: &[(&str, &[&str])] = &[
          query s yes\nread u a[0..256]\nsynchronize device\nread t a[128..256]\nread u a[128..256]\nfree s a",
         &["12 free-before-use"],
     ),
+    // An importer's process ends: what its use came after may be in flight yet, and so may not have been done.
+    (
+        "process q\nstream s\nq: stream t\npool p shared\na = alloc s 256 from p\nsynchronize s\nexport a as k\n\
+         tell q\nq: b = import k\nwrite s a\nrecord e s\nq: wait t e\nq: write t b\ndestroy q\nfree now a",
+        &["15 free-before-use"],
+    ),
 ];
 
 #[test]
