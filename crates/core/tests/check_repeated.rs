@@ -84,3 +84,42 @@ fn memory_that_is_freed_is_not_used_again_by_repeating() {
     let program = [alloc(), launch(1, Act::Read), launch(1, Act::Read), free(1), launch(1, Act::Read)];
     assert_eq!(told(&program), [(Kind::UseAfterFree, 4)]);
 }
+
+#[test]
+fn a_number_that_leads_elsewhere_takes_no_use_with_it() {
+    let anew = Memory { generation: 4, ..MEMORY };
+    let alloc_anew = What::Alloc { memory: anew, pool: PoolId(0), stream: StreamId(1), bytes: 64, name: None };
+    let use_anew = |stream: u32| What::Launch {
+        stream: StreamId(stream),
+        accesses: std::iter::once(Access::whole(anew, Act::Read)).collect(),
+        start: Start::Ordered,
+        name: None,
+    };
+    // The first one is never freed: its uses are its own, also those that were not written back yet.
+    let mut program = vec![alloc(), launch(1, Act::Read), launch(1, Act::Read), alloc_anew];
+    program.extend([use_anew(1), use_anew(1), launch(1, Act::Read)]);
+    assert_eq!(told(&program), [(Kind::UseAfterFree, 0)], "the old name, while the history of the new one is behind");
+    program.extend([use_anew(2), use_anew(1)]);
+    let told = told(&program);
+    assert_eq!(told.last(), Some(&(Kind::UseBeforeAlloc, 4)), "{told:?}");
+}
+
+#[test]
+fn what_many_accesses_repeat_is_judged_as_what_few_do() {
+    let all: Vec<Memory> = (0..40).map(|id| Memory { id: AllocId(id), generation: 0 }).collect();
+    let alloc =
+        |memory: &Memory| What::Alloc { memory: *memory, pool: PoolId(0), stream: StreamId(1), bytes: 64, name: None };
+    let launch = |stream: u32| What::Launch {
+        stream: StreamId(stream),
+        accesses: all.iter().map(|memory| Access::whole(*memory, Act::Read)).collect(),
+        start: Start::Ordered,
+        name: None,
+    };
+    let mut program: Vec<What> = all.iter().map(alloc).collect();
+    program.extend([launch(1), launch(1)]);
+    program.extend(hand_over(1, 2));
+    program.extend([launch(2), launch(2), launch(1), launch(1)]);
+    let free = |stream: u32, at: usize| What::Free { memory: all[at], stream: StreamId(stream) };
+    assert_eq!(told(&[&program[..], &[free(1, 39)]].concat()), [(Kind::FreeBeforeUse, 3)]);
+    assert_eq!(told(&[&program[..], &[free(2, 39)]].concat()), [(Kind::FreeBeforeUse, 45)]);
+}

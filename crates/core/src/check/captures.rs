@@ -65,7 +65,7 @@ impl Checker {
         if !self.graphs.is_capturing() {
             return Ok(());
         }
-        let checked = self.graphs.captures.check_unsafe(u64::from(call.host.0), what);
+        let checked = self.graphs.captures.check_unsafe(u64::from(call.op.host.0), what);
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
     }
 
@@ -140,7 +140,7 @@ impl Checker {
         let Some(stream) = self.graphs.captured.get(&graph).and_then(|captured| captured.origin) else {
             return Ok(false);
         };
-        let Some(seat) = self.time.enter(call.host, stream) else { return Ok(false) };
+        let Some(seat) = self.time.enter(call.op.host, stream) else { return Ok(false) };
         // After everything declared so far: all nodes that use the memory, wherever they were captured.
         let found = NodeMemory::Own(alloc);
         let label = self.label(call, None, Some(stream));
@@ -180,14 +180,14 @@ impl Checker {
         let waited = self.graphs.captures.wait(stream, event);
         waited.map_err(|error| self.capture_refused(call, error, stream))?;
         let site = self.site(call, seat, Act::Read);
-        self.done(seat, "waited for", call.place);
+        self.done(seat, "waited for", call.op.place);
         if is_known {
             let sentence = format!("{} waits for captured work that it comes after already", self.title(call, stream));
             let mut finding = Finding::new(Kind::RedundantWait, sentence, "leave this wait out");
             finding.later = Some(self.side(call, site, "waited"));
-            self.advise_against(call.place, finding);
+            self.advise_against(call.op.place, finding);
         } else {
-            self.needs(call.place);
+            self.needs(call.op.place);
         }
         Ok(())
     }
@@ -271,7 +271,7 @@ impl Checker {
         let done = self.graphs.captures.operate(stream, |graph, tails| add(graph, tails, label));
         match done.unwrap_or(Err(CaptureError::NotCapturing(stream))) {
             Ok(result) => {
-                self.time.at_mut(seat).note(verb, call.place);
+                self.time.at_mut(seat).note(verb, call.op.place);
                 self.note_node(stream);
                 Ok(result)
             }
@@ -310,7 +310,7 @@ impl Checker {
         let is_legacy = self.time.at(seat).role == StreamRole::Legacy;
         let origin = if is_legacy { StreamId::LEGACY } else { stream };
         let empty = empty_graph(graph, symbolic);
-        match self.graphs.captures.begin(origin, empty, &[], u64::from(call.host.0), mode) {
+        match self.graphs.captures.begin(origin, empty, &[], u64::from(call.op.host.0), mode) {
             Ok(_) => {
                 self.graphs.capturing += 1;
                 let homes = Homes::of(graph, symbolic);
@@ -325,7 +325,7 @@ impl Checker {
     pub(super) fn end_capture(&mut self, call: Call<'_>, stream: StreamId) -> Step {
         self.look(call, stream)?;
         let graph = self.graphs.captures.graph(stream).map(|graph| graph.id());
-        let ended = self.graphs.captures.end(stream, u64::from(call.host.0));
+        let ended = self.graphs.captures.end(stream, u64::from(call.op.host.0));
         let ended = ended.map_err(|error| self.capture_refused(call, error, stream))?;
         self.graphs.capturing -= 1;
         let captured = graph.and_then(|graph| self.graphs.captured.remove(&graph)).unwrap_or_default();

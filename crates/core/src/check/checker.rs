@@ -57,11 +57,10 @@ pub(super) fn quiet() -> Refused {
     Box::new(Finding::new(Kind::UnknownName, "", ""))
 }
 
-/// Who does the operation at hand, and where.
+/// The operation at hand, for who does it, and where.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call<'a> {
-    pub(super) host: HostId,
-    pub(super) place: Place,
+    pub(super) op: &'a Op,
     pub(super) names: &'a Names,
 }
 
@@ -118,8 +117,9 @@ impl Checker {
     /// and what follows from something refused is not either. `names` are those of the operations.
     #[inline]
     pub fn check(&mut self, op: &Op, names: &Names, findings: &mut Vec<Finding>) -> bool {
-        let call = Call { host: op.host, place: op.place, names };
-        if self.lives.is_any_behind() {
+        let call = Call { op, names };
+        let is_plain_launch = matches!(op.what, What::Launch { .. }) && !self.graphs.is_capturing();
+        if !is_plain_launch && self.lives.is_any_behind() {
             self.write_back(&op.what);
         }
         let done = match self.graphs.is_capturing() && self.is_spoiled(&op.what) {
@@ -141,6 +141,13 @@ impl Checker {
             findings.append(&mut self.more);
         }
         is_done
+    }
+
+    /// Where it is kept what the first number of memory leads to, and how many bytes behind that what each next one
+    /// does: for callers that ask the processor for it ahead. It is valid for no access.
+    #[inline]
+    pub fn places(&self) -> (*const u8, usize) {
+        self.lives.places()
     }
 
     /// *written-back*: the histories that an operation may look at are not behind. (A launch sees to that itself.)
@@ -185,7 +192,9 @@ impl Checker {
 
     /// The program has ended: what was never freed, and what is wrong with graphs that were never instantiated.
     pub fn finish(&mut self, names: &Names, findings: &mut Vec<Finding>) {
-        let call = Call { host: HostId(0), place: Place::Unknown, names };
+        // Whoever the last operation was of: what is found now has no place.
+        let last = Op { host: HostId(0), place: Place::Unknown, what: What::DeviceSynchronize };
+        let call = Call { op: &last, names };
         self.lives.write_all_back();
         if self.needed.len() < NEEDED {
             let unneeded = self.doubtful.drain(..).filter(|(place, _)| !self.needed.contains(place));
@@ -222,20 +231,20 @@ impl Checker {
     fn rare_step(&mut self, what: &What, call: Call<'_>) -> Step {
         match *what {
             What::HostStart { process } => {
-                self.time.start_host(call.host, process);
+                self.time.start_host(call.op.host, process);
                 Ok(())
             }
             What::Tell { to } => {
-                self.time.tell(call.host, to);
+                self.time.tell(call.op.host, to);
                 Ok(())
             }
             What::StreamCreate { stream, role, device } => {
-                self.time.create(call.host, stream, role, device);
+                self.time.create(call.op.host, stream, role, device);
                 Ok(())
             }
             What::StreamName { stream, name } => {
                 // It orders nothing, so that no rule of calls applies.
-                let Some(seat) = self.time.look(call.host, stream) else { return Err(self.no_stream(call, stream)) };
+                let Some(seat) = self.time.look(call.op.host, stream) else { return Err(self.no_stream(call, stream)) };
                 self.time.at_mut(seat).kept.name = Some(name);
                 Ok(())
             }
@@ -286,7 +295,7 @@ impl Checker {
         if self.graphs.is_captured(stream) {
             return self.look(call, stream);
         }
-        match self.time.enter(call.host, stream) {
+        match self.time.enter(call.op.host, stream) {
             Some(seat) if !self.graphs.is_capturing() => Ok(seat),
             Some(seat) => self.enter_while_capturing(call, seat),
             None => Err(self.no_stream(call, stream)),
@@ -295,7 +304,7 @@ impl Checker {
 
     /// A stream, for something that is no operation of it.
     pub(super) fn look(&mut self, call: Call<'_>, stream: StreamId) -> Step<Seat> {
-        match self.time.look(call.host, stream) {
+        match self.time.look(call.op.host, stream) {
             Some(seat) if !self.graphs.is_capturing() => Ok(seat),
             Some(seat) => self.enter_while_capturing(call, seat),
             None => Err(self.no_stream(call, stream)),
@@ -306,12 +315,12 @@ impl Checker {
     #[inline]
     pub(super) fn site(&self, call: Call<'_>, seat: Seat, act: Act) -> Site {
         let stream = self.time.at(seat);
-        Site { act, stream: stream.kept.id, op: stream.kept.ops + 1, place: call.place }
+        Site { act, stream: stream.kept.id, op: stream.kept.ops + 1, place: call.op.place }
     }
 
     /// The site of something that the host does itself.
     pub(super) fn host_site(&self, call: Call<'_>, act: Act) -> Site {
-        Site { act, stream: StreamId::HOST, op: 0, place: call.place }
+        Site { act, stream: StreamId::HOST, op: 0, place: call.op.place }
     }
 
     /// An operation of a stream that takes no point of its own is done.
@@ -323,7 +332,7 @@ impl Checker {
 
     fn destroy_stream(&mut self, call: Call<'_>, stream: StreamId) -> Step {
         // Its end is no use of the legacy stream.
-        let Some(seat) = self.time.look(call.host, stream) else { return Err(self.no_stream(call, stream)) };
+        let Some(seat) = self.time.look(call.op.host, stream) else { return Err(self.no_stream(call, stream)) };
         self.refuse_in_capture(call, stream, "a stream is destroyed")?;
         let site = self.site(call, seat, Act::Free);
         self.time.destroy(stream, site);
@@ -334,9 +343,9 @@ impl Checker {
         let seat = self.look(call, stream)?;
         self.refuse_in_capture(call, stream, if is_over { "a stream is synchronized" } else { "a stream is queried" })?;
         if is_over {
-            let site = Site { act: Act::Read, stream: StreamId::HOST, op: 0, place: call.place };
+            let site = Site { act: Act::Read, stream: StreamId::HOST, op: 0, place: call.op.place };
             for what in self.time.ends(seat) {
-                self.time.learn(call.host, Learned { what, verb, recorded: None, site });
+                self.time.learn(call.op.host, Learned { what, verb, recorded: None, site });
             }
         }
         Ok(())
@@ -345,7 +354,7 @@ impl Checker {
     fn synchronize_device(&mut self, call: Call<'_>, device: Option<DeviceId>) -> Step {
         self.refuse_unsafe(call, "the device is synchronized")?;
         let site = self.host_site(call, Act::Read);
-        self.time.learn_all(call.host, device, site);
+        self.time.learn_all(call.op.host, device, site);
         Ok(())
     }
 

@@ -64,7 +64,7 @@ impl Checker {
     /// By events that are recorded already: of those that bring the same, the first.
     fn recorded_edges(&self, call: Call<'_>, wanted: &[Edge]) -> Vec<Way> {
         let mut found: BTreeMap<u64, (u32, Site)> = BTreeMap::new();
-        let process = self.time.process(call.host);
+        let process = self.time.process(call.op.host);
         for (id, event) in self.events.iter().filter(|(_, event)| event.is_for(process)) {
             if let Stands::Recorded(recorded) = &event.stands {
                 let bits = brought(wanted, |point| recorded.snapshot.covers(point));
@@ -95,7 +95,8 @@ impl Checker {
             let site = Site { act: Act::Read, stream: stream.kept.id, op, place };
             Some((stream.kept.id, (bits, Edge::after(self.side(call, site, verb)))))
         };
-        let mut ways: Vec<(StreamId, Way)> = self.time.streams_of(call.host).filter(is_free).filter_map(way).collect();
+        let mut ways: Vec<(StreamId, Way)> =
+            self.time.streams_of(call.op.host).filter(is_free).filter_map(way).collect();
         ways.sort_by_key(|(id, _)| *id);
         ways.into_iter().map(|(_, way)| way).collect()
     }

@@ -18,7 +18,7 @@ impl Checker {
     pub(super) fn event_step(&mut self, what: &What, call: Call<'_>) -> Step {
         match *what {
             What::EventCreate { event, device, shared } => {
-                let made = Some((device, self.time.process(call.host), shared));
+                let made = Some((device, self.time.process(call.op.host), shared));
                 self.events.insert(event, Event { made, stands: Stands::Nothing });
                 Ok(())
             }
@@ -59,7 +59,7 @@ impl Checker {
             }
             let captured = self.captured_record(call, seat)?;
             self.events.entry(event).or_default().stands = Stands::Captured(captured);
-            self.done(seat, "recorded", call.place);
+            self.done(seat, "recorded", call.op.place);
             return Ok(());
         }
         if external {
@@ -70,7 +70,7 @@ impl Checker {
                 site.op -= 1;
                 self.time.leave(seat);
             }
-            Mark::Completion | Mark::Progress => self.done(seat, "recorded", call.place),
+            Mark::Completion | Mark::Progress => self.done(seat, "recorded", call.op.place),
         }
         let entry = self.events.entry(event).or_default();
         if mark == Mark::Progress {
@@ -122,7 +122,7 @@ impl Checker {
                     let what = recorded.snapshot.clone();
                     let (recorded, site) = (Some(recorded.site), site);
                     stream.kept.learned.push(Learned { what, verb: "waited for", recorded, site });
-                    self.needs(call.place);
+                    self.needs(call.op.place);
                     None
                 } else {
                     Some((Kind::RedundantWait, Some(recorded.site)))
@@ -132,8 +132,8 @@ impl Checker {
             Some(Stands::Nothing) | None => Some((Kind::EmptyWait, None)),
         };
         match is_empty {
-            true => self.time.at_mut(seat).note("waited for", call.place),
-            false => self.done(seat, "waited for", call.place),
+            true => self.time.at_mut(seat).note("waited for", call.op.place),
+            false => self.done(seat, "waited for", call.op.place),
         }
         if let Some((lost, again)) = lost
             && !self.time.at(seat).chain.covers(lost.snapshot.point())
@@ -157,7 +157,7 @@ impl Checker {
             Some(Stands::Recorded(recorded)) if is_over => {
                 recorded.is_waited = true;
                 let (what, recorded) = (recorded.snapshot.clone(), Some(recorded.site));
-                self.time.learn(call.host, Learned { what, verb, recorded, site });
+                self.time.learn(call.op.host, Learned { what, verb, recorded, site });
             }
             _ => {}
         }
@@ -170,8 +170,8 @@ impl Checker {
             return Ok(());
         };
         let site = self.site(call, seat, Act::Read);
-        if process != self.time.process(call.host) && !shared {
-            let sentence = format!("{event} is of {process} and is used by {}", self.time.process(call.host));
+        if process != self.time.process(call.op.host) && !shared {
+            let sentence = format!("{event} is of {process} and is used by {}", self.time.process(call.op.host));
             let mut finding = Finding::new(Kind::NotShareable, sentence, "create it for use between processes");
             finding.later = Some(self.side(call, site, "used"));
             return Err(Box::new(finding));
@@ -237,7 +237,7 @@ impl Checker {
         finding.later = Some(self.side(call, site, "waited"));
         match (kind, recorded) {
             (Kind::EmptyWait, Some(_)) => self.advise(finding),
-            _ => self.advise_against(call.place, finding),
+            _ => self.advise_against(call.op.place, finding),
         }
     }
 }

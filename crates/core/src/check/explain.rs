@@ -70,7 +70,7 @@ impl Checker {
             return None;
         }
         let (slot, stream) = (earlier.point.slot, self.time.stream(later.stream));
-        let base = self.time.base_of(call.host)?;
+        let base = self.time.base_of(call.op.host)?;
         let seen = stream.map_or_else(|| base.seen(slot), |stream| stream.chain.seen(slot));
         let there = self.time.stream(earlier.site.stream);
         let newest = there.and_then(|there| there.newest(seen));
@@ -82,7 +82,7 @@ impl Checker {
         let mut known = Known { op: Some(op), newest: Some(self.side(call, site, verb)), ..Known::default() };
         let point = Point { slot, seq: seen as Seq };
         let by_stream = stream.into_iter().flat_map(|stream| stream.kept.learned.iter());
-        let by_host = self.time.learned_by(call.host);
+        let by_host = self.time.learned_by(call.op.host);
         let tells = |learned: &&Learned| learned.what.covers(point);
         if let Some(learned) = by_stream.chain(by_host).find(tells) {
             known.recorded = learned.recorded.map(|site| self.side(call, site, "recorded"));
@@ -176,7 +176,7 @@ impl Checker {
     #[cold]
     pub(super) fn no_stream(&self, call: Call<'_>, stream: StreamId) -> Refused {
         let title = self.title(call, stream);
-        let site = Site { act: Act::Read, stream, op: 0, place: call.place };
+        let site = Site { act: Act::Read, stream, op: 0, place: call.op.place };
         let mut finding = match self.time.was(stream) {
             None => {
                 let help = "create the stream first";

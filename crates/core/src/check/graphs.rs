@@ -25,7 +25,7 @@ use crate::op::{Access, Act, Memory, Name, NodeOp, What};
 impl Checker {
     /// What a node is called that was captured on a stream, or added by hand.
     pub(super) fn label(&self, call: Call<'_>, name: Option<Name>, stream: Option<StreamId>) -> Label {
-        Label { name: name.and_then(|name| call.names.text(name)).cloned(), place: call.place, stream }
+        Label { name: name.and_then(|name| call.names.text(name)).cloned(), place: call.op.place, stream }
     }
 
     /// What a name means to a node of a graph.

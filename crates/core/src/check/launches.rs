@@ -167,7 +167,7 @@ impl Checker {
             .iter()
             .filter_map(|&(node, _)| Some((node, self.waited_for(&instance, node)?.clone())))
             .collect();
-        let (base, knew) = (self.time.base(call.host), self.time.at(seat).chain.snapshot());
+        let (base, knew) = (self.time.base(call.op.host), self.time.at(seat).chain.snapshot());
         let exports = instance.lanes.exports(&instance.exec, &base, &knew, &waits);
         let site = self.site(call, seat, Act::Write);
         let point = instance.lanes.pass(&mut self.time.at_mut(seat).chain, &base, &waits);
@@ -204,7 +204,7 @@ impl Checker {
         instance.launched = Some((site.stream, site.op));
         self.graphs.execs.insert(exec, instance);
         self.time.at_mut(seat).kept.last_work = Some((point.seq, point.seq));
-        self.done(seat, "launched", call.place);
+        self.done(seat, "launched", call.op.place);
     }
 
     /// What a launch leaves in the histories of memory, and the lives that it begins. `knew` is the stream before it.
@@ -241,7 +241,7 @@ impl Checker {
     ) {
         let Some(memory) = Self::name_of(instance, NodeMemory::Own(alloc)) else { return };
         let label = &instance.exec.nodes()[node.index()].label;
-        let place = if label.place == Default::default() { call.place } else { label.place };
+        let place = if label.place == Default::default() { call.op.place } else { label.place };
         let labelled = || label.name.as_deref().and_then(|name| call.names.find(name));
         let name: Option<Name> = self.graphs.called.get(&memory).copied().or_else(labelled);
         let bytes = instance.exec.allocs()[alloc.index()].bytes;

@@ -9,16 +9,14 @@
 
 use std::collections::VecDeque;
 
-pub(super) use super::newest::LifeId;
-use super::newest::Newest;
+use super::numbers::Numbers;
+pub(super) use super::numbers::{Found, LifeId, Named};
 use crate::graph::GraphAllocId;
-use crate::ids::{AllocId, DeviceId, ExecId, GraphId, Point, PoolId, ProcessId, Seq, Slot, TicketId};
+use crate::ids::{AllocId, DeviceId, ExecId, Point, PoolId, ProcessId, Seq, Slot, TicketId};
 use crate::life::{History, Use};
 use crate::op::{Access, Memory, Name, Place, Space};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Numbers below this are looked up in an array: recorders give small numbers.
-const DENSE: usize = 1 << 18;
 /// How many freed names are remembered.
 const FREED: usize = 1 << 16;
 
@@ -85,90 +83,12 @@ impl Life {
     }
 }
 
-/// What a name leads to.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Named {
-    /// A life.
-    Life(LifeId),
-    /// Another process's life, held.
-    Lease(LifeId),
-    /// The memory of an alloc node.
-    Node {
-        /// The graph.
-        graph: GraphId,
-        /// Which of its allocations.
-        alloc: GraphAllocId,
-    },
-    /// Nothing any more: the number of the free, counted up.
-    Freed(u64),
-    /// Nothing: what would have made it was refused.
-    Void,
-}
-
 /// A life that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Freed {
     pub(super) by: Use,
     pub(super) bytes: u64,
     pub(super) name: Option<Name>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    generation: u64,
-    named: Named,
-}
-
-/// What looking a name up says.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Found {
-    /// What it leads to.
-    Named(Named),
-    /// The number has a later life by now.
-    Stale,
-    /// Nothing is known by this name: never made, or freed long ago.
-    Unknown,
-}
-
-/// What numbers lead to. The simple version is a map; here small numbers, which nearly all are, are places in an array.
-#[derive(Debug, Default)]
-struct Table {
-    dense: Vec<Option<Entry>>,
-    sparse: FxHashMap<AllocId, Entry>,
-}
-
-impl Table {
-    #[inline]
-    fn entry(&self, id: AllocId) -> Option<&Entry> {
-        match self.dense.get(id.index()) {
-            Some(entry) => entry.as_ref(),
-            None => self.sparse.get(&id),
-        }
-    }
-
-    #[inline]
-    fn put(&mut self, id: AllocId, entry: Entry) {
-        let at = id.index();
-        if at >= DENSE {
-            self.sparse.insert(id, entry);
-            return;
-        }
-        if at >= self.dense.len() {
-            self.dense.resize((at + 1).next_power_of_two(), None);
-        }
-        self.dense[at] = Some(entry);
-    }
-
-    fn remove(&mut self, id: AllocId) {
-        match self.dense.get_mut(id.index()) {
-            Some(entry) => *entry = None,
-            None => drop(self.sparse.remove(&id)),
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.dense.len() + self.sparse.len()
-    }
 }
 
 /// An offer of memory to other processes.
@@ -180,9 +100,8 @@ pub(super) struct Ticket {
 /// All memory of a program: see the module.
 #[derive(Debug, Default)]
 pub(super) struct Lives {
-    names: Table,
+    names: Numbers,
     lives: Vec<Option<Life>>,
-    newest: Newest,
     vacant: Vec<LifeId>,
     /// The last frees; the first of them has the number `forgotten`.
     freed: VecDeque<(Memory, Freed)>,
@@ -197,11 +116,7 @@ impl Lives {
     /// What a name leads to.
     #[inline]
     pub(super) fn find(&self, memory: Memory) -> Found {
-        match self.names.entry(memory.id) {
-            Some(entry) if entry.generation == memory.generation => Found::Named(entry.named),
-            Some(entry) if entry.generation > memory.generation => Found::Stale,
-            _ => Found::Unknown,
-        }
+        self.names.find(memory)
     }
 
     /// What freed memory that its name does not lead to any more, if it is among the latest that were freed.
@@ -213,16 +128,15 @@ impl Lives {
     /// What began the life that a number leads to.
     #[cold]
     pub(super) fn latest(&self, id: AllocId) -> Option<Use> {
-        match self.names.entry(id)?.named {
-            Named::Life(life) | Named::Lease(life) => Some(self.birth(life).1),
-            _ => None,
-        }
+        self.names.life_of(id).map(|life| self.birth(life).1)
     }
 
     /// A name leads somewhere from now on.
     #[inline]
     pub(super) fn name(&mut self, memory: Memory, named: Named) {
-        self.names.put(memory.id, Entry { generation: memory.generation, named });
+        if let Some((life, newest)) = self.names.put(memory, named) {
+            self.put_back(life, newest);
+        }
     }
 
     /// A life begins.
@@ -264,7 +178,7 @@ impl Lives {
     #[inline]
     pub(super) fn at(&self, id: LifeId) -> &Life {
         let life = self.lives[id as usize].as_ref().expect("no name leads to a life that has ended");
-        debug_assert!(!self.newest.is_behind(id), "written-back");
+        debug_assert!(!self.names.is_behind(life.memory.id, id), "written-back");
         life
     }
 
@@ -282,35 +196,39 @@ impl Lives {
         self.lives[id as usize].as_mut().expect("no name leads to a life that has ended")
     }
 
-    /// The life that a stream's access is to, if it repeats the one before; see [`Newest`].
+    /// Whether a stream's access repeats the one before; see [`Numbers`].
     #[inline]
-    pub(super) fn repeated(&self, access: &Access, slot: Slot, learned: Seq) -> Option<LifeId> {
-        match self.names.entry(access.memory.id)? {
-            Entry { generation, named: Named::Life(id) } if *generation == access.memory.generation => {
-                let is_so = access.part.is_whole() && self.newest.is_repeated(*id, access.act, slot, learned);
-                is_so.then_some(*id)
-            }
-            _ => None,
-        }
+    pub(super) fn is_repeated(&self, access: &Access, slot: Slot, learned: Seq) -> bool {
+        self.names.is_repeated(access, slot, learned)
     }
 
     /// Notes an access that does.
     #[inline]
-    pub(super) fn repeat(&mut self, id: LifeId, new: Use) {
-        self.newest.repeat(id, new);
+    pub(super) fn repeat(&mut self, memory: Memory, new: Use) {
+        self.names.repeat(memory.id, new);
     }
 
     /// A history has this as its newest use of all bytes, or begins with it: it may be repeated.
     #[inline]
     pub(super) fn note_newest(&mut self, id: LifeId, newest: Use) {
-        if self.lives[id as usize].as_ref().is_some_and(|life| life.history.is_whole()) {
-            self.newest.note(id, newest);
+        if let Some(Some(life)) = self.lives.get(id as usize)
+            && life.history.is_whole()
+        {
+            self.names.note(life.memory, id, newest);
         }
+    }
+
+    /// Where it is kept what the first number leads to, and how far behind that what each next one does.
+    #[inline]
+    pub(super) fn places(&self) -> (*const u8, usize) {
+        self.names.places()
     }
 
     #[inline]
     fn end_line(&mut self, id: LifeId) {
-        if let Some(newest) = self.newest.end(id) {
+        if let Some(Some(life)) = self.lives.get(id as usize)
+            && let Some(newest) = self.names.end(life.memory.id, id)
+        {
             self.put_back(id, newest);
         }
     }
@@ -325,15 +243,17 @@ impl Lives {
     /// Whether the history of any life is behind.
     #[inline]
     pub(super) fn is_any_behind(&self) -> bool {
-        self.newest.any_behind().is_some()
+        self.names.any_behind().is_some()
     }
 
     /// The history that a name leads to is not behind any more.
     pub(super) fn write_back(&mut self, memory: Memory) {
         match self.current(memory) {
             Some(Named::Life(id) | Named::Lease(id)) => {
-                if let Some(newest) = self.newest.take(id) {
-                    self.put_back(id, newest);
+                if let Some(Some(life)) = self.lives.get(id as usize)
+                    && let Some((behind, newest)) = self.names.take(life.memory.id)
+                {
+                    self.put_back(behind, newest);
                 }
             }
             // An alloc node's: what a launch left there may have been used by another name.
@@ -344,9 +264,9 @@ impl Lives {
 
     /// No history is behind any more.
     pub(super) fn write_all_back(&mut self) {
-        while let Some(id) = self.newest.any_behind() {
-            if let Some(newest) = self.newest.take(id) {
-                self.put_back(id, newest);
+        while let Some(id) = self.names.any_behind() {
+            if let Some((life, newest)) = self.names.take(id) {
+                self.put_back(life, newest);
             }
         }
     }
@@ -386,8 +306,10 @@ impl Lives {
     }
 
     fn current(&self, memory: Memory) -> Option<Named> {
-        let entry = self.names.entry(memory.id)?;
-        (entry.generation == memory.generation).then_some(entry.named)
+        match self.names.find(memory) {
+            Found::Named(named) => Some(named),
+            _ => None,
+        }
     }
 
     /// A name leads to a free from now on, for as long as that is remembered.
@@ -404,7 +326,7 @@ impl Lives {
             self.forgotten += 1;
             // A name whose life began anew may lead to a later free.
             if matches!(self.current(oldest), Some(Named::Freed(named)) if named == number) {
-                self.names.remove(oldest.id);
+                self.leave(oldest.id);
             }
         }
     }
@@ -432,7 +354,13 @@ impl Lives {
     /// A name leads nowhere.
     pub(super) fn remove(&mut self, memory: Memory) {
         if self.current(memory).is_some() {
-            self.names.remove(memory.id);
+            self.leave(memory.id);
+        }
+    }
+
+    fn leave(&mut self, id: AllocId) {
+        if let Some((life, newest)) = self.names.remove(id) {
+            self.put_back(life, newest);
         }
     }
 
@@ -455,6 +383,6 @@ impl Lives {
 
     /// How many entries the tables have: what the memory of a checker grows with.
     pub(super) fn entries(&self) -> usize {
-        self.names.len() + self.lives.len() + self.newest.len() + self.freed.len()
+        self.names.len() + self.lives.len() + self.freed.len()
     }
 }

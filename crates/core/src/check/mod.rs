@@ -24,7 +24,7 @@ mod launching;
 mod left;
 mod lives;
 mod names;
-mod newest;
+mod numbers;
 mod protocol;
 mod refusals;
 mod ring;

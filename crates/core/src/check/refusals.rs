@@ -194,7 +194,7 @@ impl Checker {
             finding.earlier = Some(self.side(call, site, verb));
         }
         let op = self.time.stream(stream).map_or(0, |stream| stream.kept.ops + 1);
-        let site = Site { act: Act::Read, stream, op, place: call.place };
+        let site = Site { act: Act::Read, stream, op, place: call.op.place };
         finding.later = Some(self.side(call, site, "refused"));
         Box::new(finding)
     }

@@ -54,9 +54,9 @@ impl Checker {
             finding.later = Some(self.side(call, site, "imported"));
             return Err(Box::new(finding));
         };
-        let process = self.time.process(call.host);
+        let process = self.time.process(call.op.host);
         let history = History::new(Use { point: ALWAYS, site });
-        self.lives.at_mut(life).leases.push(Lease { memory, process, place: call.place, history });
+        self.lives.at_mut(life).leases.push(Lease { memory, process, place: call.op.place, history });
         self.lives.name(memory, Named::Lease(life));
         Ok(())
     }
@@ -70,7 +70,7 @@ impl Checker {
             return Err(self.unordered(call, life, fault, site));
         }
         let point = self.time.at_mut(seat).chain.submit();
-        self.done(seat, "freed", call.place);
+        self.done(seat, "freed", call.op.place);
         self.end_lease(memory, life, Use { point, site });
         Ok(())
     }
@@ -78,12 +78,12 @@ impl Checker {
     /// The importer frees what it holds, at once.
     pub(super) fn release_now(&mut self, call: Call<'_>, memory: Memory, life: LifeId) -> Step {
         let site = self.host_site(call, Act::Free);
-        let base = self.time.base(call.host);
+        let base = self.time.base(call.op.host);
         let lease = self.lives.at(life).leases.iter().find(|lease| lease.memory == memory);
         if let Some(Err(fault)) = lease.map(|lease| lease.history.check_free(&HostKnows(&base))) {
             return Err(self.unordered(call, life, fault, site));
         }
-        let point = self.time.act(call.host);
+        let point = self.time.act(call.op.host);
         self.end_lease(memory, life, Use { point, site });
         Ok(())
     }

@@ -93,6 +93,8 @@ pub(super) struct Timeline {
     is_apart: bool,
     /// Where a stream that lives is in the table.
     seats: FxHashMap<StreamId, Seat>,
+    /// The stream that was looked for last, if it lives.
+    last_seat: Option<(StreamId, Seat)>,
     streams: Streams<Past>,
     /// The process and the device of each home.
     homes: Vec<(ProcessId, DeviceId)>,
@@ -114,6 +116,7 @@ impl Timeline {
         Timeline {
             is_apart,
             seats: FxHashMap::default(),
+            last_seat: None,
             streams: Streams::default(),
             homes: Vec::new(),
             threads: Vec::new(),
@@ -228,6 +231,7 @@ impl Timeline {
     /// Ends a stream; its work stays in the order.
     pub(super) fn destroy(&mut self, id: StreamId, site: Site) {
         let Some(seat) = self.seats.remove(&id) else { return };
+        self.last_seat = None;
         let Some(stream) = self.streams.destroy(seat) else { return };
         self.ended.push((id, site, stream.kept.name));
     }
@@ -282,10 +286,19 @@ impl Timeline {
     /// learns nothing by that.
     #[inline]
     pub(super) fn look(&mut self, host: HostId, id: StreamId) -> Option<Seat> {
-        match self.seats.get(&id) {
-            Some(seat) => Some(*seat),
-            None => self.default_stream(host, id),
+        match self.last_seat {
+            Some((last, seat)) if last == id => Some(seat),
+            _ => self.find_seat(host, id),
         }
+    }
+
+    fn find_seat(&mut self, host: HostId, id: StreamId) -> Option<Seat> {
+        let seat = match self.seats.get(&id) {
+            Some(seat) => *seat,
+            None => self.default_stream(host, id)?,
+        };
+        self.last_seat = Some((id, seat));
+        Some(seat)
     }
 
     /// What has completed once a stream has: its own work, and what the rules of default streams put before its end.

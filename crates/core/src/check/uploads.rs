@@ -34,7 +34,7 @@ impl Checker {
         }
         instance.last = Some(Last { snapshot, site });
         self.graphs.execs.insert(exec, instance);
-        self.done(seat, "uploaded", call.place);
+        self.done(seat, "uploaded", call.op.place);
         Ok(())
     }
 }

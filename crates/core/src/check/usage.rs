@@ -19,16 +19,11 @@ use crate::order::{Knows, Learns};
 /// The point of something that all streams come after.
 pub(super) const ALWAYS: Point = Point { slot: Slot(0), seq: 0 };
 
-/// A launch with more accesses than these is judged anew each time.
-const REPEATED_MAX: usize = 16;
-
-/// Whether a launch may be one that repeats another. One that uses several pieces of memory and writes is not: whether
-/// it names what it writes once has to be looked at.
+/// Whether an access may be of a launch that repeats another. A launch that uses several pieces of memory and writes is
+/// none: whether it names what it writes once has to be looked at.
 #[inline]
-fn may_repeat(accesses: &[Access], start: Start) -> bool {
-    start == Start::Ordered
-        && accesses.len() <= REPEATED_MAX
-        && (accesses.len() < 2 || accesses.iter().all(|access| access.act == Act::Read))
+fn may_repeat(access: &Access, is_one: bool) -> bool {
+    is_one || access.act == Act::Read
 }
 
 /// What an access leads to, once looked up.
@@ -60,7 +55,7 @@ impl Checker {
         let stream = self.time.at_mut(seat);
         let (point, device) = (stream.chain.submit(), stream.kept.device);
         stream.kept.last_work = None;
-        self.done(seat, "allocated", call.place);
+        self.done(seat, "allocated", call.op.place);
         let born = Use { point, site };
         let life = self.born(memory, born, bytes, name, Source::Stream { exportable, pool, device });
         self.lives.note_newest(life, born);
@@ -115,30 +110,27 @@ impl Checker {
         if self.graphs.is_captured(stream) {
             return self.captured_launch(call, seat, accesses, name);
         }
-        let may_repeat = may_repeat(accesses, start);
-        if !(may_repeat && self.repeat(call, seat, accesses)) {
-            self.launch_anew(call, seat, accesses, start, may_repeat)?;
+        if !(start == Start::Ordered && self.repeat(call, seat, accesses)) {
+            self.launch_anew(call, seat, accesses, start)?;
         }
-        self.done(seat, "launched", call.place);
+        self.done(seat, "launched", call.op.place);
         Ok(())
     }
 
     /// Does a launch that does again to all that it uses what its stream did to that before. Whether it is one.
     #[inline]
     fn repeat(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access]) -> bool {
-        let mut lives = [0; REPEATED_MAX];
         let chain = &self.time.at(seat).chain;
         let (slot, learned) = (chain.slot(), chain.learned());
-        for (life, access) in lives.iter_mut().zip(accesses) {
-            match self.lives.repeated(access, slot, learned) {
-                Some(repeated) => *life = repeated,
-                None => return false,
-            }
+        let is_one = accesses.len() < 2;
+        let is_so = |access: &Access| may_repeat(access, is_one) && self.lives.is_repeated(access, slot, learned);
+        if !accesses.iter().all(is_so) {
+            return false;
         }
         let (point, id, op) = self.submit_work(seat, Start::Ordered);
-        for (access, life) in accesses.iter().zip(lives) {
-            let site = Site { act: access.act, stream: id, op, place: call.place };
-            self.lives.repeat(life, Use { point, site });
+        for access in accesses {
+            let site = Site { act: access.act, stream: id, op, place: call.op.place };
+            self.lives.repeat(access.memory, Use { point, site });
         }
         true
     }
@@ -155,7 +147,7 @@ impl Checker {
     }
 
     #[inline]
-    fn launch_anew(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access], start: Start, may_repeat: bool) -> Step {
+    fn launch_anew(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access], start: Start) -> Step {
         if self.lives.is_any_behind() {
             accesses.iter().for_each(|access| self.lives.write_back(access.memory));
         }
@@ -170,9 +162,11 @@ impl Checker {
         if start == Start::Early && self.settings.weak_order {
             self.check_early(call, seat, accesses, &targets)?;
         }
+        let is_one = accesses.len() < 2;
+        let may_repeat = start == Start::Ordered && accesses.iter().all(|access| may_repeat(access, is_one));
         let (point, id, op) = self.submit_work(seat, start);
         for (access, target) in accesses.iter().zip(&targets) {
-            let new = Use { point, site: Site { act: access.act, stream: id, op, place: call.place } };
+            let new = Use { point, site: Site { act: access.act, stream: id, op, place: call.op.place } };
             self.add_use(*target, *access, new, seat);
             if may_repeat {
                 self.note_newest(*target, *access, new, seat);
@@ -334,7 +328,7 @@ impl Checker {
 
     /// The host itself uses memory, now.
     pub(super) fn host_access(&mut self, call: Call<'_>, accesses: &[Access]) -> Step {
-        let base = self.time.base(call.host);
+        let base = self.time.base(call.op.host);
         let mut targets = SmallVec::<[Target; 4]>::new();
         for access in accesses {
             let site = self.host_site(call, access.act);
@@ -346,7 +340,7 @@ impl Checker {
             }
             targets.push(target);
         }
-        let point = self.time.act(call.host);
+        let point = self.time.act(call.op.host);
         for (access, target) in accesses.iter().zip(&targets) {
             let new = Use { point, site: self.host_site(call, access.act) };
             let life = self.lives.at_mut(target.life);
@@ -374,7 +368,7 @@ impl Checker {
         let stream = self.time.at_mut(seat);
         let point = stream.chain.submit();
         stream.kept.last_work = None;
-        self.done(seat, "freed", call.place);
+        self.done(seat, "freed", call.op.place);
         self.end(target.life, Use { point, site });
         Ok(())
     }
@@ -386,7 +380,7 @@ impl Checker {
         if self.lives.at(target.life).source != Source::Now(Space::Host) {
             self.refuse_unsafe(call, "memory is freed at once")?;
         }
-        let base = self.time.base(call.host);
+        let base = self.time.base(call.op.host);
         if target.is_lease {
             return self.release_now(call, memory, target.life);
         }

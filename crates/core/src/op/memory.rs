@@ -83,6 +83,7 @@ pub struct Access {
 
 impl Access {
     /// An access to all bytes of the memory.
+    #[inline]
     pub fn whole(memory: Memory, act: Act) -> Self {
         Access { memory, act, part: Part::WHOLE }
     }
