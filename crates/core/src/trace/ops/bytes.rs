@@ -14,6 +14,17 @@ pub(super) fn put_number(out: &mut Vec<u8>, number: u64) {
     }
 }
 
+/// A number of at most 28 bits as the first bytes of the answer, and how many those are; the rest is 0. Nothing
+/// branches on how many.
+#[inline]
+pub(super) fn short(number: u32) -> ([u8; 8], usize) {
+    const MORE: [u32; 4] = [0, 0x80, 0x80_80, 0x80_80_80];
+    let more = usize::from(number > 0x7f) + usize::from(number > 0x3fff) + usize::from(number > 0x1f_ffff);
+    let seven = |shift: u32| (number & 127 << shift) << (shift / 7);
+    let bytes = seven(0) | seven(7) | seven(14) | seven(21) | MORE[more];
+    (u64::from(bytes).to_le_bytes(), more + 1)
+}
+
 fn put_long(out: &mut Vec<u8>, mut number: u64) {
     while number > 127 {
         out.push(number as u8 | 128);
@@ -115,6 +126,8 @@ mod tests {
             16_384,
             (1 << 21) - 1,
             1 << 21,
+            (1 << 28) - 1,
+            1 << 28,
             u64::from(u32::MAX),
             1 << 62,
             u64::MAX - 1,
@@ -125,6 +138,11 @@ mod tests {
         let mut cursor = Cursor::new(&out, 0);
         assert_eq!(numbers.map(|_| cursor.number()), numbers.map(Some));
         assert_eq!((cursor.left(), cursor.number()), (0, None));
+        for number in numbers.iter().filter_map(|number| u32::try_from(*number).ok()).filter(|it| *it < 1 << 28) {
+            let (mut whole, (bytes, count)) = (Vec::new(), short(number));
+            put_number(&mut whole, u64::from(number));
+            assert!(bytes[..count] == whole && bytes[count..].iter().all(|byte| *byte == 0), "{number}");
+        }
         for difference in [0, -1, 1, 77, i64::MIN, i64::MAX] {
             assert_eq!(unfold(fold(difference)), difference);
         }

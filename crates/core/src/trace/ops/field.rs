@@ -5,19 +5,28 @@
 
 use smallvec::SmallVec;
 
-use super::bytes::{fold, put_number, unfold};
+use super::bytes::{fold, put_number, short, unfold};
 use super::frame::Reason;
-use super::state::{In, Out, REMEMBERED, put_name, take_name};
+use super::state::{In, Last, Out, REMEMBERED, put_name, take_name};
 use crate::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId, TicketId};
 use crate::op::{Access, Act, CaptureMode, Mark, Memory, Name, NodeOp, Part, Reach, Space, Start, StreamRole};
 
 /// Longer lists are cut: so many accesses, of at most 10 bytes, have room in a frame.
 const LIST_MAX: usize = 1 << 24;
 
+/// So many accesses are put quickly at most.
+const AT_ONCE: usize = 64;
+
 /// A kind of field.
 pub(super) trait Field: Sized {
     fn put(&self, out: &mut Out<'_>);
     fn take(from: &mut In<'_, '_>) -> Result<Self, Reason>;
+
+    /// Puts the first of some that can be put quickly; how many those are.
+    #[inline]
+    fn put_quickly(_all: &[Self], _out: &mut Out<'_>) -> usize {
+        0
+    }
 }
 
 /// The number that differs from `last` by a folded difference, both wrapping.
@@ -26,6 +35,7 @@ fn moved(last: u32, folded: u64) -> Result<u32, Reason> {
     u32::try_from(sum).map_err(|_| Reason::Field)
 }
 
+#[inline]
 fn step(last: u32, now: u32) -> u64 {
     fold(i64::from(now) - i64::from(last))
 }
@@ -160,6 +170,33 @@ impl Field for Memory {
 
 /// The bits below its memory: whether it writes, and whether it is of a part, whose bounds follow then.
 impl Field for Access {
+    /// Those of all bytes that are near each other and have the generation that was there last, as nearly always, up to
+    /// so many. Each is put as one word, of which the next one takes the rest: nothing branches on how long one is.
+    #[inline]
+    fn put_quickly(all: &[Self], out: &mut Out<'_>) -> usize {
+        let some = &all[..all.len().min(AT_ONCE)];
+        let start = out.bytes.len();
+        out.bytes.resize(start + 8 * some.len(), 0);
+        let (room, mut at) = (&mut out.bytes[start..], 0);
+        let Last { memory: last, generations, .. } = &mut *out.last;
+        let mut done = 0;
+        for Access { memory, act, part } in some {
+            let moved = step(*last, memory.id.0) << 2 | u64::from(*act != Act::Read);
+            let before = generations[memory.id.index() % REMEMBERED];
+            if moved >> 28 != 0 || memory.generation != before || !part.is_whole() {
+                break;
+            }
+            let (word, count) = short(moved as u32);
+            room[at..at + 8].copy_from_slice(&word);
+            // The generation's difference is the 0 behind it.
+            at += count + 1;
+            *last = memory.id.0;
+            done += 1;
+        }
+        out.bytes.truncate(start + at);
+        done
+    }
+
     #[inline]
     fn put(&self, out: &mut Out<'_>) {
         let is_part = !self.part.is_whole();
@@ -186,7 +223,9 @@ impl<T: Field> Field for SmallVec<[T; 2]> {
     #[inline]
     fn put(&self, out: &mut Out<'_>) {
         put_number(out.bytes, self.len().min(LIST_MAX) as u64);
-        self.iter().take(LIST_MAX).for_each(|one| one.put(out));
+        let all = &self[..self.len().min(LIST_MAX)];
+        let done = T::put_quickly(all, out);
+        all[done..].iter().for_each(|one| one.put(out));
     }
 
     #[inline]
