@@ -1,16 +1,19 @@
 //! The addresses of known memory among a kernel's arguments.
 //!
-//! How long a kernel's parameters are is known for each function. Each eight bytes of them are looked up; arguments
-//! that come as one buffer are all looked at. Knows no call and no order.
+//! How long a kernel's parameters are is known for each function, and so which words may be addresses: each eight bytes
+//! of them are looked up. Arguments that come as one buffer are all looked at. All words are asked for before the first
+//! answer is used, so that the loads wait for memory together: those here, and those of whoever takes what is found.
+//! Knows no call and no order.
 
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ffi::c_void;
 
-use millpond_core::op::{Access, Act, Name, Part};
+use millpond_core::op::{Access, Act, Name};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::abi::Function;
-use crate::index::{Entry, Index, Kind};
+use crate::index::{Index, Kind};
 
 /// What an operation uses.
 pub(crate) type Accesses = SmallVec<[Access; 2]>;
@@ -23,14 +26,24 @@ const BUFFER_BYTES: usize = 2;
 /// memory that is freed: those do not count.
 const FILLED_MAX: u32 = 64;
 
-/// A word of an argument that may be an address.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Word {
+/// A word of an argument that is an address of freed memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stale {
     pub(crate) value: u64,
     /// Which argument it is in; [`BUFFERED`] where they come as one buffer.
     pub(crate) argument: u32,
     /// How long that is.
     pub(crate) bytes: u32,
+}
+
+/// A word of the arguments that may be an address.
+#[derive(Clone, Copy, Debug, Default)]
+struct Word {
+    value: u64,
+    /// What the index knows the address by.
+    number: u32,
+    /// Which word it is.
+    at: u32,
 }
 
 /// No argument by itself.
@@ -39,12 +52,34 @@ pub(crate) const BUFFERED: u32 = u32::MAX;
 /// So many mappings behind an address count.
 const JOINED_MAX: usize = 64;
 
+/// Where eight bytes of the parameters are.
+#[derive(Clone, Copy, Debug)]
+struct Where {
+    argument: u32,
+    /// From the first byte of the argument on.
+    offset: u32,
+    /// How long that is.
+    bytes: u32,
+}
+
 /// What a kernel takes, and what it is called.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
-    /// How many bytes each parameter has, where that is known.
-    pub(crate) bytes: Option<Box<[u32]>>,
-    pub(crate) name: Option<Name>,
+    /// The words of its parameters, where those are known.
+    words: Option<Box<[Where]>>,
+    name: Option<Name>,
+}
+
+impl Kernel {
+    /// A kernel with parameters of so many bytes, where that is known.
+    pub(crate) fn new(name: Option<Name>, bytes: Option<&[usize]>) -> Self {
+        let words_of = |(argument, bytes): (usize, &usize)| {
+            let (argument, bytes) = (argument as u32, *bytes as u32);
+            // Pointers are aligned in an argument; where the host keeps that need not be.
+            (0..bytes / 8).map(move |word| Where { argument, offset: 8 * word, bytes })
+        };
+        Self { words: bytes.map(|all| all.iter().enumerate().flat_map(words_of).collect()), name }
+    }
 }
 
 /// Kernels that were launched.
@@ -89,17 +124,14 @@ impl Kernels {
     }
 }
 
-/// What was found among the arguments of a launch.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Found {
-    pub(crate) name: Option<Name>,
-    /// The last word that is an address of freed memory.
-    pub(crate) stale: Option<Word>,
-    pub(crate) is_without_information: bool,
-}
-
 impl Kernel {
-    /// Finds the memory whose addresses are among the arguments.
+    /// What it is called.
+    #[inline]
+    pub(crate) fn name(&self) -> Option<Name> {
+        self.name
+    }
+
+    /// Finds the memory whose addresses are among the arguments. Whether it is known what those are.
     ///
     /// # Safety
     /// Arguments as of `cuLaunchKernel`.
@@ -108,119 +140,230 @@ impl Kernel {
         &self,
         params: *const *const c_void,
         extra: *const *const c_void,
-        index: &Index,
-        act: Act,
-        accesses: &mut Accesses,
-    ) -> Found {
-        let mut search = Search::new(index, act, accesses);
-        let mut is_without_information = false;
-        match &self.bytes {
+        search: &mut Search,
+        known: &mut Known<'_>,
+    ) -> bool {
+        search.begin();
+        match &self.words {
             Some(all) if !params.is_null() => {
-                for (argument, bytes) in all.iter().enumerate() {
+                let mut asking = Asking { search, known, count: 0, layout: Layout::Apart(all) };
+                for (at, Where { argument, offset, .. }) in all.iter().enumerate() {
                     // SAFETY: as many arguments as the kernel takes.
-                    let place = unsafe { params.add(argument) };
+                    let place = unsafe { params.add(*argument as usize) };
                     // SAFETY: as above.
                     let place = unsafe { place.read() }.addr();
-                    // SAFETY: so long is this one.
-                    unsafe { search.look_at(place, *bytes, argument as u32) };
+                    // What has no place was not read by the driver either.
+                    if place != 0 {
+                        // SAFETY: the argument is so long.
+                        unsafe { asking.look_at(place + *offset as usize, at) };
+                    }
                 }
+                asking.finish();
+                true
             }
             // SAFETY: the caller's list.
             _ if !extra.is_null() => match unsafe { buffer_of(extra) } {
-                // SAFETY: so long is the buffer.
-                Some((place, bytes)) => unsafe { search.look_at(place, bytes as u32, BUFFERED) },
-                None => is_without_information = true,
+                Some((place, bytes)) => {
+                    let mut asking = Asking { search, known, count: 0, layout: Layout::Buffer(bytes as u32) };
+                    for at in 0..if place == 0 { 0 } else { bytes / 8 } {
+                        // SAFETY: so long is the buffer.
+                        unsafe { asking.look_at(place + 8 * at, at) };
+                    }
+                    asking.finish();
+                    true
+                }
+                None => false,
             },
-            Some(all) if all.is_empty() => {}
-            _ if params.is_null() => {}
-            _ => is_without_information = true,
+            words => params.is_null() || words.as_ref().is_some_and(|all| all.is_empty()),
         }
-        search.look_up();
-        Found { name: self.name, stale: search.stale, is_without_information }
     }
 }
 
-/// So many addresses are asked for before the first answer is used: their loads wait for memory together.
+/// So many addresses are asked for before the first answer is used.
 const AT_ONCE: usize = 16;
 
-/// A search for memory whose addresses are among some words.
-struct Search<'a> {
-    index: &'a Index,
-    act: Act,
+/// Which numbers were met is noted in so many places: two of one launch rarely have the same.
+const MET: usize = 512;
+
+/// Where what is known of numbers lies, for who asks the processor for it ahead: equally far apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ahead {
+    pub(crate) first: *const u8,
+    pub(crate) step: usize,
+}
+
+/// What a search knows, and where it puts what it finds.
+pub(crate) struct Known<'a> {
+    pub(crate) index: &'a Index,
+    /// Of whoever takes what is found.
+    pub(crate) ahead: Ahead,
+    /// What a kernel is taken to do.
+    pub(crate) act: Act,
+    pub(crate) accesses: &'a mut Accesses,
+}
+
+/// How the words of the arguments lie.
+#[derive(Clone, Copy)]
+enum Layout<'a> {
+    /// Each argument by itself.
+    Apart(&'a [Where]),
+    /// In one buffer of so many bytes.
+    Buffer(u32),
+}
+
+impl Layout<'_> {
+    /// The argument that a word is in, and how long that is.
+    fn of(self, word: u32) -> (u32, u32) {
+        match self {
+            Layout::Apart(all) => all.get(word as usize).map_or((0, 0), |it| (it.argument, it.bytes)),
+            Layout::Buffer(bytes) => (BUFFERED, bytes),
+        }
+    }
+}
+
+/// A search for memory whose addresses are among the arguments of a launch; kept from launch to launch.
+#[derive(Debug)]
+pub(crate) struct Search {
     /// The words that may be addresses, and are not looked up yet.
     words: [Word; AT_ONCE],
-    count: usize,
-    /// What was found, each once.
-    accesses: &'a mut Accesses,
-    /// The numbers of that by their lowest bits: most are new, and need not be compared.
-    met: u64,
+    /// The numbers that were met, by their lowest bits, with the launch above.
+    met: Box<[u64; MET]>,
+    launch: u32,
     /// The last word that is an address of freed memory.
-    stale: Option<Word>,
+    stale: Option<Stale>,
 }
 
-impl<'a> Search<'a> {
-    #[inline]
-    fn new(index: &'a Index, act: Act, accesses: &'a mut Accesses) -> Self {
-        Self { index, act, words: [Word::default(); AT_ONCE], count: 0, accesses, met: 0, stale: None }
+impl Default for Search {
+    fn default() -> Self {
+        Self { words: [Word::default(); AT_ONCE], met: Box::new([0; MET]), launch: 0, stale: None }
     }
+}
 
-    /// Looks at an argument.
+/// The arguments of one launch, word by word.
+struct Asking<'a, 'k> {
+    search: &'a mut Search,
+    known: &'a mut Known<'k>,
+    /// So many words are not looked up yet.
+    count: usize,
+    layout: Layout<'a>,
+}
+
+impl Asking<'_, '_> {
+    /// Looks at a word.
     ///
     /// # Safety
-    /// So many bytes are there.
-    #[inline]
-    unsafe fn look_at(&mut self, place: usize, bytes: u32, argument: u32) {
-        // Pointers are aligned in an argument; where the host keeps that need not be.
-        for word in (0..bytes as usize / 8).map(|word| place + 8 * word) {
-            // SAFETY: inside the argument.
-            let value = unsafe { std::ptr::with_exposed_provenance::<u64>(word).read_unaligned() };
-            if self.index.may_have(value) {
-                if self.count == AT_ONCE {
-                    self.look_up();
-                }
-                self.words[self.count] = Word { value, argument, bytes };
-                self.count += 1;
-            }
+    /// Eight bytes are there.
+    #[inline(always)]
+    unsafe fn look_at(&mut self, place: usize, at: usize) {
+        // SAFETY: the caller's promise.
+        let value = unsafe { std::ptr::with_exposed_provenance::<u64>(place).read_unaligned() };
+        let Known { index, ahead, .. } = *self.known;
+        if !index.may_have(value) {
+            return;
+        }
+        let number = index.number(value);
+        ask_ahead(index.place_of(number));
+        ask_ahead(ahead.first.wrapping_add(number as usize * ahead.step));
+        self.search.words[self.count % AT_ONCE] = Word { value, number, at: at as u32 };
+        self.count += 1;
+        if self.count == AT_ONCE {
+            self.search.look_up(self.known, std::mem::take(&mut self.count), self.layout);
         }
     }
 
-    /// Looks the words up.
-    #[inline]
-    fn look_up(&mut self) {
-        let Self { index, words, accesses, .. } = self;
-        let words = &words[..std::mem::take(&mut self.count).min(AT_ONCE)];
-        let mut numbers = [0; AT_ONCE];
-        for (number, word) in numbers.iter_mut().zip(words) {
-            *number = *index.number(word.value);
-        }
-        for (word, number) in words.iter().zip(numbers) {
-            let Some(entry) = index.touched(word.value, number) else { continue };
-            let (bit, memory) = (1 << (entry.memory.id.0 & 63), entry.memory);
-            let is_known = self.met & bit != 0 && accesses.iter().any(|it| it.memory == memory);
-            if is_known || !(entry.is_live || word.bytes <= FILLED_MAX) {
-                continue;
-            }
-            self.met |= bit;
-            if !entry.is_live {
-                self.stale = Some(*word);
-            }
-            accesses.push(Access { memory, act: self.act, part: Part::WHOLE });
-            if entry.kind == Kind::Mapped && entry.is_live {
-                add_joined(index, entry, self.act, accesses);
-                self.met = u64::MAX;
-            }
-        }
+    #[inline(always)]
+    fn finish(self) {
+        self.search.look_up(self.known, self.count, self.layout);
     }
 }
 
-/// Who gets an address in a range of several mappings may use all behind it.
-#[cold]
-fn add_joined(index: &Index, entry: &Entry, act: Act, accesses: &mut Accesses) {
-    for Entry { memory, .. } in index.joined(entry).take(JOINED_MAX) {
-        if !accesses.iter().any(|it| it.memory == *memory) {
-            accesses.push(Access { memory: *memory, act, part: Part::WHOLE });
+impl Search {
+    #[inline]
+    fn begin(&mut self) {
+        self.stale = None;
+        self.launch = self.launch.wrapping_add(1);
+        if self.launch == 0 {
+            // Numbers of launches come again.
+            (*self.met, self.launch) = ([0; MET], 1);
         }
     }
+
+    /// The last word that is an address of freed memory.
+    #[inline]
+    pub(crate) fn stale(&self) -> Option<Stale> {
+        self.stale
+    }
+
+    /// Looks up the first so many words.
+    #[inline]
+    fn look_up(&mut self, known: &mut Known<'_>, count: usize, layout: Layout<'_>) {
+        let count = count.min(AT_ONCE);
+        known.accesses.reserve(count);
+        let (all, mut len) = (known.accesses.as_mut_ptr(), known.accesses.len());
+        for at in 0..count {
+            let Word { value, number, .. } = self.words[at];
+            let entry = known.index.by_number(number).filter(|entry| entry.is_plainly_at(value));
+            let Some(entry) = entry else {
+                // SAFETY: so many were written.
+                unsafe { known.accesses.set_len(len) };
+                return (at..count).for_each(|at| self.look_up_any(known, self.words[at], layout));
+            };
+            // SAFETY: one more for each word at most, for which there is room.
+            let place = unsafe { all.add(len) };
+            // SAFETY: as above.
+            unsafe { place.write(Access::whole(entry.memory(), known.act)) };
+            // SAFETY: so many were written.
+            let before = unsafe { std::slice::from_raw_parts(all, len) };
+            len += usize::from(self.is_new(number, before));
+        }
+        // SAFETY: as above.
+        unsafe { known.accesses.set_len(len) };
+    }
+
+    /// Looks up a word that may be no address of anything, of freed memory, of a mapping, or where several allocations
+    /// are close.
+    #[cold]
+    fn look_up_any(&mut self, known: &mut Known<'_>, word: Word, layout: Layout<'_>) {
+        let Known { index, act, accesses, .. } = known;
+        let Some(entry) = index.touched(word.value, word.number) else { return };
+        let (argument, bytes) = layout.of(word.at);
+        let counts = entry.is_live || bytes <= FILLED_MAX;
+        if !counts || !self.is_new(entry.id().0, accesses) {
+            return;
+        }
+        accesses.push(Access::whole(entry.memory(), *act));
+        if !entry.is_live {
+            self.stale = Some(Stale { value: word.value, argument, bytes });
+        } else if entry.kind == Kind::Mapped {
+            // Who gets an address in a range of several mappings may use all behind it.
+            for joined in index.joined(entry).take(JOINED_MAX) {
+                if self.is_new(joined.id().0, accesses) {
+                    accesses.push(Access::whole(joined.memory(), *act));
+                }
+            }
+        }
+    }
+
+    /// Whether a number is met for the first time in this launch: what is new becomes one of the accesses.
+    #[inline]
+    fn is_new(&mut self, number: u32, accesses: &[Access]) -> bool {
+        let this = u64::from(self.launch) << 32 | u64::from(number);
+        let last = std::mem::replace(&mut self.met[number as usize % MET], this);
+        // Another number may have taken the place of this one.
+        (last >> 32) as u32 != self.launch || (last != this && is_none_of(number, accesses))
+    }
+}
+
+#[cold]
+fn is_none_of(number: u32, accesses: &[Access]) -> bool {
+    accesses.iter().all(|access| access.memory.id.0 != number)
+}
+
+/// Asks the processor for a line of memory.
+#[inline]
+fn ask_ahead(place: *const u8) {
+    // SAFETY: any address may be asked for; nothing is read.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
 }
 
 /// Arguments that come as one buffer.

@@ -3,7 +3,8 @@
 //! The simple version is an ordered map of ranges. Here the space of addresses is cut (`pages`): an answer takes five
 //! loads and a comparison of bounds, whatever number is live, and a new allocation is put into 64 blocks and 128 grains
 //! at most, and its whole pages. The few allocations that share a grain (small host memory) are listed. Who asks for
-//! many addresses asks for all numbers first ([`Index::number`]): those loads wait for memory together.
+//! many addresses asks for all numbers first ([`Index::number`]): those loads wait for memory together. What an answer
+//! takes is half a line of memory.
 //!
 //! Memory of a device that was freed keeps its place until something else is allocated there, so that a use of it is
 //! known for what it is; so many frees are remembered. Addresses of the host come back without a call of the driver's:
@@ -16,7 +17,7 @@ use std::collections::VecDeque;
 
 use millpond_core::ids::AllocId;
 use millpond_core::op::Memory;
-use pages::{BLOCK, Block, CUT, GRAIN, NONE, PAGE, Page, Pages, SHARED, parts};
+use pages::{BLOCK, Block, GRAIN, NONE, PAGE, Page, Pages, SHARED, grain_bits, parts};
 use rustc_hash::FxHashMap;
 
 /// How many frees are remembered: as many as the checker remembers.
@@ -37,35 +38,65 @@ pub(crate) enum Kind {
     Node,
 }
 
-/// An allocation.
+/// An allocation, in half a line of memory.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
 pub(crate) struct Entry {
     /// Its first address.
     pub(crate) start: u64,
     /// The first address behind it.
     pub(crate) end: u64,
     /// Its name.
-    pub(crate) memory: Memory,
+    id: AllocId,
+    generation: u32,
+    device: i16,
     /// How it was made.
     pub(crate) kind: Kind,
-    /// The device that was current then.
-    pub(crate) device: i32,
     /// Whether it is not freed yet.
     pub(crate) is_live: bool,
-    /// Of a mapping: the end of the range that it is in to the program.
-    joined: u64,
 }
 
+const _: () = assert!(size_of::<Entry>() == 32);
+
 impl Entry {
+    /// Its number.
+    #[inline]
+    pub(crate) fn id(&self) -> AllocId {
+        self.id
+    }
+
+    /// Its name.
+    #[inline]
+    pub(crate) fn memory(&self) -> Memory {
+        Memory { id: self.id, generation: u64::from(self.generation) }
+    }
+
+    /// The device that was current when it was made.
+    pub(crate) fn device(&self) -> i32 {
+        i32::from(self.device)
+    }
+
     /// Whether an address is its own: freed memory of the host has none.
     #[inline]
     fn is_at(&self, at: u64) -> bool {
         self.start <= at && at < self.end && (self.is_live || self.kind != Kind::Host)
     }
 
+    /// Whether an address is its own, and nothing else is to be looked at: live memory, and no mapping.
+    #[inline]
+    pub(crate) fn is_plainly_at(&self, at: u64) -> bool {
+        (self.start <= at) & (at < self.end) & self.is_live & (self.kind != Kind::Mapped)
+    }
+
     /// Whether all bytes of a part of the space are its own.
     fn has_all(&self, base: u64, bits: u64) -> bool {
         self.start <= base && base + ((1 << bits) - 1) < self.end
+    }
+
+    /// Whether it has bytes in a part of the space that another one has not.
+    fn has_beside(&self, other: &Entry, base: u64, bits: u64) -> bool {
+        let (from, last) = (self.start.max(base), (self.end - 1).min(base + ((1 << bits) - 1)));
+        from <= last && !(other.start <= from && last < other.end)
     }
 }
 
@@ -81,6 +112,8 @@ pub(crate) struct Index {
     low: u64,
     high: u64,
     live: usize,
+    /// Of a mapping: the end of the range that it is in to the program, where it is in one.
+    joined: FxHashMap<u32, u64>,
 }
 
 impl Default for Index {
@@ -94,6 +127,7 @@ impl Default for Index {
             low: u64::MAX,
             high: 0,
             live: 0,
+            joined: FxHashMap::default(),
         }
     }
 }
@@ -102,18 +136,18 @@ impl Index {
     /// The allocation that an address is in, live or freed; the live one where both are.
     #[inline]
     pub(crate) fn find(&self, at: u64) -> Option<&Entry> {
-        if self.may_have(at) { self.at(at, *self.number(at)) } else { None }
+        if self.may_have(at) { self.at(at, self.number(at)) } else { None }
     }
 
     /// Whether an address is among those that anything was ever at.
     #[inline]
     pub(crate) fn may_have(&self, at: u64) -> bool {
-        self.low <= at && at < self.high
+        (self.low <= at) & (at < self.high)
     }
 
     /// Where it is kept what [`touched`](Self::touched) wants to know of an address.
-    #[inline]
-    pub(crate) fn number(&self, at: u64) -> &u32 {
+    #[inline(always)]
+    pub(crate) fn number(&self, at: u64) -> u32 {
         self.pages.number(at)
     }
 
@@ -133,8 +167,19 @@ impl Index {
         here.filter(|it| it.is_at(at)).max_by_key(|it| it.is_live)
     }
 
-    /// An address that work may use. A pointer one past the end of live memory is none to what was freed behind it.
+    /// What a number stands for, where that is an allocation; what is there need not be live.
     #[inline]
+    pub(crate) fn by_number(&self, number: u32) -> Option<&Entry> {
+        self.entries.get(number as usize)
+    }
+
+    /// Where the answer for a number is kept: for who asks the processor for it ahead. It may point anywhere.
+    #[inline]
+    pub(crate) fn place_of(&self, number: u32) -> *const u8 {
+        self.entries.as_ptr().wrapping_add(number as usize).cast()
+    }
+
+    /// An address that work may use. A pointer one past the end of live memory is none to what was freed behind it.
     pub(crate) fn touched(&self, at: u64, number: u32) -> Option<&Entry> {
         let entry = self.at(at, number)?;
         let is_end = || at.checked_sub(1).and_then(|before| self.find(before)).is_some_and(|before| before.is_live);
@@ -162,11 +207,11 @@ impl Index {
             displaced(entry);
         }
         let (number, generation) = match self.vacant.pop() {
-            Some(number) => (number, self.entries[number as usize].memory.generation + 1),
+            Some(number) => (number, self.entries[number as usize].generation + 1),
             None => (self.entries.len() as u32, 0),
         };
-        let memory = Memory { id: AllocId(number), generation };
-        let entry = Entry { start, end, memory, kind, device, is_live: true, joined: end };
+        let device = i16::try_from(device).unwrap_or(-1);
+        let entry = Entry { start, end, id: AllocId(number), generation, kind, device, is_live: true };
         match self.entries.get_mut(number as usize) {
             Some(place) => *place = entry,
             None => self.entries.push(entry),
@@ -176,7 +221,7 @@ impl Index {
         for page in start >> PAGE..=(end - 1) >> PAGE {
             self.put(page, number, entry);
         }
-        memory
+        entry.memory()
     }
 
     /// An allocation ends.
@@ -200,36 +245,36 @@ impl Index {
     /// A mapping at the very place of one that is gone: it has that one's name.
     pub(crate) fn map_again(&mut self, start: u64, bytes: u64) -> Option<Memory> {
         let is_gone = |it: &&Entry| !it.is_live && it.kind == Kind::Mapped && it.end - it.start == bytes;
-        let memory = self.starting_at(start).filter(is_gone)?.memory;
+        let memory = self.starting_at(start).filter(is_gone)?.memory();
         self.revive(memory);
-        let entry = self.entries.get_mut(memory.id.index()).filter(|it| it.is_live)?;
-        entry.joined = entry.end;
-        Some(memory)
+        self.joined.remove(&memory.id.0);
+        self.entries[memory.id.index()].is_live.then_some(memory)
     }
 
     /// The mappings in these bytes are one range to the program.
     pub(crate) fn join(&mut self, start: u64, end: u64) {
         let mut at = start;
         while let Some(entry) = self.find(at).filter(|it| it.is_live && it.kind == Kind::Mapped && at < end) {
-            let (number, behind) = (entry.memory.id.index(), entry.end);
-            self.entries[number].joined = end.max(behind);
+            let (id, behind) = (entry.id, entry.end);
+            self.joined.insert(id.0, end.max(behind));
             at = behind;
         }
     }
 
     /// The other mappings of the range that one is in, from there on.
     pub(crate) fn joined(&self, entry: &Entry) -> impl Iterator<Item = &Entry> {
-        let end = entry.joined;
+        let end = self.joined.get(&entry.id.0).copied().unwrap_or(entry.end);
         let next = move |it: &&Entry| self.find(it.end).filter(|it| it.is_live && it.start < end);
         std::iter::successors(next(&entry), move |it| next(it))
     }
 
     /// An allocation by its name, if that is its latest.
     pub(crate) fn entry(&self, memory: Memory) -> Option<&Entry> {
-        self.entries.get(memory.id.index()).filter(|entry| entry.memory == memory)
+        self.entries.get(memory.id.index()).filter(|entry| entry.memory() == memory)
     }
 
     /// What a number was given to last.
+    #[inline]
     pub(crate) fn latest(&self, id: AllocId) -> Option<&Entry> {
         self.entries.get(id.index()).filter(|entry| entry.end > 0)
     }
@@ -248,10 +293,10 @@ impl Index {
     /// A name that nothing has had, nor will have: for what was never allocated.
     pub(crate) fn unused_name(&mut self) -> Memory {
         let number = self.entries.len() as u32;
-        let memory = Memory { id: AllocId(number), generation: 0 };
-        let device = 0;
-        self.entries.push(Entry { start: 0, end: 0, memory, kind: Kind::Device, device, is_live: false, joined: 0 });
-        memory
+        let (id, kind) = (AllocId(number), Kind::Device);
+        let none = Entry { start: 0, end: 0, id, generation: 0, kind, device: 0, is_live: false };
+        self.entries.push(none);
+        none.memory()
     }
 
     /// The first live entry with a byte in a range.
@@ -269,7 +314,8 @@ impl Index {
             Block::Whole(NONE) => None,
             Block::Whole(number) => overlaps(*number),
             Block::Grains(grains) => {
-                parts(base, GRAIN, start, end).find_map(|at| in_grain(base + ((at as u64) << GRAIN), grains[at]))
+                let bits = grain_bits(grains);
+                parts(base, BLOCK, bits, start, end).find_map(|at| in_grain(base + ((at as u64) << bits), grains[at]))
             }
         };
         (start >> PAGE..=(end - 1) >> PAGE).find_map(|page| match self.pages.page(page)? {
@@ -277,15 +323,14 @@ impl Index {
             Page::Whole(number) => overlaps(*number),
             Page::Blocks(blocks) => {
                 let base = page << PAGE;
-                parts(base, BLOCK, start, end).find_map(|at| in_block(base + ((at as u64) << BLOCK), &blocks[at]))
+                parts(base, PAGE, BLOCK, start, end).find_map(|at| in_block(base + ((at as u64) << BLOCK), &blocks[at]))
             }
         })
     }
 
     /// Puts an entry into a page.
     fn put(&mut self, page: u64, number: u32, entry: Entry) {
-        let base = page << PAGE;
-        let place = self.pages.page_mut(page);
+        let (base, place) = (page << PAGE, self.pages.page_mut(page));
         if entry.has_all(base, PAGE) {
             *place = Page::Whole(number);
             return;
@@ -294,25 +339,11 @@ impl Index {
             *place = Page::Blocks(Box::new(std::array::from_fn(|_| Block::Whole(old))));
         }
         let Page::Blocks(blocks) = place else { return };
-        for at in parts(base, BLOCK, entry.start, entry.end) {
+        for at in parts(base, PAGE, BLOCK, entry.start, entry.end) {
             let (block, base) = (&mut blocks[at], base + ((at as u64) << BLOCK));
-            if entry.has_all(base, BLOCK) {
-                *block = Block::Whole(number);
-                continue;
-            }
-            if let Block::Whole(old) = *block {
-                *block = Block::Grains(Box::new([old; CUT]));
-            }
-            let Block::Grains(grains) = block else { continue };
-            for at in parts(base, GRAIN, entry.start, entry.end) {
-                let (grain, base) = (&mut grains[at], base + ((at as u64) << GRAIN));
-                match entry.has_all(base, GRAIN) || *grain == NONE {
-                    true => *grain = number,
-                    false => {
-                        list(&mut self.shared, &self.entries, base, *grain, number);
-                        *grain = SHARED;
-                    }
-                }
+            match entry.has_all(base, BLOCK) {
+                true => *block = Block::Whole(number),
+                false => put(&mut self.shared, &self.entries, base, block, &entry),
             }
         }
     }
@@ -326,7 +357,9 @@ impl Index {
             && let Some(oldest) = self.freed.pop_front()
         {
             self.clear(oldest);
-            self.vacant.push(oldest);
+            if self.entries[oldest as usize].generation < u32::MAX {
+                self.vacant.push(oldest);
+            }
         }
     }
 
@@ -338,7 +371,7 @@ impl Index {
             match self.pages.page_mut(page) {
                 Page::Whole(it) if *it == number => *it = NONE,
                 Page::Blocks(blocks) => {
-                    for at in parts(base, BLOCK, start, end) {
+                    for at in parts(base, PAGE, BLOCK, start, end) {
                         clear(&mut self.shared, base + ((at as u64) << BLOCK), &mut blocks[at], number, (start, end));
                     }
                 }
@@ -349,6 +382,55 @@ impl Index {
 }
 
 type Shared = FxHashMap<u64, Vec<u32>>;
+
+/// Puts an entry into a block that it has bytes of, and not all: into as few grains as tell it from others.
+fn put(shared: &mut Shared, entries: &[Entry], base: u64, block: &mut Block, entry: &Entry) {
+    if let Block::Whole(old) = *block {
+        *block = Block::Grains(Box::new([old; 2]));
+    }
+    let Block::Grains(grains) = block else { return };
+    let is_other = |at: usize, number: u32, bits: u64| {
+        let base = base + ((at as u64) << bits);
+        match number {
+            NONE => false,
+            SHARED => !entry.has_all(base, bits),
+            number => entries[number as usize].has_beside(entry, base, bits),
+        }
+    };
+    loop {
+        let bits = grain_bits(grains);
+        let mut all = parts(base, BLOCK, bits, entry.start, entry.end);
+        if bits == GRAIN || !all.any(|at| is_other(at, grains[at], bits)) {
+            break;
+        }
+        *grains = halved(entries, base, grains);
+    }
+    let bits = grain_bits(grains);
+    for at in parts(base, BLOCK, bits, entry.start, entry.end) {
+        let grain = &mut grains[at];
+        match is_other(at, *grain, bits) {
+            true => {
+                list(shared, entries, base + ((at as u64) << bits), *grain, entry.id.0);
+                *grain = SHARED;
+            }
+            false => *grain = entry.id.0,
+        }
+    }
+}
+
+/// Two grains for each.
+fn halved(entries: &[Entry], base: u64, grains: &[u32]) -> Box<[u32]> {
+    let bits = grain_bits(grains) - 1;
+    let half = |at: usize| match grains[at / 2] {
+        number @ (NONE | SHARED) => number,
+        number => {
+            let (entry, base) = (&entries[number as usize], base + ((at as u64) << bits));
+            let has_some = entry.start <= base + ((1 << bits) - 1) && base < entry.end;
+            if has_some { number } else { NONE }
+        }
+    };
+    (0..2 * grains.len()).map(half).collect()
+}
 
 /// A grain of another entry has bytes of this one, too.
 #[cold]
@@ -371,7 +453,8 @@ fn clear(shared: &mut Shared, base: u64, block: &mut Block, number: u32, (start,
         Block::Whole(it) if *it == number => *it = NONE,
         Block::Whole(_) => {}
         Block::Grains(grains) => {
-            for at in parts(base, GRAIN, start, end) {
+            let bits = grain_bits(grains);
+            for at in parts(base, BLOCK, bits, start, end) {
                 if grains[at] == number {
                     grains[at] = NONE;
                 } else if grains[at] == SHARED

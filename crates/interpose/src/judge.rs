@@ -10,6 +10,7 @@ use millpond_core::check::{Checker, Finding, Kind, Settings, Side};
 use millpond_core::op::{Names, Op};
 use rustc_hash::FxHashMap;
 
+use crate::arguments::Ahead;
 use crate::index::Index;
 use crate::place::Places;
 use crate::report::{self, say};
@@ -59,6 +60,13 @@ impl Judge {
     pub(crate) fn push(&mut self, op: &Op, names: &Names) -> bool {
         self.checker.check(op, names, &mut self.found);
         !self.found.is_empty()
+    }
+
+    /// Where it lies what is known of numbers of memory.
+    #[inline]
+    pub(crate) fn ahead(&self) -> Ahead {
+        let (first, step) = self.checker.places();
+        Ahead { first, step }
     }
 
     /// The process ends: what is only known now is found, and said.

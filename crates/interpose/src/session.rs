@@ -22,7 +22,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::abi::{Code, Event, Pool, Stream};
-use crate::arguments::{Accesses, Kernels};
+use crate::arguments::{Accesses, Kernels, Search};
 use crate::entry::passed;
 use crate::entry::thunk::{Entered, Inside};
 use crate::handles::Handles;
@@ -57,6 +57,7 @@ pub(crate) struct Session {
     pub(crate) names: Names,
     pub(crate) coverage: Coverage,
     pub(crate) kernels: Kernels,
+    pub(crate) search: Search,
     /// What a kernel is taken to do to memory whose address it gets.
     pub(crate) kernel_act: Act,
     /// Whether accesses are judged among each other, now or later.
@@ -70,7 +71,7 @@ pub(crate) struct Session {
     /// Streams that were destroyed while they took part in one.
     pub(crate) leaving: Vec<StreamId>,
     places: Places,
-    /// What a trace calls them, by number: as many as were met.
+    /// What operations call them, by number: as many as were met.
     named_places: Vec<Place>,
     host: HostId,
     place: Place,
@@ -190,6 +191,7 @@ fn begin() -> Option<*mut Mutex<Session>> {
         names: Names::new(),
         coverage: Coverage::default(),
         kernels: Kernels::default(),
+        search: Search::default(),
         kernel_act: if is_judged == Some(true) { Act::Write } else { Act::Read },
         is_exact: is_judged != Some(false),
         launch: Op { host: HostId(0), place: Place::Unknown, what: no_launch() },
@@ -221,25 +223,27 @@ impl Session {
     #[inline]
     fn set_place(&mut self, entered: Entered) {
         let number = self.places.number(entered);
-        self.place = match &self.sink {
-            Sink::Judge(_) => Place::Line(number + 1),
-            Sink::Trace(_) => match self.named_places.get(number as usize) {
-                Some(place) => *place,
-                None => self.look_up(number),
-            },
+        self.place = match self.named_places.get(number as usize) {
+            Some(place) => *place,
+            None => self.look_up(number),
         };
     }
 
-    /// Numbers are given out one after the other, and each is looked up when it is met first.
+    /// Numbers are given out one after the other, and are only lines to the checker. For a trace each is looked up when
+    /// it is met first.
     #[cold]
     fn look_up(&mut self, number: u32) -> Place {
-        let place = match self.places.spot(number) {
-            Some(spot) => Place::File { file: self.names.intern(&spot.file), line: spot.line.unwrap_or(0) },
-            None => Place::Unknown,
-        };
-        debug_assert_eq!(self.named_places.len(), number as usize);
-        self.named_places.push(place);
-        place
+        for number in self.named_places.len() as u32..=number {
+            let place = match &self.sink {
+                Sink::Judge(_) => Place::Line(number + 1),
+                Sink::Trace(_) => match self.places.spot(number) {
+                    Some(spot) => Place::File { file: self.names.intern(&spot.file), line: spot.line.unwrap_or(0) },
+                    None => Place::Unknown,
+                },
+            };
+            self.named_places.push(place);
+        }
+        self.named_places[number as usize]
     }
 
     /// Hands an operation on.
@@ -402,7 +406,7 @@ impl Session {
         let memory = self.index.insert(at, bytes, kind, ask::current_device(), |entry| displaced.push(entry));
         for entry in displaced.iter().filter(|entry| entry.kind != Kind::Node) {
             self.unsupported("memory that was freed by a call that is not wrapped");
-            self.push(What::Drop { memory: entry.memory });
+            self.push(What::Drop { memory: entry.memory() });
         }
         memory
     }
@@ -437,10 +441,10 @@ impl Session {
                 true => Part::new(from - entry.start, to - entry.start).map(|it| it.within(entry.end - entry.start)),
                 false => Some(Part::WHOLE),
             };
-            let known = accesses.iter_mut().find(|it| !self.is_exact && it.memory == entry.memory);
+            let known = accesses.iter_mut().find(|it| !self.is_exact && it.memory == entry.memory());
             match (known, part) {
                 (Some(known), _) if act == Act::Write => known.act = act,
-                (None, Some(part)) => accesses.push(Access { memory: entry.memory, act, part }),
+                (None, Some(part)) => accesses.push(Access { memory: entry.memory(), act, part }),
                 _ => {}
             }
             from = to;

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use millpond_core::op::{Names, Op, What};
 use millpond_core::trace::ops::Writer;
 
+use crate::arguments::Ahead;
 use crate::judge::Judge;
 use crate::report::{self, say};
 
@@ -26,6 +27,15 @@ pub(crate) enum Sink {
 }
 
 impl Sink {
+    /// Where it lies what is known of numbers of memory; for a trace that is nothing.
+    #[inline]
+    pub(crate) fn ahead(&self) -> Ahead {
+        match self {
+            Sink::Trace(_) => Ahead { first: std::ptr::from_ref(self).cast(), step: 0 },
+            Sink::Judge(judge) => judge.ahead(),
+        }
+    }
+
     /// Takes an operation; `tell` is called where something was found.
     #[inline]
     pub(crate) fn push(&mut self, op: &Op, names: &Names, tell: impl FnOnce(&mut Judge)) {

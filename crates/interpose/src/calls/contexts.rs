@@ -25,7 +25,7 @@ impl Session {
     pub(crate) fn lose(&mut self, device: i32) {
         self.synchronize_device(device);
         let gone: Vec<_> =
-            self.index.living().filter(|it| it.device == device).map(|it| (it.memory, it.kind)).collect();
+            self.index.living().filter(|it| it.device() == device).map(|it| (it.memory(), it.kind)).collect();
         for (memory, kind) in gone {
             self.index.free(memory);
             if kind != Kind::Node {

@@ -10,7 +10,7 @@ use millpond_core::op::{Mark, Name, Start, What};
 
 use super::list;
 use crate::abi::*;
-use crate::arguments::{Accesses, BUFFERED, Found, Kernel, Word};
+use crate::arguments::{Accesses, BUFFERED, Kernel, Known, Stale};
 use crate::ask;
 use crate::session::{At, Session};
 
@@ -55,26 +55,20 @@ impl Session {
     ) {
         self.coverage.launches += 1;
         let known = self.kernel_of(function);
-        let Self { index, kernels, coverage, launch, kernel_act, .. } = self;
-        let (mut none, mut unnamed) = (Accesses::new(), None);
-        let (accesses, name) = match &mut launch.what {
-            What::Launch { accesses, name, start: as_before, .. } => {
-                *as_before = start;
-                (accesses, name)
-            }
-            _ => (&mut none, &mut unnamed),
-        };
+        let Self { index, kernels, coverage, launch, kernel_act, search, sink, .. } = self;
+        let What::Launch { accesses, name, start: as_before, .. } = &mut launch.what else { return };
         accesses.clear();
-        let found = match kernels.at(known) {
-            // SAFETY: the caller's promise.
-            Some(kernel) => unsafe { kernel.arguments(params, extra, index, *kernel_act, accesses) },
-            None => Found::default(),
-        };
-        *name = found.name;
-        coverage.with_address += u64::from(!accesses.is_empty());
-        coverage.without_information += u64::from(found.is_without_information);
-        if let Some(word) = found.stale {
-            self.note_stale(word, found.name);
+        *as_before = start;
+        let Some(kernel) = kernels.at(known) else { return };
+        let mut known = Known { index, ahead: sink.ahead(), act: *kernel_act, accesses };
+        // SAFETY: the caller's promise.
+        let is_known = unsafe { kernel.arguments(params, extra, search, &mut known) };
+        coverage.with_address += u64::from(!known.accesses.is_empty());
+        coverage.without_information += u64::from(!is_known);
+        *name = kernel.name();
+        if let Some(word) = search.stale() {
+            let name = *name;
+            self.note_stale(word, name);
         }
         if self.lost_captures > 0 && self.is_lost(stream) {
             return;
@@ -83,8 +77,8 @@ impl Session {
         self.push_launch(stream);
     }
 
-    /// Finds the addresses among a kernel's arguments; its name. Where one is of freed memory, the call's note says
-    /// which.
+    /// Finds the addresses among the arguments of a kernel that a node runs. Where one is of freed memory, the call's
+    /// note says which.
     ///
     /// # Safety
     /// Arguments as of `cuLaunchKernel`.
@@ -94,16 +88,17 @@ impl Session {
         params: *const *const c_void,
         extra: *const *const c_void,
         accesses: &mut Accesses,
-    ) -> Option<Name> {
+    ) {
         let known = self.kernel_of(function);
-        let kernel = self.kernels.at(known)?;
+        let Some(kernel) = self.kernels.at(known) else { return };
+        let mut known = Known { index: &self.index, ahead: self.sink.ahead(), act: self.kernel_act, accesses };
         // SAFETY: the caller's promise.
-        let found = unsafe { kernel.arguments(params, extra, &self.index, self.kernel_act, accesses) };
-        self.coverage.without_information += u64::from(found.is_without_information);
-        if let Some(word) = found.stale {
-            self.note_stale(word, found.name);
+        let is_known = unsafe { kernel.arguments(params, extra, &mut self.search, &mut known) };
+        self.coverage.without_information += u64::from(!is_known);
+        if let Some(word) = self.search.stale() {
+            let name = kernel.name();
+            self.note_stale(word, name);
         }
-        found.name
     }
 
     #[inline]
@@ -115,7 +110,7 @@ impl Session {
     }
 
     #[cold]
-    fn note_stale(&mut self, Word { value, argument, bytes }: Word, name: Option<Name>) {
+    fn note_stale(&mut self, Stale { value, argument, bytes }: Stale, name: Option<Name>) {
         let kernel = name.and_then(|name| self.names.text(name)).map_or("a kernel without a name", |name| name);
         let place = match argument {
             BUFFERED => "the arguments".to_owned(),
@@ -127,7 +122,7 @@ impl Session {
     #[cold]
     fn ask_params(&mut self, function: Function) -> u32 {
         let name = ask::name_of(function).map(|name| self.names.intern(&name));
-        let bytes = ask::params_of(function).map(|all| all.iter().map(|bytes| *bytes as u32).collect());
-        self.kernels.add(function, Kernel { bytes, name })
+        let bytes = ask::params_of(function);
+        self.kernels.add(function, Kernel::new(name, bytes.as_deref()))
     }
 }

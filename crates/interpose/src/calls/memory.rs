@@ -32,9 +32,9 @@ pub(crate) fn free_async(at: &At, real: impl FnOnce() -> Code, start: u64, strea
     match (ending, code) {
         (Ending::Memory(entry), Code::SUCCESS) => at.settle(|session| {
             let stream = session.stream(at, stream);
-            session.push(What::Free { memory: entry.memory, stream });
+            session.push(What::Free { memory: entry.memory(), stream });
         }),
-        (Ending::Memory(entry), _) => at.settle(|session| session.index.revive(entry.memory)),
+        (Ending::Memory(entry), _) => at.settle(|session| session.index.revive(entry.memory())),
         (Ending::Unknown, Code::INVALID_VALUE) => at.settle(|session| {
             let memory = session.misnamed(start);
             let stream = session.stream(at, stream);
@@ -54,7 +54,7 @@ pub(crate) fn free_now(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code
     let code = real();
     match (ending, code) {
         (Ending::Memory(entry), Code::SUCCESS) => at.settle(|session| session.freed_immediately(entry)),
-        (Ending::Memory(entry), _) => at.settle(|session| session.index.revive(entry.memory)),
+        (Ending::Memory(entry), _) => at.settle(|session| session.index.revive(entry.memory())),
         (Ending::Unknown, Code::INVALID_VALUE) => at.settle(|session| {
             let memory = session.misnamed(start);
             session.push(What::FreeNow { memory });
@@ -90,20 +90,20 @@ impl Session {
     fn begin_free(&mut self, start: u64) -> Ending {
         let Some(entry) = self.living(start) else { return Ending::Unknown };
         if entry.kind != Kind::Node {
-            self.index.free(entry.memory);
+            self.index.free(entry.memory());
         }
         Ending::Memory(entry)
     }
 
     /// Memory was freed at once.
     pub(crate) fn freed_immediately(&mut self, entry: Entry) {
-        let memory = entry.memory;
+        let memory = entry.memory();
         if !self.captures.is_empty() {
             // The real call allows it, be it by the thread's mode, which operations do not have.
             return self.push(What::Drop { memory });
         }
         if matches!(entry.kind, Kind::Device | Kind::Host) {
-            self.synchronize_device(entry.device);
+            self.synchronize_device(entry.device());
         }
         self.push(What::FreeNow { memory });
     }
@@ -111,9 +111,9 @@ impl Session {
     /// What a free means that the real call refuses: memory that is freed already, or an address that is none's start.
     fn misnamed(&mut self, start: u64) -> Memory {
         match self.index.find(start).copied() {
-            Some(entry) if entry.start == start => entry.memory,
+            Some(entry) if entry.start == start => entry.memory(),
             Some(entry) => {
-                let (inside, id) = (start - entry.start, entry.memory.id);
+                let (inside, id) = (start - entry.start, entry.memory().id);
                 self.note = Some(format!("{start:#x} is no start of an allocation: it is {inside} bytes inside {id}"));
                 self.index.unused_name()
             }

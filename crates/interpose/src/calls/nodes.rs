@@ -69,7 +69,7 @@ impl Session {
     }
 
     pub(crate) fn free_op(&self, at: u64) -> Option<NodeOp> {
-        Some(NodeOp::Free(self.living(at)?.memory))
+        Some(NodeOp::Free(self.living(at)?.memory()))
     }
 
     /// A node whose kind (`CUgraphNodeType`) is the first word, and whose parameters begin 16 bytes behind it.

@@ -14,7 +14,7 @@ pub(crate) fn unmap(at: &At, real: impl FnOnce() -> Code, start: u64, bytes: usi
         let is_mapped = |it: &&Entry| it.is_live && it.kind == Kind::Mapped;
         while let Some(entry) = session.index.find(from).filter(is_mapped).copied().filter(|_| from < end) {
             from = entry.end;
-            session.index.free(entry.memory);
+            session.index.free(entry.memory());
             gone.push(entry);
         }
         gone
@@ -34,7 +34,7 @@ fn settle(at: &At, code: Code, gone: Gone, before: impl Fn(&mut Session, &Entry)
                 before(session, &entry);
                 session.freed_immediately(entry);
             } else {
-                session.index.revive(entry.memory);
+                session.index.revive(entry.memory());
             }
         }
     });
@@ -44,12 +44,12 @@ fn settle(at: &At, code: Code, gone: Gone, before: impl Fn(&mut Session, &Entry)
 pub(crate) fn close(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code {
     let gone = at.note(|session| {
         let gone: Gone = session.living(start).into_iter().collect();
-        gone.iter().for_each(|entry| session.index.free(entry.memory));
+        gone.iter().for_each(|entry| session.index.free(entry.memory()));
         gone
     });
     let code = real();
     settle(at, code, gone, |session, entry| {
-        session.synchronize_device(entry.device);
+        session.synchronize_device(entry.device());
     });
     code
 }

@@ -14,7 +14,7 @@ impl Twin {
 }
 
 fn touched(index: &Index, at: u64) -> Option<&Entry> {
-    index.touched(at, *index.number(at))
+    index.touched(at, index.number(at))
 }
 
 #[test]
@@ -35,13 +35,13 @@ fn it_answers_as_a_list_does() {
             }
             _ => {
                 let mut gone = Vec::new();
-                let memory = index.insert(start, bytes, Kind::Device, 0, |entry| gone.push(entry.memory));
+                let memory = index.insert(start, bytes, Kind::Device, 0, |entry| gone.push(entry.memory()));
                 twin.0.retain(|it| !(it.0 < start + bytes && start < it.1));
                 twin.0.push((start, start + bytes, memory));
             }
         }
         for at in [start, start + bytes - 1, start + bytes, start.wrapping_sub(1), start + random.u64(..1 << 22)] {
-            let found = index.find(at).filter(|entry| entry.is_live).map(|entry| entry.memory);
+            let found = index.find(at).filter(|entry| entry.is_live).map(|entry| entry.memory());
             assert_eq!(found, twin.find(at), "{at:#x}");
         }
         assert_eq!(index.len(), twin.0.len());
@@ -53,7 +53,7 @@ fn the_ends_of_the_space_are_addresses_too() {
     let mut index = Index::default();
     for (start, bytes) in [(u64::MAX - 100, 4096), (u64::MAX - (5 << 20), 4 << 20), (0, 1), (1, u64::from(u32::MAX))] {
         let memory = index.insert(start, bytes, Kind::Mapped, 0, |_| {});
-        assert_eq!(index.find(start).map(|it| it.memory), Some(memory), "{start:#x}");
+        assert_eq!(index.find(start).map(|it| it.memory()), Some(memory), "{start:#x}");
         index.free(memory);
     }
 }
@@ -65,10 +65,10 @@ fn freed_memory_is_known_until_something_else_is_there() {
     let old = index.insert(0x1000_0000, 4096, Kind::Ordered, 0, none);
     index.free(old);
     let found = index.find(0x1000_0010).expect("it is remembered");
-    assert!(found.memory == old && !found.is_live);
+    assert!(found.memory() == old && !found.is_live);
     let new = index.insert(0x1000_0000, 1024, Kind::Ordered, 0, none);
-    assert_eq!(index.find(0x1000_0010).map(|it| it.memory), Some(new));
-    assert_eq!(index.find(0x1000_0800).map(|it| it.memory), Some(old), "behind the new one");
+    assert_eq!(index.find(0x1000_0010).map(|it| it.memory()), Some(new));
+    assert_eq!(index.find(0x1000_0800).map(|it| it.memory()), Some(old), "behind the new one");
     assert!(touched(&index, 0x1000_0400).is_none(), "one past the end of the new one");
 }
 
@@ -91,7 +91,7 @@ fn memory_whose_free_was_refused_lives_on() {
         let memory = index.insert(0x1000_0000, 4096, kind, 0, |_| {});
         index.free(memory);
         index.revive(memory);
-        assert!(index.starting_at(0x1000_0000).is_some_and(|it| it.is_live && it.memory == memory));
+        assert!(index.starting_at(0x1000_0000).is_some_and(|it| it.is_live && it.memory() == memory));
         index.free(memory);
         let other = index.insert(0x1000_0800, 4096, kind, 0, |_| {});
         index.revive(memory);
@@ -144,7 +144,7 @@ fn mappings_that_are_opened_at_once_are_one_range() {
     let all: Vec<Memory> = (0..5).map(|number| map(&mut index, number)).collect();
     let behind = |index: &Index, number: u64| -> Vec<Memory> {
         let entry = index.find(at + number * MIB).expect("it is there");
-        index.joined(entry).map(|it| it.memory).collect()
+        index.joined(entry).map(|it| it.memory()).collect()
     };
     assert!(behind(&index, 0).is_empty(), "each by itself");
     index.join(at, at + 3 * MIB);
