@@ -14,7 +14,7 @@
 //! | `place`, `index`, `handles` | where calls stand; which allocation an address is in; numbers for handles |
 //! | `arguments` | the addresses of known memory among a kernel's arguments |
 //! | `report`, `judge`, `sink` | what is said; the checker; where operations go |
-//! | `signals` | how a process ends, and forks |
+//! | `signals` | how a process ends, is replaced, and forks |
 //! | `session` | the state of a process, behind one lock |
 //! | `calls` | what each call means, as operations |
 //! | `serve` | Millpond's pool in the place of the driver's |

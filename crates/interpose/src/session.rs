@@ -103,7 +103,7 @@ fn thread_number() -> u32 {
 }
 
 pub(crate) use process::forget_code;
-use process::{finish, forget, save};
+use process::{finish, forget, leave, save};
 
 /// A call at hand.
 #[derive(Debug)]
@@ -208,7 +208,7 @@ fn begin() -> Option<*mut Mutex<Session>> {
     })));
     match SESSION.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
-            signals::watch(Who::Noting, End { finish, forget, save: Some(save) });
+            signals::watch(Who::Noting, End { finish, forget, leave: Some(leave), save: Some(save) });
             Some(new)
         }
         Err(other) => {

@@ -1,4 +1,4 @@
-//! How a process ends: by `exit`, by `_exit`, by a signal; and how it forks.
+//! How a process ends: by `exit`, by `_exit`, by a signal, by another program that takes its place; and how it forks.
 //!
 //! Handlers of fatal signals are put only where the program has none. They write what a trace still lacks, by a lock
 //! that is only tried and without taking memory, and let the signal do what it would have done.
@@ -17,6 +17,10 @@ pub(crate) struct End {
     pub(crate) finish: fn(),
     /// This is a forked process.
     pub(crate) forget: fn(),
+    /// Another program takes the place of this one, unless that fails; none where that changes nothing. It may be
+    /// called in a signal's handler, and in a process that shares this one's memory.
+    #[cfg_attr(test, expect(dead_code, reason = "what calls it is the C library's in tests"))]
+    pub(crate) leave: Option<fn()>,
     /// The process crashes; none where that changes nothing.
     pub(crate) save: Option<fn()>,
 }
@@ -113,5 +117,99 @@ mod exits {
     #[unsafe(no_mangle)]
     extern "C" fn _Exit(status: c_int) -> ! {
         end(status)
+    }
+}
+
+/// Programs that take the place of this one. Each function goes on to the C library's as a jump, with all arguments as
+/// they were: some take any number of them.
+#[cfg(not(test))]
+mod replaced {
+    use std::ffi::{CStr, c_int};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use crate::entry::real::find_in;
+
+    macro_rules! functions {
+        ($($number:literal $name:ident $text:literal)*) => {
+            const NAMES: [&CStr; [$($number),*].len()] = [$($text),*];
+
+            $(
+                #[unsafe(naked)]
+                #[unsafe(no_mangle)]
+                unsafe extern "C" fn $name() {
+                    std::arch::naked_asm!(
+                        "push rdi",
+                        "push rsi",
+                        "push rdx",
+                        "push rcx",
+                        "push r8",
+                        "push r9",
+                        "push rax",
+                        concat!("mov edi, ", $number),
+                        "call {leave}",
+                        "mov r11, rax",
+                        "pop rax",
+                        "pop r9",
+                        "pop r8",
+                        "pop rcx",
+                        "pop rdx",
+                        "pop rsi",
+                        "pop rdi",
+                        "jmp r11",
+                        leave = sym leave,
+                    )
+                }
+            )*
+        };
+    }
+
+    functions! {
+        0 execve c"execve"
+        1 execv c"execv"
+        2 execvp c"execvp"
+        3 execvpe c"execvpe"
+        4 execl c"execl"
+        5 execle c"execle"
+        6 execlp c"execlp"
+        7 fexecve c"fexecve"
+        8 execveat c"execveat"
+    }
+
+    /// The C library's.
+    static REAL: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
+
+    /// Found when the library is loaded: a process that is about to be replaced may not be allowed to ask.
+    #[used]
+    #[unsafe(link_section = ".init_array")]
+    static FIND: extern "C" fn() = find;
+
+    extern "C" fn find() {
+        for (place, name) in REAL.iter().zip(NAMES) {
+            place.store(find_in(libc::RTLD_NEXT, name), Ordering::Relaxed);
+        }
+    }
+
+    /// What is there is written. Where the call goes on.
+    extern "C" fn leave(number: usize) -> usize {
+        super::end(|end| end.leave.into_iter().for_each(|leave| leave()));
+        match REAL.get(number).map(|place| place.load(Ordering::Relaxed)) {
+            Some(at) if at != 0 => at,
+            // A library that is loaded before this one calls it.
+            _ => {
+                NAMES.get(number).map(|name| find_in(libc::RTLD_NEXT, name)).filter(|at| *at != 0).unwrap_or_else(none)
+            }
+        }
+    }
+
+    /// Where the C library has no such function.
+    fn none() -> usize {
+        extern "C" fn refuse() -> c_int {
+            // SAFETY: takes nothing.
+            let error = unsafe { libc::__errno_location() };
+            // SAFETY: the place of this thread's error.
+            unsafe { *error = libc::ENOSYS };
+            -1
+        }
+        refuse as *const () as usize
     }
 }

@@ -121,25 +121,31 @@ impl Trace {
     #[cold]
     fn write(&mut self) {
         self.ops = 0;
-        let bytes = match self.is_ending {
-            true => self.writer.finish(),
-            false => self.writer.seal(),
-        };
         self.is_finished = self.is_ending;
-        self.put(&bytes);
-    }
-
-    fn put(&mut self, bytes: &[u8]) {
-        let Some(file) = &mut self.file else { return };
-        if let Err(error) = file.write_all(bytes) {
-            self.file = None;
-            say(&format!("millpond: the trace ends here: {error}\n"));
-        }
+        let Self { writer, file, .. } = self;
+        writer.write_to(self.is_ending, |bytes| {
+            let Some(open) = file else { return };
+            if let Err(error) = open.write_all(bytes) {
+                *file = None;
+                say(&format!("millpond: the trace ends here: {error}\n"));
+            }
+        });
     }
 
     /// The process ends: all is written, and that nothing is missing.
     pub(crate) fn finish(&mut self) {
         self.is_ending = true;
+        self.write_rest();
+    }
+
+    /// Another program takes the place of this one, unless that fails: all is written, and that nothing is missing.
+    pub(crate) fn leave(&mut self) {
+        let was_ending = std::mem::replace(&mut self.is_ending, true);
+        self.write_rest();
+        self.is_ending = was_ending;
+    }
+
+    fn write_rest(&mut self) {
         if self.is_open && !self.is_finished {
             self.write();
         }

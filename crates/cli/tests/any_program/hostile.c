@@ -1,8 +1,13 @@
 /* Programs that do what nobody expects, one for each name. Each is right but for what its name says. */
 #define _GNU_SOURCE
 #include "helpers.h"
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+/* Of several ways to do the same, which. */
+static int way;
 
 static void wrong(void) {
     CUdeviceptr a = alloc(s);
@@ -60,14 +65,59 @@ static void wrong_handles(void) {
     printf("refused: %d\n", refused);
 }
 
-/* Another program takes this one's place after it has used CUDA. */
+/* Another program takes this one's place in the middle of its work; the first that is asked for is not there. */
 static void replaced(void) {
+    char *const words[] = {"echo", "replaced", NULL};
     CUdeviceptr a = alloc(s);
     launch(a, s);
-    MUST(cuMemFreeAsync(a, s));
-    MUST(cuCtxSynchronize());
     fflush(stdout);
-    execl("/bin/echo", "echo", "replaced", NULL);
+    execl("/no/such/program", "echo", "replaced", NULL);
+    launch(a, s);
+    MUST(cuMemFreeAsync(a, s));
+    switch (way) {
+    case 0:
+        execl("/bin/echo", "echo", "a", "b", "c", "d", "e", "f", "g", "replaced", NULL);
+    case 1:
+        execle("/bin/echo", "echo", "replaced", NULL, environ);
+    case 2:
+        execlp("echo", "echo", "a", "b", "c", "d", "e", "f", "g", "replaced", NULL);
+    case 3:
+        execv("/bin/echo", words);
+    case 4:
+        execve("/bin/echo", words, environ);
+    case 5:
+        execvp("echo", words);
+    case 6:
+        execvpe("echo", words, environ);
+    case 7:
+        fexecve(open("/bin/echo", O_RDONLY | O_CLOEXEC), words, environ);
+    case 8:
+        execveat(AT_FDCWD, "/bin/echo", words, environ, 0);
+    }
+    exit(11);
+}
+
+/* Others are made into other programs, by each means, while this one works on. */
+static void spawning(void) {
+    CUdeviceptr a = alloc(s);
+    launch(a, s);
+    fflush(stdout);
+    if (vfork() == 0) {
+        execl("/bin/true", "true", NULL);
+        _exit(12);
+    }
+    if (fork() == 0) {
+        execl("/bin/true", "true", NULL);
+        _exit(12);
+    }
+    if (system("exec true") != 0)
+        exit(13);
+    launch(a, s);
+    MUST(cuMemFreeAsync(a, s));
+    int status;
+    while (wait(&status) > 0)
+        if (status != 0)
+            exit(14);
 }
 
 /* As many arguments as a kernel may have, and one structure that is as long. */
@@ -94,9 +144,11 @@ int main(int count, char **names) {
         const char *name;
         void (*run)(void);
     } all[] = {{"wrong", wrong}, {"no-stderr", no_stderr}, {"many-threads", many_threads},
-               {"wrong-handles", wrong_handles}, {"replaced", replaced}, {"many-arguments", many_arguments}};
+               {"wrong-handles", wrong_handles}, {"replaced", replaced}, {"spawning", spawning},
+               {"many-arguments", many_arguments}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (count > 1 && strcmp(names[1], all[i].name) == 0) {
+            way = count > 2 ? atoi(names[2]) : 0;
             begin();
             all[i].run();
             printf("done\n");

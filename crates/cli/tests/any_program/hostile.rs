@@ -55,11 +55,27 @@ fn what_is_said_to_nobody_ends_no_program() {
 }
 
 #[test]
-fn a_program_that_is_replaced_leaves_a_trace() {
+fn a_program_that_is_replaced_leaves_its_whole_trace() {
+    for (number, way) in (0..9).zip(HOSTILE.into_iter().cycle()) {
+        let trace = PLACE.join(format!("replaced-{number}.trace"));
+        let words = ["replaced", &number.to_string()];
+        let output = run(&["record", "-o", trace.to_str().unwrap()], way, &words);
+        let printed = text(&output.stdout);
+        assert!(output.status.code() == Some(0) && printed.ends_with("replaced\n"), "{number}: {printed}");
+        let (said, status) = check(&trace);
+        // Two streams, an event, an allocation, two launches, a free.
+        assert!(status == Some(0) && said.contains("7 operations, no violations"), "{number}: {said}");
+        assert!(!said.contains("was stopped"), "{number}: {said}");
+    }
+}
+
+#[test]
+fn who_makes_other_programs_goes_on() {
     for way in HOSTILE {
-        let (trace, output) = record(way, "replaced");
-        assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "replaced\n".to_owned()));
-        let (said, _) = check(&trace);
-        assert!(said.contains("no violations"), "{said}");
+        let (trace, output) = record(way, "spawning");
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "done\n".to_owned()));
+        let (said, status) = check(&trace);
+        assert!(status == Some(0) && said.contains("7 operations, no violations"), "{said}");
+        assert!(!said.contains("was stopped"), "{said}");
     }
 }

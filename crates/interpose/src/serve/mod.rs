@@ -68,7 +68,7 @@ fn is_ours() -> bool {
 fn begin() {
     if !IS_BEGUN.swap(true, Ordering::Relaxed) {
         PROCESS.store(std::process::id(), Ordering::Relaxed);
-        signals::watch(Who::Serving, End { finish, forget, save: None });
+        signals::watch(Who::Serving, End { finish, forget, leave: None, save: None });
     }
 }
 

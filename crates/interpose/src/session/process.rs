@@ -58,6 +58,16 @@ pub(super) fn finish() {
     }
 }
 
+/// Another program is about to take the place of this one.
+pub(super) fn leave() {
+    if let Some(mut session) = patiently(200)
+        && session.process == std::process::id()
+        && let Sink::Trace(trace) = &mut session.sink
+    {
+        trace.leave();
+    }
+}
+
 /// The process crashes.
 pub(super) fn save() {
     if let Some(mut session) = patiently(1)

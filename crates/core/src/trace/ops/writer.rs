@@ -96,6 +96,26 @@ impl Writer {
         bytes
     }
 
+    /// As [`seal`](Self::seal), and as [`finish`](Self::finish) where nothing is missing; the bytes are handed to `put`
+    /// where they lie. It takes no memory.
+    pub fn write_to(&mut self, is_finished: bool, mut put: impl FnMut(&[u8])) {
+        if self.ops > 0 || self.begin > 0 {
+            self.close_to(false, &mut put);
+        }
+        if is_finished {
+            self.close_to(true, &mut put);
+        }
+    }
+
+    fn close_to(&mut self, is_end: bool, put: &mut impl FnMut(&[u8])) {
+        seal(&mut self.frame[self.begin..], self.ops, is_end);
+        put(&self.frame);
+        // There is room for the head.
+        self.frame.clear();
+        self.frame.resize(FRAME_HEAD, 0);
+        (self.begin, self.ops, self.last) = (0, 0, Last::new());
+    }
+
     /// As [`seal`](Self::seal), and a frame in any case: what was finished goes on, and is not whole before it is
     /// finished again.
     pub fn reopen(&mut self) -> Vec<u8> {
