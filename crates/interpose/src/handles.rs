@@ -19,6 +19,8 @@ pub(crate) struct Made {
     pub(crate) nodes: FxHashMap<GraphNode, NodeId>,
     /// How many nodes it ever had.
     pub(crate) count: u32,
+    /// Whether it has nodes whose handles are not known: captured ones, those of a copy, those of a child.
+    pub(crate) has_others: bool,
     /// Whether something was done to it that operations cannot say: its launches are not judged.
     pub(crate) is_opaque: bool,
 }
@@ -118,12 +120,32 @@ impl Handles {
         }
     }
 
-    /// A node was added to a graph.
-    pub(crate) fn add_node(&mut self, graph: GraphId, node: GraphNode) {
+    /// Something was done to a node or a child graph whose handle is not known: operations cannot say what any graph is
+    /// from now on that has such.
+    pub(crate) fn obscure_others(&mut self) {
+        self.made.values_mut().filter(|made| made.has_others).for_each(|made| made.is_opaque = true);
+    }
+
+    /// Whether a graph is known, be it that operations cannot say what it is.
+    pub(crate) fn is_known(&self, graph: Graph) -> bool {
+        self.graphs.contains_key(&graph)
+    }
+
+    /// A node was added to a graph; whether it is a child.
+    pub(crate) fn add_node(&mut self, graph: GraphId, node: GraphNode, is_child: bool) {
         if let Some(made) = self.made.get_mut(&graph) {
             made.nodes.insert(node, NodeId(made.count));
             made.count += 1;
+            made.has_others |= is_child;
             self.nodes.insert(node, graph);
+        }
+    }
+
+    /// A node was added to a graph of which operations cannot say what it is.
+    pub(crate) fn add_to_opaque(&mut self, graph: Graph, node: GraphNode) {
+        if let Some(id) = self.graphs.get(&graph).copied() {
+            // Whether it is a child does not matter any more.
+            self.add_node(id, node, false);
         }
     }
 

@@ -31,6 +31,13 @@ typedef struct {
     CUdeviceptr dptr;
 } CUDA_MEM_ALLOC_NODE_PARAMS;
 
+typedef struct {
+    unsigned grid[3], block[3], shared;
+    CUstream stream;
+    void *attributes;
+    unsigned count;
+} CUlaunchConfig;
+
 typedef struct CUpool_st *CUmemoryPool;
 
 typedef struct {
@@ -125,6 +132,12 @@ typedef struct {
     X(cuGraphAddMemFreeNode, cuGraphAddMemFreeNode,                                                                    \
       (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUdeviceptr))                                              \
     X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, unsigned long long))          \
+    X(cuLaunchKernelEx, cuLaunchKernelEx, (const CUlaunchConfig *, CUfunction, void **, void **))                      \
+    X(cuGraphClone, cuGraphClone, (CUgraph *, CUgraph))                                                                \
+    X(cuGraphGetNodes, cuGraphGetNodes, (CUgraph, CUgraphNode *, size_t *))                                            \
+    X(cuGraphDestroyNode, cuGraphDestroyNode, (CUgraphNode))                                                           \
+    X(cuGraphKernelNodeSetParams, cuGraphKernelNodeSetParams_v2, (CUgraphNode, const CUDA_KERNEL_NODE_PARAMS *))       \
+    X(cuGraphExecUpdate, cuGraphExecUpdate_v2, (CUgraphExec, CUgraph, void *))                                         \
     X(cuGraphLaunch, cuGraphLaunch, (CUgraphExec, CUstream))
 
 #define MUST(call)                                                                                                     \
@@ -165,6 +178,8 @@ EACH(DECLARE)
 #define cuMemcpyDtoH cuMemcpyDtoH_v2
 #define cuStreamBeginCapture cuStreamBeginCapture_v2
 #define cuGraphAddKernelNode cuGraphAddKernelNode_v2
+#define cuGraphKernelNodeSetParams cuGraphKernelNodeSetParams_v2
+#define cuGraphExecUpdate cuGraphExecUpdate_v2
 static void load(void) {}
 #ifdef BY_RUNTIME
 /* As a program of the runtime: its calls come through another library. */

@@ -101,12 +101,78 @@ static void freed_elsewhere(void) {
     MUST(cuCtxSynchronize());
 }
 
+/* Memory that is freed, and done with. */
+static void gone(CUdeviceptr at) {
+    MUST(cuMemFreeAsync(at, s));
+    MUST(cuStreamSynchronize(s));
+}
+
+static void set_node(CUgraphNode node, CUdeviceptr at) {
+    int length = BYTES;
+    void *params[] = {&at, &length};
+    CUDA_KERNEL_NODE_PARAMS kernel = {touch, {1, 1, 1}, {1, 1, 1}, 0, params, NULL, NULL, NULL};
+    MUST(cuGraphKernelNodeSetParams(node, &kernel));
+}
+
+/* A captured node gets other memory before the graph is used. */
+static void captured_node(void) {
+    CUgraph graph;
+    CUgraphNode nodes[2];
+    size_t count = 2;
+    CUdeviceptr a = alloc(s), b = alloc(s);
+    MUST(cuStreamBeginCapture(s, 0));
+    launch(a, s);
+    MUST(cuStreamEndCapture(s, &graph));
+    if (!is_wrong) {
+        MUST(cuGraphGetNodes(graph, nodes, &count));
+        set_node(nodes[0], b);
+    }
+    gone(a);
+    run_graph(graph, 2, 0); /* wrong: the node is as it was captured */
+}
+
+/* A copy lacks the node whose memory is freed. */
+static void copied_node(void) {
+    CUgraph graph, copy;
+    CUgraphNode nodes[2];
+    size_t count = 2;
+    CUdeviceptr a = alloc(s), b = alloc(s);
+    MUST(cuGraphCreate(&graph, 0));
+    kernel_node(graph, NULL, 0, a);
+    kernel_node(graph, NULL, 0, b);
+    MUST(cuGraphClone(&copy, graph));
+    if (!is_wrong) {
+        MUST(cuGraphGetNodes(copy, nodes, &count));
+        MUST(cuGraphDestroyNode(nodes[0]));
+    }
+    gone(a);
+    run_graph(copy, 2, 0); /* wrong: the copy has the node */
+}
+
+/* An instance gets the memory of another graph. */
+static void updated(void) {
+    CUgraph first, second;
+    CUgraphExec exec;
+    CUdeviceptr a = alloc(s), b = alloc(s);
+    MUST(cuGraphCreate(&first, 0));
+    MUST(cuGraphCreate(&second, 0));
+    kernel_node(first, NULL, 0, a);
+    kernel_node(second, NULL, 0, b);
+    MUST(cuGraphInstantiateWithFlags(&exec, first, 0));
+    MUST(cuGraphLaunch(exec, s));
+    MUST(cuGraphExecUpdate(exec, second, NULL));
+    gone(is_wrong ? b : a);
+    MUST(cuGraphLaunch(exec, s)); /* wrong: the instance was updated */
+    MUST(cuCtxSynchronize());
+}
+
 int main(int count, char **names) {
     const struct {
         const char *name;
         void (*run)(void);
     } all[] = {{"by-stream", by_stream}, {"by-event", by_event}, {"by-graph", by_graph}, {"auto-free", auto_free},
-               {"freed-each-time", freed_each_time}, {"freed-elsewhere", freed_elsewhere}};
+               {"freed-each-time", freed_each_time}, {"freed-elsewhere", freed_elsewhere},
+               {"captured-node", captured_node}, {"copied-node", copied_node}, {"updated", updated}};
     is_wrong = count > 2 && strcmp(names[2], "wrong") == 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (count > 1 && strcmp(names[1], all[i].name) == 0) {

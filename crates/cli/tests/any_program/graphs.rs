@@ -34,3 +34,10 @@ fn loops_of_launches_are_judged() {
 fn frees_on_other_streams_are_judged() {
     assert_pair("freed-elsewhere", "free-before-use", "/* wrong: one of the two is not waited for */");
 }
+
+#[test]
+fn graphs_that_are_changed_are_judged_as_they_are() {
+    assert_pair("captured-node", "use-after-free", "/* launched */");
+    assert_pair("copied-node", "use-after-free", "/* launched */");
+    assert_pair("updated", "use-after-free", "/* wrong: the instance was updated */");
+}

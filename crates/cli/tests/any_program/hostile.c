@@ -139,13 +139,86 @@ static void many_arguments(void) {
 void wide_kernel(void **params) { (void)params; }
 size_t wide_kernel_params[513] = {[0 ... 511] = 8, 0};
 
+/* Arguments that come in every way; each time another stream frees the memory without waiting. */
+static void arguments(void) {
+    CUfunction pair;
+    CUmodule module;
+    MUST(cuModuleLoadData(&module, ""));
+    MUST(cuModuleGetFunction(&pair, module, "pair_kernel"));
+    char buffer[64];
+    size_t bytes = 24;
+    CUlaunchConfig config = {{1, 1, 1}, {1, 1, 1}, 0, s, NULL, 0};
+    for (int round = 0; round < 4; round++) {
+        CUdeviceptr a = alloc(s), last = a + BYTES - 1;
+        /* Neither the buffer nor the arguments lie as the processor likes them. */
+        char *start = buffer + 1 + round;
+        int number = 7;
+        memcpy(start, &number, 4);
+        memcpy(start + 8, &number, 4);
+        memcpy(start + 16, &last, 8);
+        void *extra[] = {(void *)1, start, (void *)2, &bytes, NULL}, *params[] = {start, start + 8};
+        switch (round) {
+        case 0:
+            MUST(cuLaunchKernel(pair, 1, 1, 1, 1, 1, 1, 0, s, NULL, extra));
+            break;
+        case 1:
+            MUST(cuLaunchKernelEx(&config, pair, NULL, extra));
+            break;
+        case 2:
+            MUST(cuLaunchKernelEx(&config, pair, params, NULL));
+            break;
+        case 3:
+            MUST(cuLaunchKernel(pair, 1, 1, 1, 1, 1, 1, 0, s, params, NULL));
+        }
+        MUST(cuMemFreeAsync(a, t)); /* hostile: after arguments of every kind */
+        MUST(cuCtxSynchronize());
+    }
+    if (cuLaunchKernel(pair, 1, 1, 1, 1, 1, 1, 0, s, NULL, NULL) == 0)
+        exit(15);
+    CUdeviceptr a = alloc(s), past = a + BYTES;
+    void *params[] = {&past, &past};
+    MUST(cuLaunchKernel(pair, 1, 1, 1, 1, 1, 1, 0, s, params, NULL));
+}
+void pair_kernel(void **params) { (void)params; }
+size_t pair_kernel_params[] = {4, 16, 0};
+
+/* Many threads launch at once, on streams of their own, with memory of their own, which others get after them. */
+static void *launching(void *unused) {
+    CUcontext context;
+    CUstream own;
+    MUST(cuDevicePrimaryCtxRetain(&context, 0));
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuStreamCreate(&own, 1));
+    for (int i = 0; i < 50; i++) {
+        CUdeviceptr a = alloc(own), b = alloc(own);
+        for (int k = 0; k < 5; k++) {
+            launch(a, own);
+            launch(b, own);
+        }
+        MUST(cuMemFreeAsync(a, own));
+        MUST(cuMemFreeAsync(b, own));
+    }
+    MUST(cuStreamSynchronize(own));
+    return unused;
+}
+
+static void at_once(void) {
+    pthread_t all[64];
+    for (int i = 0; i < 64; i++)
+        if (pthread_create(&all[i], NULL, launching, NULL) != 0)
+            exit(10);
+    for (int i = 0; i < 64; i++)
+        pthread_join(all[i], NULL);
+}
+
 int main(int count, char **names) {
     const struct {
         const char *name;
         void (*run)(void);
     } all[] = {{"wrong", wrong}, {"no-stderr", no_stderr}, {"many-threads", many_threads},
                {"wrong-handles", wrong_handles}, {"replaced", replaced}, {"spawning", spawning},
-               {"many-arguments", many_arguments}};
+               {"many-arguments", many_arguments},
+               {"arguments", arguments}, {"at-once", at_once}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (count > 1 && strcmp(names[1], all[i].name) == 0) {
             way = count > 2 ? atoi(names[2]) : 0;

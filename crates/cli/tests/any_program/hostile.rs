@@ -31,6 +31,30 @@ fn all_arguments_of_a_wide_kernel_are_looked_at() {
     }
 }
 
+#[test]
+fn arguments_are_found_however_they_come() {
+    for way in HOSTILE {
+        let output = run(&["check"], way, &["arguments"]);
+        let said = text(&output.stderr);
+        assert_eq!((kinds(&output), output.status.code()), (vec!["free-before-alloc".to_owned()], Some(1)), "{said}");
+        assert!(said.contains("4 x free-before-alloc"), "{said}");
+        assert!(said.contains("5 launches, 4 with an address of known memory, 0 without"), "{said}");
+    }
+}
+
+#[test]
+fn many_threads_may_launch_at_once() {
+    for before in [&["check"][..], &["check", "--races"]] {
+        let output = run(before, "hostile", &["at-once"]);
+        let said = text(&output.stderr);
+        assert_eq!((kinds(&output), output.status.code()), (vec![], Some(0)), "{said}");
+        assert!(said.contains("32000 launches, 32000 with an address of known memory, 0 without"), "{said}");
+    }
+    let (trace, _) = record("hostile", "at-once");
+    let (said, status) = check(&trace);
+    assert!(status == Some(0) && !said.contains("was stopped"), "{said}");
+}
+
 /// Runs the command where nobody reads what it says.
 fn unread(way: &str, program: &str) -> (Option<i32>, String) {
     let library = std::env::current_exe().unwrap().with_file_name("libmillpond_cuda.so");

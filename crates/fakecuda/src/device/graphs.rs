@@ -87,6 +87,8 @@ struct Capture {
     thread: ThreadId,
 }
 
+/// `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE`
+const UPDATE_FAILURE: Code = Code(910);
 /// `CUDA_ERROR_STREAM_CAPTURE_UNMATCHED`
 const UNMATCHED: Code = Code(903);
 const GLOBAL: c_int = 0;
@@ -207,8 +209,52 @@ impl Device {
         gone.map(drop).ok_or(Code::INVALID_VALUE)
     }
 
-    pub(crate) fn count_nodes(&self, graph: GraphHandle) -> Result<usize, Code> {
-        Ok(self.state()?.graphs.graph(graph)?.nodes.len())
+    pub(crate) fn nodes(&self, graph: GraphHandle) -> Result<Vec<GraphNode>, Code> {
+        Ok(self.state()?.graphs.graph(graph)?.nodes.clone())
+    }
+
+    pub(crate) fn copy_graph(&self, graph: GraphHandle) -> Result<GraphHandle, Code> {
+        let mut state = self.state()?;
+        let mut copy = state.graphs.graph(graph)?.clone();
+        copy.nodes.iter_mut().for_each(|node| *node = GraphNode(fresh_handle()));
+        let handle = fresh_handle();
+        state.graphs.graphs.insert(handle, copy);
+        Ok(GraphHandle(handle))
+    }
+
+    /// A node does something else from now on; with none, it goes. One that others come after stays.
+    pub(crate) fn change_node(&self, node: GraphNode, action: Option<Action>) -> Result<(), Code> {
+        let mut state = self.state()?;
+        let place = |graph: &Graph| graph.nodes.iter().position(|it| *it == node);
+        let mut found = state.graphs.graphs.values_mut().filter_map(|graph| Some((place(graph)?, graph)));
+        let (at, graph) = found.next().ok_or(Code::INVALID_VALUE)?;
+        if let Some(action) = action {
+            graph.items[at].action = action;
+            return Ok(());
+        }
+        if graph.items.iter().any(|item| item.after.contains(&at)) {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        graph.nodes.remove(at);
+        graph.items.remove(at);
+        let later = graph.items.iter_mut().flat_map(|item| &mut item.after).filter(|place| **place > at);
+        later.for_each(|place| *place -= 1);
+        Ok(())
+    }
+
+    /// An instance does what a graph does by now, which has as many nodes.
+    pub(crate) fn update_exec(&self, exec: GraphExec, graph: GraphHandle) -> Result<(), Code> {
+        let mut state = self.state()?;
+        let Graph { items, objects, .. } = state.graphs.graph(graph)?.clone();
+        let old = state.graphs.execs.get_mut(&exec.0).ok_or(Code::INVALID_VALUE)?;
+        let last = Mutex::new(old.last.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let mut new = Exec { _objects: objects, last, ..Exec::default() };
+        new.add(&items, &[]);
+        if new.items.len() != old.items.len() {
+            return Err(UPDATE_FAILURE);
+        }
+        *old = Arc::new(new);
+        Ok(())
     }
 
     pub(crate) fn add_node(&self, graph: GraphHandle, after: &[GraphNode], action: Action) -> Result<GraphNode, Code> {

@@ -70,10 +70,18 @@ exports! {
         current_device()?.close_graph(graph)
     }
     cuGraphGetNodes(graph: Graph, nodes: *mut GraphNode, count: Place<usize>) {
-        if !nodes.is_null() {
-            return Err(Code::NOT_SUPPORTED);
+        let all = current_device()?.nodes(graph)?;
+        let count = count.ok_or(Code::INVALID_VALUE)?;
+        if nodes.is_null() {
+            count.write(all.len());
+            return Ok(());
         }
-        put(count, current_device()?.count_nodes(graph)?)
+        // SAFETY: the caller says how many there is room for.
+        let room = unsafe { count.assume_init_mut() };
+        *room = all.len().min(*room);
+        // SAFETY: there is room for so many.
+        unsafe { nodes.copy_from_nonoverlapping(all.as_ptr(), *room) };
+        Ok(())
     }
     cuGraphAddEmptyNode(node: Place<GraphNode>, graph: Graph, after: *const GraphNode, count: usize) {
         // SAFETY: the caller's dependencies.

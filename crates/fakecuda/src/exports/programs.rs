@@ -10,7 +10,7 @@ use std::ffi::{CStr, CString, c_char, c_uint, c_void};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use millpond_driver::CopyKind;
-use millpond_driver::cuda::abi::graph::{AllocNode, Graph, GraphNode, KernelNode2};
+use millpond_driver::cuda::abi::graph::{AllocNode, Graph, GraphExec, GraphNode, KernelNode2};
 use millpond_driver::cuda::abi::{Code, Stream};
 
 use super::graphs::add;
@@ -35,6 +35,17 @@ struct Call {
     arguments: Vec<Box<[u64]>>,
 }
 
+/// `CUlaunchConfig`
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct LaunchConfig {
+    _grid: [c_uint; 6],
+    _shared_bytes: c_uint,
+    stream: Stream,
+    _attributes: *const c_void,
+    count: c_uint,
+}
+
 static KERNELS: LazyLock<Mutex<HashMap<usize, Kernel>>> = LazyLock::new(Mutex::default);
 static HOST: LazyLock<Mutex<HashMap<usize, Layout>>> = LazyLock::new(Mutex::default);
 
@@ -50,19 +61,41 @@ unsafe extern "C" fn run_call(data: *mut c_void) {
     unsafe { (call.run)(params.as_mut_ptr()) };
 }
 
+/// `CU_LAUNCH_PARAM_BUFFER_POINTER`, `CU_LAUNCH_PARAM_BUFFER_SIZE`, in this order, and the end.
+type Buffer = [*const c_void; 5];
+
 /// A kernel with copies of its arguments.
 ///
 /// # Safety
-/// As many arguments as the kernel has.
-unsafe fn call(kernel: usize, params: *const *const c_void) -> Result<*mut c_void, Code> {
+/// As many arguments as the kernel has, or a list of a buffer that they are in.
+unsafe fn call(kernel: usize, params: *const *const c_void, extra: *const Buffer) -> Result<*mut c_void, Code> {
     let kernel = lock(&KERNELS).get(&kernel).cloned().ok_or(Code::INVALID_HANDLE)?;
+    // SAFETY: the caller's list.
+    let buffer = match unsafe { extra.as_ref() } {
+        Some([first, start, second, _, end]) if params.is_null() => {
+            if (first.addr(), second.addr(), end.addr()) != (1, 2, 0) {
+                return Err(Code::INVALID_VALUE);
+            }
+            Some(start.cast::<u8>())
+        }
+        Some(_) => return Err(Code::INVALID_VALUE),
+        None => None,
+    };
+    if buffer.is_none() && params.is_null() && !kernel.params.is_empty() {
+        return Err(Code::INVALID_VALUE);
+    }
     let mut arguments = Vec::new();
-    for (at, (_, bytes)) in kernel.params.iter().enumerate() {
+    for (at, (offset, bytes)) in kernel.params.iter().enumerate() {
         let mut copy = vec![0u64; bytes.div_ceil(8)].into_boxed_slice();
-        // SAFETY: the caller's list.
-        let place = unsafe { params.add(at) };
-        // SAFETY: as above.
-        let from = unsafe { *place }.cast::<u8>();
+        let from = match buffer {
+            Some(start) => start.wrapping_add(*offset),
+            None => {
+                // SAFETY: the caller's list.
+                let place = unsafe { params.add(at) };
+                // SAFETY: as above.
+                unsafe { *place }.cast::<u8>()
+            }
+        };
         // SAFETY: an argument of that size.
         unsafe { from.copy_to_nonoverlapping(copy.as_mut_ptr().cast(), *bytes) };
         arguments.push(copy);
@@ -237,18 +270,42 @@ exports! {
     }
     cuLaunchKernel(
         function: usize, _gx: c_uint, _gy: c_uint, _gz: c_uint, _bx: c_uint, _by: c_uint, _bz: c_uint, _shared: c_uint,
-        stream: Stream, params: *const *const c_void, _extra: *const *const c_void
+        stream: Stream, params: *const *const c_void, extra: *const Buffer
     ) {
         // SAFETY: the caller's arguments.
-        let data = unsafe { call(function, params) }?;
+        let data = unsafe { call(function, params, extra) }?;
         current_device()?.host_function(stream, run_call, data)
+    }
+    cuLaunchKernelEx(
+        config: Given<LaunchConfig>, function: usize, params: *const *const c_void, extra: *const Buffer
+    ) {
+        let LaunchConfig { stream, count: 0, .. } = read(config)? else { return Err(Code::NOT_SUPPORTED) };
+        // SAFETY: the caller's arguments.
+        let data = unsafe { call(function, params, extra) }?;
+        current_device()?.host_function(stream, run_call, data)
+    }
+    cuGraphClone(copy: Place<Graph>, graph: Graph) {
+        put(copy, current_device()?.copy_graph(graph)?)
+    }
+    cuGraphDestroyNode(node: GraphNode) {
+        current_device()?.change_node(node, None)
+    }
+    cuGraphKernelNodeSetParams_v2(node: GraphNode, params: Given<KernelNode2>) {
+        let KernelNode2 { first, .. } = read(params)?;
+        // SAFETY: the caller's arguments.
+        let data = unsafe { call(first.function.0, first.params.cast_const().cast(), std::ptr::null()) }?;
+        let action = Action::Host { function: run_call, data: data.expose_provenance() };
+        current_device()?.change_node(node, Some(action))
+    }
+    cuGraphExecUpdate_v2(exec: GraphExec, graph: Graph, _info: *mut c_void) {
+        current_device()?.update_exec(exec, graph)
     }
     cuGraphAddKernelNode_v2(
         node: Place<GraphNode>, graph: Graph, after: *const GraphNode, count: usize, params: Given<KernelNode2>
     ) {
         let KernelNode2 { first, .. } = read(params)?;
         // SAFETY: the caller's arguments.
-        let data = unsafe { call(first.function.0, first.params.cast_const().cast()) }?;
+        let data = unsafe { call(first.function.0, first.params.cast_const().cast(), std::ptr::null()) }?;
         let action = Action::Host { function: run_call, data: data.expose_provenance() };
         // SAFETY: the caller's dependencies.
         unsafe { add(node, graph, after, count, action) }

@@ -62,7 +62,7 @@ pub(crate) unsafe fn end(at: &At, real: impl FnOnce() -> Code, stream: Stream, g
         // SAFETY: the caller's place, which was written.
         if let (Some(graph), Code::SUCCESS) = (unsafe { read(graph) }, code) {
             // Its nodes have handles that are not known: an edit by hand cannot be said.
-            session.handles.name_graph(graph, id, Made { is_opaque: is_lost, ..Made::default() });
+            session.handles.name_graph(graph, id, Made { is_opaque: is_lost, has_others: true, ..Made::default() });
         }
     });
     code

@@ -2,6 +2,7 @@
 //!
 //! What is done to a graph that operations cannot say makes it *opaque*: its launches are work without known memory.
 
+use millpond_core::ids::GraphId;
 use millpond_core::op::{Start, What};
 use smallvec::SmallVec;
 
@@ -30,7 +31,7 @@ impl Session {
     pub(crate) fn clone_graph(&mut self, handle: Graph, graph: Graph) {
         let copy = self.handles.new_graph();
         let known = self.handles.graph(graph);
-        self.handles.name_graph(handle, copy, Made { is_opaque: known.is_none(), ..Made::default() });
+        self.handles.name_graph(handle, copy, Made { is_opaque: known.is_none(), has_others: true, ..Made::default() });
         if let Some(graph) = known {
             self.push(What::GraphClone { graph, copy });
         }
@@ -38,7 +39,7 @@ impl Session {
 
     /// Edges were added or removed.
     pub(crate) fn edges(&mut self, graph: Graph, from: &[GraphNode], to: &[GraphNode], is_removal: bool) {
-        let Some(id) = self.handles.graph(graph) else { return };
+        let Some(id) = self.known_graph(graph) else { return };
         for (from, to) in from.iter().zip(to) {
             let Some(made) = self.handles.made.get(&id) else { return };
             let (Some(&from), Some(&to)) = (made.nodes.get(from), made.nodes.get(to)) else {
@@ -54,7 +55,7 @@ impl Session {
 
     /// A node is destroyed.
     pub(crate) fn destroy_node(&mut self, node: GraphNode) {
-        let Some(graph) = self.handles.nodes.remove(&node) else { return };
+        let Some(graph) = self.handles.nodes.remove(&node) else { return self.change_other() };
         if let Some(made) = self.handles.made.get_mut(&graph)
             && let Some(number) = made.nodes.remove(&node)
             && !made.is_opaque
@@ -65,10 +66,27 @@ impl Session {
 
     /// A node of a graph got other parameters.
     pub(crate) fn change_node(&mut self, node: GraphNode) {
-        self.unsupported("a node changed after it was added");
-        if let Some(made) = self.handles.nodes.get(&node).and_then(|graph| self.handles.made.get_mut(graph)) {
-            made.is_opaque = true;
+        match self.handles.nodes.get(&node).and_then(|graph| self.handles.made.get_mut(graph)) {
+            Some(made) => {
+                made.is_opaque = true;
+                self.unsupported("a node changed after it was added");
+            }
+            None => self.change_other(),
         }
+    }
+
+    /// A captured node was changed, or one of a copy or of a child: which graph it is in is not known.
+    fn change_other(&mut self) {
+        self.unsupported("a node changed that was captured, or is a copy's or a child's");
+        self.handles.obscure_others();
+    }
+
+    /// A graph that is changed, if it can be judged. One that is not known is a child, inside of another one.
+    pub(crate) fn known_graph(&mut self, graph: Graph) -> Option<GraphId> {
+        if !self.handles.is_known(graph) {
+            self.change_other();
+        }
+        self.handles.graph(graph)
     }
 
     /// An instance was made.

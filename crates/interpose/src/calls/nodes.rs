@@ -22,17 +22,18 @@ impl Session {
         after: &[GraphNode],
         make: impl FnOnce(&mut Self) -> Option<NodeOp>,
     ) {
-        let Some(graph) = self.handles.graph(handle) else { return };
+        let Some(graph) = self.known_graph(handle) else { return self.handles.add_to_opaque(handle, node) };
         let numbers = self.handles.made.get(&graph).map(|made| &made.nodes);
         let after: Option<SmallVec<[_; 2]>> = after.iter().map(|it| numbers?.get(it).copied()).collect();
         match (make(self), after) {
             (Some(op), Some(after)) => {
-                self.handles.add_node(graph, node);
+                self.handles.add_node(graph, node, matches!(op, NodeOp::Child(_)));
                 self.push(What::GraphNode { graph, node: Box::new(op), after, name: None });
             }
             _ => {
                 self.unsupported("a node of a kind, or behind one, that is not known");
                 self.handles.obscure(handle);
+                self.handles.add_to_opaque(handle, node);
             }
         }
     }
