@@ -221,6 +221,9 @@ impl Layout<'_> {
     }
 }
 
+/// The lowest bit above a number.
+const LAUNCH: u64 = 1 << 32;
+
 /// A search for memory whose addresses are among the arguments of a launch; kept from launch to launch.
 #[derive(Debug)]
 pub(crate) struct Search {
@@ -228,7 +231,8 @@ pub(crate) struct Search {
     words: [Word; AT_ONCE],
     /// The numbers that were met, by their lowest bits, with the launch above.
     met: Box<[u64; MET]>,
-    launch: u32,
+    /// Counts launches, above the bits of a number.
+    launch: u64,
     /// The last word that is an address of freed memory.
     stale: Option<Stale>,
 }
@@ -281,10 +285,10 @@ impl Search {
     #[inline]
     fn begin(&mut self) {
         self.stale = None;
-        self.launch = self.launch.wrapping_add(1);
+        self.launch = self.launch.wrapping_add(LAUNCH);
         if self.launch == 0 {
             // Numbers of launches come again.
-            (*self.met, self.launch) = ([0; MET], 1);
+            (*self.met, self.launch) = ([0; MET], LAUNCH);
         }
     }
 
@@ -347,10 +351,10 @@ impl Search {
     /// Whether a number is met for the first time in this launch: what is new becomes one of the accesses.
     #[inline]
     fn is_new(&mut self, number: u32, accesses: &[Access]) -> bool {
-        let this = u64::from(self.launch) << 32 | u64::from(number);
+        let this = self.launch | u64::from(number);
         let last = std::mem::replace(&mut self.met[number as usize % MET], this);
         // Another number may have taken the place of this one.
-        (last >> 32) as u32 != self.launch || (last != this && is_none_of(number, accesses))
+        last < self.launch || (last != this && is_none_of(number, accesses))
     }
 }
 

@@ -54,6 +54,8 @@ pub(crate) struct Entry {
     pub(crate) kind: Kind,
     /// Whether it is not freed yet.
     pub(crate) is_live: bool,
+    /// Whether an address in it means it and nothing else: it lives, and is no mapping.
+    is_plain: bool,
 }
 
 const _: () = assert!(size_of::<Entry>() == 32);
@@ -85,7 +87,12 @@ impl Entry {
     /// Whether an address is its own, and nothing else is to be looked at: live memory, and no mapping.
     #[inline]
     pub(crate) fn is_plainly_at(&self, at: u64) -> bool {
-        (self.start <= at) & (at < self.end) & self.is_live & (self.kind != Kind::Mapped)
+        (self.start <= at) & (at < self.end) & self.is_plain
+    }
+
+    fn set_live(&mut self, is_live: bool) {
+        self.is_live = is_live;
+        self.is_plain = is_live && self.kind != Kind::Mapped;
     }
 
     /// Whether all bytes of a part of the space are its own.
@@ -211,7 +218,8 @@ impl Index {
             None => (self.entries.len() as u32, 0),
         };
         let device = i16::try_from(device).unwrap_or(-1);
-        let entry = Entry { start, end, id: AllocId(number), generation, kind, device, is_live: true };
+        let (id, is_live, is_plain) = (AllocId(number), true, kind != Kind::Mapped);
+        let entry = Entry { start, end, id, generation, kind, device, is_live, is_plain };
         match self.entries.get_mut(number as usize) {
             Some(place) => *place = entry,
             None => self.entries.push(entry),
@@ -237,7 +245,7 @@ impl Index {
         let place = self.freed.iter().rposition(|number| *number == memory.id.0);
         if let (Some(place), None) = (place, self.first_live_in(start, end)) {
             self.freed.remove(place);
-            self.entries[memory.id.index()].is_live = true;
+            self.entries[memory.id.index()].set_live(true);
             self.live += 1;
         }
     }
@@ -294,7 +302,7 @@ impl Index {
     pub(crate) fn unused_name(&mut self) -> Memory {
         let number = self.entries.len() as u32;
         let (id, kind) = (AllocId(number), Kind::Device);
-        let none = Entry { start: 0, end: 0, id, generation: 0, kind, device: 0, is_live: false };
+        let none = Entry { start: 0, end: 0, id, generation: 0, kind, device: 0, is_live: false, is_plain: false };
         self.entries.push(none);
         none.memory()
     }
@@ -350,7 +358,7 @@ impl Index {
 
     /// An entry is freed; the oldest that was is forgotten.
     fn bury(&mut self, number: u32) {
-        self.entries[number as usize].is_live = false;
+        self.entries[number as usize].set_live(false);
         self.live -= 1;
         self.freed.push_back(number);
         if self.freed.len() > FREED

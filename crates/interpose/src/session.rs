@@ -11,7 +11,6 @@
 
 mod process;
 
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,7 +23,7 @@ use smallvec::SmallVec;
 use crate::abi::{Code, Event, Pool, Stream};
 use crate::arguments::{Accesses, Kernels, Search};
 use crate::entry::passed;
-use crate::entry::thunk::{Entered, Inside};
+use crate::entry::thunk::{Entered, Inside, own};
 use crate::handles::Handles;
 use crate::index::{Entry, Index, Kind};
 use crate::judge::Judge;
@@ -86,20 +85,14 @@ static THREADS: AtomicU32 = AtomicU32::new(0);
 /// Counted when a process forks, so that threads count anew.
 static PROCESS: AtomicU64 = AtomicU64::new(1);
 
-thread_local! {
-    static THREAD: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
-}
-
 fn thread_number() -> u32 {
     let process = PROCESS.load(Ordering::Relaxed);
-    match THREAD.get() {
-        (of, number) if of == process => number,
-        _ => {
-            let number = THREADS.fetch_add(1, Ordering::Relaxed);
-            THREAD.set((process, number));
-            number
+    own(|own| {
+        if own.process.replace(process) != process {
+            own.number.set(THREADS.fetch_add(1, Ordering::Relaxed));
         }
-    }
+        own.number.get()
+    })
 }
 
 pub(crate) use process::forget_code;

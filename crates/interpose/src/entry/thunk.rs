@@ -3,7 +3,8 @@
 //! An entry stores its stack pointer for the thread and jumps to its body, so that arguments in
 //! registers and on the stack are as the caller left them. The word at the stack pointer is the return address.
 //!
-//! The library is loaded with the program, so its thread-local words are reached by one load (initial-exec).
+//! The library is loaded with the program, so its thread-local words are reached by one load (initial-exec). Those of
+//! the language itself take a call each in a library.
 
 use std::arch::{asm, global_asm};
 use std::cell::Cell;
@@ -14,11 +15,44 @@ global_asm!(
     ".globl millpond_entry",
     ".hidden millpond_entry",
     ".type millpond_entry, @object",
-    ".size millpond_entry, 8",
+    ".size millpond_entry, 32",
     "millpond_entry:",
-    ".zero 8",
+    ".zero 32",
     ".popsection",
 );
+
+/// What a thread has for itself, all 0 at first.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Own {
+    /// The stack pointer of the entry that it came through last.
+    entry: Cell<usize>,
+    /// Of which process the number is; 0 for none.
+    pub(crate) process: Cell<u64>,
+    /// The number that it has there.
+    pub(crate) number: Cell<u32>,
+    /// Whether it is in a wrapper.
+    is_inside: Cell<bool>,
+}
+
+const _: () = assert!(size_of::<Own>() <= 32);
+
+/// This thread's.
+#[inline(always)]
+pub(crate) fn own<R>(with: impl FnOnce(&Own) -> R) -> R {
+    let at: usize;
+    // SAFETY: computes the address of this thread's words.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr fs:[0]",
+            "add {at}, qword ptr [rip + millpond_entry@GOTTPOFF]",
+            at = out(reg) at,
+            options(nostack, readonly),
+        );
+    }
+    // SAFETY: they live as long as the thread, for which alone they are, and 0 is a value of each.
+    with(unsafe { &*std::ptr::with_exposed_provenance::<Own>(at) })
+}
 
 /// What an entry does before its body: `rax` is free at the start of every function that takes no variable arguments.
 macro_rules! entry_asm {
@@ -45,23 +79,10 @@ pub(crate) struct Entered {
 /// Of the entry that this thread came through last.
 #[inline(always)]
 pub(crate) fn entered() -> Entered {
-    let at: usize;
-    // SAFETY: reads a word of this thread, which the entry wrote.
-    unsafe {
-        asm!(
-            "mov {at}, qword ptr [rip + millpond_entry@GOTTPOFF]",
-            "mov {at}, qword ptr fs:[{at}]",
-            at = out(reg) at,
-            options(nostack, readonly, preserves_flags),
-        );
-    }
+    let at = own(|own| own.entry.get());
     // SAFETY: the entry's stack pointer, below which its body runs: the return address is there.
     let pc = unsafe { *std::ptr::with_exposed_provenance::<usize>(at) };
     Entered { pc, sp: at + 8 }
-}
-
-thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A thread is in a wrapper: what the real library calls meanwhile is its own affair.
@@ -73,19 +94,19 @@ impl Inside {
     #[inline]
     pub(crate) fn enter() -> Option<Self> {
         // Made only then: one that goes at once would end the other.
-        (!INSIDE.replace(true)).then(|| Inside(()))
+        (!own(|own| own.is_inside.replace(true))).then(|| Inside(()))
     }
 }
 
 /// Whether this thread is in a wrapper.
 pub(crate) fn is_inside() -> bool {
-    INSIDE.get()
+    own(|own| own.is_inside.get())
 }
 
 impl Drop for Inside {
     #[inline]
     fn drop(&mut self) {
-        INSIDE.set(false);
+        own(|own| own.is_inside.set(false));
     }
 }
 
