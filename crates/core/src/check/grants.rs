@@ -28,9 +28,9 @@ impl Graphs {
     /// A graph has the free node for an alloc node's memory.
     fn grant(&mut self, key: Key, to: GraphId) {
         if self.grants.len() == self.grants.capacity() {
-            // Before it grows, and not more often.
+            // Before it grows, and not more often. This graph may be in the making.
             let mut grants = std::mem::take(&mut self.grants);
-            grants.retain(|_, by| self.is_used(*by));
+            grants.retain(|_, by| *by == to || self.is_used(*by));
             self.grants = grants;
         }
         self.grants.insert(key, to);

@@ -208,6 +208,12 @@ const KNOWN: &[(&str, &[&str])] = &[
          tell q\nq: b = import k\nwrite s a\nrecord e s\nq: wait t e\nq: write t b\ndestroy q\nfree now a",
         &["15 free-before-use"],
     ),
+    // A copy has free nodes for all that it frees, however many those are.
+    (
+        "graph g\nnode a in g: alloc x 256\nnode f in g after a: free x\nnode b in g after f: alloc y 256\n\
+         node e in g after b: free y\nh = clone g\nname x in h as z\ngraph k\nnode n in k: free z",
+        &["9 double-free"],
+    ),
 ];
 
 #[test]
