@@ -69,6 +69,10 @@ pub(super) struct Graphs {
     pub(super) called: FxHashMap<Memory, Name>,
     /// The launch that gave an alloc node's memory its latest life, by the node's name: the instance, the number there.
     pub(super) latest: FxHashMap<Memory, (ExecId, GraphAllocId)>,
+    /// What instances left of graphs that they are not of any more, and were launched since.
+    pub(super) parted: FxHashMap<LifeId, Parted>,
+    /// Those that are what their node's name means.
+    pub(super) parted_as: FxHashMap<Memory, LifeId>,
     /// The graph that has the free node for an alloc node's memory.
     pub(super) grants: FxHashMap<Key, GraphId>,
     /// What freed an alloc node's memory last, by the node's name, where the instance that made it is gone.
@@ -92,17 +96,39 @@ impl Graphs {
         self.graphs.len() + self.execs.len() + self.latest.len() + self.captured.len()
     }
 
-    /// An instance is launched that is of another graph than when it was launched before: what it left then, and was
-    /// freed, is that graph's.
-    pub(super) fn part_from_former(&mut self, exec: ExecId, instance: &Instance) {
+    /// An instance is launched that is of another graph than when it was launched before: what it left then is that
+    /// graph's. What of it lives.
+    pub(super) fn part_from_former(&mut self, exec: ExecId, instance: &Instance) -> Vec<LifeId> {
+        let mut lives = Vec::new();
         for (alloc, key) in &instance.former {
-            if let (Some(Output::Freed(freed)), Some(memory)) = (instance.outputs.get(alloc), instance.names.of(*key))
-                && self.latest.get(&memory).is_some_and(|(latest, _)| *latest == exec)
-            {
+            let Some((output, memory)) = instance.outputs.get(alloc).zip(instance.names.of(*key)) else { continue };
+            let is_latest = self.latest.get(&memory).is_some_and(|(latest, _)| *latest == exec);
+            if is_latest {
                 self.latest.remove(&memory);
-                self.freed.insert(memory, *freed);
+            }
+            match output {
+                Output::Freed(freed) if is_latest => drop(self.freed.insert(memory, *freed)),
+                Output::Freed(_) => {}
+                Output::Live(life) => {
+                    if is_latest {
+                        self.parted_as.insert(memory, *life);
+                    }
+                    self.parted.insert(*life, Parted { key: *key, memory, by: (exec, *alloc) });
+                    lives.push(*life);
+                }
             }
         }
+        lives
+    }
+
+    /// Memory is freed that an instance left of a graph that it is not of any more.
+    pub(super) fn parted_freed(&mut self, life: LifeId, freed: Freed) {
+        let Some(Parted { key, memory, by }) = self.parted.remove(&life) else { return };
+        if self.parted_as.get(&memory) == Some(&life) {
+            self.parted_as.remove(&memory);
+            self.freed.insert(memory, freed);
+        }
+        self.forget_former(key, by);
     }
 
     /// An instance with addresses of these families is made.
@@ -131,6 +157,25 @@ impl Graphs {
             }
         }
     }
+
+    /// The same, where the instance is of another graph by now.
+    #[cold]
+    pub(super) fn forget_former(&mut self, key: Key, by: (ExecId, GraphAllocId)) {
+        for family in self.families.values_mut() {
+            if family.left.get(&by).is_some_and(|left| left.key == key) {
+                family.left.remove(&by);
+            }
+        }
+    }
+}
+
+/// What an instance left of a graph that it is not of any more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parted {
+    /// Its node, and what that is called.
+    pub(super) key: Key,
+    pub(super) memory: Memory,
+    by: (ExecId, GraphAllocId),
 }
 
 impl Graphs {
@@ -220,6 +265,7 @@ impl Graphs {
         if is_gone {
             self.holds.remove(&memory);
             self.latest.remove(&memory);
+            self.parted_as.remove(&memory);
             self.called.remove(&memory);
         }
         is_gone

@@ -184,7 +184,9 @@ impl Checker {
                 _ => self.end(life, free),
             }
         }
-        self.graphs.part_from_former(exec, &instance);
+        for life in self.graphs.part_from_former(exec, &instance) {
+            self.lives.at_mut(life).source = Source::Parted;
+        }
         instance.outputs.clear();
         instance.former.clear();
         self.leave_marks(call, exec, &mut instance, Use { point, site }, &knew);
@@ -249,5 +251,6 @@ impl Checker {
         let life = self.lives.begin(memory, born, bytes, name, Source::Launch(exec, alloc));
         instance.outputs.insert(alloc, Output::Live(life));
         self.graphs.latest.insert(memory, (exec, alloc));
+        self.graphs.parted_as.remove(&memory);
     }
 }

@@ -14,7 +14,8 @@ impl Checker {
     /// The life that the latest launch gave memory of an alloc node; what freed it; none where there was no launch.
     pub(super) fn output(&self, memory: Memory) -> Option<Result<LifeId, Freed>> {
         let Some((exec, alloc)) = self.graphs.latest.get(&memory) else {
-            return self.graphs.freed.get(&memory).map(|freed| Err(*freed));
+            let parted = self.graphs.parted_as.get(&memory).map(|life| Ok(*life));
+            return parted.or_else(|| self.graphs.freed.get(&memory).map(|freed| Err(*freed)));
         };
         match self.graphs.execs.get(exec)?.outputs.get(alloc)? {
             Output::Live(life) => Some(Ok(*life)),
@@ -24,8 +25,10 @@ impl Checker {
 
     /// The alloc node whose latest launch gave memory its latest life.
     pub(super) fn latest_key(&self, memory: Memory) -> Option<Key> {
-        let (exec, alloc) = self.graphs.latest.get(&memory)?;
-        Some(self.graphs.execs.get(exec)?.left_as(*alloc))
+        match self.graphs.latest.get(&memory) {
+            Some((exec, alloc)) => Some(self.graphs.execs.get(exec)?.left_as(*alloc)),
+            None => Some(self.graphs.parted.get(self.graphs.parted_as.get(&memory)?)?.key),
+        }
     }
 
     /// What freed the memory of an alloc node that an instance has, of whose copy the latest launch was.
@@ -45,7 +48,11 @@ impl Checker {
     /// What a launch left, as other graphs name it: by its alloc node. Of a graph with symbolic addresses each instance
     /// has its own, which nodes use by the name of its life, and free nodes do not free.
     pub(super) fn left_by_launch(&self, life: LifeId) -> Option<(Key, Memory)> {
-        let Source::Launch(exec, alloc) = self.lives.at(life).source else { return None };
+        let (exec, alloc) = match self.lives.at(life).source {
+            Source::Launch(exec, alloc) => (exec, alloc),
+            Source::Parted => return self.graphs.parted.get(&life).map(|it| (it.key, it.memory)),
+            _ => return None,
+        };
         let instance = self.graphs.execs.get(&exec)?;
         let key = instance.left_as(alloc);
         let is_named = !instance.exec.allocs()[alloc.index()].is_symbolic;
@@ -56,8 +63,13 @@ impl Checker {
     pub(super) fn output_freed(&mut self, exec: ExecId, alloc: GraphAllocId, freed: Freed) {
         let Some(instance) = self.graphs.execs.get_mut(&exec) else { return };
         instance.freed(alloc, freed);
-        let families = instance.families.clone();
-        self.graphs.forget_left(&families, (exec, alloc));
+        match instance.former.get(&alloc).copied() {
+            Some(key) => self.graphs.forget_former(key, (exec, alloc)),
+            None => {
+                let families = instance.families.clone();
+                self.graphs.forget_left(&families, (exec, alloc));
+            }
+        }
         self.bury(exec);
     }
 

@@ -36,6 +36,8 @@ pub(super) enum Source {
     Now(Space),
     /// A launch.
     Launch(ExecId, GraphAllocId),
+    /// A launch of an instance that is of another graph by now.
+    Parted,
 }
 
 /// Another process's hold on a life.

@@ -410,11 +410,12 @@ impl Checker {
     }
 
     /// A life ends; an instance hears of its own.
-    pub(super) fn end(&mut self, life: LifeId, by: Use) {
-        if let Some(life) = self.lives.end(life, by)
-            && let Source::Launch(exec, alloc) = life.source
-        {
-            self.output_freed(exec, alloc, life.freed_by(by));
+    pub(super) fn end(&mut self, id: LifeId, by: Use) {
+        let Some(life) = self.lives.end(id, by) else { return };
+        match life.source {
+            Source::Launch(exec, alloc) => self.output_freed(exec, alloc, life.freed_by(by)),
+            Source::Parted => self.graphs.parted_freed(id, life.freed_by(by)),
+            _ => {}
         }
     }
 

@@ -214,6 +214,21 @@ const KNOWN: &[(&str, &[&str])] = &[
          node e in g after b: free y\nh = clone g\nname x in h as z\ngraph k\nnode n in k: free z",
         &["9 double-free"],
     ),
+    // What an instance left before its update from a symbolic graph is what its node's name means, whatever it leaves
+    // then, until that graph is launched again; and it can be freed.
+    (
+        "set leaks off\nstream s\nstream t nonblocking\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\n\
+         launch x s\ngraph h symbolic\nnode m in h: alloc b 256\nupdate x from h\nlaunch x t\nwrite s a\nfree s a\n\
+         read s a\ny = instantiate g\nlaunch y s\nwrite s a\nc = take b from x\nwrite s c\nwrite t c",
+        &["14 use-after-free", "19 use-before-alloc"],
+    ),
+    // The same, freed before the instance is launched again.
+    (
+        "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x s\n\
+         graph h symbolic\nnode m in h: alloc b 256\nupdate x from h\nfree s a\ny = instantiate g\nlaunch y s\n\
+         write s a",
+        &[],
+    ),
 ];
 
 #[test]
