@@ -236,7 +236,11 @@ fn a_copy_to_the_host_is_refused_whole_or_not_at_all() {
     let is_over = AtomicBool::new(false);
     let copies = || {
         let mut refused = 0;
-        for _ in 0..20_000 {
+        for round in 0..2_000_000 {
+            // On a machine with many cores they may not meet for long.
+            if round >= 20_000 && refused > 0 {
+                break;
+            }
             match legacy.copy_to_host(buffer.read()) {
                 Ok(bytes) => assert_eq!(bytes[..4], [7; 4]),
                 Err(Error::Capture(_)) => refused += 1,
