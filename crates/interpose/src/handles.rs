@@ -126,6 +126,12 @@ impl Handles {
         self.made.values_mut().filter(|made| made.has_others).for_each(|made| made.is_opaque = true);
     }
 
+    /// Operations cannot say what any graph or instance is that there is now.
+    pub(crate) fn obscure_all(&mut self) {
+        self.made.values_mut().for_each(|made| made.is_opaque = true);
+        self.opaque_execs.extend(self.execs.values().copied());
+    }
+
     /// Whether a graph is known, be it that operations cannot say what it is.
     pub(crate) fn is_known(&self, graph: Graph) -> bool {
         self.graphs.contains_key(&graph)

@@ -239,6 +239,19 @@ impl Index {
         }
     }
 
+    /// The memory of alloc nodes is not known any more: whether there was any.
+    pub(crate) fn forget_nodes(&mut self) -> bool {
+        let is_node = |it: &&Entry| it.is_live && it.kind == Kind::Node;
+        let nodes: Vec<u32> = self.entries.iter().filter(is_node).map(|it| it.id.0).collect();
+        for number in &nodes {
+            // Its number is never given out again: it has a life that goes on, as far as operations say.
+            self.entries[*number as usize].set_live(false);
+            self.live -= 1;
+            self.clear(*number);
+        }
+        !nodes.is_empty()
+    }
+
     /// An allocation lives on, for its free was refused. Where another lies there by now it does not.
     pub(crate) fn revive(&mut self, memory: Memory) {
         let Some(Entry { start, end, .. }) = self.entry(memory).copied() else { return };

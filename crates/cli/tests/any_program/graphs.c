@@ -166,13 +166,33 @@ static void updated(void) {
     MUST(cuCtxSynchronize());
 }
 
+/* A graph has memory of its own, and a node of it gets other memory. */
+static void changed_beside_memory(void) {
+    CUgraph graph;
+    CUgraphExec exec;
+    CUdeviceptr own, b = alloc(s);
+    MUST(cuGraphCreate(&graph, 0));
+    CUgraphNode born = alloc_node(graph, &own), node = kernel_node(graph, &born, 1, own);
+    if (!is_wrong)
+        set_node(node, b);
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int round = 0; round < 2 - is_wrong; round++) {
+        MUST(cuGraphLaunch(exec, s));
+        if (!is_wrong)
+            launch(own, s);
+        MUST(cuMemFreeAsync(own, is_wrong ? t : s)); /* wrong: what launched it is not waited for */
+        MUST(cuCtxSynchronize());
+    }
+}
+
 int main(int count, char **names) {
     const struct {
         const char *name;
         void (*run)(void);
     } all[] = {{"by-stream", by_stream}, {"by-event", by_event}, {"by-graph", by_graph}, {"auto-free", auto_free},
                {"freed-each-time", freed_each_time}, {"freed-elsewhere", freed_elsewhere},
-               {"captured-node", captured_node}, {"copied-node", copied_node}, {"updated", updated}};
+               {"captured-node", captured_node}, {"copied-node", copied_node}, {"updated", updated},
+               {"changed-beside-memory", changed_beside_memory}};
     is_wrong = count > 2 && strcmp(names[2], "wrong") == 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (count > 1 && strcmp(names[1], all[i].name) == 0) {

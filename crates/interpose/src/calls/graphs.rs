@@ -133,7 +133,13 @@ impl Session {
             return;
         }
         let stream = self.stream(at, stream);
-        self.push(match self.handles.exec(exec) {
+        let exec = self.handles.exec(exec);
+        // It may allocate what is an alloc node's, and free it; and graphs share such memory.
+        if exec.is_none() && self.index.forget_nodes() {
+            self.unsupported("graphs that have memory, beside one that is not known whole");
+            self.handles.obscure_all();
+        }
+        self.push(match exec {
             Some(exec) => What::GraphLaunch { exec, stream },
             None => What::Launch { stream, accesses: SmallVec::new(), start: Start::Ordered, name: None },
         });
