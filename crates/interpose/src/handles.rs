@@ -147,6 +147,20 @@ impl Handles {
         }
     }
 
+    /// A node's handle is its own no more: its graph, and its number there.
+    pub(crate) fn take_node(&mut self, node: GraphNode) -> Option<(GraphId, NodeId)> {
+        let graph = self.nodes.remove(&node)?;
+        Some((graph, self.made.get_mut(&graph)?.nodes.remove(&node)?))
+    }
+
+    /// A node that was taken is there still.
+    pub(crate) fn put_node_back(&mut self, node: GraphNode, graph: GraphId, number: NodeId) {
+        if let Some(made) = self.made.get_mut(&graph) {
+            made.nodes.insert(node, number);
+            self.nodes.insert(node, graph);
+        }
+    }
+
     /// A node was added to a graph of which operations cannot say what it is.
     pub(crate) fn add_to_opaque(&mut self, graph: Graph, node: GraphNode) {
         if let Some(id) = self.graphs.get(&graph).copied() {

@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 
 use crate::abi::*;
 use crate::ask;
-use crate::calls::{captures, contexts, device_at, list, lookups, memory, ranges, read};
+use crate::calls::{captures, contexts, device_at, graphs, list, lookups, memory, ranges, read};
 use crate::entry::real::Wrapped;
 use crate::entry::thunk;
 use crate::index::Kind;
@@ -361,7 +361,7 @@ calls! {
     N cuGraphRemoveDependencies_v2(
         graph: Graph, from: *const GraphNode, to: *const GraphNode, data: *const c_void, count: usize
     ) => after session.edges(graph, list(from, count), list(to, count), true);
-    N cuGraphDestroyNode(node: GraphNode) => before session.destroy_node(node);
+    N cuGraphDestroyNode(node: GraphNode) => around graphs::destroy_node;
     N cuGraphInstantiate_v2(exec: *mut GraphExec, graph: Graph, node: *mut GraphNode, log: *mut c_char, bytes: usize)
         => after session.instance(read(exec)?, graph, 0);
     N cuGraphInstantiateWithFlags(exec: *mut GraphExec, graph: Graph, flags: u64)

@@ -131,6 +131,20 @@ static void captured_node(void) {
     run_graph(graph, 2, 0); /* wrong: the node is as it was captured */
 }
 
+/* A node that is none is not destroyed, and nothing changes by that. */
+static void refused_change(void) {
+    CUgraph graph;
+    CUdeviceptr a = alloc(s);
+    MUST(cuStreamBeginCapture(s, 0));
+    launch(a, s);
+    MUST(cuStreamEndCapture(s, &graph));
+    if (cuGraphDestroyNode((CUgraphNode)0x1234) == 0)
+        exit(3);
+    if (is_wrong)
+        gone(a);
+    run_graph(graph, 2, 0); /* wrong: the node is there */
+}
+
 /* A copy lacks the node whose memory is freed. */
 static void copied_node(void) {
     CUgraph graph, copy;
@@ -192,7 +206,7 @@ int main(int count, char **names) {
     } all[] = {{"by-stream", by_stream}, {"by-event", by_event}, {"by-graph", by_graph}, {"auto-free", auto_free},
                {"freed-each-time", freed_each_time}, {"freed-elsewhere", freed_elsewhere},
                {"captured-node", captured_node}, {"copied-node", copied_node}, {"updated", updated},
-               {"changed-beside-memory", changed_beside_memory}};
+               {"changed-beside-memory", changed_beside_memory}, {"refused-change", refused_change}};
     is_wrong = count > 2 && strcmp(names[2], "wrong") == 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (count > 1 && strcmp(names[1], all[i].name) == 0) {

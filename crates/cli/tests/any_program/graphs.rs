@@ -40,5 +40,6 @@ fn graphs_that_are_changed_are_judged_as_they_are() {
     assert_pair("captured-node", "use-after-free", "/* launched */");
     assert_pair("copied-node", "use-after-free", "/* launched */");
     assert_pair("updated", "use-after-free", "/* wrong: the instance was updated */");
+    assert_pair("refused-change", "use-after-free", "/* launched */");
     assert_pair("changed-beside-memory", "free-before-alloc", "/* wrong: what launched it is not waited for */");
 }

@@ -2,7 +2,7 @@
 //!
 //! What is done to a graph that operations cannot say makes it *opaque*: its launches are work without known memory.
 
-use millpond_core::ids::GraphId;
+use millpond_core::ids::{GraphId, NodeId};
 use millpond_core::op::{Start, What};
 use smallvec::SmallVec;
 
@@ -53,14 +53,14 @@ impl Session {
         }
     }
 
-    /// A node is destroyed.
-    pub(crate) fn destroy_node(&mut self, node: GraphNode) {
-        let Some(graph) = self.handles.nodes.remove(&node) else { return self.change_other() };
-        if let Some(made) = self.handles.made.get_mut(&graph)
-            && let Some(number) = made.nodes.remove(&node)
-            && !made.is_opaque
-        {
-            self.push(What::GraphNodeRemove { graph, node: number });
+    /// A node was destroyed: of which graph, and its number there.
+    fn node_destroyed(&mut self, known: Option<(GraphId, NodeId)>) {
+        match known {
+            None => self.change_other(),
+            Some((graph, node)) if self.handles.made.get(&graph).is_some_and(|made| !made.is_opaque) => {
+                self.push(What::GraphNodeRemove { graph, node });
+            }
+            Some(_) => {}
         }
     }
 
@@ -153,4 +153,16 @@ impl Session {
             self.push(What::ExecDestroy { exec: id });
         }
     }
+}
+
+/// `cuGraphDestroyNode`: the handle may be given out again at once; and the real call refuses some nodes.
+pub(crate) unsafe fn destroy_node(at: &At, real: impl FnOnce() -> Code, node: GraphNode) -> Code {
+    let known = at.note(|session| session.handles.take_node(node));
+    let code = real();
+    at.settle(|session| match (code, known) {
+        (Code::SUCCESS, known) => session.node_destroyed(known),
+        (_, Some((graph, number))) => session.handles.put_node_back(node, graph, number),
+        _ => {}
+    });
+    code
 }
