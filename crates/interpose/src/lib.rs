@@ -13,7 +13,7 @@
 //! | `python` | where a thread stands in Python |
 //! | `place`, `index`, `handles` | where calls stand; which allocation an address is in; numbers for handles |
 //! | `arguments` | the addresses of known memory among a kernel's arguments |
-//! | `report`, `judge`, `sink` | what is said; the checker; where operations go |
+//! | `report`, `judge`, `own_file`, `sink` | what is said; the checker; a trace's file; where operations go |
 //! | `signals` | how a process ends, is replaced, and forks |
 //! | `session` | the state of a process, behind one lock |
 //! | `calls` | what each call means, as operations |
@@ -33,6 +33,7 @@ mod handles;
 mod index;
 mod judge;
 mod mode;
+mod own_file;
 mod place;
 mod python;
 mod report;

@@ -3,8 +3,7 @@
 //! A trace is opened with the first operation: a program that only asks whether there is a device leaves none. It is
 //! written in frames that are small enough for a crash to lose little; the handler of fatal signals writes the rest.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 
 use millpond_core::op::{Names, Op, What};
@@ -12,6 +11,7 @@ use millpond_core::trace::ops::Writer;
 
 use crate::arguments::Ahead;
 use crate::judge::Judge;
+use crate::own_file::OwnFile;
 use crate::report::{self, say};
 
 /// A frame has so many operations at most.
@@ -56,7 +56,7 @@ pub(crate) struct Trace {
     writer: Writer,
     /// Where it is wanted.
     wanted: PathBuf,
-    file: Option<File>,
+    file: Option<OwnFile>,
     is_open: bool,
     ops: u32,
     /// Whether the process ends: no later call writes the rest.
@@ -92,7 +92,6 @@ impl Trace {
     #[cold]
     fn open(&mut self) {
         self.is_open = true;
-        let create = |path: &PathBuf| File::options().write(true).create_new(true).open(path);
         let numbered = |count: u32| {
             let mut name = self.wanted.clone().into_os_string();
             name.push(format!(".{}", std::process::id()));
@@ -104,7 +103,7 @@ impl Trace {
         let names = std::iter::once(self.wanted.clone()).chain((0..1000).map(numbered));
         let mut tried = Err(io::ErrorKind::AlreadyExists.into());
         for name in names {
-            tried = create(&name).map(|file| (name, file));
+            tried = OwnFile::create(&name).map(|file| (name, file));
             if !matches!(&tried, Err(error) if error.kind() == io::ErrorKind::AlreadyExists) {
                 break;
             }
@@ -125,7 +124,7 @@ impl Trace {
         let Self { writer, file, .. } = self;
         writer.write_to(self.is_ending, |bytes| {
             let Some(open) = file else { return };
-            if let Err(error) = open.write_all(bytes) {
+            if let Err(error) = open.write(bytes) {
                 *file = None;
                 say(&format!("millpond: the trace ends here: {error}\n"));
             }
@@ -155,6 +154,6 @@ impl Trace {
     pub(crate) fn save(&mut self) {
         let Some(file) = &mut self.file else { return };
         // What cannot be written is lost.
-        let _ = file.write_all(self.writer.seal_in_place());
+        let _ = file.write_if_there(self.writer.seal_in_place());
     }
 }

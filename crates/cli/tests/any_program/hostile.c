@@ -3,6 +3,7 @@
 #include "helpers.h"
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +20,24 @@ static void wrong(void) {
 static void no_stderr(void) {
     close(2);
     wrong();
+}
+
+/* As daemons do: all files are closed, and the next ones have their numbers. */
+static void closes_all(void) {
+    int own[16];
+    CUdeviceptr a = alloc(s);
+    launch(a, s);
+    MUST(cuStreamSynchronize(s));
+    for (int i = 3; i < 256; i++)
+        close(i);
+    for (int i = 0; i < 16; i++)
+        own[i] = memfd_create("own", 0);
+    launch(a, s);
+    MUST(cuMemFreeAsync(a, s));
+    MUST(cuStreamSynchronize(s));
+    for (int i = 0; i < 16; i++)
+        if (lseek(own[i], 0, SEEK_END) != 0)
+            exit(12);
 }
 
 /* Each of very many threads uses its own default stream. */
@@ -218,7 +237,7 @@ int main(int count, char **names) {
     } all[] = {{"wrong", wrong}, {"no-stderr", no_stderr}, {"many-threads", many_threads},
                {"wrong-handles", wrong_handles}, {"replaced", replaced}, {"spawning", spawning},
                {"many-arguments", many_arguments},
-               {"arguments", arguments}, {"at-once", at_once}};
+               {"arguments", arguments}, {"at-once", at_once}, {"closes-all", closes_all}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (count > 1 && strcmp(names[1], all[i].name) == 0) {
             way = count > 2 ? atoi(names[2]) : 0;

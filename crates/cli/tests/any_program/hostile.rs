@@ -103,3 +103,15 @@ fn who_makes_other_programs_goes_on() {
         assert!(!said.contains("was stopped"), "{said}");
     }
 }
+
+#[test]
+fn nothing_is_written_into_a_programs_own_files() {
+    for way in HOSTILE {
+        let (trace, output) = record(way, "closes-all");
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "done\n".to_owned()), "{said}");
+        let (said, status) = check(&trace);
+        assert!(status == Some(0) && said.contains("operations, no violations"), "{said}");
+        assert!(!said.contains("was stopped"), "{said}");
+    }
+}

@@ -40,6 +40,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "handles",
             "report",
             "judge",
+            "own_file",
             "sink",
             "signals",
             "session",

@@ -1,0 +1,65 @@
+//! A file of ours in a program that may close every descriptor, as daemons do, and get the same number for a file of
+//! its own: nothing is written there.
+//!
+//! Knows no trace. Takes no memory but where the file is opened anew.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::IntoRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A file that was made here.
+#[derive(Debug)]
+pub(crate) struct OwnFile {
+    /// None where the program has closed it, and it cannot be opened again.
+    file: Option<File>,
+    path: PathBuf,
+    /// Its device and its number there.
+    identity: (u64, u64),
+}
+
+impl OwnFile {
+    /// Makes a file that is not there.
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        let file = File::options().write(true).create_new(true).open(path)?;
+        let identity = identity(&file)?;
+        Ok(Self { file: Some(file), path: std::path::absolute(path)?, identity })
+    }
+
+    /// Adds to it. Where the program has closed it, it is opened anew.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if !self.is_there() {
+            let file = File::options().append(true).open(&self.path)?;
+            if identity(&file)? != self.identity {
+                return Err(io::Error::new(
+                    io::ErrorKind::NotFound,
+                    "the program closed it, and it is not where it was",
+                ));
+            }
+            self.file = Some(file);
+        }
+        self.write_if_there(bytes)
+    }
+
+    /// Adds to it, if the program has not closed it.
+    pub(crate) fn write_if_there(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if !self.is_there() {
+            return Err(io::Error::from(io::ErrorKind::NotFound));
+        }
+        self.file.as_mut().map_or(Ok(()), |file| file.write_all(bytes))
+    }
+
+    fn is_there(&mut self) -> bool {
+        let is_own = self.file.as_ref().is_some_and(|file| identity(file).is_ok_and(|it| it == self.identity));
+        if !is_own && let Some(file) = self.file.take() {
+            // The number is the program's now, and for the program to close.
+            let _ = file.into_raw_fd();
+        }
+        is_own
+    }
+}
+
+fn identity(file: &File) -> io::Result<(u64, u64)> {
+    file.metadata().map(|it| (it.dev(), it.ino()))
+}
