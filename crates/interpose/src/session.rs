@@ -201,6 +201,10 @@ fn begin() -> Option<*mut Mutex<Session>> {
     })));
     match SESSION.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
+            if is_judged.is_some() {
+                // So that a process that never says what it has seen is known of.
+                report::add("began\n");
+            }
             signals::watch(Who::Noting, End { finish, forget, leave: Some(leave), save: Some(save) });
             Some(new)
         }

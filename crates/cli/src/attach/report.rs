@@ -37,8 +37,10 @@ impl Report {
         files.sort();
         for text in files.iter().filter_map(|path| fs::read_to_string(path).ok()) {
             report.processes += 1;
-            let is_ended = |line: &str| line.starts_with("coverage\t") || line.starts_with("served\t");
-            report.silent += u64::from(!text.lines().any(is_ended));
+            let count = |word: &str| text.lines().filter(|line| line.split('\t').next() == Some(word)).count();
+            // Of a process that another program took the place of, both may be there.
+            let is_silent = count("began") > count("coverage") || count("coverage") + count("served") == 0;
+            report.silent += u64::from(is_silent);
             text.lines().for_each(|line| report.add(line));
         }
         report
@@ -114,7 +116,7 @@ impl Report {
             0 => Ok(()),
             silent => {
                 let silent = counted(silent, "process was", "processes were");
-                writeln!(err, "millpond: coverage: {silent} stopped: what was seen there is not counted")
+                writeln!(err, "millpond: coverage: {silent} stopped or replaced: what was seen there is not counted")
             }
         }
     }

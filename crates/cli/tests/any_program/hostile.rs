@@ -90,6 +90,8 @@ fn a_program_that_is_replaced_leaves_its_whole_trace() {
         // Two streams, an event, an allocation, two launches, a free.
         assert!(status == Some(0) && said.contains("7 operations, no violations"), "{number}: {said}");
         assert!(!said.contains("was stopped"), "{number}: {said}");
+        let said = text(&run(&["check"], way, &words).stderr);
+        assert!(said.contains("1 process was stopped or replaced"), "{number}: {said}");
     }
 }
 
