@@ -119,6 +119,8 @@ pub(crate) struct Index {
     low: u64,
     high: u64,
     live: usize,
+    /// How many of them are alloc nodes' memory.
+    nodes: usize,
     /// Of a mapping: the end of the range that it is in to the program, where it is in one.
     joined: FxHashMap<u32, u64>,
 }
@@ -134,6 +136,7 @@ impl Default for Index {
             low: u64::MAX,
             high: 0,
             live: 0,
+            nodes: 0,
             joined: FxHashMap::default(),
         }
     }
@@ -226,6 +229,7 @@ impl Index {
         }
         (self.low, self.high) = (self.low.min(start), self.high.max(end));
         self.live += 1;
+        self.nodes += usize::from(kind == Kind::Node);
         for page in start >> PAGE..=(end - 1) >> PAGE {
             self.put(page, number, entry);
         }
@@ -241,15 +245,15 @@ impl Index {
 
     /// The memory of alloc nodes is not known any more: whether there was any.
     pub(crate) fn forget_nodes(&mut self) -> bool {
-        let is_node = |it: &&Entry| it.is_live && it.kind == Kind::Node;
-        let nodes: Vec<u32> = self.entries.iter().filter(is_node).map(|it| it.id.0).collect();
-        for number in &nodes {
-            // Its number is never given out again: it has a life that goes on, as far as operations say.
-            self.entries[*number as usize].set_live(false);
-            self.live -= 1;
-            self.clear(*number);
+        if std::mem::take(&mut self.nodes) == 0 {
+            return false;
         }
-        !nodes.is_empty()
+        // Their numbers are never given out again: they have lives that go on, as far as operations say.
+        let nodes: Vec<u32> = self.living().filter(|it| it.kind == Kind::Node).map(|it| it.id.0).collect();
+        self.live -= nodes.len();
+        nodes.iter().for_each(|number| self.entries[*number as usize].set_live(false));
+        nodes.iter().for_each(|number| self.clear(*number));
+        true
     }
 
     /// An allocation lives on, for its free was refused. Where another lies there by now it does not.
@@ -260,6 +264,7 @@ impl Index {
             self.freed.remove(place);
             self.entries[memory.id.index()].set_live(true);
             self.live += 1;
+            self.nodes += usize::from(self.entries[memory.id.index()].kind == Kind::Node);
         }
     }
 
@@ -371,8 +376,10 @@ impl Index {
 
     /// An entry is freed; the oldest that was is forgotten.
     fn bury(&mut self, number: u32) {
-        self.entries[number as usize].set_live(false);
+        let entry = &mut self.entries[number as usize];
+        entry.set_live(false);
         self.live -= 1;
+        self.nodes -= usize::from(entry.kind == Kind::Node);
         self.freed.push_back(number);
         if self.freed.len() > FREED
             && let Some(oldest) = self.freed.pop_front()

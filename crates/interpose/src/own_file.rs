@@ -39,7 +39,7 @@ impl OwnFile {
             }
             self.file = Some(file);
         }
-        self.write_if_there(bytes)
+        self.put(bytes)
     }
 
     /// Adds to it, if the program has not closed it.
@@ -47,6 +47,10 @@ impl OwnFile {
         if !self.is_there() {
             return Err(io::Error::from(io::ErrorKind::NotFound));
         }
+        self.put(bytes)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.as_mut().map_or(Ok(()), |file| file.write_all(bytes))
     }
 

@@ -155,3 +155,25 @@ fn mappings_that_are_opened_at_once_are_one_range() {
     assert!(behind(&index, 0).is_empty(), "the next one is gone");
     index.join(at + 64 * MIB, u64::MAX);
 }
+
+#[test]
+fn what_alloc_nodes_have_can_be_forgotten() {
+    let mut index = Index::default();
+    assert!(!index.forget_nodes(), "there is none");
+    let at = |number: u64| 0x7f00_0000_0000 + (number << 21);
+    let memory = [Kind::Node, Kind::Ordered, Kind::Node]
+        .into_iter()
+        .zip(0..)
+        .map(|(kind, number)| index.insert(at(number), 1 << 20, kind, 0, |_| ()))
+        .collect::<Vec<_>>();
+    index.free(memory[2]);
+    index.revive(memory[2]);
+    assert!(index.forget_nodes());
+    assert_eq!([0, 1, 2].map(|number| index.find(at(number)).map(Entry::memory)), [None, Some(memory[1]), None]);
+    assert!(!index.forget_nodes(), "they are forgotten");
+    // Others may lie there; no number is given out again.
+    let next = index.insert(at(0), 1 << 20, Kind::Node, 0, |_| ());
+    assert!(!memory.contains(&next) && memory.iter().all(|it| it.id != next.id));
+    index.free(next);
+    assert!(!index.forget_nodes(), "it is freed");
+}
