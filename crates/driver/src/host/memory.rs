@@ -56,6 +56,8 @@ struct Extents {
 struct State {
     ledger: Ledger<Backing>,
     extents: Extents,
+    /// An unused mapping: see [`State::unmap`].
+    spare: Option<u64>,
 }
 
 /// The memory of one host device.
@@ -77,7 +79,8 @@ impl Memory {
     pub(super) fn new(granularity: u64, total_bytes: u64) -> Result<Self> {
         let file = os::open_file().map_err(|error| refusal("open", error))?;
         let ledger = Ledger::new(granularity, total_bytes);
-        Ok(Self { granularity, file, state: Mutex::new(State { ledger, extents: Extents::default() }) })
+        let spare = os::map_nothing(granularity as usize, &file).ok();
+        Ok(Self { granularity, file, state: Mutex::new(State { ledger, extents: Extents::default(), spare }) })
     }
 
     /// Addresses come from the system aligned to a page only, so one granule more is asked for, and the room that is to
@@ -200,7 +203,7 @@ impl Memory {
         let mut state = self.lock();
         state.ledger.check_unmap(at, bytes)?;
         // SAFETY: the ledger knows it as a mapping of ours; that nothing uses it is the caller's promise.
-        unsafe { os::unmap(at, bytes as usize) }.map_err(|error| refusal("unmap", error))?;
+        unsafe { state.unmap(at, bytes, self) }.map_err(|error| refusal("unmap", error))?;
         let leftover = state.ledger.remove_mapping(at);
         drop(state);
         self.give_back(leftover);
@@ -276,10 +279,35 @@ impl Drop for Memory {
             // SAFETY: a range of ours. The device is gone, and with it all work; its addresses end here by contract.
             let _ = unsafe { os::release(at, bytes as usize) };
         }
+        if let Some(spare) = state.spare.take() {
+            // SAFETY: mapped here and not used.
+            let _ = unsafe { os::release(spare, self.granularity as usize) };
+        }
     }
 }
 
 impl State {
+    /// A mapping that replaces the middle of a range can leave the process with one more than the limit, and then the
+    /// system refuses every mapping, also the one that makes addresses reserved again. So the spare one goes first.
+    ///
+    /// # Safety
+    /// As of [`os::unmap`].
+    unsafe fn unmap(&mut self, at: u64, bytes: u64, memory: &Memory) -> rustix::io::Result<()> {
+        let size = memory.granularity as usize;
+        // SAFETY: the caller's condition.
+        let mut outcome = unsafe { os::unmap(at, bytes as usize) };
+        if outcome == Err(Errno::NOMEM)
+            && let Some(spare) = self.spare.take()
+        {
+            // SAFETY: mapped here and not used.
+            let _ = unsafe { os::release(spare, size) };
+            // SAFETY: the caller's condition.
+            outcome = unsafe { os::unmap(at, bytes as usize) };
+        }
+        self.spare = self.spare.or_else(|| os::map_nothing(size, &memory.file).ok());
+        outcome
+    }
+
     /// Cold: the process has no more addresses, in words.
     #[cold]
     fn no_addresses(&self, call: &'static str, bytes: u64) -> DriverError {

@@ -23,7 +23,7 @@ pub(super) fn reserve(bytes: usize) -> Result<u64> {
 /// Gives addresses back to the system, whatever is mapped there.
 ///
 /// # Safety
-/// `at..at + bytes` is whole pages inside one [`reserve`], and nothing uses them any more.
+/// `at..at + bytes` is whole pages inside one [`reserve`], or one [`map_nothing`], and nothing uses them any more.
 pub(super) unsafe fn release(at: u64, bytes: usize) -> Result<()> {
     // SAFETY: the caller's condition.
     unsafe { mm::munmap(pointer(at), bytes) }
@@ -38,6 +38,13 @@ pub(super) unsafe fn map(at: u64, bytes: usize, file: impl AsFd, offset: u64, wr
     let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
     // SAFETY: the caller's condition: `FIXED` replaces only pages of our own reservation.
     unsafe { mm::mmap(pointer(at), bytes, protection, flags, file, offset) }.map(drop)
+}
+
+/// A mapping that allows no access and becomes one with no other, because a file lies behind it.
+pub(super) fn map_nothing(bytes: usize, file: impl AsFd) -> Result<u64> {
+    // SAFETY: the system chooses the place, so no page of anyone is replaced.
+    let at = unsafe { mm::mmap(null_mut(), bytes, ProtFlags::empty(), MapFlags::SHARED, file, 0) }?;
+    Ok(at.expose_provenance() as u64)
 }
 
 /// Makes `at..at + bytes` reserved addresses again.
