@@ -276,7 +276,7 @@ impl Checker {
             What::Export { memory, ticket } => self.export(call, memory, ticket),
             What::Import { ticket, memory } => self.import(call, ticket, memory),
             What::ProcessEnd { process } => {
-                self.end_process(process);
+                self.end_process(call, process);
                 Ok(())
             }
             What::EventCreate { .. }

@@ -166,8 +166,7 @@ impl Checker {
             }
             What::GraphClone { graph, copy } => {
                 let made = self.made(call, graph)?;
-                let (copied, names) =
-                    (made.graph.duplicate(copy), made.names.copied(graph, copy, made.graph.has_child(graph)));
+                let (copied, names) = (made.graph.duplicate(copy), made.names.copied(graph, copy));
                 let (homes, refused) = (made.homes.copied(graph, copy), made.refused.clone());
                 self.graphs.hold(&names);
                 self.graphs.grant_copy(&copied);

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use super::numbers::Numbers;
 pub(super) use super::numbers::{Found, LifeId, Named};
 use crate::graph::GraphAllocId;
-use crate::ids::{AllocId, DeviceId, ExecId, Point, PoolId, ProcessId, Seq, Slot, TicketId};
+use crate::ids::{AllocId, DeviceId, ExecId, PoolId, ProcessId, Seq, Slot, TicketId};
 use crate::life::{History, Use};
 use crate::op::{Access, Memory, Name, Place, Space};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -346,11 +346,6 @@ impl Lives {
         let (memory, freed) = (life.memory, life.freed_by(by));
         self.forget(memory, freed);
         self.tickets.retain(|_, ticket| ticket.life != id);
-    }
-
-    /// Whatever was done at these points has completed for all streams.
-    pub(super) fn settle(&mut self, is_over: impl Fn(Point) -> bool) {
-        self.lives.iter_mut().flatten().for_each(|life| life.history.settle(&is_over));
     }
 
     /// A name leads nowhere.

@@ -45,12 +45,13 @@ impl Names {
         true
     }
 
-    /// The names of a copy; with those of an older state of the original that is inside, as a child.
-    pub(super) fn copied(&self, from: GraphId, to: GraphId, is_inside: bool) -> Self {
+    /// The names of a copy. It knows the original's memory as well: nodes of children go on to mean that.
+    pub(super) fn copied(&self, from: GraphId, to: GraphId) -> Self {
         let key = |(graph, alloc): Key| (if graph == from { to } else { graph }, alloc);
-        let inside = self.memory.iter().filter(|(it, _)| is_inside && it.0 == from).map(|(it, memory)| (*it, *memory));
+        let originals = self.memory.iter().map(|(it, memory)| (*it, *memory));
+        let copies = originals.clone().map(|(it, memory)| (key(it), memory));
         Self {
-            memory: self.memory.iter().map(|(it, memory)| (key(*it), *memory)).chain(inside).collect(),
+            memory: originals.chain(copies).collect(),
             keys: self.keys.iter().map(|(memory, it)| (*memory, key(*it))).collect(),
             children: self.children.clone(),
         }

@@ -121,14 +121,13 @@ impl Checker {
         Box::new(finding)
     }
 
-    /// A process is gone: what it held is given back after everything that it did.
-    pub(super) fn end_process(&mut self, process: ProcessId) {
+    /// A process has ended: what it held is given back after everything that it did.
+    pub(super) fn end_process(&mut self, call: Call<'_>, process: ProcessId) {
         let held: Vec<(LifeId, Memory)> = self.lives.held_by(process);
         for (life, memory) in held {
             let site = Site { act: Act::Free, stream: StreamId::HOST, ..Site::default() };
             self.end_lease(memory, life, Use { point: ALWAYS, site });
         }
-        let slots = self.time.slots_of(process);
-        self.lives.settle(|point| slots.contains(&point.slot));
+        self.time.end_process(call.op.host, process);
     }
 }

@@ -16,7 +16,7 @@ use crate::ids::{DeviceId, HostId, Point, ProcessId, Seq, Slot, StreamId};
 use crate::life::Site;
 use crate::op::{Name, Place, StreamRole};
 use crate::order::default_streams::Standing;
-use crate::order::{self, Base, Chain, HomeNumber, Host, Knows, Snapshot, Streams};
+use crate::order::{self, Base, Chain, Clock, HomeNumber, Host, Knows, Snapshot, Streams};
 
 pub(super) use crate::order::Seat;
 
@@ -109,6 +109,8 @@ pub(super) struct Timeline {
     ended: Ring<(StreamId, Site, Option<Name>), ENDED>,
     made: u32,
     hosts_made: u32,
+    /// Up to where the destroyed streams of each process came.
+    gone: FxHashMap<ProcessId, Clock>,
 }
 
 impl Timeline {
@@ -126,6 +128,7 @@ impl Timeline {
             ended: Ring::default(),
             made: 0,
             hosts_made: 0,
+            gone: FxHashMap::default(),
         }
     }
 
@@ -177,11 +180,20 @@ impl Timeline {
         self.streams.iter().filter(move |stream| self.homes[stream.home].0 == process)
     }
 
-    /// The chains of a process: of its streams that live, and of its threads.
-    pub(super) fn slots_of(&self, process: ProcessId) -> Vec<Slot> {
-        let streams = self.streams.iter().filter(|stream| self.homes[stream.home].0 == process);
-        let threads = self.hosts.values().filter(|host| host.0 == process);
-        streams.map(|stream| stream.chain.slot()).chain(threads.map(|host| self.threads[host.1].chain.slot())).collect()
+    /// A process has ended, as the threads of another one know: whatever it did has completed. What that came after in
+    /// other processes they know as before.
+    pub(super) fn end_process(&mut self, host: HostId, ended: ProcessId) {
+        let mut points: Vec<Point> = self.gone.get(&ended).into_iter().flat_map(Clock::points).collect();
+        let streams = self.streams.iter().filter(|stream| self.homes[stream.home].0 == ended);
+        points.extend(streams.map(|stream| stream.chain.last()));
+        let of = |process| self.hosts.values().filter(move |host| host.0 == process).map(|host| host.1);
+        points.extend(of(ended).map(|thread| self.threads[thread].chain.last()));
+        let Some(last) = points.last() else { return };
+        let what = Snapshot::foreign(*last, points.iter().copied());
+        let own: Vec<usize> = of(self.process(host)).collect();
+        for thread in own {
+            self.threads[thread].host.learn(&what);
+        }
     }
 
     /// What a thread knows.
@@ -233,6 +245,7 @@ impl Timeline {
         let Some(seat) = self.seats.remove(&id) else { return };
         self.last_seat = None;
         let Some(stream) = self.streams.destroy(seat) else { return };
+        self.gone.entry(self.homes[stream.home].0).or_default().raise(stream.chain.last());
         self.ended.push((id, site, stream.kept.name));
     }
 

@@ -229,6 +229,12 @@ const KNOWN: &[(&str, &[&str])] = &[
          write s a",
         &[],
     ),
+    // A child's free node goes on to mean the original's memory in a copy of the graph around it.
+    (
+        "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\ngraph h\nnode m in h: free a\n\
+         node c in g: child h\nk = clone g\nx = instantiate k\nlaunch x s\ny = instantiate g",
+        &["6 free-before-alloc", "10 free-before-alloc"],
+    ),
 ];
 
 #[test]
