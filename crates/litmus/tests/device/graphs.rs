@@ -193,6 +193,7 @@ impl Run {
         let nodes = self.nodes.get(&graph).map_or_else(Vec::new, |nodes| {
             nodes.iter().map(|node| node.as_ref().and_then(|node| made.find(*node))).collect()
         });
+        self.copied_nodes.insert(copy, nodes.len());
         self.nodes.insert(copy, nodes);
         self.graphs.insert(copy, made);
         self.copies.insert(copy, self.copies.get(&graph).copied().unwrap_or(graph));
@@ -296,10 +297,14 @@ impl Run {
                 Held::Node(node, of) if *of == owner => Some(*node),
                 _ => None,
             });
-            let copies = || makers.iter().filter(|maker| **maker != owner).filter_map(|copy| self.graphs.get(copy));
+            let copies = || makers.iter().filter(|maker| **maker != owner && self.graphs.contains_key(maker));
             let is_there = |node| {
                 let Some(original) = self.graphs.get(&owner) else { return true };
-                original.node_of(node).is_some_and(|at| copies().all(|copy| copy.find(at).is_some()))
+                let has_lost = |copy: &GraphId, at| {
+                    let number = self.nodes.get(&owner).and_then(|nodes| nodes.iter().position(|it| *it == Some(at)));
+                    number.is_none_or(|it| it < self.copied_nodes[copy]) && self.graphs[copy].find(at).is_none()
+                };
+                original.node_of(node).is_some_and(|at| !copies().any(|copy| has_lost(copy, at)))
             };
             if makers.iter().any(|maker| *maker != owner) && !named.all(is_there) {
                 return cannot("a node that was removed has no name in copies");

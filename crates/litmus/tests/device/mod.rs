@@ -74,6 +74,8 @@ struct Run {
     graphs: HashMap<GraphId, Graph>,
     /// The graph that each copy is of.
     copies: HashMap<GraphId, GraphId>,
+    /// How many nodes its original had when a copy was made.
+    copied_nodes: HashMap<GraphId, usize>,
     /// Copies whose memory has names of its own.
     renamed: HashMap<GraphId, GraphId>,
     /// None for those that were refused.
@@ -172,6 +174,7 @@ pub(crate) fn run(
         names: HashMap::new(),
         graphs: HashMap::new(),
         copies: HashMap::new(),
+        copied_nodes: HashMap::new(),
         renamed: HashMap::new(),
         nodes: HashMap::new(),
         lines: HashMap::new(),

@@ -89,7 +89,8 @@ pub(crate) struct Body {
     captured_on: Option<StreamId>,
     /// Whether what CUDA refuses for graphs with memory nodes is refused.
     pub(crate) has_cuda_limits: bool,
-    pub(super) is_clone: bool,
+    /// The graph that this is a clone of, and those that that one was, with how many nodes each had then.
+    pub(super) originals: Vec<(GraphId, usize)>,
     /// Whether the instance made last is there.
     pub(crate) instance: Arc<Mutex<{ ranks::INSTANCE }, Weak<Instance>>>,
 }
@@ -118,7 +119,7 @@ impl Body {
             is_in_capture: true,
             captured_on: None,
             has_cuda_limits: false,
-            is_clone: false,
+            originals: Vec::new(),
             instance: Arc::default(),
         }
     }
@@ -156,7 +157,8 @@ impl Body {
         for (alloc, _) in core.allocs().filter(|(_, alloc)| alloc.freed.is_some()) {
             self.context.graphs().grant(id, alloc, &grant);
         }
-        Self { core, grant, is_clone: true, instance: Arc::default(), ..self.clone() }
+        let originals = self.originals.iter().copied().chain([(self.core.id(), self.core.len())]).collect();
+        Self { core, grant, originals, instance: Arc::default(), ..self.clone() }
     }
 
     /// The same graph, to be captured into: the free nodes that it gets are forgotten if nothing comes of it.
@@ -174,13 +176,14 @@ impl Body {
 
     /// Finds the memory of declared accesses, and refuses what one node cannot do. `late` may refuse memory that has
     /// its addresses later only.
-    pub(crate) fn resolve<A: Access>(&mut self, accesses: &A, late: impl FnOnce() -> Result<()>) -> Result<Resolved> {
+    pub(crate) fn resolve<A: Access>(&mut self, accesses: &A, late: impl Fn() -> Result<()>) -> Result<Resolved> {
         let mut resolved = Resolved::default();
         let mut failed = None;
         let mut parts = Few::new();
         accesses.declare(&mut |declared| {
             if failed.is_none() {
-                failed = self.resolve_one(&declared, &mut resolved).err();
+                let found = self.resolve_one(&declared, &mut resolved);
+                failed = found.and_then(|is_symbolic| if is_symbolic { late() } else { Ok(()) }).err();
             }
             if let (None, Some(part), Some(access)) = (&failed, declared.part, resolved.accesses.last()) {
                 parts.push((access.memory, access.act, part));
@@ -190,9 +193,6 @@ impl Body {
             return Err(error);
         }
         resolved.settle();
-        if resolved.late.is_some() {
-            late()?;
-        }
         parts.sort_by_key(|(memory, _, bytes)| (*memory, *bytes));
         if let Some(at) = find_aliased(parts.iter().copied()) {
             let allocation = match parts[at].0 {
@@ -204,18 +204,19 @@ impl Body {
         Ok(resolved)
     }
 
-    fn resolve_one(&mut self, declared: &Declared<'_>, resolved: &mut Resolved) -> Result<()> {
+    /// Whether its address is symbolic.
+    fn resolve_one(&mut self, declared: &Declared<'_>, resolved: &mut Resolved) -> Result<bool> {
         let is_symbolic = matches!(declared.source, Source::Node(name) if name.is_symbolic());
         let Some(part) = declared.part else {
             resolved.addresses.push(0);
             resolved.named.push(None);
-            return Ok(());
+            return Ok(false);
         };
         let (memory, address) = match declared.source {
             Source::Empty | Source::Named(None) => {
                 resolved.addresses.push(0);
                 resolved.named.push(None);
-                return Ok(());
+                return Ok(false);
             }
             Source::Nothing => return Err(Invalid::Stale.into()),
             Source::Owned(owned) => (self.memory_of(&owned.allocation, owned.generation)?, owned.address),
@@ -231,7 +232,7 @@ impl Body {
         }
         resolved.addresses.push(address + part.from());
         resolved.named.push(Some((memory, part.from(), is_symbolic)));
-        Ok(())
+        Ok(is_symbolic)
     }
 
     /// Numbers of graphs and allocations are a device's own: what is another's must not come in.

@@ -117,9 +117,14 @@ impl Graph {
         Ok(())
     }
 
-    /// This graph's node that is to it what `node` is to the graph that it is a clone of.
+    /// This graph's node that is the copy of `node`, of the graph that this one is a clone of, or of one which that was
+    /// a clone of (CUDA: `cudaGraphNodeFindInClone`). None where `node` is of another graph, was added after the graph
+    /// was cloned, or its copy was removed.
     pub fn find(&self, node: GraphNode) -> Option<GraphNode> {
-        self.body.core.node(node.id).map(|_| self.named(node.id))
+        let Body { context, core, originals, .. } = &*self.body;
+        let is_original = |&(graph, nodes): &(GraphId, usize)| graph == node.graph && node.id.index() < nodes;
+        let is_copied = node.device == context.number && originals.iter().any(is_original);
+        core.node(node.id).filter(|_| is_copied).map(|_| self.named(node.id))
     }
 
     fn add<A: Access>(

@@ -25,7 +25,7 @@ impl Body {
 
     /// Refuses a second instance, and one of a clone, where that is asked for.
     pub(crate) fn check_instances(&self) -> Result<()> {
-        if self.is_clone {
+        if !self.originals.is_empty() {
             self.check_limits("be cloned")?;
         }
         match lock(&self.instance).strong_count() {

@@ -232,6 +232,29 @@ fn few_addresses_are_kept() {
     });
 }
 
+/// A clone's nodes are found by the nodes of its original, and of the original's, that were there when it was cloned.
+#[test]
+fn a_clone_finds_what_was_copied_and_no_more() {
+    each(|on| {
+        let mut graph = on.device.graph()?;
+        let first = graph.add_empty(&[])?;
+        let mut clone = graph.clone();
+        let later = graph.add_empty(&[])?;
+        let own = clone.add_empty(&[])?;
+        let again = clone.clone();
+        assert_eq!(clone.find(first), Some(clone.nodes()[0]));
+        assert_eq!((clone.find(later), clone.find(own)), (None, None));
+        assert_eq!((again.find(first), again.find(own)), (Some(again.nodes()[0]), Some(again.nodes()[1])));
+        assert_eq!((again.find(later), graph.find(own)), (None, None));
+        // Of another graph of the same size.
+        let mut stranger = on.device.graph()?;
+        assert_eq!(clone.find(stranger.add_empty(&[])?), None);
+        clone.remove_node(clone.nodes()[0])?;
+        assert_eq!(clone.find(first), None);
+        Ok(())
+    });
+}
+
 /// A clone has the addresses of its original: what the original left unfreed is not overwritten.
 #[test]
 fn a_clone_is_refused_where_the_originals_output_lives() {
