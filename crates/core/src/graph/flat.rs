@@ -232,10 +232,13 @@ impl Flat {
         if self.movable.is_empty() {
             return None;
         }
-        let accesses = self.nodes.iter().flat_map(|node| &node.accesses);
-        accesses.map(|access| access.memory).find_map(|memory| match memory {
+        let unplaced = |memory: Memory| match memory {
             Memory::Foreign { graph, .. } => Some(graph).filter(|graph| self.movable.contains(graph)),
             _ => None,
+        };
+        self.nodes.iter().find_map(|node| match node.kind {
+            NodeKind::MemFree(memory) => unplaced(memory),
+            _ => node.accesses.iter().find_map(|access| unplaced(access.memory)),
         })
     }
 

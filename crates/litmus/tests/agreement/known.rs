@@ -235,6 +235,27 @@ const KNOWN: &[(&str, &[&str])] = &[
          node c in g: child h\nk = clone g\nx = instantiate k\nlaunch x s\ny = instantiate g",
         &["6 free-before-alloc", "10 free-before-alloc"],
     ),
+    // A free node of a symbolic child's memory, and that child is removed: the memory is placed nowhere.
+    (
+        "set leaks off\nstream s\ngraph g symbolic\nnode n in g: alloc a 256\ngraph h\nnode c in h: child g\n\
+         node m in h after c: free a\nremove node c in h\nx = instantiate g\nlaunch x s\ny = instantiate h\n\
+         launch y s",
+        &["11 graph-refused"],
+    ),
+    // Of two accesses of one captured operation the first is refused first, whatever is wrong with each.
+    (
+        "set leaks off\nstream s\nstream t nonblocking\ngraph g symbolic\nnode n in g: alloc a 256\n\
+         x = instantiate g\nb = alloc s 256\nfree s b\ncapture t as h\nlaunch x t\ncopy t a to b\n\
+         end capture t",
+        &["11 graph-refused"],
+    ),
+    // A node that was added to the original after it was copied is none of the copy's of the same number.
+    (
+        "set leaks off\nstream s\nstream t\ngraph g\nnode e in g: empty\nh = clone g\n\
+         node n in h after e: alloc a 256\nx = instantiate h auto-free\nlaunch x t\nnode m in g: alloc b 256\n\
+         launch x t\nwrite s a",
+        &["12 use-before-alloc"],
+    ),
 ];
 
 #[test]
