@@ -249,6 +249,14 @@ const KNOWN: &[(&str, &[&str])] = &[
          end capture t",
         &["11 graph-refused"],
     ),
+    // One thread knows that a destroyed stream's work has completed and instantiates; another launches, which does not.
+    (
+        "set threads apart\nstream s\nstream t nonblocking\nthread other\ngraph g\nother: node e in g: record o\n\
+         node n in g after e: alloc a 256\nnode m in g after n: alloc b 256\nnode w in g after e n: write a\n\
+         c = alloc t 256\nother: synchronize device\ndestroy t\nother: x = instantiate g\nlaunch x s\n\
+         other: d = take a from x\nkernel s read c[0..128] write d",
+        &["16 use-before-alloc"],
+    ),
     // A node that was added to the original after it was copied is none of the copy's of the same number.
     (
         "set leaks off\nstream s\nstream t\ngraph g\nnode e in g: empty\nh = clone g\n\
