@@ -52,7 +52,6 @@ pub(super) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
             millpond::error::GraphError::NotLive { act: Act::Free, .. } => Kind::FreeBeforeAlloc,
             millpond::error::GraphError::NotLive { .. } => Kind::UseBeforeAlloc,
             millpond::error::GraphError::Freed { .. } => Kind::UseAfterFree,
-            millpond::error::GraphError::Outlived { .. } => after,
             other => panic!("not a verdict: {other}"),
         },
         other => panic!("not a verdict: {other}"),

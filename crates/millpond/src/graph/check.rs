@@ -19,7 +19,7 @@ use super::registry::Graphs;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::GraphError;
 use crate::state::allocation::site;
-use crate::state::device::{Allocation, Life, State, StreamShared};
+use crate::state::device::{Life, State, StreamShared};
 use crate::sync::locks::BiasedGuard;
 use crate::sync::ranks;
 
@@ -50,7 +50,7 @@ impl ExecShared {
                 Whose::Held(allocation) => Some(Arc::clone(allocation)),
                 Whose::Node(graph, alloc) => self.context.graphs().named((*graph, *alloc)),
             };
-            allocation.is_some_and(|it| matches!(outside.check_live(self.context.graphs(), &it, &it.life()), Ok(None)))
+            allocation.is_some_and(|it| matches!(outside.check_live(self.context.graphs(), &it.life()), Ok(None)))
         })
     }
 
@@ -135,7 +135,7 @@ impl Judged<'_, '_> {
                     Role::Outside(index) => {
                         let outside = &self.exec.outsides[index];
                         let in_order = |demand| self.check_in_order(life, demand).is_ok();
-                        matches!(outside.check_live(self.exec.context.graphs(), &found.allocation, life), Ok(None))
+                        matches!(outside.check_live(self.exec.context.graphs(), life), Ok(None))
                             && outside.demands.iter().all(in_order)
                     }
                 })
@@ -178,8 +178,13 @@ impl Judged<'_, '_> {
     fn refused(&self, (found, life): (&Found, &Life), wrong: Wrong<'_>) -> Error {
         let Launching { shared, caller, .. } = self.launching;
         let later = site(wrong.act, shared.id, self.state.op() + 1, caller);
-        let subject = found.allocation.subject(life);
-        within(shared.refuse(self.state, &found.allocation, subject, wrong.fault, later), wrong.site)
+        let refused = match wrong.what {
+            Problem::Fault(fault) => {
+                shared.refuse(self.state, &found.allocation, found.allocation.subject(life), fault, later)
+            }
+            Problem::Overtaken { generation } => found.allocation.overtaken(life, generation, later).into(),
+        };
+        within(refused, wrong.site)
     }
 }
 
@@ -212,7 +217,9 @@ impl Launch for Judged<'_, '_> {
             let checked = standing(&self.state.chain, &self.launching.before, None, None, |who| {
                 life.history.check_auto_free(who)
             });
-            checked.map_err(|fault| self.refused((found, life), Wrong { act: Act::Free, fault, site: None }))
+            checked.map_err(|fault| {
+                self.refused((found, life), Wrong { act: Act::Free, what: Problem::Fault(fault), site: None })
+            })
         })
     }
 
@@ -224,13 +231,13 @@ impl Launch for Judged<'_, '_> {
         let (outside, graphs) = (&self.exec.outsides[index], self.exec.context.graphs());
         let there = self.of_role(|role| matches!(role, Role::Outside(at) if at == index));
         let Some((found, life)) = there else { return Err(self.missing(index)) };
-        if let Some(wrong) = outside.check_live(graphs, &found.allocation, life)? {
+        if let Some(wrong) = outside.check_live(graphs, life)? {
             return Err(self.refused((found, life), wrong));
         }
         let demand = &outside.demands[at];
         self.check_in_order(life, demand).map_err(|fault| {
             let site = outside.sites[at].get(life.history.first_to_blame(demand, &fault));
-            let wrong = Wrong { act: demand.act, fault, site };
+            let wrong = Wrong { act: demand.act, what: Problem::Fault(fault), site };
             self.refused((found, life), wrong)
         })
     }
@@ -263,8 +270,17 @@ impl Judged<'_, '_> {
 /// What is wrong with an act on memory, and the node that does it; none where the launch frees by itself.
 struct Wrong<'e> {
     act: Act,
-    fault: Fault,
+    what: Problem,
     site: Option<&'e NodeSite>,
+}
+
+enum Problem {
+    Fault(Fault),
+    /// Another life has begun in the same place.
+    Overtaken {
+        /// The one that is meant.
+        generation: u64,
+    },
 }
 
 /// Says which part of the launch is refused.
@@ -291,20 +307,15 @@ impl Outside {
     }
 
     /// What is wrong where the memory was freed.
-    fn check_live(&self, graphs: &Graphs, allocation: &Allocation, life: &Life) -> Result<Option<Wrong<'_>>> {
-        if self.lives.iter().any(|generation| life.generation != *generation) {
-            let node = self.site().map(NodeSite::describe).unwrap_or_default();
-            return Err(GraphError::Outlived { node, allocation: allocation.id.to_string() }.into());
+    fn check_live(&self, graphs: &Graphs, life: &Life) -> Result<Option<Wrong<'_>>> {
+        let (act, site) = (self.act(), self.site());
+        if let Some(generation) = self.lives.iter().copied().find(|generation| life.generation != *generation) {
+            return Ok(Some(Wrong { act, what: Problem::Overtaken { generation }, site }));
         }
         let Some(free) = life.freed.now() else { return Ok(None) };
         match &self.whose {
-            Whose::Node(graph, alloc) if life.generation == 0 => {
-                Err(graphs.not_live((*graph, *alloc), self.act()).into())
-            }
-            _ => {
-                let act = self.act();
-                Ok(Some(Wrong { act, fault: Fault::after_free(free, act), site: self.site() }))
-            }
+            Whose::Node(graph, alloc) if life.generation == 0 => Err(graphs.not_live((*graph, *alloc), act).into()),
+            _ => Ok(Some(Wrong { act, what: Problem::Fault(Fault::after_free(free, act)), site })),
         }
     }
 }

@@ -121,7 +121,6 @@ impl Error {
                     | AddressesTaken { .. }
                     | NotLive { .. }
                     | Freed { .. }
-                    | Outlived { .. }
                     | Symbolic(_)
                     | SymbolicCapture(_)
             )

@@ -81,14 +81,6 @@ pub enum GraphError {
         /// The free.
         free: Box<Side>,
     },
-    /// A node uses memory that was freed since the graph was made, and serves others now.
-    #[error("{node} uses {allocation}, which was freed since, and its place serves another one: make the graph anew")]
-    Outlived {
-        /// The node: its number, kind, name and place.
-        node: String,
-        /// The allocation.
-        allocation: String,
-    },
     /// A node names, by a buffer or a view, what an earlier launch left of a graph that is launched with it.
     #[error(
         "{allocation} is what an earlier launch of {graph} left, and each launch of this graph makes it anew: name \

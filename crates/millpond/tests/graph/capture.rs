@@ -153,7 +153,10 @@ fn a_kernel_captured_with_memory_that_was_freed_since_is_refused() {
         assert_eq!(exec.launch(&stream).unwrap_err().violation().unwrap().kind, Kind::UseAfterFree);
         let _again = stream.alloc::<u32>(&device.default_pool(), 8)?;
         let refused = exec.launch(&stream).unwrap_err();
-        assert!(matches!(refused.graph(), Some(GraphError::Outlived { .. })), "{refused}");
+        let violation = refused.violation().expect("it is of an earlier life");
+        assert_eq!(violation.kind, Kind::UseAfterFree, "{refused}");
+        let text = refused.report().to_string();
+        assert!(["  freed ", "  allocated ", "node 0"].iter().all(|side| text.contains(side)), "{text}");
         Ok(())
     });
 }

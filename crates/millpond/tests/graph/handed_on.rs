@@ -60,7 +60,10 @@ fn a_buffer_that_is_used_in_a_capture_is_freed_there() {
             if let Some(exec) = &exec {
                 let anew = exec.launch(&stream)?.take(node)?;
                 let refused = freeing.launch(&stream).unwrap_err();
-                assert!(matches!(refused.graph(), Some(GraphError::Outlived { .. })), "{refused}");
+                let violation = refused.violation().expect("it is of an earlier life");
+                assert_eq!(violation.kind, Kind::UseAfterFree, "{refused}");
+                let text = refused.report().to_string();
+                assert!(["  freed ", "  allocated ", "node 0"].iter().all(|side| text.contains(side)), "{text}");
                 free(&stream, anew)?;
             }
         }
