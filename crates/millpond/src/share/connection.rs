@@ -235,12 +235,13 @@ impl Connection {
         state.stage = Stage::Gone;
         let held = state.leases.values().filter(|lease| !lease.is_returned()).count();
         self.counters.reclaimed(held);
-        state.leases.values_mut().for_each(Lease::let_go);
-        ended.leases.extend(state.leases.drain().map(|(_, lease)| lease));
-        state.speaker = None;
+        // Before the leases let go: what the owner does after that comes later in its trace, too.
         if let (Some(tracer), Some(host)) = (&context.tracer, state.host) {
             tracer.process_ended(host, self.process());
         }
+        state.leases.values_mut().for_each(Lease::let_go);
+        ended.leases.extend(state.leases.drain().map(|(_, lease)| lease));
+        state.speaker = None;
     }
 
     /// What a packet says.
@@ -303,7 +304,7 @@ impl Connection {
         uses: &[ForeignUse],
         ended: &mut Ended,
     ) -> std::result::Result<(), Broken> {
-        let State { leases, speaker, returned, .. } = state;
+        let State { leases, speaker, returned, host, .. } = state;
         let lease = leases.get_mut(&id).filter(|lease| !lease.is_returned()).ok_or(Broken)?;
         if let (None, Some(first)) = (&speaker, uses.first()) {
             let key = socket::process_key(self.party, self.life.get().and_then(Option::as_ref), self.number);
@@ -313,12 +314,14 @@ impl Connection {
             Some(speaker) if !uses.is_empty() => context.uses_here(self.device, speaker, self.process(), uses),
             _ => Some(Vec::new()),
         };
-        lease.release(&uses.ok_or(Broken)?, *returned);
-        *returned += 1;
-        self.counters.released();
-        if let (Some(tracer), Some(host)) = (&context.tracer, state.host) {
+        let uses = uses.ok_or(Broken)?;
+        // As where it ends: first the trace.
+        if let (Some(tracer), Some(host)) = (&context.tracer, *host) {
             tracer.released(host, id);
         }
+        lease.release(&uses, *returned);
+        *returned += 1;
+        self.counters.released();
         if let Some(mut lease) = state.leases.remove(&id) {
             match lease.is_settled() {
                 true => {

@@ -43,6 +43,41 @@ fn importers_that_come_and_go_are_in_the_trace() {
     assert!(findings.is_empty(), "{findings:#?}");
 }
 
+/// The owner asks for its free again and again while an importer gives back or is killed: the trace finds as many wrong
+/// frees as were refused, since the end of the hold is in it before the free that it allows.
+#[test]
+fn what_a_holds_end_allows_comes_after_it_in_the_trace() {
+    for is_killed in [false, true] {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("share-end-{is_killed}.trace"));
+        let trace = Trace::create(&path).unwrap();
+        let side = Side::of(Device::host(HostConfig::default().trace(trace.clone())).unwrap());
+        let mut refusals = 0;
+        for _ in 0..20 {
+            let mut child = Child::new();
+            let mut buffer = side.filled(1000, 1);
+            child.must(format!("import x {}", buffer.export().unwrap()));
+            std::thread::scope(|scope| {
+                scope.spawn(|| match is_killed {
+                    true => child.kill(),
+                    false => {
+                        child.must("free x");
+                        child.must("sync");
+                        child.end();
+                    }
+                });
+                while let Err(refused) = side.stream.free(buffer) {
+                    buffer = refused.buffer;
+                    refusals += 1;
+                }
+            });
+        }
+        side.assert_empty();
+        drop((side, trace));
+        let (_, findings) = read(&path);
+        assert_eq!(findings.len(), refusals, "killed: {is_killed}");
+    }
+}
+
 #[test]
 fn an_importers_trace_is_right_by_itself() {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("share-import.trace");
