@@ -293,13 +293,11 @@ impl Body {
         let life = allocation.life();
         let is_there = life.generation == generation;
         let free = if is_there { life.freed.now() } else { allocation.free_of(&life, generation) };
-        if let Some(free) = free {
+        if free.is_some() || !is_there {
             let allocation = if is_there { allocation.describe(&life) } else { allocation.id.to_string() };
-            let free = Box::new(side(self.context.number, free.site));
-            return Err(GraphError::Freed { allocation, free }.into());
-        }
-        if !is_there {
-            return Err(Invalid::Stale.into());
+            let boxed = |site| Box::new(side(self.context.number, site));
+            let anew = (!is_there).then(|| boxed(life.history.born().site));
+            return Err(GraphError::Freed { allocation, free: free.map(|it| boxed(it.site)), anew }.into());
         }
         drop(life);
         if let Some(memory) = self.core.pinned(allocation.id, generation) {

@@ -74,12 +74,14 @@ pub enum GraphError {
         freed: Option<Box<Side>>,
     },
     /// A node would use memory that is freed already.
-    #[error("a node uses {allocation}, which is freed already:\n  {free}\n  help: name memory that lives")]
+    #[error("{}", freed_already(.allocation, .free.as_deref(), .anew.as_deref()))]
     Freed {
         /// The allocation.
         allocation: String,
-        /// The free.
-        free: Box<Side>,
+        /// The free; none where its place was allocated anew more than once.
+        free: Option<Box<Side>>,
+        /// The latest allocation in its place, if there is one.
+        anew: Option<Box<Side>>,
     },
     /// A node names, by a buffer or a view, what an earlier launch left of a graph that is launched with it.
     #[error(
@@ -126,6 +128,12 @@ pub enum GraphError {
     /// A graph that is a child twice would have one allocation live twice.
     #[error("{0} has memory nodes and is in this graph more than once: its addresses would be live twice")]
     ChildTwice(GraphId),
+}
+
+fn freed_already(allocation: &str, free: Option<&Side>, anew: Option<&Side>) -> String {
+    let sides: String = free.iter().chain(&anew).map(|side| format!("\n  {side}")).collect();
+    let since = if anew.is_some() { ", and allocated anew since" } else { "" };
+    format!("a node uses {allocation}, which is freed already{since}:{sides}\n  help: name memory that lives")
 }
 
 fn not_live(graph: GraphId, act: Act, freed: Option<&Side>) -> String {

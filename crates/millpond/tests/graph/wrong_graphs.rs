@@ -307,12 +307,36 @@ fn a_kernel_captured_with_memory_that_was_freed_since() {
         assert_says(&exec.launch(&a).unwrap_err(), &parts);
         let _again = a.alloc::<u32>(&device.default_pool(), 16)?;
         let parts = [
-            "node 0, kernel at ",
-            "wrong_graphs.rs:",
-            "uses allocation 0, which was freed since",
-            "make the graph anew",
+            "allocation 0 is read on stream 1, by a name from before it was freed and allocated anew",
+            "freed      stream 1",
+            "read       stream 1",
+            "node 0, kernel (",
+            "allocated anew: stream 1",
         ];
         assert_says(&exec.launch(&a).unwrap_err(), &parts);
+        Ok(())
+    });
+}
+
+/// A node is added for memory that was freed: with what came after in the same place, and the free if it was the last.
+#[test]
+fn a_node_for_memory_that_was_freed_before() {
+    each(|on| {
+        let (device, a, _) = device(on);
+        let mut graph = device.graph()?;
+        let x = a.alloc::<u32>(&device.default_pool(), 16)?;
+        let view = x.view();
+        a.free(x)?;
+        let refused = graph.add_memset(&[], view.write(), 1).unwrap_err();
+        assert_says(&refused, &["which is freed already:", "freed      stream 1, op 2", "help"]);
+        let again = a.alloc::<u32>(&device.default_pool(), 16)?;
+        let refused = graph.add_memset(&[], view.write(), 1).unwrap_err();
+        let parts = ["allocated anew since:", "freed      stream 1, op 2", "allocated  stream 1, op 3", "help"];
+        assert_says(&refused, &parts);
+        a.free(again)?;
+        let _last = a.alloc::<u32>(&device.default_pool(), 16)?;
+        let refused = graph.add_memset(&[], view.write(), 1).unwrap_err();
+        assert_says(&refused, &["allocated anew since:", "allocated  stream 1, op 5", "help"]);
         Ok(())
     });
 }
