@@ -75,7 +75,7 @@ impl Column {
 /// Where the file cannot be read or is not a right table; the refusal names the file.
 pub fn read_file(path: &Path) -> Result<Instance, Refusal> {
     let read = Opened::open(path).and_then(|opened| match opened.kind() {
-        Kind::Table | Kind::Other => read(opened.unzipped()?),
+        Kind::Table | Kind::Other => read(opened.unzipped()),
         _ => Err(opened.refuse("plan").expect("its kind is known")),
     });
     read.map_err(|refusal| refusal.in_file(path))

@@ -121,6 +121,11 @@ pub(crate) fn is_recording(head: &[u8]) -> bool {
     sniff(head).is_ok()
 }
 
+/// What a file is refused with that is gzipped once more than any reader unzips.
+pub(crate) fn gzipped_twice() -> Refusal {
+    Refusal::new(Place::Byte(0), "gzipped twice").help("run `gunzip` on the file once")
+}
+
 /// The format that a file with this beginning has.
 fn sniff(head: &[u8]) -> Result<Format, Refusal> {
     let refuse = |reason: &str, help: &str| Err(Refusal::new(Place::Byte(0), reason).help(help));
@@ -145,7 +150,7 @@ fn sniff(head: &[u8]) -> Result<Format, Refusal> {
                 "write the snapshot with torch.cuda.memory._dump_snapshot(), or unpack the archive",
             );
         }
-        [0x1f, 0x8b, ..] => return refuse("gzipped twice", "run `gunzip` on the file once"),
+        [0x1f, 0x8b, ..] => return Err(gzipped_twice()),
         [b'{', ..] => return Ok(Format::JsonLines),
         [b'[', rest @ ..] if rest.trim_ascii_start().starts_with(b"\"") => return Ok(Format::JsonLines),
         _ => {}
