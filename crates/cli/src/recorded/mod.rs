@@ -9,7 +9,7 @@
 //! | module | reads |
 //! |---|---|
 //! | [`json_lines`] | our own recordings: JSON lines |
-//! | [`snapshot`] | PyTorch memory snapshots, by [`pickle`]; `history` has their frames and segments |
+//! | [`snapshot`] | PyTorch memory snapshots, by [`pickle`]; `history` has their frames and segments, `around` times, annotations and pools |
 //! | [`rmm`] | the CSV logs of RAPIDS Memory Manager |
 //! | [`plain`] | `a <id> <bytes>` and `f <id>` |
 //! | [`operations`] | operation traces |
@@ -17,6 +17,7 @@
 //! Each may be gzipped (`gunzip`). What they have in common, skipping what a recording only saw half of, is in `steps`;
 //! what cannot have been, in `fault`.
 
+mod around;
 mod fault;
 pub(crate) mod gunzip;
 mod history;
@@ -36,6 +37,7 @@ use std::path::Path;
 
 use millpond_core::trace::Program;
 
+pub use around::{Annotation, Around};
 use gunzip::{GZIP, Gunzip};
 pub use history::History;
 

@@ -77,6 +77,31 @@ fn captured_work_is_on_its_lanes_and_opens_as_a_graph() {
     assert!(answer["head"].as_str().unwrap().starts_with("graph 0: "), "{}", answer["head"]);
 }
 
+/// A box has the room that its lane leaves it, and no two are one over the other.
+#[test]
+fn boxes_take_the_room_of_their_lane() {
+    let text = "stream left\nstream right\nx = alloc left 4096\ny = alloc right 64\nrecord e left\n\
+        wait right e\nread right x\nwrite right x\nfree right y\nwrite right x\nrecord f right\nwait left f\nfree left x\n";
+    let script = "
+        page.look({ x0: 0, x1: 10 });
+        $('order').style.width = '720px';
+        page.resize();
+        await frame();
+        const { order, lanes, view } = page, count = order.count;
+        const boxes = [...Array(count).keys()].map((step) => ({ lane: page.data.lane[step], at: lanes.x(view, step), ...lanes.boxed(step) }));
+        const isOver = (a, b) => a.lane === b.lane && Math.abs(a.at - b.at) < (a.fits + b.fits) / 2;
+        const y = lanes.y(0);
+        return { wide: lanes.wide, texts: boxes.map((box) => box.text), fits: boxes[2].fits,
+            over: boxes.some((a, i) => boxes.some((b, k) => i < k && isOver(a, b))),
+            hit: [lanes.at(view, boxes[2].at + boxes[2].fits / 2 - 2, y), lanes.at(view, boxes[2].at + boxes[2].fits / 2 + 3, y)] };";
+    let Some(answer) = ask("boxes", &litmus("boxes", text), script) else { return };
+    let wide = answer["wide"].as_f64().unwrap();
+    assert!((44.0..75.0).contains(&wide), "the page has another width than this was made for: {wide}");
+    assert_eq!(answer["texts"][2], "record e left", "there is nothing beside it on its lane");
+    assert!(answer["fits"].as_f64().unwrap() > wide, "{answer}");
+    assert_eq!((&answer["over"], &answer["hit"]), (&json!(false), &json!([2, -1])), "{answer}");
+}
+
 #[test]
 fn a_range_has_sums_and_keys_do_what_the_pointer_does() {
     let script = "
