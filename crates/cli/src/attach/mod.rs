@@ -188,7 +188,11 @@ fn library() -> Result<PathBuf, String> {
     let places = [folder.to_owned(), folder.join("deps"), folder.join("../deps"), folder.join("../lib")];
     let found = places.iter().map(|place| place.join("libmillpond_cuda.so")).find(|path| path.is_file());
     found.ok_or_else(|| {
-        format!("libmillpond_cuda.so is not beside {}: put it there, or name it by {LIBRARY}", command.display())
+        format!(
+            "libmillpond_cuda.so is not beside {}: put it there, or name it by {LIBRARY}\n  help: in a clone of Millpond \
+             `cargo build --release -p millpond-interpose` makes it, as target/release/libmillpond_cuda.so",
+            command.display()
+        )
     })
 }
 

@@ -132,7 +132,7 @@ pub(crate) fn gzipped_twice() -> Refusal {
 fn sniff(head: &[u8]) -> Result<Format, Refusal> {
     let refuse = |reason: &str, help: &str| Err(Refusal::new(Place::Byte(0), reason).help(help));
     const FORMATS: &str = "a recording is JSON lines of Millpond, a PyTorch memory snapshot, an RMM log, an operation \
-        trace, or lines of `a <id> <bytes>` and `f <id>`; each may be gzipped";
+        trace, or lines of `a <id> <bytes>` and `f <id>`; each may be gzipped (a litmus program is for `check` and `view`)";
     if operations::is_first(head) {
         return Ok(Format::Operations);
     }

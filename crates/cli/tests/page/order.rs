@@ -65,9 +65,11 @@ fn captured_work_is_on_its_lanes_and_opens_as_a_graph() {
         "const titles = page.data.meta.marks.map((mark) => mark.missing[0].map((step) => page.order.title(step)));
         const graph = page.data.meta.graphs[0];
         const labels = graph.missing.map((ends) => ends.map((node) => graph.nodes[node].label));
+        page.side.show('violations');
+        const panel = $('panel').textContent;
         page.pick(page.order.captures[0].from);
         page.input.enter();
-        return { titles, labels, open: $('graph').open, head: $('graph').querySelector('h2').textContent,
+        return { titles, labels, panel, open: $('graph').open, head: $('graph').querySelector('h2').textContent,
             band: [page.order.captures[0].from, page.order.captures[0].to] };";
     let Some(answer) = ask("captured", &page(&file), script) else { return };
     let edge = json!(["a = alloc s 1024", "write side a"]);
@@ -75,6 +77,8 @@ fn captured_work_is_on_its_lanes_and_opens_as_a_graph() {
     assert_eq!(answer["labels"], json!([["alloc a", "kernel"], ["alloc a", "kernel"]]));
     assert_eq!((&answer["open"], &answer["band"]), (&json!(true), &json!([0, 15])));
     assert!(answer["head"].as_str().unwrap().starts_with("graph 0: "), "{}", answer["head"]);
+    let panel = answer["panel"].as_str().unwrap();
+    assert!(panel.contains("check --fix corrects 2 violations by this"), "one line of a loop: {panel}");
 }
 
 /// A box has the room that its lane leaves it, and no two are one over the other.
