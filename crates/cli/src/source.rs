@@ -11,6 +11,7 @@ use std::rc::Rc;
 use millpond_core::trace::ops::MAGIC;
 use millpond_litmus::Program;
 
+use crate::recorded::csv::Fields;
 use crate::recorded::gunzip::{GZIP, Gunzip};
 use crate::recorded::input::{self, Counted, Source};
 use crate::recorded::{self, Place, Recorded, Refusal};
@@ -137,8 +138,9 @@ pub(crate) fn text(source: impl Read) -> Result<Option<String>, Refusal> {
 /// Whether the first line names the columns of a table of lifetimes.
 fn is_table(head: &[u8]) -> bool {
     let line = head.trim_ascii_start().split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let line = String::from_utf8_lossy(line).to_ascii_lowercase();
-    ["lower", "upper", "size"].iter().all(|column| line.split(',').any(|it| it.trim() == *column))
+    let line = String::from_utf8_lossy(line.trim_ascii_end()).to_ascii_lowercase();
+    let mut fields = Fields::new();
+    fields.read(&line).is_ok() && ["lower", "upper", "size"].iter().all(|column| fields.iter().any(|it| it == *column))
 }
 
 /// Whether there are comments only, which litmus programs and plain recordings have alike.
@@ -167,6 +169,7 @@ mod tests {
     #[test]
     fn beginnings_tell_what_is_in_a_file() {
         assert!(is_table(b"id,lower,upper,size\n0,1,2,3\n") && is_table(b"Size, Upper,Lower\n"));
+        assert!(is_table(b"\"id\",\"lower\",\"upper\",\"size\"\r\n\"a\",1,2,3\r\n"));
         assert!(!is_table(b"Thread,Time,Action,Pointer,Size,Stream\n"));
         assert!(is_litmus(b"# words\nstream s\nfree s x\n") && is_litmus(b"stream s\nrepeat 3\n"));
         assert!(!is_litmus(b"# words\n") && !is_litmus(b"hello\nstream s\n") && !is_litmus(b"\xff"));

@@ -14,10 +14,11 @@
 //! | [`plain`] | `a <id> <bytes>` and `f <id>` |
 //! | [`operations`] | operation traces |
 //!
-//! Each may be gzipped (`gunzip`). What they have in common, skipping what a recording only saw half of, is in `steps`;
+//! Each may be gzipped (`gunzip`); lines of CSV are fields by `csv`. What they have in common, skipping what a recording only saw half of, is in `steps`;
 //! what cannot have been, in `fault`.
 
 mod around;
+pub(crate) mod csv;
 mod fault;
 pub(crate) mod gunzip;
 mod history;
