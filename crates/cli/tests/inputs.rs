@@ -109,7 +109,8 @@ fn broken_inputs_say_what_is_broken() {
     assert!(error.contains("text in UTF-16") && error.contains("iconv"), "{error}");
 }
 
-/// What is packed is looked into in one place: no command takes a cut file for an empty one, or text for what it is not.
+/// What is packed is looked into in one place: no command takes a cut file for an empty one, or one that was packed
+/// twice for text.
 #[test]
 fn gzipped_files_that_are_cut_or_packed_twice_are_called_so() {
     for (words, text) in READS {

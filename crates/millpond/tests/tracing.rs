@@ -184,7 +184,7 @@ fn threads_and_devices_are_told_apart() {
     assert_eq!((made, streams.len()), (3, 3));
 }
 
-/// A pipe would be waited for until somebody reads it; what is there is not touched.
+/// A pipe is waited for until it has a reader; what is there is not touched.
 #[test]
 fn a_trace_goes_to_a_regular_file_only() {
     let pipe = file("pipe");

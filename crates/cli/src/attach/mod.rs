@@ -189,8 +189,8 @@ fn library() -> Result<PathBuf, String> {
     let found = places.iter().map(|place| place.join("libmillpond_cuda.so")).find(|path| path.is_file());
     found.ok_or_else(|| {
         format!(
-            "libmillpond_cuda.so is not beside {}: put it there, or name it by {LIBRARY}\n  help: in a clone of Millpond \
-             `cargo build --release -p millpond-interpose` makes it, as target/release/libmillpond_cuda.so",
+            "libmillpond_cuda.so is not beside {}: put it there, or name it by {LIBRARY}\n  help: in a clone of \
+             Millpond `cargo build --release -p millpond-interpose` makes target/release/libmillpond_cuda.so",
             command.display()
         )
     })
@@ -210,7 +210,7 @@ fn preload(library: &Path) -> OsString {
 fn fresh(output: &Path) -> Result<PathBuf, String> {
     let refuse = |error: io::Error| format!("{}: cannot be written: {}", output.display(), cause(&error));
     let path = std::path::absolute(output).map_err(refuse)?;
-    // A pipe that nobody reads would be waited for without end.
+    // A pipe without a reader would be waited for without end.
     if let Some(what) = fs::metadata(&path).ok().and_then(|it| other_than_file(it.file_type())) {
         return Err(format!("{}: {what}: a trace is written to a file", output.display()));
     }

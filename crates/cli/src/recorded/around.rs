@@ -1,17 +1,18 @@
-//! What a snapshot of PyTorch says around its events: when each was, which annotations (`record_function`) were open, and
-//! from which of PyTorch's own pools its memory came.
+//! What a snapshot of PyTorch says around its events: when each was, which annotations (`record_function`) were open,
+//! and from which of PyTorch's own pools its memory came.
 //!
-//! Knows pickled values and no program. Of a pool the snapshot has only segments that are there at its end: memory whose
-//! segment was given back, or stands where an earlier one stood, is of a pool that is not known.
+//! Knows pickled values and no program. Of a pool the snapshot has only segments that are there at its end: memory
+//! whose segment was given back, or stands where an earlier one stood, is of a pool that is not known.
 
 use std::collections::HashMap;
 
-use super::history::{FRAME_MAX, number};
 use super::input::shown_up_to;
-use super::pickle::{Pickle, Value};
+use super::pickle::{Pickle, Value, number};
 
 /// So many annotations of a snapshot are kept.
 const ANNOTATIONS_MAX: usize = 10_000;
+/// The longest name of one, in characters.
+const NAME_MAX: usize = 200;
 
 /// A named part of a program's time.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
@@ -175,8 +176,8 @@ impl Surroundings {
         for stage in stages {
             let Some(name) = pickle.text(stage.name) else { continue };
             let named = |from, to| {
-                let shown = &name[..name.len().min(4 * FRAME_MAX)];
-                Annotation { name: shown_up_to(FRAME_MAX, &String::from_utf8_lossy(shown)), from, to, micros: None }
+                let shown = &name[..name.len().min(4 * NAME_MAX)];
+                Annotation { name: shown_up_to(NAME_MAX, &String::from_utf8_lossy(shown)), from, to, micros: None }
             };
             match (stage.is_end, open.entry(name).or_default()) {
                 (false, open) => {

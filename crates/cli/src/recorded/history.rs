@@ -8,10 +8,10 @@ use std::collections::{HashMap, HashSet};
 
 use super::around::{Around, Stage, Surroundings};
 use super::input::shown_up_to;
-use super::pickle::{Pickle, Value};
+use super::pickle::{Pickle, Value, number};
 
 /// The longest frame, in characters.
-pub(super) const FRAME_MAX: usize = 200;
+const FRAME_MAX: usize = 200;
 /// All frames together are at most so many times as long as the file, and may have so many bytes at any rate.
 const SHOWN_TIMES: usize = 8;
 const SHOWN_MIN: usize = 1 << 20;
@@ -64,14 +64,6 @@ pub(super) fn segments(pickle: &Pickle<'_>) -> HashMap<u64, Vec<Value>> {
         by_device.entry(number(pickle.under(segment, "device"))).or_default().push(segment);
     }
     by_device
-}
-
-/// A number that is not negative; 0 where it is none.
-pub(super) fn number(value: Option<Value>) -> u64 {
-    match value {
-        Some(Value::Int(number)) => u64::try_from(number).unwrap_or(0),
-        _ => 0,
-    }
 }
 
 /// Collects a history.
@@ -193,8 +185,8 @@ impl<'a> Histories<'a> {
         self.history.earlier_bytes = self.history.earlier_bytes.saturating_add(bytes);
     }
 
-    /// The history, with what the snapshot says of the device beside it: its segments at the end, with their blocks, and
-    /// its annotations. `is_seen` says whether the history has a block that lives at an address.
+    /// The history, with what the snapshot says of the device beside it: its segments at the end, with their blocks,
+    /// and its annotations. `is_seen` says whether the history has a block that lives at an address.
     pub(super) fn finish(mut self, segments: &[Value], stages: &[Stage], is_seen: impl Fn(u64) -> bool) -> History {
         let (pickle, mut end, mut met) = (self.pickle, None, HashSet::new());
         for &segment in segments {

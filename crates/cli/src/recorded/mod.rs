@@ -9,13 +9,13 @@
 //! | module | reads |
 //! |---|---|
 //! | [`json_lines`] | our own recordings: JSON lines |
-//! | [`snapshot`] | PyTorch memory snapshots, by [`pickle`]; `history` has their frames and segments, `around` times, annotations and pools |
+//! | [`snapshot`] | PyTorch memory snapshots, by [`pickle`], `history` and `around` |
 //! | [`rmm`] | the CSV logs of RAPIDS Memory Manager |
 //! | [`plain`] | `a <id> <bytes>` and `f <id>` |
 //! | [`operations`] | operation traces |
 //!
-//! Each may be gzipped (`gunzip`); lines of CSV are fields by `csv`. What they have in common, skipping what a recording only saw half of, is in `steps`;
-//! what cannot have been, in `fault`.
+//! Each may be gzipped (`gunzip`); lines of CSV are fields by `csv`. What they have in common, skipping what a
+//! recording only saw half of, is in `steps`; what cannot have been, in `fault`.
 
 mod around;
 pub(crate) mod csv;
@@ -133,7 +133,8 @@ pub(crate) fn gzipped_twice() -> Refusal {
 fn sniff(head: &[u8]) -> Result<Format, Refusal> {
     let refuse = |reason: &str, help: &str| Err(Refusal::new(Place::Byte(0), reason).help(help));
     const FORMATS: &str = "a recording is JSON lines of Millpond, a PyTorch memory snapshot, an RMM log, an operation \
-        trace, or lines of `a <id> <bytes>` and `f <id>`; each may be gzipped (a litmus program is for `check` and `view`)";
+        trace, or lines of `a <id> <bytes>` and `f <id>`; each may be gzipped (a litmus program is for `check` and \
+        `view`)";
     if operations::is_first(head) {
         return Ok(Format::Operations);
     }

@@ -372,7 +372,7 @@ fn what_cannot_be_looked_at_is_refused_with_a_reason() {
     let pipe = PLACE.join("pipe");
     let _ = fs::remove_file(&pipe);
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    // Nobody reads it: to open it would take for ever.
+    // It has no reader: to open it takes for ever.
     refused(run(&["record", "-o", &pipe.display().to_string()], "linked", &["none"]), "a pipe: a trace is written");
     assert!(pipe.exists());
     refused(run(&["record", "-o", &PLACE.display().to_string()], "linked", &["none"]), "a directory: a trace");

@@ -85,19 +85,21 @@ fn captured_work_is_on_its_lanes_and_opens_as_a_graph() {
 #[test]
 fn boxes_take_the_room_of_their_lane() {
     let text = "stream left\nstream right\nx = alloc left 4096\ny = alloc right 64\nrecord e left\n\
-        wait right e\nread right x\nwrite right x\nfree right y\nwrite right x\nrecord f right\nwait left f\nfree left x\n";
+        wait right e\nread right x\nwrite right x\nfree right y\nwrite right x\nrecord f right\n\
+        wait left f\nfree left x\n";
     let script = "
         page.look({ x0: 0, x1: 10 });
         $('order').style.width = '720px';
         page.resize();
         await frame();
         const { order, lanes, view } = page, count = order.count;
-        const boxes = [...Array(count).keys()].map((step) => ({ lane: page.data.lane[step], at: lanes.x(view, step), ...lanes.boxed(step) }));
+        const boxes = [...Array(count).keys()].map((step) => (
+            { lane: page.data.lane[step], at: lanes.x(view, step), ...lanes.boxed(step) }));
         const isOver = (a, b) => a.lane === b.lane && Math.abs(a.at - b.at) < (a.fits + b.fits) / 2;
-        const y = lanes.y(0);
+        const y = lanes.y(0), edge = boxes[2].at + boxes[2].fits / 2;
         return { wide: lanes.wide, texts: boxes.map((box) => box.text), fits: boxes[2].fits,
             over: boxes.some((a, i) => boxes.some((b, k) => i < k && isOver(a, b))),
-            hit: [lanes.at(view, boxes[2].at + boxes[2].fits / 2 - 2, y), lanes.at(view, boxes[2].at + boxes[2].fits / 2 + 3, y)] };";
+            hit: [lanes.at(view, edge - 2, y), lanes.at(view, edge + 3, y)] };";
     let Some(answer) = ask("boxes", &litmus("boxes", text), script) else { return };
     let wide = answer["wide"].as_f64().unwrap();
     assert!((44.0..75.0).contains(&wide), "the page has another width than this was made for: {wide}");

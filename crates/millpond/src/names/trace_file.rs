@@ -82,7 +82,7 @@ impl Trace {
     /// The file cannot be written, or is no regular file (a pipe, say), or another process writes a trace to it.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Trace> {
         let path = path.as_ref().to_owned();
-        // To open a pipe that nobody reads would take for ever.
+        // To open a pipe without a reader takes for ever.
         if fs::metadata(&path).is_ok_and(|it| !it.is_file()) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a trace is written to a regular file"));
         }
