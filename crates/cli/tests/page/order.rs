@@ -81,6 +81,22 @@ fn captured_work_is_on_its_lanes_and_opens_as_a_graph() {
     assert!(panel.contains("check --fix corrects 2 violations by this"), "one line of a loop: {panel}");
 }
 
+/// The help of a missing edge stands below the lanes and covers nothing; long words do not leave the list.
+#[test]
+fn long_help_covers_nothing() {
+    let (left, right) = ("left_".repeat(9), "right_".repeat(9));
+    let text = EARLY.replace("left", &left).replace("right", &right);
+    let script = "
+        page.side.show('violations');
+        const svg = page.picture(), y = Number(svg.match(/ y=\"([\\d.]+)\"[^>]*>missing edge</)[1]);
+        const { rows } = page.order, panel = $('panel');
+        return { y, foot: rows.tall - rows.scroll, wide: panel.scrollWidth, room: panel.clientWidth };";
+    let Some(answer) = ask("long", &litmus("long", &text), script) else { return };
+    let number = |name: &str| answer[name].as_f64().unwrap();
+    assert!(number("y") > number("foot"), "{answer}");
+    assert!(number("wide") <= number("room"), "{answer}");
+}
+
 /// A box has the room that its lane leaves it, and no two are one over the other.
 #[test]
 fn boxes_take_the_room_of_their_lane() {

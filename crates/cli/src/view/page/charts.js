@@ -124,8 +124,8 @@ function drawTimeline(canvas, data, view, theme) {
   if (data.reservedStep.length) line(reserved, theme.edge, []);
   if (data.ownStep.length) line(mostReserved(data.ownStep, data.ownBytes, view, count), theme.text, [6, 3]);
   drawSpans(canvas, data, view, theme);
-  drawPeak(canvas, data, view, theme, y(data.total[data.peak]));
   drawMarks(canvas, data, view, theme, true);
+  drawPeak(canvas, data, view, theme, y(data.total[data.peak]));
 }
 
 /** Annotations above the memory, those within others below them. */

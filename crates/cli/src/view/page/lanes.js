@@ -135,14 +135,14 @@ class Lanes {
     pen.fillRect(0, 0, LEFT - 4, this.canvas.height);
     pen.textAlign = 'right';
     pen.textBaseline = 'middle';
-    order.lanes.forEach((lane, at) => {
+    order.lanes.forEach((_, at) => {
       if (!this.isRow(at)) return;
       const y = this.y(at), wrong = this.state.mark >= 0 && this.data.meta.marks[this.state.mark].sides.some((step) => this.data.lane[step] === at);
       pen.fillStyle = this.railColour(at);
       pen.fillRect(LEFT - 8, y - 8, 4, 16);
       pen.fillStyle = wrong ? theme.bad : theme.text;
       pen.font = `${wrong ? '600 ' : ''}13px ${FONT}`;
-      pen.fillText(cutText(pen, lane.name, LEFT - 20), LEFT - 14, y);
+      pen.fillText(cutText(pen, this.rows.shortName(at), LEFT - 20), LEFT - 14, y);
     });
     this.groupNames();
   }
@@ -384,7 +384,7 @@ class Lanes {
     const { pen, theme, view, data, canvas } = this, [from, to] = mark.missing[0];
     const y = (this.y(data.lane[from]) + this.y(data.lane[to])) / 2 - (this.rows.areOne(data.lane[from], data.lane[to]) ? this.high * .6 : 0);
     pen.font = `12px ${FONT}`;
-    const lines = wrapped(pen, mark.help, 270).slice(0, 4), title = 'missing edge';
+    const lines = wrapped(pen, mark.help, 380).slice(0, 4), title = 'missing edge';
     const wide = Math.max(...lines.map((line) => pen.measureText(line).width), 80) + 18, high = 24 + lines.length * 16;
     // Below the lanes where there is room, else to the right of the edge, or to its left.
     const foot = this.rows.tall - this.rows.scroll, middle = (this.x(view, from) + this.x(view, to)) / 2 - wide / 2;
