@@ -46,6 +46,7 @@ fn two_streams_and_the_missing_edge() {
         "{panel}"
     );
     let svg = answer["svg"].as_str().unwrap();
+    assert_eq!(svg.matches("<text ").count(), svg.matches("textLength=\"").count(), "all text fits, whatever the font");
     assert!(svg.contains("stroke-dasharray=\"8 5\"") && svg.contains("free left x") && svg.contains("missing edge"));
 }
 
