@@ -3,19 +3,19 @@
 //! `-` is standard input. A byte order mark before text is passed over. What another subcommand reads is refused with
 //! that one's name.
 
+use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
+use std::rc::Rc;
 
-use flate2::bufread::GzDecoder;
 use millpond_core::trace::ops::MAGIC;
 use millpond_litmus::Program;
 
+use crate::recorded::csv::Fields;
 use crate::recorded::gunzip::{GZIP, Gunzip};
 use crate::recorded::input::{self, Counted, Source};
 use crate::recorded::{self, Place, Recorded, Refusal};
 
-/// How much of the beginning is looked at.
-const HEAD: u64 = 4096;
 /// The longest litmus program, in bytes.
 const TEXT_MAX: u64 = 1 << 20;
 
@@ -34,34 +34,36 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// An open file.
+/// An open file: its bytes, unzipped.
 pub(crate) struct Opened {
     source: Source<Box<dyn Read>>,
-    /// Its beginning, unzipped.
+    /// Its beginning.
     head: Vec<u8>,
-    is_zipped: bool,
+    /// Of a gzipped one, how many of its own bytes were read.
+    packed: Option<Rc<Cell<u64>>>,
     is_called_litmus: bool,
 }
 
 impl Opened {
-    /// Opens a file, and no directory; `-` is standard input.
+    /// Opens a file, and no directory; `-` is standard input. One whose beginning cannot be unzipped, or is gzipped
+    /// again, is refused.
     pub(crate) fn open(path: &Path) -> Result<Self, Refusal> {
         let source: Box<dyn Read> = match path.as_os_str() == "-" {
             true => Box::new(io::stdin()),
             false => Box::new(input::open(path)?),
         };
+        let is_called_litmus = path.extension().is_some_and(|it| it == "litmus");
         let (head, source) = input::prefix(source)?;
-        let is_zipped = head.starts_with(GZIP);
-        let head = match is_zipped {
-            true => {
-                let mut plain = Vec::new();
-                // Where it breaks off, what came before is the beginning; reading it all says what is wrong.
-                let _ = GzDecoder::new(&head[..]).take(HEAD).read_to_end(&mut plain);
-                plain.strip_prefix(input::BYTE_ORDER_MARK).map(<[u8]>::to_vec).unwrap_or(plain)
-            }
-            false => head,
-        };
-        Ok(Self { source, head, is_zipped, is_called_litmus: path.extension().is_some_and(|it| it == "litmus") })
+        if !head.starts_with(GZIP) {
+            return Ok(Self { source, head, packed: None, is_called_litmus });
+        }
+        let (source, packed) = Counted::new(source);
+        let unzipped: Box<dyn Read> = Box::new(Gunzip::new(BufReader::new(source)));
+        let (head, source) = input::prefix(unzipped)?;
+        match head.starts_with(GZIP) {
+            true => Err(recorded::gzipped_twice()),
+            false => Ok(Self { source, head, packed: Some(packed), is_called_litmus }),
+        }
     }
 
     /// What is in it.
@@ -101,21 +103,14 @@ impl Opened {
         self.head.is_empty()
     }
 
-    /// Its bytes, unzipped.
-    pub(crate) fn unzipped(self) -> Result<Box<dyn BufRead>, Refusal> {
-        match self.is_zipped {
-            true => Ok(Box::new(input::prefix(Gunzip::new(self.source))?.1)),
-            false => Ok(Box::new(self.source)),
-        }
+    /// Its bytes.
+    pub(crate) fn unzipped(self) -> Box<dyn BufRead> {
+        Box::new(self.source)
     }
 
     /// The recordings in it; `name` is what they are called where they do not say themselves.
     pub(crate) fn recordings(self, name: &str) -> Result<Vec<Recorded>, Refusal> {
-        if !self.is_zipped {
-            return recorded::read_unzipped(name, self.source, None);
-        }
-        let (source, packed) = Counted::new(self.source);
-        recorded::read_unzipped(name, Gunzip::new(BufReader::new(source)), Some(&packed))
+        recorded::read_unzipped(name, self.source, self.packed.as_deref())
     }
 }
 
@@ -143,8 +138,9 @@ pub(crate) fn text(source: impl Read) -> Result<Option<String>, Refusal> {
 /// Whether the first line names the columns of a table of lifetimes.
 fn is_table(head: &[u8]) -> bool {
     let line = head.trim_ascii_start().split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let line = String::from_utf8_lossy(line).to_ascii_lowercase();
-    ["lower", "upper", "size"].iter().all(|column| line.split(',').any(|it| it.trim() == *column))
+    let line = String::from_utf8_lossy(line.trim_ascii_end()).to_ascii_lowercase();
+    let mut fields = Fields::new();
+    fields.read(&line).is_ok() && ["lower", "upper", "size"].iter().all(|column| fields.iter().any(|it| it == *column))
 }
 
 /// Whether there are comments only, which litmus programs and plain recordings have alike.
@@ -154,7 +150,7 @@ fn is_silent(head: &[u8]) -> bool {
 
 /// Whether the whole lines are a litmus program, or begin one.
 fn is_litmus(head: &[u8]) -> bool {
-    let is_whole = (head.len() as u64) < HEAD;
+    let is_whole = (head.len() as u64) < input::PREFIX;
     let end = if is_whole { head.len() } else { head.iter().rposition(|&byte| byte == b'\n').unwrap_or(0) };
     let Ok(text) = std::str::from_utf8(&head[..end]) else { return false };
     let is_statement = |line: &str| !line.split('#').next().unwrap_or_default().trim().is_empty();
@@ -173,6 +169,7 @@ mod tests {
     #[test]
     fn beginnings_tell_what_is_in_a_file() {
         assert!(is_table(b"id,lower,upper,size\n0,1,2,3\n") && is_table(b"Size, Upper,Lower\n"));
+        assert!(is_table(b"\"id\",\"lower\",\"upper\",\"size\"\r\n\"a\",1,2,3\r\n"));
         assert!(!is_table(b"Thread,Time,Action,Pointer,Size,Stream\n"));
         assert!(is_litmus(b"# words\nstream s\nfree s x\n") && is_litmus(b"stream s\nrepeat 3\n"));
         assert!(!is_litmus(b"# words\n") && !is_litmus(b"hello\nstream s\n") && !is_litmus(b"\xff"));

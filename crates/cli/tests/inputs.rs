@@ -109,6 +109,54 @@ fn broken_inputs_say_what_is_broken() {
     assert!(error.contains("text in UTF-16") && error.contains("iconv"), "{error}");
 }
 
+/// What is packed is looked into in one place: no command takes a cut file for an empty one, or one that was packed
+/// twice for text.
+#[test]
+fn gzipped_files_that_are_cut_or_packed_twice_are_called_so() {
+    for (words, text) in READS {
+        let whole = zipped(text.as_bytes());
+        for (input, part) in [
+            (whole[..2].to_vec(), "the gzip data ends in the middle"),
+            (whole[..10].to_vec(), "the gzip data ends in the middle"),
+            (zipped(&whole), "gzipped twice\n  help: run `gunzip` on the file once"),
+            (zipped(&whole[..2]), "gzipped twice"),
+            (zipped(b""), "the file is empty"),
+            ([zipped(b""), whole.clone()].concat(), ""),
+        ] {
+            let output = run(&[words, &["-"]].concat(), &input);
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(if part.is_empty() { 0 } else { 2 }), "{words:?} {part}: {error}");
+            assert!(error.contains(part), "{words:?} {part}: {error}");
+        }
+    }
+}
+
+/// A program that was stopped leaves a trace without its end: whoever reads it says so.
+#[test]
+fn a_trace_without_its_end_is_called_so() {
+    let mut writer = millpond_core::trace::ops::Writer::new();
+    let program = millpond_litmus::Program::parse("stream s\na = alloc s 64\nb = alloc s 64\nfree s a\n").unwrap();
+    let head = writer.seal();
+    program.ops().iter().for_each(|op| writer.push(op, program.names()));
+    let (first, trace) = (head.len(), [head, writer.seal()].concat());
+    for words in [&["check"][..], &["view"], &["replay"]] {
+        // Within the file's head, behind it, and within the first frame.
+        for (end, part) in [
+            (first - 2, "the trace ends in the middle"),
+            (first, "no operation is in it"),
+            (first + 9, "the trace ends in the middle"),
+        ] {
+            let output = run(&[words, &["-"]].concat(), &trace[..end]);
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{words:?} {end}: {error}");
+            assert!(error.contains(part), "{words:?} {end}: {error}");
+        }
+        let output = run(&[words, &["-"]].concat(), &trace);
+        let said = [output.stderr, output.stdout].concat();
+        assert!(String::from_utf8_lossy(&said).contains("the program was stopped"), "{words:?}");
+    }
+}
+
 /// Text of none of the formats is not taken for one, whatever it begins with; a word that is nearly right is named.
 #[test]
 fn what_is_none_of_the_formats_is_called_none() {

@@ -66,6 +66,22 @@ fn without_a_file_the_offsets_go_out_and_the_report_does_not() {
     assert!(err.contains("no plan needs less"), "{err}");
 }
 
+/// A name with commas and quotes goes in and out, and the plan can be planned again.
+#[test]
+fn quoted_names_come_out_as_they_went_in() {
+    let table = "id,lower,upper,size\n\"layer 1, \"\"weights\"\"\",0,2,16\nb,1,3,16\n";
+    let planned = |table: &str| {
+        let file = folder("quoted").join("table.csv");
+        std::fs::write(&file, table).unwrap();
+        let (status, out, err) = millpond(&["--quick", &file.display().to_string()]);
+        assert_eq!(status, Status::Fine, "{err}");
+        out
+    };
+    let first = planned(table);
+    assert!(first.contains("\n\"layer 1, \"\"weights\"\"\",0,2,16,") && first.contains("\nb,1,3,16,"), "{first}");
+    assert_eq!(planned(&first), first);
+}
+
 #[test]
 fn a_capacity_out_of_reach_is_told_with_what_is_possible() {
     let table = bundled("patch.12288.csv");

@@ -76,6 +76,29 @@ fn snapshots_of_every_protocol() {
     }
 }
 
+/// Times count from the first event. Annotations are paired by name, and reach to the border where one end is missing;
+/// memory whose segment was another one's then, or is gone, is of no known pool.
+#[test]
+fn a_snapshot_keeps_times_annotations_and_pools() {
+    let around = read("annotated.pickle").history.expect("a snapshot has a history").around;
+    assert_eq!(around.times, [0, 100, 201, 1500, 2500, 250_001, 1_500_000]);
+    let found: Vec<_> = around.annotations.iter().map(|it| (&*it.name, it.from, it.to, it.micros)).collect();
+    let expected = [
+        ("warm-up", 0, 1, None),
+        ("step 1", 3, 6, Some(299_001)),
+        ("forward", 3, 5, Some(1400)),
+        ("backward", 5, 6, Some(297_300)),
+        ("step 2", 6, 7, None),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!(around.pools, ["default pool", "pool (0, 1)"]);
+    assert_eq!(around.event_pools, [1, 0, 0, 2, 1, 2, 1]);
+    // With the default pool alone there is nothing to tell apart.
+    let plain = read("one_device_p4.pickle").history.unwrap().around;
+    assert!(plain.pools.is_empty() && plain.event_pools.is_empty() && plain.annotations.is_empty());
+    assert_eq!(plain.times.len(), 4);
+}
+
 #[test]
 fn a_snapshot_of_two_devices_is_two_programs() {
     let found = source::read_file(&data("two_devices.pickle")).unwrap();

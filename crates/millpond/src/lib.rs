@@ -61,48 +61,70 @@ mod trace;
 #[cfg(doc)]
 pub mod guide {
     #[doc = include_str!("../docs/concepts.md")]
+    #[doc = include_str!("guide.html")]
     pub mod concepts {}
     #[doc = include_str!("../docs/from-cuda.md")]
+    #[doc = include_str!("guide.html")]
     pub mod from_cuda {}
     #[doc = include_str!("../docs/from-rmm.md")]
+    #[doc = include_str!("guide.html")]
     pub mod from_rmm {}
     #[doc = include_str!("../docs/from-pytorch.md")]
+    #[doc = include_str!("guide.html")]
     pub mod from_pytorch {}
     #[doc = include_str!("../docs/cookbook.md")]
+    #[doc = include_str!("guide.html")]
     pub mod cookbook {}
     #[doc = include_str!("../docs/faq.md")]
+    #[doc = include_str!("guide.html")]
     pub mod faq {}
     #[doc = include_str!("../docs/troubleshooting.md")]
+    #[doc = include_str!("guide.html")]
     pub mod troubleshooting {}
     #[doc = include_str!("../docs/platforms.md")]
+    #[doc = include_str!("guide.html")]
     pub mod platforms {}
     #[doc = include_str!("../docs/graphs.md")]
+    #[doc = include_str!("guide.html")]
     pub mod graphs {}
     #[doc = include_str!("../docs/devices.md")]
+    #[doc = include_str!("guide.html")]
     pub mod devices {}
     #[doc = include_str!("../docs/sharing.md")]
+    #[doc = include_str!("guide.html")]
     pub mod sharing {}
     #[doc = include_str!("../docs/slack.md")]
+    #[doc = include_str!("guide.html")]
     pub mod slack {}
     #[doc = include_str!("../docs/check.md")]
+    #[doc = include_str!("guide.html")]
     pub mod check {}
     #[doc = include_str!("../docs/litmus.md")]
+    #[doc = include_str!("guide.html")]
     pub mod litmus {}
     #[doc = include_str!("../docs/plan.md")]
+    #[doc = include_str!("guide.html")]
     pub mod plan {}
     #[doc = include_str!("../docs/view.md")]
+    #[doc = include_str!("guide.html")]
     pub mod view {}
     #[doc = include_str!("../docs/bench.md")]
+    #[doc = include_str!("guide.html")]
     pub mod bench {}
     #[doc = include_str!("../docs/formats.md")]
+    #[doc = include_str!("guide.html")]
     pub mod formats {}
     #[doc = include_str!("../docs/any-program.md")]
+    #[doc = include_str!("guide.html")]
     pub mod any_program {}
     #[doc = include_str!("../docs/c.md")]
+    #[doc = include_str!("guide.html")]
     pub mod c {}
     #[doc = include_str!("../docs/pytorch.md")]
+    #[doc = include_str!("guide.html")]
     pub mod pytorch {}
     #[doc = include_str!("../docs/cupy.md")]
+    #[doc = include_str!("guide.html")]
     pub mod cupy {}
 }
 

@@ -184,6 +184,19 @@ fn threads_and_devices_are_told_apart() {
     assert_eq!((made, streams.len()), (3, 3));
 }
 
+/// A pipe is waited for until it has a reader; what is there is not touched.
+#[test]
+fn a_trace_goes_to_a_regular_file_only() {
+    let pipe = file("pipe");
+    let _ = std::fs::remove_file(&pipe);
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for other in [&pipe, Path::new("/dev/null"), Path::new(env!("CARGO_TARGET_TMPDIR"))] {
+        let refused = Trace::create(other).unwrap_err();
+        assert_eq!(refused.to_string(), "a trace is written to a regular file", "{}", other.display());
+    }
+    assert!(pipe.exists());
+}
+
 /// What a checker finds in a trace, in order.
 fn found(path: &Path) -> Vec<Kind> {
     let findings = traced::findings(path, Settings::default(), |_| true);

@@ -12,6 +12,7 @@ mod target;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -187,7 +188,11 @@ fn library() -> Result<PathBuf, String> {
     let places = [folder.to_owned(), folder.join("deps"), folder.join("../deps"), folder.join("../lib")];
     let found = places.iter().map(|place| place.join("libmillpond_cuda.so")).find(|path| path.is_file());
     found.ok_or_else(|| {
-        format!("libmillpond_cuda.so is not beside {}: put it there, or name it by {LIBRARY}", command.display())
+        format!(
+            "libmillpond_cuda.so is not beside {}: put it there, or name it by {LIBRARY}\n  help: in a clone of \
+             Millpond `cargo build --release -p millpond-interpose` makes target/release/libmillpond_cuda.so",
+            command.display()
+        )
     })
 }
 
@@ -205,12 +210,25 @@ fn preload(library: &Path) -> OsString {
 fn fresh(output: &Path) -> Result<PathBuf, String> {
     let refuse = |error: io::Error| format!("{}: cannot be written: {}", output.display(), cause(&error));
     let path = std::path::absolute(output).map_err(refuse)?;
-    let file = fs::File::options().write(true).create(true).truncate(false).open(&path).map_err(refuse)?;
-    if !file.metadata().map_err(refuse)?.is_file() {
-        return Err(format!("{}: a trace is written to a file", output.display()));
+    // A pipe without a reader would be waited for without end.
+    if let Some(what) = fs::metadata(&path).ok().and_then(|it| other_than_file(it.file_type())) {
+        return Err(format!("{}: {what}: a trace is written to a file", output.display()));
     }
+    let file = fs::File::options().write(true).create(true).truncate(false).open(&path).map_err(refuse)?;
+    drop(file);
     fs::remove_file(&path).map_err(refuse)?;
     Ok(path)
+}
+
+/// What is there, if it is no file.
+fn other_than_file(kind: fs::FileType) -> Option<&'static str> {
+    match kind {
+        _ if kind.is_file() => None,
+        _ if kind.is_dir() => Some("a directory"),
+        _ if kind.is_fifo() => Some("a pipe"),
+        _ if kind.is_socket() => Some("a socket"),
+        _ => Some("a device"),
+    }
 }
 
 /// A folder for reports, which goes with this.

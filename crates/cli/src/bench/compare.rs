@@ -75,7 +75,7 @@ pub(super) fn read(path: &Path) -> Result<Run, Refusal> {
         let help = "name a file that `millpond bench --json > FILE` wrote";
         Refusal::new(Place::Whole, reason).help(help).in_file(path)
     };
-    let source = Opened::open(path).and_then(Opened::unzipped).map_err(|refusal| refusal.in_file(path))?;
+    let source = Opened::open(path).map(Opened::unzipped).map_err(|refusal| refusal.in_file(path))?;
     let mut text = Vec::new();
     let read = source.take(BYTES_MAX + 1).read_to_end(&mut text);
     read.map_err(|error| refuse(format!("cannot be read: {error}")))?;

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use millpond_core::plan::{Buffer, Invalid, Lifetime, Problem};
 
+use crate::recorded::csv::Fields;
 use crate::recorded::input::{Lines, shown};
 use crate::recorded::{Place, Refusal};
 use crate::source::{Kind, Opened};
@@ -75,7 +76,7 @@ impl Column {
 /// Where the file cannot be read or is not a right table; the refusal names the file.
 pub fn read_file(path: &Path) -> Result<Instance, Refusal> {
     let read = Opened::open(path).and_then(|opened| match opened.kind() {
-        Kind::Table | Kind::Other => read(opened.unzipped()?),
+        Kind::Table | Kind::Other => read(opened.unzipped()),
         _ => Err(opened.refuse("plan").expect("its kind is known")),
     });
     read.map_err(|refusal| refusal.in_file(path))
@@ -90,7 +91,10 @@ pub fn read(source: impl BufRead) -> Result<Instance, Refusal> {
     let Some((line, header)) = lines.next_line()? else {
         return Err(Refusal::new(Place::Whole, "the file is empty").help(SHAPE));
     };
-    let columns = columns(line, header)?;
+    let mut fields = Fields::new();
+    let quoted = |line: u64| move |reason: &str| Refusal::new(Place::Line(line), reason);
+    fields.read(header.trim_start_matches('\u{feff}')).map_err(quoted(line))?;
+    let columns = columns(line, &fields)?;
     let mut notes = Vec::new();
     if columns.contains(&Column::Offset) {
         notes.push("the column `offset` is passed over: all buffers are placed anew".to_owned());
@@ -99,7 +103,8 @@ pub fn read(source: impl BufRead) -> Result<Instance, Refusal> {
     let mut row_lines: Vec<u64> = Vec::new();
     let mut known: HashMap<String, u64> = HashMap::new();
     while let Some((line, text)) = lines.next_line()? {
-        let row = row(line, text, &columns)?;
+        fields.read(text).map_err(quoted(line))?;
+        let row = row(line, &fields, &columns)?;
         if let Some(first) = known.insert(row.id.clone(), line) {
             let reason = format!("column `id`: `{}` is on line {first} already", shown(&row.id));
             return Err(Refusal::new(Place::Line(line), reason).help("every buffer has an id of its own"));
@@ -120,10 +125,10 @@ pub fn read(source: impl BufRead) -> Result<Instance, Refusal> {
 }
 
 /// The columns that the first line names.
-fn columns(line: u64, header: &str) -> Result<Vec<Column>, Refusal> {
+fn columns(line: u64, header: &Fields) -> Result<Vec<Column>, Refusal> {
     let refuse = |reason: String| Err(Refusal::new(Place::Line(line), reason).help(SHAPE));
     let mut columns = Vec::new();
-    for name in header.trim_start_matches('\u{feff}').split(',').map(str::trim) {
+    for name in header.iter() {
         let known = Column::ALL.iter().find(|(_, known)| known.eq_ignore_ascii_case(name));
         let Some(&(column, name)) = known else {
             return refuse(format!("unknown column `{}`", shown(name)));
@@ -141,11 +146,11 @@ fn columns(line: u64, header: &str) -> Result<Vec<Column>, Refusal> {
 }
 
 /// One line as a buffer.
-fn row(line: u64, text: &str, columns: &[Column]) -> Result<Row, Refusal> {
+fn row(line: u64, fields: &Fields, columns: &[Column]) -> Result<Row, Refusal> {
     let refuse = |reason: String| Refusal::new(Place::Line(line), reason);
     let mut row =
         Row { id: String::new(), life: Lifetime { lower: 0, upper: 0 }, buffer: Buffer { bytes: 0, alignment: 1 } };
-    let mut words = text.split(',').map(str::trim);
+    let mut words = fields.iter();
     for (at, &column) in columns.iter().enumerate() {
         let Some(word) = words.next() else {
             let reason = format!("{at} values, but {} columns: `{}` is missing", columns.len(), column.name());
@@ -154,7 +159,6 @@ fn row(line: u64, text: &str, columns: &[Column]) -> Result<Row, Refusal> {
         let wrong = |what: &str| refuse(format!("column `{}`: `{}` is {what}", column.name(), shown(word)));
         match column {
             Column::Id if word.is_empty() => return Err(refuse("column `id`: the id is empty".to_owned())),
-            Column::Id if word.contains('"') => return Err(wrong("quoted, and quotes are not read")),
             Column::Id => word.clone_into(&mut row.id),
             Column::Lower => row.life.lower = word.parse().map_err(|_| wrong("no step (a whole number)"))?,
             Column::Upper => row.life.upper = word.parse().map_err(|_| wrong("no step (a whole number)"))?,
@@ -213,6 +217,15 @@ mod tests {
         assert_eq!(it.notes.len(), 1, "the offsets are passed over, and that is said");
     }
 
+    /// As spreadsheets and R write tables.
+    #[test]
+    fn what_is_quoted_is_read() {
+        let text =
+            "\"id\",\"lower\",\"upper\",\"size\"\r\n\"layer 1, weights\",0,\"2\",16\r\n\"say \"\"so\"\"\",1,3,16\r\n";
+        let it = read(text.as_bytes()).unwrap();
+        assert_eq!((&*it.rows[0].id, it.rows[0].life.upper, &*it.rows[1].id), ("layer 1, weights", 2, "say \"so\""));
+    }
+
     #[test]
     fn what_is_wrong_is_named_by_line_and_column() {
         for (text, part) in [
@@ -232,7 +245,7 @@ mod tests {
             ("id,lower,upper,size\na,9,7,4\n", "line 2: column `upper`: 7 is not above `lower`, 9"),
             ("id,lower,upper,size\na,0,1,4\na,1,2,4\n", "line 3: column `id`: `a` is on line 2 already"),
             ("id,lower,upper,size\n,0,1,4\n", "line 2: column `id`: the id is empty"),
-            ("id,lower,upper,size\n\"a,0,1,4\n", "line 2: column `id`: `\\\"a` is quoted"),
+            ("id,lower,upper,size\n\"a,0,1,4\n", "line 2: a quote is not closed on this line"),
             ("id,lower,upper,size,alignment\na,0,1,4,3\n", "line 2: column `alignment`: `3` is no alignment"),
             ("id,lower,upper,size\na,0,2,18446744073709551615\nb,1,3,1\n", "line 3: column `size`: with this buffer"),
         ] {

@@ -15,7 +15,7 @@ use millpond_core::plan::{Budget, Effort, Outcome, Plan, Progress, solve, verify
 
 use crate::args::Plan as Args;
 use crate::output::write_file;
-use crate::recorded::Refusal;
+use crate::recorded::{Refusal, csv};
 use crate::{Status, complain};
 
 pub use instance::{Instance, Row, read, read_file};
@@ -88,7 +88,7 @@ fn write_offsets(out: &mut dyn Write, instance: &Instance, plan: &Plan) -> io::R
     let aligned = instance.rows.iter().any(|row| row.buffer.alignment != 1);
     writeln!(out, "id,lower,upper,size,{}offset", if aligned { "alignment," } else { "" })?;
     for (row, offset) in instance.rows.iter().zip(&plan.offsets) {
-        write!(out, "{},{},{},{},", row.id, row.life.lower, row.life.upper, row.buffer.bytes)?;
+        write!(out, "{},{},{},{},", csv::field(&row.id), row.life.lower, row.life.upper, row.buffer.bytes)?;
         if aligned {
             write!(out, "{},", row.buffer.alignment)?;
         }

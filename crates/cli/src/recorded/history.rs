@@ -1,13 +1,14 @@
 //! What a snapshot of PyTorch says of its events beyond the program: where each was, in frames of the program's source;
-//! what PyTorch's own allocator had reserved; and what lived before the history began.
+//! what PyTorch's own allocator had reserved; and what lived before the history began. `around.rs` has the rest.
 //!
 //! Knows pickled values and no program. Frames are shared, as the writer shares them; each is at most [`FRAME_MAX`]
 //! characters, so that memory stays in proportion to the file.
 
 use std::collections::{HashMap, HashSet};
 
+use super::around::{Around, Stage, Surroundings};
 use super::input::shown_up_to;
-use super::pickle::{Pickle, Value};
+use super::pickle::{Pickle, Value, number};
 
 /// The longest frame, in characters.
 const FRAME_MAX: usize = 200;
@@ -32,6 +33,8 @@ pub struct History {
     pub earlier_blocks: u64,
     /// Their bytes.
     pub earlier_bytes: u64,
+    /// When events were, what they were part of, and from which pools.
+    pub around: Around,
 }
 
 impl History {
@@ -63,18 +66,11 @@ pub(super) fn segments(pickle: &Pickle<'_>) -> HashMap<u64, Vec<Value>> {
     by_device
 }
 
-/// A number that is not negative; 0 where it is none.
-fn number(value: Option<Value>) -> u64 {
-    match value {
-        Some(Value::Int(number)) => u64::try_from(number).unwrap_or(0),
-        _ => 0,
-    }
-}
-
 /// Collects a history.
 pub(super) struct Histories<'a> {
     pickle: &'a Pickle<'a>,
     history: History,
+    surroundings: Surroundings,
     /// Frames and stacks that are known: by their values in the pickle, and by what they hold.
     frames: HashMap<(Text, Text, i64), u32>,
     /// The bytes of all frames.
@@ -91,9 +87,11 @@ pub(super) struct Histories<'a> {
 type Text = Option<(u32, u32)>;
 
 impl<'a> Histories<'a> {
-    pub(super) fn new(pickle: &'a Pickle<'a>) -> Self {
+    /// For a device that has these segments at the end.
+    pub(super) fn new(pickle: &'a Pickle<'a>, segments: &[Value]) -> Self {
         Self {
             pickle,
+            surroundings: Surroundings::new(pickle, segments),
             history: History { stacks: vec![Vec::new()], ..History::default() },
             frames: HashMap::new(),
             shown: 0,
@@ -109,6 +107,7 @@ impl<'a> Histories<'a> {
     pub(super) fn event(&mut self, entry: Value) {
         let stack = self.pickle.under(entry, "frames").map_or(0, |frames| self.stack(frames));
         self.history.events.push(stack);
+        self.surroundings.event(self.pickle, entry);
     }
 
     fn stack(&mut self, frames: Value) -> u32 {
@@ -165,8 +164,11 @@ impl<'a> Histories<'a> {
         Some(number)
     }
 
-    /// PyTorch's own allocator took memory from the device, or gave it back, before this event.
-    pub(super) fn segment(&mut self, action: &[u8], bytes: u64, event: u64) {
+    /// PyTorch's own allocator took memory at this address from the device, or gave it back, before this event.
+    pub(super) fn segment(&mut self, action: &[u8], (address, bytes): (u64, u64), event: u64) {
+        if action == b"segment_alloc" {
+            self.surroundings.segment_alloc(address);
+        }
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.change = match action {
             b"segment_alloc" | b"segment_map" => self.change.saturating_add(bytes),
@@ -183,9 +185,9 @@ impl<'a> Histories<'a> {
         self.history.earlier_bytes = self.history.earlier_bytes.saturating_add(bytes);
     }
 
-    /// The history, with what the snapshot says of the device at its end: its segments, with their blocks. `is_seen`
-    /// says whether the history has a block that lives at an address.
-    pub(super) fn finish(mut self, segments: &[Value], is_seen: impl Fn(u64) -> bool) -> History {
+    /// The history, with what the snapshot says of the device beside it: its segments at the end, with their blocks,
+    /// and its annotations. `is_seen` says whether the history has a block that lives at an address.
+    pub(super) fn finish(mut self, segments: &[Value], stages: &[Stage], is_seen: impl Fn(u64) -> bool) -> History {
         let (pickle, mut end, mut met) = (self.pickle, None, HashSet::new());
         for &segment in segments {
             let total = number(pickle.under(segment, "total_size"));
@@ -214,6 +216,7 @@ impl<'a> Histories<'a> {
                 _ => self.history.reserved.push((event, bytes(change))),
             }
         }
+        self.history.around = self.surroundings.finish(pickle, stages);
         self.history
     }
 }

@@ -15,7 +15,7 @@ pub const LINE_MAX: usize = 1 << 20;
 pub const WHOLE_MAX: u64 = 1 << 29;
 
 /// How much of a file's beginning is looked at to choose its format.
-const PREFIX: u64 = 4096;
+pub(crate) const PREFIX: u64 = 4096;
 
 /// A source whose beginning has been looked at.
 pub(crate) type Source<R> = BufReader<Chain<Cursor<Vec<u8>>, R>>;

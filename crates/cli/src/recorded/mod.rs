@@ -9,14 +9,16 @@
 //! | module | reads |
 //! |---|---|
 //! | [`json_lines`] | our own recordings: JSON lines |
-//! | [`snapshot`] | PyTorch memory snapshots, by [`pickle`]; `history` has their frames and segments |
+//! | [`snapshot`] | PyTorch memory snapshots, by [`pickle`], `history` and `around` |
 //! | [`rmm`] | the CSV logs of RAPIDS Memory Manager |
 //! | [`plain`] | `a <id> <bytes>` and `f <id>` |
 //! | [`operations`] | operation traces |
 //!
-//! Each may be gzipped (`gunzip`). What they have in common, skipping what a recording only saw half of, is in `steps`;
-//! what cannot have been, in `fault`.
+//! Each may be gzipped (`gunzip`); lines of CSV are fields by `csv`. What they have in common, skipping what a
+//! recording only saw half of, is in `steps`; what cannot have been, in `fault`.
 
+mod around;
+pub(crate) mod csv;
 mod fault;
 pub(crate) mod gunzip;
 mod history;
@@ -36,6 +38,7 @@ use std::path::Path;
 
 use millpond_core::trace::Program;
 
+pub use around::{Annotation, Around};
 use gunzip::{GZIP, Gunzip};
 pub use history::History;
 
@@ -121,11 +124,17 @@ pub(crate) fn is_recording(head: &[u8]) -> bool {
     sniff(head).is_ok()
 }
 
+/// What a file is refused with that is gzipped once more than any reader unzips.
+pub(crate) fn gzipped_twice() -> Refusal {
+    Refusal::new(Place::Byte(0), "gzipped twice").help("run `gunzip` on the file once")
+}
+
 /// The format that a file with this beginning has.
 fn sniff(head: &[u8]) -> Result<Format, Refusal> {
     let refuse = |reason: &str, help: &str| Err(Refusal::new(Place::Byte(0), reason).help(help));
     const FORMATS: &str = "a recording is JSON lines of Millpond, a PyTorch memory snapshot, an RMM log, an operation \
-        trace, or lines of `a <id> <bytes>` and `f <id>`; each may be gzipped";
+        trace, or lines of `a <id> <bytes>` and `f <id>`; each may be gzipped (a litmus program is for `check` and \
+        `view`)";
     if operations::is_first(head) {
         return Ok(Format::Operations);
     }
@@ -145,7 +154,7 @@ fn sniff(head: &[u8]) -> Result<Format, Refusal> {
                 "write the snapshot with torch.cuda.memory._dump_snapshot(), or unpack the archive",
             );
         }
-        [0x1f, 0x8b, ..] => return refuse("gzipped twice", "run `gunzip` on the file once"),
+        [0x1f, 0x8b, ..] => return Err(gzipped_twice()),
         [b'{', ..] => return Ok(Format::JsonLines),
         [b'[', rest @ ..] if rest.trim_ascii_start().starts_with(b"\"") => return Ok(Format::JsonLines),
         _ => {}

@@ -30,7 +30,10 @@ pub fn read(name: &str, source: impl BufRead) -> Result<Vec<Recorded>, Refusal> 
     while let Some(op) = trace.next_op()? {
         programs.step(&op)?;
     }
-    programs.finish(name)
+    if programs.steps == 0 {
+        return Err(trace.cut().unwrap_or_else(|| Refusal::no_operation("serve")));
+    }
+    programs.finish(name, trace.is_whole())
 }
 
 /// Programs by device, and what is known while the operations go by.
@@ -138,12 +141,13 @@ impl Programs {
         done.map_err(|fault| refuse(at, &fault))
     }
 
-    fn finish(self, name: &str) -> Result<Vec<Recorded>, Refusal> {
+    fn finish(self, name: &str, is_whole: bool) -> Result<Vec<Recorded>, Refusal> {
         let (steps, is_alone) = (self.steps, self.by_device.len() == 1);
         let mut found = Vec::new();
         for (at, (device, program)) in self.by_device.into_iter().enumerate() {
             let (program, mut skipped) = program.finish(name).map_err(|fault| refuse(steps, &fault))?;
             skipped.other_memory = if at == 0 { self.left_out } else { 0 };
+            skipped.is_cut = !is_whole;
             let gpu = (!is_alone).then_some(device);
             found.push(Recorded {
                 program,
@@ -156,6 +160,8 @@ impl Programs {
         }
         match found.is_empty() {
             false => Ok(found),
+            true if !is_whole => Err(Refusal::new(Place::Whole, "no allocation is in what there is of the trace")
+                .help("the program was stopped, or the file was cut: trace a whole run")),
             true => Err(Refusal::new(Place::Whole, "no allocation is in the trace: there is nothing to serve")
                 .help("of PyTorch, record with its backend cudaMallocAsync, so that each tensor is an allocation")),
         }

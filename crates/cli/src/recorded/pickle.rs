@@ -43,6 +43,14 @@ pub enum Value {
     Dict(u32),
 }
 
+/// A number that is not negative; 0 where it is none.
+pub(super) fn number(value: Option<Value>) -> u64 {
+    match value {
+        Some(Value::Int(number)) => u64::try_from(number).unwrap_or(0),
+        _ => 0,
+    }
+}
+
 /// A container.
 #[derive(Clone, Debug)]
 struct Node {

@@ -14,6 +14,7 @@
 
 use std::io::BufRead;
 
+use super::csv::Fields;
 use super::fault;
 use super::input::{Lines, shown};
 use super::steps::Steps;
@@ -36,15 +37,17 @@ struct Layout {
 
 /// Whether a file that begins with this line is of this format.
 pub(crate) fn is_first_line(line: &[u8]) -> bool {
-    std::str::from_utf8(line).is_ok_and(|line| is_header(line) || is_action(line.split(',').nth(2).unwrap_or("")))
+    let mut fields = Fields::new();
+    let is_read = std::str::from_utf8(line).is_ok_and(|line| fields.read(line.trim_end()).is_ok());
+    is_read && (is_header(&fields) || is_action(fields.get(2)))
 }
 
-fn is_header(line: &str) -> bool {
-    line.split(',').any(|word| word.trim() == "Action")
+fn is_header(fields: &Fields) -> bool {
+    fields.iter().any(|word| word == "Action")
 }
 
 fn is_action(word: &str) -> bool {
-    matches!(word.trim(), "allocate" | "free" | "deallocate" | "allocate failure")
+    matches!(word, "allocate" | "free" | "deallocate" | "allocate failure")
 }
 
 /// Reads a log.
@@ -54,13 +57,14 @@ fn is_action(word: &str) -> bool {
 pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
     let mut lines = Lines::new(source);
     let mut steps = Steps::new();
-    let mut layout = layout(1, &COLUMNS.join(","))?;
-    let mut first = true;
+    let mut layout = layout(1, &COLUMNS)?;
+    let (mut first, mut fields) = (true, Fields::new());
     while let Some((line, text)) = lines.next_line()? {
-        if std::mem::take(&mut first) && is_header(text) {
-            layout = self::layout(line, text)?;
+        fields.read(text).map_err(|reason| Refusal::new(Place::Line(line), reason).help(SHAPE))?;
+        if std::mem::take(&mut first) && is_header(&fields) {
+            layout = self::layout(line, &fields.iter().collect::<Vec<_>>())?;
         } else {
-            step(&mut steps, layout, line, text)?;
+            step(&mut steps, layout, line, &fields)?;
         }
     }
     let end = Place::Line(lines.last_line());
@@ -69,30 +73,30 @@ pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
 }
 
 /// The columns of a header line.
-fn layout(line: u64, header: &str) -> Result<Layout, Refusal> {
+fn layout(line: u64, header: &[&str]) -> Result<Layout, Refusal> {
     let column = |name: &str| {
         let refuse = |what: String| Refusal::new(Place::Line(line), what).help(SHAPE);
-        let mut found = header.split(',').enumerate().filter(|(_, word)| word.trim() == name);
+        let mut found = header.iter().enumerate().filter(|(_, word)| **word == name);
         match (found.next(), found.next()) {
             (Some((column, _)), None) => Ok(column),
             (None, _) => Err(refuse(format!("no column `{name}` in the header"))),
             (Some(_), Some(_)) => Err(refuse(format!("column `{name}` is in the header more than once"))),
         }
     };
-    let count = header.split(',').count();
+    let count = header.len();
     let [_, _, action, pointer, size, stream] = COLUMNS.map(column);
     Ok(Layout { action: action?, pointer: pointer?, size: size?, stream: stream?, count })
 }
 
 /// One line.
-fn step(steps: &mut Steps, layout: Layout, line: u64, text: &str) -> Result<(), Refusal> {
+fn step(steps: &mut Steps, layout: Layout, line: u64, fields: &Fields) -> Result<(), Refusal> {
     let here = Place::Line(line);
     let refuse = |reason: String| Refusal::new(here, reason).help(SHAPE);
-    let count = text.split(',').count();
+    let count = fields.len();
     if count != layout.count {
         return Err(refuse(format!("{count} columns where the header has {}", layout.count)));
     }
-    let word = |column: usize| text.split(',').nth(column).unwrap_or("").trim();
+    let word = |column: usize| fields.get(column);
     let hexadecimal = |what: &str, word: &str| match word {
         "(nil)" | "nullptr" => Ok(0),
         _ => u64::from_str_radix(word.strip_prefix("0x").unwrap_or(word), 16)

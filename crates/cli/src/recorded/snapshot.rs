@@ -19,6 +19,7 @@ use std::collections::HashSet;
 
 use millpond_core::trace::Fault;
 
+use super::around::{self, Stage};
 use super::fault;
 use super::history::{self, Histories};
 use super::input::shown;
@@ -44,6 +45,7 @@ pub fn read(name: &str, bytes: &[u8]) -> Result<Vec<Recorded>, Refusal> {
     let traces = traces.ok_or_else(|| wrong(top, "the snapshot has no `device_traces`: no history was recorded"))?;
     let devices = pickle.items(traces).ok_or_else(|| wrong(top, "`device_traces` is not a list"))?;
     let (mut found, mut met, segments) = (Vec::new(), HashSet::new(), history::segments(&pickle));
+    let stages = around::stages(&pickle);
     for (gpu, &device) in devices.iter().enumerate() {
         let entries = pickle.items(device).ok_or_else(|| wrong(traces, "a device's trace is not a list"))?;
         if let Value::List(node) | Value::Tuple(node) = device
@@ -53,7 +55,8 @@ pub fn read(name: &str, bytes: &[u8]) -> Result<Vec<Recorded>, Refusal> {
             return Err(wrong(traces, "two devices have one list of events"));
         }
         let segments = segments.get(&(gpu as u64)).map_or(&[][..], Vec::as_slice);
-        let entries = Entries { pickle: &pickle, segments, gpu: gpu as u32, entries };
+        let stages = stages.get(&(gpu as u64)).map_or(&[][..], Vec::as_slice);
+        let entries = Entries { pickle: &pickle, segments, stages, gpu: gpu as u32, entries };
         found.extend(entries.read(name)?);
     }
     if found.is_empty() {
@@ -69,6 +72,7 @@ pub fn read(name: &str, bytes: &[u8]) -> Result<Vec<Recorded>, Refusal> {
 struct Entries<'a> {
     pickle: &'a Pickle<'a>,
     segments: &'a [Value],
+    stages: &'a [Stage],
     gpu: u32,
     entries: &'a [Value],
 }
@@ -77,7 +81,7 @@ impl Entries<'_> {
     /// The device's program, if there is an allocation in it.
     fn read(&self, name: &str) -> Result<Option<Recorded>, Refusal> {
         let mut steps = Steps::new();
-        let (mut pending, mut history) = (HashSet::new(), Histories::new(self.pickle));
+        let (mut pending, mut history) = (HashSet::new(), Histories::new(self.pickle, self.segments));
         let mut times: Option<(f64, f64)> = None;
         for index in 0..self.entries.len() {
             if let Some(now) = self.step(&mut steps, (&mut pending, &mut history), index)? {
@@ -85,7 +89,7 @@ impl Entries<'_> {
             }
         }
         steps.skipped.pending_frees = pending.len() as u64;
-        let history = history.finish(self.segments, |address| steps.is_live(address));
+        let history = history.finish(self.segments, self.stages, |address| steps.is_live(address));
         let (program, skipped) = match steps.finish(name) {
             Ok(program) => program,
             Err(Fault::Empty) => return Ok(None),
@@ -136,7 +140,8 @@ impl Entries<'_> {
             }
             b"snapshot" | b"workspace_snapshot" => Ok(()),
             other if other.starts_with(b"segment_") => {
-                history.segment(other, self.number(index, "size").unwrap_or(0), before as u64);
+                let at = (self.number(index, "addr").unwrap_or(0), self.number(index, "size").unwrap_or(0));
+                history.segment(other, at, before as u64);
                 Ok(())
             }
             _ => {

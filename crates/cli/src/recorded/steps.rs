@@ -22,10 +22,12 @@ pub struct Skipped {
     pub unknown_entries: u64,
     /// Allocations that no pool of a device would serve: of captured graphs, of the host.
     pub other_memory: u64,
+    /// Whether the end of an operation trace is missing.
+    pub is_cut: bool,
 }
 
 impl Skipped {
-    /// What was left out, each as `12 frees of ...`; empty where nothing was.
+    /// What was left out, each as `12 frees of ...`, or is missing; empty where nothing was.
     pub fn sentences(&self) -> Vec<String> {
         let counted = [
             (self.earlier_frees, "frees of memory from before the recording left out"),
@@ -35,7 +37,10 @@ impl Skipped {
             (self.unknown_entries, "entries of unknown kinds left out"),
             (self.other_memory, "allocations of captures and of the host left out"),
         ];
-        counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect()
+        let counted = counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+        let cut =
+            self.is_cut.then(|| "the program was stopped while it was traced: what it had flushed is served".into());
+        counted.chain(cut).collect()
     }
 }
 

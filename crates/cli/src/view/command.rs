@@ -13,6 +13,7 @@ use crate::replay::Open;
 use crate::source::{Kind, Opened};
 use crate::{Status, complain};
 
+use super::scene::grouped;
 use super::{ALLOCATIONS_MAX, Scene, embed, served, traced};
 
 /// Runs the command.
@@ -92,8 +93,9 @@ fn write_page(args: &View, scene: &Scene, out: &mut dyn Write, err: &mut dyn Wri
     };
     match write_file(path, &[&args.file], |mut file| embed::write_page(&mut file, scene)) {
         Ok(bytes) => {
-            let (path, events) = (path.display(), scene.events());
-            writeln!(out, "{path}: {} of page for {events} allocations and frees; open it in a browser", Bytes(bytes))?;
+            let (path, steps, unit) = (path.display(), grouped(scene.steps), scene.unit);
+            let many = if scene.steps == 1 { "" } else { "s" };
+            writeln!(out, "{path}: {} of page for {steps} {unit}{many}; open it in a browser", Bytes(bytes))?;
             Ok(Status::Fine)
         }
         Err(refusal) => {

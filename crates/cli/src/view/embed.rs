@@ -23,6 +23,8 @@
 //! | to, length, tie | arrow | steps since the arrow before; steps from its begin; its place in `meta.ties` |
 //! | step, bytes | change of what the recorded run reserved | steps since the change before; bytes |
 //! | stack | life | its place in `meta.stacks` (no column where there are none) |
+//! | time | step | microseconds since the step before (no column where times are not known) |
+//! | pool | life | its place in `meta.pools` and 1; 0 for none (no column where there are none) |
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -34,7 +36,7 @@ use millpond_core::units::Range;
 use serde::Serialize;
 
 use super::addresses::{GRAIN, Packed};
-use super::scene::{Deed, Drawing, Fix, Lane, Mark, Scene, Tie};
+use super::scene::{Deed, Drawing, Fix, Lane, Mark, Scene, Span, Tie};
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
@@ -84,6 +86,9 @@ struct Meta<'a> {
     /// How many of `strings`, behind the first, are frames.
     frames: usize,
     stacks: &'a [Vec<u32>],
+    times: usize,
+    pools: &'a [String],
+    spans: &'a [Span],
     facts: &'a [(String, String)],
 }
 
@@ -119,6 +124,9 @@ pub(super) fn write_page(out: &mut dyn Write, scene: &Scene) -> io::Result<u64> 
         recorded: scene.recorded.len(),
         frames: scene.frames.len(),
         stacks: &scene.stacks,
+        times: scene.times.len(),
+        pools: &scene.pools,
+        spans: &scene.spans,
         facts: &scene.facts,
     };
     // Within a script only `<` could end it.
@@ -188,6 +196,8 @@ fn columns(scene: &Scene, packed: &Packed, sizes: &Sizes) -> Vec<u8> {
     column(&mut differences(scene.recorded.iter().map(|&(step, _)| step)));
     column(&mut scene.recorded.iter().map(|&(_, bytes)| bytes));
     column(&mut scene.life_stacks.iter().map(|&stack| u64::from(stack)));
+    column(&mut differences(scene.times.iter().copied()));
+    column(&mut scene.life_pools.iter().map(|&pool| u64::from(pool)));
     out
 }
 

@@ -32,8 +32,12 @@ pub(super) fn fix(text: &str, program: &Program, marks: &[Mark]) -> Option<Fix> 
             lines.push((sign, number, change.value().trim_end().to_owned()));
         }
     }
-    let corrected = changes.iter().filter(|change| !change.finding.kind.is_advice()).count();
     let left = left.iter().filter(|left| !left.finding.kind.is_advice());
-    let left = left.map(|left| format!("{}: {}", left.finding.kind.name(), left.why)).collect();
+    let left: Vec<_> = left.map(|left| format!("{}: {}", left.finding.kind.name(), left.why)).collect();
+    // One change may correct many: the same line of a loop, what followed from another one.
+    let corrected = match left.is_empty() {
+        true => marks.len(),
+        false => changes.iter().filter(|change| !change.finding.kind.is_advice()).count(),
+    };
     Some(Fix { lines, corrected, left })
 }

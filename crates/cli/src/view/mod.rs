@@ -40,7 +40,7 @@ mod command;
 use crate::refusal::{Place, Refusal};
 
 pub use layout::layered;
-pub use scene::{Arrow, Deed, Drawing, Fix, Lane, Life, Mark, Node, Operation, Scene, Tie, Touch};
+pub use scene::{Arrow, Deed, Drawing, Fix, Lane, Life, Mark, Node, Operation, Scene, Span, Tie, Touch};
 
 /// The most allocations of a page: more would take a browser longer to draw than a person waits.
 pub const ALLOCATIONS_MAX: usize = 1 << 21;

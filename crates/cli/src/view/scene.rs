@@ -229,6 +229,19 @@ pub struct Node {
     pub y: u32,
 }
 
+/// A named part of the program's time.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Span {
+    /// What it is called.
+    pub name: String,
+    /// The first step in it.
+    pub from: u64,
+    /// The first step behind it.
+    pub to: u64,
+    /// How long it took, in microseconds, where that is known.
+    pub micros: Option<u64>,
+}
+
 /// What a page shows.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Scene {
@@ -258,6 +271,14 @@ pub struct Scene {
     pub stacks: Vec<Vec<u32>>,
     /// The stack of each life's allocation, by its place; empty where none is known.
     pub life_stacks: Vec<u32>,
+    /// The time of each step in microseconds since the first, ascending; empty where it is not known.
+    pub times: Vec<u64>,
+    /// Named parts of the program's time.
+    pub spans: Vec<Span>,
+    /// What the pools of the recorded run's own allocator are called; empty where they are not known.
+    pub pools: Vec<String>,
+    /// The pool of each life, by its place and 1; 0 where it is not known; empty where there are no pools.
+    pub life_pools: Vec<u32>,
     /// Who does operations; empty where only memory is known.
     pub lanes: Vec<Lane>,
     /// The operation of each step, or none.

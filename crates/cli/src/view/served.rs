@@ -7,7 +7,7 @@ use crate::args::View;
 use crate::recorded::{History, Recorded};
 use crate::replay::{Open, ServeError, Server, Setup};
 
-use super::scene::{Life, Scene, grouped};
+use super::scene::{Life, Scene, Span, grouped};
 
 /// Serves the program and notes what the server did with it.
 pub(super) fn serve(args: &View, open: Open<'_>, recorded: &Recorded) -> Result<Scene, String> {
@@ -64,7 +64,7 @@ pub(super) fn serve(args: &View, open: Open<'_>, recorded: &Recorded) -> Result<
     Ok(scene)
 }
 
-/// Frames of a snapshot, what its own allocator had reserved, and what lived before it.
+/// Frames of a snapshot, what its own allocator had reserved, what lived before it, and what was around its events.
 fn add_history(scene: &mut Scene, events: &[Event], history: &History) {
     scene.frames.clone_from(&history.frames);
     scene.stacks.clone_from(&history.stacks);
@@ -80,6 +80,16 @@ fn add_history(scene: &mut Scene, events: &[Event], history: &History) {
             }
             Event::Free { id, .. } => scene.lives[id as usize].free_site = site(stack),
         }
+    }
+    let around = &history.around;
+    scene.times.clone_from(&around.times);
+    scene.pools.clone_from(&around.pools);
+    let spans = around.annotations.iter().cloned();
+    scene.spans = spans.map(|it| Span { name: it.name, from: it.from, to: it.to, micros: it.micros }).collect();
+    let allocated = events.iter().zip(&around.event_pools).filter(|(event, _)| matches!(event, Event::Alloc { .. }));
+    scene.life_pools = allocated.map(|(_, &pool)| pool).collect();
+    if let Some(&last) = around.times.last() {
+        scene.facts.push(("time".to_owned(), format!("{:.3} s", last as f64 / 1e6)));
     }
     if history.earlier_blocks > 0 {
         let (blocks, bytes) = (history.earlier_blocks, Bytes(history.earlier_bytes));

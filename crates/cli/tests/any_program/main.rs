@@ -368,7 +368,14 @@ fn what_cannot_be_looked_at_is_refused_with_a_reason() {
         assert_eq!(text(&output.stdout), "");
     };
     refused(run(&["check"], "static", &["none"]), "statically");
-    refused(run(&["record", "-o", "/dev/null"], "linked", &["none"]), "a trace is written to a file");
+    refused(run(&["record", "-o", "/dev/null"], "linked", &["none"]), "a device: a trace is written to a file");
+    let pipe = PLACE.join("pipe");
+    let _ = fs::remove_file(&pipe);
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // It has no reader: to open it takes for ever.
+    refused(run(&["record", "-o", &pipe.display().to_string()], "linked", &["none"]), "a pipe: a trace is written");
+    assert!(pipe.exists());
+    refused(run(&["record", "-o", &PLACE.display().to_string()], "linked", &["none"]), "a directory: a trace");
     refused(run(&["check"], "libcuda.so.missing", &[]), "cannot be run");
     let words = ["check", "--", "no-such-program-is-here"].map(OsStr::new);
     refused(millpond(&words), "PATH");

@@ -39,13 +39,37 @@ OTHER = [entry("alloc", BASE, 4096), *free(BASE, 4096)]
 SETTINGS = {"PYTORCH_CUDA_ALLOC_CONF": "", "garbage_collection_threshold": 0.0, "max_split_size": -1}
 
 
-def snapshot(traces):
-    return {"segments": [segment(0)], "device_traces": traces, "allocator_settings": SETTINGS, "external_annotations": []}
+def snapshot(traces, segments=None, annotations=()):
+    return {"segments": segments or [segment(0)], "device_traces": traces, "allocator_settings": SETTINGS,
+            "external_annotations": list(annotations)}
+
+
+def stage(name, stage, time_us):
+    return {"name": name, "stage": stage, "device": 0, "time_us": time_us}
+
+
+# A step in two parts, of which the first began before the history; memory of the default pool and of a graph's.
+PRIVATE = BASE + (64 << 20)
+ANNOTATED = (
+    [entry("alloc", BASE, 1 << 20, 0, 5_000_000), entry("alloc", PRIVATE, 512, 0, 5_000_100)]  # an earlier segment's
+    + free(PRIVATE, 512, 0, 5_000_200)
+    + [entry("segment_free", PRIVATE, 2 << 20, 0, 5_000_300), entry("segment_alloc", PRIVATE, 2 << 20, 0, 5_000_400)]
+    + [entry("alloc", PRIVATE, 1 << 20, 0, 5_001_500), entry("alloc", BASE + (1 << 20), 1 << 19, SIDE, 5_002_500)]
+    + free(PRIVATE, 1 << 20, 0, 5_250_000)
+    + [entry("alloc", BASE + (3 << 19), 4096, 0, 6_500_000)]
+)
+STAGES = [stage("warm-up", "END", 5_000_050), stage("step 1", "START", 5_001_000), stage("forward", "START", 5_001_200),
+          stage("forward", "END", 5_002_600), stage("backward", "START", 5_002_700), stage("empty", "START", 5_002_800),
+          stage("empty", "END", 5_002_900), stage("backward", "END", 5_300_000), stage("step 1", "END", 5_300_001),
+          stage("step 2", "START", 6_000_000)]
+SEGMENTS = [segment(0), segment(0) | {"address": PRIVATE, "segment_pool_id": (0, 1), "blocks": []}]
 
 
 for protocol in (2, 3, 4, 5):
     with open(f"one_device_p{protocol}.pickle", "wb") as file:
         pickle.dump(snapshot([ONE, []]), file, protocol)
+with open("annotated.pickle", "wb") as file:
+    pickle.dump(snapshot([ANNOTATED, []], SEGMENTS, STAGES), file)
 with open("two_devices.pickle", "wb") as file:
     pickle.dump(snapshot([ONE, OTHER]), file)
 with open("no_history.pickle", "wb") as file:

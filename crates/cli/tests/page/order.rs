@@ -46,6 +46,7 @@ fn two_streams_and_the_missing_edge() {
         "{panel}"
     );
     let svg = answer["svg"].as_str().unwrap();
+    assert_eq!(svg.matches("<text ").count(), svg.matches("textLength=\"").count(), "all text fits, whatever the font");
     assert!(svg.contains("stroke-dasharray=\"8 5\"") && svg.contains("free left x") && svg.contains("missing edge"));
 }
 
@@ -65,9 +66,11 @@ fn captured_work_is_on_its_lanes_and_opens_as_a_graph() {
         "const titles = page.data.meta.marks.map((mark) => mark.missing[0].map((step) => page.order.title(step)));
         const graph = page.data.meta.graphs[0];
         const labels = graph.missing.map((ends) => ends.map((node) => graph.nodes[node].label));
+        page.side.show('violations');
+        const panel = $('panel').textContent;
         page.pick(page.order.captures[0].from);
         page.input.enter();
-        return { titles, labels, open: $('graph').open, head: $('graph').querySelector('h2').textContent,
+        return { titles, labels, panel, open: $('graph').open, head: $('graph').querySelector('h2').textContent,
             band: [page.order.captures[0].from, page.order.captures[0].to] };";
     let Some(answer) = ask("captured", &page(&file), script) else { return };
     let edge = json!(["a = alloc s 1024", "write side a"]);
@@ -75,6 +78,51 @@ fn captured_work_is_on_its_lanes_and_opens_as_a_graph() {
     assert_eq!(answer["labels"], json!([["alloc a", "kernel"], ["alloc a", "kernel"]]));
     assert_eq!((&answer["open"], &answer["band"]), (&json!(true), &json!([0, 15])));
     assert!(answer["head"].as_str().unwrap().starts_with("graph 0: "), "{}", answer["head"]);
+    let panel = answer["panel"].as_str().unwrap();
+    assert!(panel.contains("check --fix corrects 2 violations by this"), "one line of a loop: {panel}");
+}
+
+/// The help of a missing edge stands below the lanes and covers nothing; long words do not leave the list.
+#[test]
+fn long_help_covers_nothing() {
+    let (left, right) = ("left_".repeat(9), "right_".repeat(9));
+    let text = EARLY.replace("left", &left).replace("right", &right);
+    let script = "
+        page.side.show('violations');
+        const svg = page.picture(), y = Number(svg.match(/ y=\"([\\d.]+)\"[^>]*>missing edge</)[1]);
+        const { rows } = page.order, panel = $('panel');
+        return { y, foot: rows.tall - rows.scroll, wide: panel.scrollWidth, room: panel.clientWidth };";
+    let Some(answer) = ask("long", &litmus("long", &text), script) else { return };
+    let number = |name: &str| answer[name].as_f64().unwrap();
+    assert!(number("y") > number("foot"), "{answer}");
+    assert!(number("wide") <= number("room"), "{answer}");
+}
+
+/// A box has the room that its lane leaves it, and no two are one over the other.
+#[test]
+fn boxes_take_the_room_of_their_lane() {
+    let text = "stream left\nstream right\nx = alloc left 4096\ny = alloc right 64\nrecord e left\n\
+        wait right e\nread right x\nwrite right x\nfree right y\nwrite right x\nrecord f right\n\
+        wait left f\nfree left x\n";
+    let script = "
+        page.look({ x0: 0, x1: 10 });
+        $('order').style.width = '720px';
+        page.resize();
+        await frame();
+        const { order, lanes, view } = page, count = order.count;
+        const boxes = [...Array(count).keys()].map((step) => (
+            { lane: page.data.lane[step], at: lanes.x(view, step), ...lanes.boxed(step) }));
+        const isOver = (a, b) => a.lane === b.lane && Math.abs(a.at - b.at) < (a.fits + b.fits) / 2;
+        const y = lanes.y(0), edge = boxes[2].at + boxes[2].fits / 2;
+        return { wide: lanes.wide, texts: boxes.map((box) => box.text), fits: boxes[2].fits,
+            over: boxes.some((a, i) => boxes.some((b, k) => i < k && isOver(a, b))),
+            hit: [lanes.at(view, edge - 2, y), lanes.at(view, edge + 3, y)] };";
+    let Some(answer) = ask("boxes", &litmus("boxes", text), script) else { return };
+    let wide = answer["wide"].as_f64().unwrap();
+    assert!((44.0..75.0).contains(&wide), "the page has another width than this was made for: {wide}");
+    assert_eq!(answer["texts"][2], "record e left", "there is nothing beside it on its lane");
+    assert!(answer["fits"].as_f64().unwrap() > wide, "{answer}");
+    assert_eq!((&answer["over"], &answer["hit"]), (&json!(false), &json!([2, -1])), "{answer}");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! written to their end, whoever still holds a device; what is done after that (destructors of the program's statics)
 //! is written as it comes.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -79,9 +79,13 @@ impl Trace {
     /// Begins a trace in a file; what was in it is gone.
     ///
     /// # Errors
-    /// The file cannot be written, or another process writes a trace to it.
+    /// The file cannot be written, or is no regular file (a pipe, say), or another process writes a trace to it.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Trace> {
         let path = path.as_ref().to_owned();
+        // To open a pipe without a reader takes for ever.
+        if fs::metadata(&path).is_ok_and(|it| !it.is_file()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a trace is written to a regular file"));
+        }
         let file = File::options().write(true).create(true).truncate(false).open(&path)?;
         rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
         file.set_len(0)?;

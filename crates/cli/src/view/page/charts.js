@@ -4,6 +4,7 @@
 // by the pixels and the number of allocations, whatever the zoom. Everything else is paths on a canvas.
 
 let LEFT = 72; // Room for the scale and for the names of lanes, in CSS pixels.
+const SPAN_HIGH = 17; // The height of a row of annotations.
 const BREAK = 2; // Blocks so many pixels larger are set apart by a pixel.
 
 class Canvas {
@@ -79,7 +80,7 @@ function columnsOf(data, view, count) {
 }
 
 function drawTimeline(canvas, data, view, theme) {
-  const pen = canvas.begin(), count = Math.floor(canvas.width - LEFT), top = 16;
+  const pen = canvas.begin(), count = Math.floor(canvas.width - LEFT), top = 16 + (data.spanRows ? data.spanRows * SPAN_HIGH + 10 : 0);
   const y = (bytes) => canvas.height - bytes / data.ceiling * (canvas.height - top);
   drawBytesScale(canvas, theme, 0, data.ceiling, top, scaleText);
   const events = columnsOf(data, view, count), reserved = mostReserved(data.reservedStep, data.reservedBytes, view, count);
@@ -122,8 +123,34 @@ function drawTimeline(canvas, data, view, theme) {
   };
   if (data.reservedStep.length) line(reserved, theme.edge, []);
   if (data.ownStep.length) line(mostReserved(data.ownStep, data.ownBytes, view, count), theme.text, [6, 3]);
-  drawPeak(canvas, data, view, theme, y(data.total[data.peak]));
+  drawSpans(canvas, data, view, theme);
   drawMarks(canvas, data, view, theme, true);
+  drawPeak(canvas, data, view, theme, y(data.total[data.peak]));
+}
+
+/** Annotations above the memory, those within others below them. */
+function drawSpans(canvas, data, view, theme) {
+  const { pen } = canvas, ends = new Float64Array(data.spanRows);
+  pen.textAlign = 'left';
+  pen.textBaseline = 'middle';
+  data.meta.spans.forEach(({ name, from, to }, at) => {
+    const row = data.spanRow[at];
+    if (row < 0 || to <= view.x0 || from >= view.x1) return;
+    const left = Math.max(stepToX(view, canvas.width, from), LEFT), right = Math.min(stepToX(view, canvas.width, to), canvas.width);
+    // Of many in one pixel one is drawn.
+    if (right < ends[row]) return;
+    ends[row] = Math.max(right, left + 1);
+    const top = 22 + row * SPAN_HIGH, wide = Math.max(right - left - 1, 1);
+    pen.fillStyle = theme.accent;
+    pen.globalAlpha = .16;
+    pen.fillRect(left, top, wide, SPAN_HIGH - 2);
+    pen.globalAlpha = .7;
+    pen.fillRect(left, top, 1, SPAN_HIGH - 2);
+    pen.globalAlpha = 1;
+    if (wide < 24) return;
+    pen.fillStyle = theme.text;
+    pen.fillText(cutText(pen, name, wide - 8), left + 5, top + SPAN_HIGH / 2 - .5);
+  });
 }
 
 /** Where most was live. */
@@ -315,10 +342,13 @@ function drawOverview(canvas, data, view, theme) {
   pen.fillStyle = theme.dim;
   pen.textBaseline = 'top';
   pen.textAlign = 'center';
-  const distance = decimalDistance((view.x1 - view.x0) / Math.max(2, count / 130));
+  // With times a number has its time beside it.
+  const distance = decimalDistance((view.x1 - view.x0) / Math.max(2, count / (data.time.length ? 170 : 130)));
   for (let step = Math.max(0, Math.ceil(view.x0 / distance) * distance); step <= Math.min(view.x1, data.steps - data.shift); step += distance) {
     const x = stepToX(view, canvas.width, step + data.shift);
-    if (x > LEFT + 12 && x < canvas.width - 24) pen.fillText(countText(step), x, 1);
+    const text = data.time.length && step < data.time.length ? `${countText(step)}: ${timeText(data.time[step])}` : countText(step);
+    const half = data.time.length ? pen.measureText(text).width / 2 : 12;
+    if (x > LEFT + half && x < canvas.width - Math.max(half, 24)) pen.fillText(text, x, 1);
   }
   pen.textAlign = 'right';
   pen.fillText(data.meta.unit, LEFT - 8, 1);

@@ -6,6 +6,7 @@
 const GROUP = 64; // So many events, or groups of them, have their greatest total noted.
 const CHECK = 16; // So many events lie between two checkpoints of the memory held by each stream.
 const LIVES = 32; // So many allocations are passed over at once where none of them is seen.
+const SPAN_ROWS = 3; // So many rows of annotations are drawn; those within deeper ones are in the list.
 const FOLDED = 9; // So many streams have a colour; the last stands for all others.
 
 class Columns {
@@ -72,11 +73,25 @@ async function unpack() {
   const ownStep = columns.column(meta.recorded, Float64Array, summed);
   const ownBytes = columns.column(meta.recorded);
   const stack = columns.column(meta.stacks.length ? count : 0, Uint32Array);
+  const time = columns.column(meta.times, Float64Array, summed);
+  const pool = columns.column(meta.pools.length ? count : 0, Uint32Array);
   const freed = new Float64Array(count);
   for (let at = 0; at < count; at++) freed[at] = lasts[at] ? born[at] + lasts[at] : Infinity;
   return { meta, count, born, freed, bytes, stream, freeStream, start, name, site, freeSite,
     reservedStep, reservedBytes, useFirst, useStep, useStream, useWrites, lane, deed, label, opSite, opNumber, opGraph, refused,
-    ownStep, ownBytes, stack, arrowTo, arrowFrom, arrowTie, groups: groupsOf(count, born, freed, start, bytes), ...curve(meta, count, born, freed, bytes, stream) };
+    ownStep, ownBytes, stack, time, pool, ...spanRows(meta.spans), arrowTo, arrowFrom, arrowTie, groups: groupsOf(count, born, freed, start, bytes), ...curve(meta, count, born, freed, bytes, stream) };
+}
+
+/** Which row each span stands in: the first that is free; spans of rows that are not shown have none. */
+function spanRows(spans) {
+  const ends = [], spanRow = spans.map(({ from, to }) => {
+    let row = ends.findIndex((end) => end <= from);
+    if (row < 0) row = ends.length;
+    if (row >= SPAN_ROWS) return -1;
+    ends[row] = to;
+    return row;
+  });
+  return { spanRow, spanRows: ends.length };
 }
 
 /** Of every so many allocations: the latest end, the longest life, and between which addresses they are. */

@@ -6,6 +6,8 @@
 
 const ARROWS = 1500; // So many arrows are drawn at once, about.
 const MARKED = 300; // So many violations are drawn in full.
+const BOXED = 44; // From so many pixels a step on, operations are boxes with words.
+const WIDEST = 2.5; // A box takes the room of so many steps at most, where its lane has it.
 const FONT = '"Liberation Sans", "DejaVu Sans", system-ui, sans-serif';
 
 class Lanes {
@@ -23,7 +25,11 @@ class Lanes {
   /** The operation at a place of the chart. */
   at(view, x, y) {
     const wide = this.perStep(view), place = view.x0 + (x - LEFT) / wide;
-    return x < LEFT ? -1 : this.order.nearest(this.rows.lanesAt(y), place, Math.max(.5, 7 / wide));
+    if (x < LEFT) return -1;
+    const areBoxes = wide >= BOXED && this.pen;
+    const step = this.order.nearest(this.rows.lanesAt(y), place, Math.max(areBoxes ? WIDEST / 2 : .5, 7 / wide));
+    const isOn = step < 0 || !areBoxes || Math.abs(this.x(view, step) - x) <= Math.max(wide, this.boxed(step).fits) / 2;
+    return isOn ? step : -1;
   }
   colours(theme) {
     const deeds = new Array(this.data.meta.deeds.length).fill(theme.edge);
@@ -129,14 +135,14 @@ class Lanes {
     pen.fillRect(0, 0, LEFT - 4, this.canvas.height);
     pen.textAlign = 'right';
     pen.textBaseline = 'middle';
-    order.lanes.forEach((lane, at) => {
+    order.lanes.forEach((_, at) => {
       if (!this.isRow(at)) return;
       const y = this.y(at), wrong = this.state.mark >= 0 && this.data.meta.marks[this.state.mark].sides.some((step) => this.data.lane[step] === at);
       pen.fillStyle = this.railColour(at);
       pen.fillRect(LEFT - 8, y - 8, 4, 16);
       pen.fillStyle = wrong ? theme.bad : theme.text;
       pen.font = `${wrong ? '600 ' : ''}13px ${FONT}`;
-      pen.fillText(cutText(pen, lane.name, LEFT - 20), LEFT - 14, y);
+      pen.fillText(cutText(pen, this.rows.shortName(at), LEFT - 20), LEFT - 14, y);
     });
     this.groupNames();
   }
@@ -144,7 +150,7 @@ class Lanes {
   bands() {
     const { pen, theme, order } = this;
     for (const capture of order.captures) {
-      const left = this.x(this.view, capture.from) - this.wide * .46, right = this.x(this.view, capture.to) + this.wide * .46;
+      const left = this.x(this.view, capture.from) - this.reach(capture.from), right = this.x(this.view, capture.to) + this.reach(capture.to);
       if (right < LEFT || left > this.canvas.width) continue;
       const top = this.y(capture.top) - Math.min(this.high * .42, 26), foot = this.y(capture.foot) + Math.min(this.high * .42, 26);
       const folded = this.isFolded(capture);
@@ -166,6 +172,8 @@ class Lanes {
       pen.fillText(cutText(pen, name, right - left - 12), Math.max(left, LEFT) + 6, (top + foot) / 2);
     }
   }
+  /** How far a band goes beyond its first or last operation. */
+  reach(step) { return this.wide < BOXED ? this.wide * .46 : Math.max(this.wide * .46, this.boxed(step).fits / 2 + 6); }
   isFolded(capture) { return this.wide < 7 && capture.to > capture.from; }
   foldedAt(step) {
     return this.order.captures.find((capture) => step >= capture.from && step <= capture.to && this.isFolded(capture));
@@ -234,7 +242,7 @@ class Lanes {
     const { wide, pen, data, theme, view, state } = this, x = this.x(view, step), y = this.y(lane);
     if (wide < 7 && this.foldedAt(step)) return;
     const colour = data.refused[step] ? theme.bad : this.deeds[data.deed[step]], lit = step === state.operation || step === state.over;
-    if (wide >= 44) return this.box(step, x, y, colour, lit);
+    if (wide >= BOXED) return this.box(step, x, y, colour, lit);
     if (wide >= 7) {
       pen.fillStyle = pen.strokeStyle = colour;
       shape(pen, data.deed[step], x, y, Math.min(wide * .42, 7), theme.back);
@@ -247,7 +255,7 @@ class Lanes {
   }
   /** A box with what the operation is called. */
   box(step, x, y, colour, lit) {
-    const { pen, theme, data } = this, { text, fits, high } = this.boxed(step), left = x - fits / 2, top = y - high / 2;
+    const { pen, theme, data } = this, { text, fits, high, isSmall } = this.boxed(step), left = x - fits / 2, top = y - high / 2;
     pen.fillStyle = theme.panel;
     roundBox(pen, left, top, fits, high, 6);
     pen.fill();
@@ -256,26 +264,37 @@ class Lanes {
     if (data.refused[step]) pen.setLineDash([4, 3]);
     pen.stroke();
     pen.setLineDash([]);
-    pen.fillStyle = colour;
-    roundBox(pen, left + 4, top + 5, 4, high - 10, 2);
-    pen.fill();
+    if (!isSmall) {
+      pen.fillStyle = colour;
+      roundBox(pen, left + 4, top + 5, 4, high - 10, 2);
+      pen.fill();
+    }
     pen.fillStyle = theme.text;
     pen.textAlign = 'left';
     pen.textBaseline = 'middle';
-    pen.fillText(text, left + 13, y + .5);
+    pen.fillText(text, left + (isSmall ? 5 : 13), y + .5);
+  }
+  /** The pixels for a box: half of what lies between it and the next one on its lane, on both sides. */
+  room(step) {
+    const { order, view, wide } = this, lane = this.data.lane[step], { first, members } = order.byLane, place = order.firstOf(lane, step);
+    const before = place > first[lane] ? step - members[place - 1] : WIDEST;
+    const after = place + 1 < first[lane + 1] ? members[place + 1] - step : WIDEST;
+    const x = this.x(view, step), edge = 2 * Math.min(x - LEFT, this.canvas.width - x);
+    return Math.max(Math.min(Math.min(before, after, WIDEST) * wide, edge), wide) - 8;
   }
   /** The words in a box, and its size: all words, or the first, or what there is room for. */
   boxed(step) {
-    const { pen } = this, room = this.wide - 8, title = this.order.title(step);
+    const { pen } = this, room = this.room(step), title = this.order.title(step);
     pen.font = `13px ${FONT}`;
-    let text = title, width = pen.measureText(text).width;
+    let text = title, width = pen.measureText(text).width, isSmall = false;
     if (width + 20 > room) {
       const [verb] = title.replace(/^\S+ = /, '').split(' ');
-      if (room < 66) pen.font = `11px ${FONT}`;
-      text = room > 110 ? cutText(pen, title, room - 20) : cutText(pen, verb, room - 18);
+      isSmall = pen.measureText(verb).width + 20 > room;
+      if (isSmall) pen.font = `11px ${FONT}`;
+      text = room > 110 ? cutText(pen, title, room - (isSmall ? 10 : 20)) : cutText(pen, verb, room - (isSmall ? 8 : 18));
       width = pen.measureText(text).width;
     }
-    return { text, fits: width + 20, high: Math.min(30, this.high - 8) };
+    return { text, fits: width + (isSmall ? 10 : 20), high: Math.min(30, this.high - 8), isSmall };
   }
   /** How many operations there are in each column of pixels. */
   density(lane) {
@@ -326,7 +345,7 @@ class Lanes {
       pen.lineWidth = held ? 3 : 1.8;
       pen.globalAlpha = held ? 1 : .75;
       pen.setLineDash(held ? [8, 5] : [5, 4]);
-      const reach = this.wide >= 44 ? Math.min(17, this.high * .5) : 9;
+      const reach = this.wide >= BOXED ? Math.min(17, this.high * .5) : 9;
       if (this.rows.areOne(own, other)) {
         const y = this.y(own) - reach, lift = Math.min(this.high * .75, 46);
         pen.beginPath();
@@ -350,7 +369,7 @@ class Lanes {
   side(step, held) {
     const { pen, theme } = this, x = this.x(this.view, step), y = this.y(this.data.lane[step]);
     if (x < LEFT - 40 || x > this.canvas.width + 40) return;
-    if (this.wide < 44 || this.rows.isShut(this.data.lane[step])) return ring(pen, x, y, held ? 10 : 7, theme.bad);
+    if (this.wide < BOXED || this.rows.isShut(this.data.lane[step])) return ring(pen, x, y, held ? 10 : 7, theme.bad);
     const { fits, high } = this.boxed(step);
     pen.strokeStyle = pen.fillStyle = theme.bad;
     roundBox(pen, x - fits / 2 - 2, y - high / 2 - 2, fits + 4, high + 4, 8);
@@ -365,14 +384,14 @@ class Lanes {
     const { pen, theme, view, data, canvas } = this, [from, to] = mark.missing[0];
     const y = (this.y(data.lane[from]) + this.y(data.lane[to])) / 2 - (this.rows.areOne(data.lane[from], data.lane[to]) ? this.high * .6 : 0);
     pen.font = `12px ${FONT}`;
-    const lines = wrapped(pen, mark.help, 270).slice(0, 4), title = 'missing edge';
+    const lines = wrapped(pen, mark.help, 380).slice(0, 4), title = 'missing edge';
     const wide = Math.max(...lines.map((line) => pen.measureText(line).width), 80) + 18, high = 24 + lines.length * 16;
     // Below the lanes where there is room, else to the right of the edge, or to its left.
     const foot = this.rows.tall - this.rows.scroll, middle = (this.x(view, from) + this.x(view, to)) / 2 - wide / 2;
     const after = this.x(view, to) + 16, before = this.x(view, from) - wide - 16, isBelow = foot + high < canvas.height;
     const beside = isBelow ? middle : after + wide < canvas.width ? after : before;
     const left = Math.min(Math.max(beside, LEFT + 6), canvas.width - wide - 6);
-    const top = isBelow ? foot + (canvas.height - foot - high) / 2 : Math.min(Math.max(y - high / 2, 2), canvas.height - high - 2);
+    const top = isBelow ? foot + Math.min((canvas.height - foot - high) / 2, 12) : Math.min(Math.max(y - high / 2, 2), canvas.height - high - 2);
     pen.fillStyle = theme.panel;
     pen.globalAlpha = .95;
     roundBox(pen, left, top, wide, high, 7);

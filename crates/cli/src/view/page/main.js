@@ -18,6 +18,7 @@ class Page {
     this.searching = new Search(data, (found) => this.take(found));
     if (data.meta.marks.length) this.mark = 0;
     this.mode = data.meta.streams.length > 1 ? 'stream' : 'size';
+    if (data.meta.pools.length) $('colour').append(make('option', '', 'pool'));
     $('colour').value = this.mode;
     this.view = this.whole();
     this.readTheme();
@@ -48,16 +49,16 @@ class Page {
   /** Which colour each allocation has: an index into the list of colours; those not found are faint. */
   recolour() {
     const { data, theme } = this, index = new Uint8Array(data.count), list = [];
-    if (this.mode === 'stream') list.push(...theme.streams);
+    const ranks = { stream: (at) => data.fold[data.stream[at]], pool: (at) => (data.pool[at] ? Math.min(data.pool[at], FOLDED) : FOLDED) - 1 }[this.mode];
+    if (ranks) list.push(...theme.streams);
     else for (let at = 0; at < RAMP_STEPS; at++) list.push(ramp(at / (RAMP_STEPS - 1)));
     const value = this.mode === 'size' ? (at) => data.bytes[at] : (at) => stepsOf(data, at);
     let low = Infinity, high = 0;
-    if (this.mode !== 'stream') for (let at = 0; at < data.count; at++) { low = Math.min(low, value(at)); high = Math.max(high, value(at)); }
+    if (!ranks) for (let at = 0; at < data.count; at++) { low = Math.min(low, value(at)); high = Math.max(high, value(at)); }
     low = Math.max(low, this.mode === 'size' ? 512 : 1);
     const span = Math.log2(Math.max(high / low, 1)) || 1;
     for (let at = 0; at < data.count; at++) {
-      const rank = data.fold[data.stream[at]];
-      index[at] = this.off.has(rank) ? 255 : this.mode === 'stream' ? rank
+      index[at] = this.off.has(data.fold[data.stream[at]]) ? 255 : ranks ? ranks(at)
         : Math.round(Math.log2(Math.max(value(at), low) / low) / span * (RAMP_STEPS - 1));
     }
     const shades = list.length;
@@ -99,7 +100,10 @@ class Page {
       parts.push(make('span', '', square(theme.idle), 'idle: reserved, not live'), make('span', '', square('', 'rule'), 'reserved'));
     }
     if (data.ownStep.length) parts.push(make('span', '', square('', 'rule dashed'), 'reserved by the recorded run itself'));
-    if (this.mode !== 'stream' && data.count) {
+    if (this.mode === 'pool') {
+      const names = [...data.meta.pools.slice(0, FOLDED - 1), 'another pool, or not known'];
+      parts.push(...names.map((name, at) => make('span', '', square(theme.streams[at < names.length - 1 ? at : FOLDED - 1]), `blocks: ${name}`)));
+    } else if (this.mode !== 'stream' && data.count) {
       const bar = square(`linear-gradient(90deg, ${RAMP.join(',')})`, 'ramp');
       const text = this.mode === 'size' ? bytesText : (steps) => plural(Math.round(steps), data.meta.unit);
       parts.push(make('span', '', `blocks: ${text(this.ends[0])}`, bar, text(this.ends[1])));
@@ -262,7 +266,9 @@ class Page {
       pairs.push(['reserved', bytesText(data.reservedBytes[index])], ['idle', bytesText(Math.max(data.reservedBytes[index] - live, 0))]);
     }
     if (own >= 0) pairs.push(['recorded run reserved', bytesText(data.ownBytes[own])]);
-    return [make('b', '', `after ${data.meta.unit} ${countText(Math.max(step, 0))}`), factsTable(pairs)];
+    const open = data.meta.spans.filter((span) => span.from <= step && step < span.to).map((span) => span.name);
+    if (open.length) pairs.push(['in', open.slice(-4).join(', ')]);
+    return [make('b', '', `after ${data.meta.unit} ${countText(Math.max(step, 0))}${whenText(data, Math.max(step, 0))}`), factsTable(pairs)];
   }
 
   // Moving about.

@@ -3,7 +3,7 @@
 // With one device and one process there are only lanes. Else each group has a row that is open or closed: closed, the
 // lanes of the group stand in that row, which shows all of its operations either way.
 
-const LANE = { least: 26, most: 112, head: 8, help: 70, group: 22 };
+const LANE = { least: 26, most: 112, head: 8, help: 98, group: 22 };
 
 class Rows {
   constructor(lanes) {
@@ -74,9 +74,11 @@ class Rows {
     this.groups[at].isShut = isShut;
     this.arrange();
   }
+  /** What a lane is called below its group, which has the device. */
+  shortName(lane) { return this.groups.length ? this.lanes[lane].name.replace(/ of device \d+$/, '') : this.lanes[lane].name; }
   /** What a lane is called where its group does not stand above it. */
   name(lane) {
     const { name, stream, device } = this.lanes[lane];
-    return this.areDevices && stream !== null ? `${name} (device ${device})` : name;
+    return this.areDevices && stream !== null && !name.endsWith(` of device ${device}`) ? `${name} (device ${device})` : name;
   }
 }

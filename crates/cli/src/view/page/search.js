@@ -18,8 +18,12 @@ function testsOf(data, query) {
     }
     if (/^#\d+$/.test(word)) return (at) => at === Number(word.slice(1));
     if (word === 'kept') return (at) => data.freed[at] === Infinity;
-    const [, key, value] = word.match(/^(stream|live):(.*)$/) || [];
+    const [, key, value] = word.match(/^(stream|live|pool):(.*)$/) || [];
     if (key === 'live') return (at) => data.born[at] <= Number(value) && Number(value) < data.freed[at];
+    if (key === 'pool') {
+      const named = ['', ...data.meta.pools].map((name) => name.includes(value) && name !== '');
+      return (at) => named[data.pool[at]];
+    }
     if (key === 'stream') {
       const named = streams.map((name) => [value, `stream ${value}`, `stream \`${value}\``].includes(name.toLowerCase()));
       return (at) => named[data.stream[at]];

@@ -3,6 +3,8 @@
 const ROWS = 200; // So many rows a list shows.
 
 const nameOf = (data, at) => data.meta.strings[data.name[at]] || `allocation ${at}`;
+/** When a step was, where that is known, behind a comma. */
+const whenText = (data, step) => (data.time.length ? `, ${timeText(data.time[Math.min(step, data.time.length - 1)])}` : '');
 const streamText = (data, id) => data.meta.streams[id];
 const stepsOf = (data, at) => Math.min(data.freed[at], data.steps) - data.born[at];
 
@@ -18,9 +20,9 @@ function factsOf(data, at) {
   const facts = [['size', `${bytesText(data.bytes[at])} (${countText(data.bytes[at])} B)`]];
   const born = data.meta.strings[data.site[at]], freed = data.meta.strings[data.freeSite[at]];
   const on = (id, place) => `${streamText(data, id)}${place ? `, ${place}` : ''}`;
-  facts.push(['allocated', `${data.meta.unit} ${countText(data.born[at])}, ${on(data.stream[at], born)}`]);
+  facts.push(['allocated', `${data.meta.unit} ${countText(data.born[at])}${whenText(data, data.born[at])}, ${on(data.stream[at], born)}`]);
   facts.push(['freed', data.freed[at] === Infinity ? 'never'
-    : `${data.meta.unit} ${countText(data.freed[at])}, ${on(data.freeStream[at], freed)}`]);
+    : `${data.meta.unit} ${countText(data.freed[at])}${whenText(data, data.freed[at])}, ${on(data.freeStream[at], freed)}`]);
   facts.push(['lifetime', plural(stepsOf(data, at), data.meta.unit)]);
   const uses = data.useFirst[at + 1] - data.useFirst[at];
   if (uses) {
@@ -28,6 +30,7 @@ function factsOf(data, at) {
     for (let use = data.useFirst[at]; use < data.useFirst[at + 1]; use++) writes += data.useWrites[use];
     facts.push(['uses', `${plural(uses - writes, 'read')}, ${plural(writes, 'write')}`]);
   }
+  if (data.pool.length) facts.push(['pool', data.pool[at] ? data.meta.pools[data.pool[at] - 1] : 'not known']);
   if (data.meta.placed) facts.push(['address', hexText(addressOf(data, data.start[at]))]);
   return facts;
 }
@@ -85,6 +88,7 @@ class Side {
     tabs.push(['allocations', page.found ? page.found.count : count]);
     if (meta.operations) tabs.push(['operations', page.found ? page.found.operationCount : meta.operations]);
     if (meta.frames) tabs.push(['frames', meta.frames]);
+    if (meta.spans.length) tabs.push(['annotations', meta.spans.length]);
     if (meta.graphs.length) tabs.push(['graphs', meta.graphs.length]);
     if (page.range) tabs.push(['range', '']);
     return tabs;
@@ -181,7 +185,8 @@ class Side {
   range() {
     const { data, page } = this, [from, to] = page.range;
     const memory = memorySums(data, from + data.shift, to + data.shift);
-    const pairs = [['from', countText(Math.max(from, 0))], ['to', countText(Math.min(to, data.steps))],
+    const first = Math.max(from, 0), last = Math.min(to, data.steps);
+    const pairs = [['from', countText(first) + whenText(data, Math.floor(first))], ['to', countText(last) + whenText(data, Math.floor(last))],
       ['allocated', `${bytesText(memory.allocated)} by ${plural(memory.allocations, 'allocation')}`],
       ['freed', `${bytesText(memory.freed)} by ${plural(memory.frees, 'free')}`],
       ['live before', bytesText(memory.before)], ['live after', bytesText(memory.after)],
@@ -235,6 +240,16 @@ class Side {
     }, make('i'), make('span', 'what frame', frame.text), make('span', 'size', bytesText(frame.live)),
     make('small', '', `${plural(frame.count, 'allocation')}, ${bytesText(frame.bytes)} in all`)));
     return [make('p', '', 'Live when most was live, by frame, what it calls included. Choose one to find its allocations.'), ...rows];
+  }
+  annotations() {
+    const { data, page } = this, { spans, unit } = data.meta;
+    const rows = spans.slice(0, ROWS).map((span) => this.choice('row', () => {
+      page.look({ x0: span.from - (span.to - span.from) * .05, x1: span.to + (span.to - span.from) * .05 });
+      page.select([span.from, span.to]);
+    }, make('i'), make('span', 'what', span.name), make('span', 'size', span.micros === null ? '' : timeText(span.micros)),
+    make('small', '', `${unit} ${countText(span.from)} to ${countText(span.to - 1)}${whenText(data, span.from)}`)));
+    const more = spans.length > ROWS ? ` The first ${ROWS} of ${countText(spans.length)}.` : '';
+    return [make('p', '', `Parts of the program with names of their own. Choose one for its sums.${more}`), ...rows];
   }
   graphs() {
     return this.data.meta.graphs.map((graph, index) => {

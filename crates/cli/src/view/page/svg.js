@@ -56,8 +56,10 @@ class SvgPen {
   fillText(text, x, y) {
     const [, weight, size] = this.font.match(/^(?:(\d+) )?(\d+)px/) || [0, '', 12];
     const anchor = { right: 'end', center: 'middle' }[this.textAlign] || 'start';
+    // Whoever opens it may have other fonts than those that boxes were made for.
+    const wide = text ? ` textLength="${this.measureText(text).width.toFixed(1)}" lengthAdjust="spacingAndGlyphs"` : '';
     const plain = text.replace(/&/g, '&amp;').replace(/</g, '&lt;');
-    this.parts.push(`<text x="${x.toFixed(1)}" y="${(y + size * .35).toFixed(1)}" font-family="Helvetica, Arial, sans-serif" font-size="${size}"`
+    this.parts.push(`<text x="${x.toFixed(1)}" y="${(y + size * .35).toFixed(1)}" font-family="Helvetica, Arial, sans-serif" font-size="${size}"${wide}`
       + `${weight ? ` font-weight="${weight}"` : ''} text-anchor="${anchor}" fill="${this.fillStyle}"${this.alpha()}>${plain}</text>`);
   }
 }

@@ -13,6 +13,12 @@ const scaleText = (bytes) => bytesText(bytes).replace(/\.00 /, ' ');
 const countText = (count) => Math.round(count).toString().replace(/\B(?=(\d{3})+$)/g, '\u202f');
 /** A count of things: `1 read`, `2 reads`, `0 reads`. */
 const plural = (count, one, many = `${one}s`) => `${countText(count)} ${count === 1 ? one : many}`;
+/** A time in microseconds. */
+function timeText(micros) {
+  const units = [[1e6, 's'], [1e3, 'ms']];
+  for (const [from, name] of units) if (micros >= from) return `${Number((micros / from).toPrecision(micros >= 1e9 ? 6 : 4))} ${name}`;
+  return `${Math.round(micros)} \u00b5s`;
+}
 const hexText = (number) => '0x' + number.toString(16);
 
 /** An element with text in it, or with children. */
