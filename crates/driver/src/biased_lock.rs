@@ -107,7 +107,14 @@ impl<T> BiasedLock<T> {
     /// Takes the lock. A thread that has it already waits for ever.
     #[inline]
     pub fn lock(&self) -> BiasedLockGuard<'_, T> {
-        if self.lock_own() { self.guard(Way::Own) } else { self.lock_shared() }
+        let way = if self.lock_own() { Way::Own } else { self.lock_shared() };
+        self.guard(way)
+    }
+
+    /// Takes the lock where this thread owns it and is not inside: by plain loads and stores, with no call.
+    #[inline(always)]
+    pub fn try_own(&self) -> Option<BiasedLockGuard<'_, T>> {
+        if self.lock_own() { Some(self.guard(Way::Own)) } else { None }
     }
 
     /// Takes the lock where it is free this moment.
@@ -139,10 +146,10 @@ impl<T> BiasedLock<T> {
 
     /// The way in for all other threads.
     #[inline(never)]
-    fn lock_shared(&self) -> BiasedLockGuard<'_, T> {
+    fn lock_shared(&self) -> Way {
         if sync::is_forked() {
             sync::enter_forked();
-            return self.guard(Way::Forked);
+            return Way::Forked;
         }
         while !self.take() {
             while self.taken.load(Ordering::Relaxed) {
@@ -167,7 +174,8 @@ impl<T> BiasedLock<T> {
             self.taken.store(false, Ordering::Release);
             return None;
         }
-        Some(self.turn())
+        let way = self.turn();
+        Some(self.guard(way))
     }
 
     #[inline]
@@ -186,7 +194,7 @@ impl<T> BiasedLock<T> {
 
     /// One turn of this thread, which has `taken`, and is inside: as the owner from now on, after enough of them.
     #[inline]
-    fn turn(&self) -> BiasedLockGuard<'_, T> {
+    fn turn(&self) -> Way {
         let me = sync::new_thread_number();
         // SAFETY: this thread is inside (taken-first).
         let turns = unsafe { &mut *self.turns.get() };
@@ -194,25 +202,25 @@ impl<T> BiasedLock<T> {
             (turns.last, turns.left) = (me, turns.patience);
         }
         turns.left = turns.left.saturating_sub(1);
-        if turns.left == 0 { self.own(turns, me) } else { self.guard(Way::Taken) }
+        if turns.left == 0 { self.own(turns, me) } else { Way::Taken }
     }
 
     /// This thread, which is inside, becomes the owner where it can. INVARIANT: one-writer.
     #[cold]
-    fn own(&self, turns: &mut Turns, me: u64) -> BiasedLockGuard<'_, T> {
+    fn own(&self, turns: &mut Turns, me: u64) -> Way {
         let is_heir = turns.first != NO_THREAD && turns.first != me;
         if !is_heir {
             turns.patience = turns.patience.saturating_mul(2);
         }
         turns.left = turns.patience;
         if (is_heir && !sync::has_ended(turns.first)) || sync::has_ended(me) || !sync::can_stop_all() {
-            return self.guard(Way::Taken);
+            return Way::Taken;
         }
         turns.first = me;
         self.held.store(true, Ordering::Relaxed);
         self.owner.store(me, Ordering::Relaxed);
         self.taken.store(false, Ordering::Release);
-        self.guard(Way::Own)
+        Way::Own
     }
 
     #[inline]

@@ -69,13 +69,17 @@ fn program() {
         let (lock, inside, done) = (Arc::clone(&lock), Arc::clone(&inside), Arc::clone(&done));
         thread::spawn(move || {
             for turn in 0..TURNS {
-                let guard = if (number + turn).is_multiple_of(3) { lock.try_lock() } else { Some(lock.lock()) };
+                let guard = match (number + turn) % 4 {
+                    0 => lock.try_lock(),
+                    1 => lock.try_own().or_else(|| Some(lock.lock())),
+                    _ => Some(lock.lock()),
+                };
                 let Some(mut guard) = guard else { continue };
                 assert!(!inside.swap(true, Ordering::SeqCst), "two threads are inside");
                 *guard += 1;
                 done.fetch_add(1, Ordering::SeqCst);
                 thread::yield_now();
-                assert!(lock.try_lock().is_none(), "it is inside already");
+                assert!(lock.try_lock().is_none() && lock.try_own().is_none(), "it is inside already");
                 inside.store(false, Ordering::SeqCst);
             }
             biased_lock_sync::ENDED.lock().unwrap().push(biased_lock_sync::thread_number());

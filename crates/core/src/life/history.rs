@@ -59,9 +59,7 @@ impl<D: Done> History<D> {
     #[inline]
     pub fn restart(&mut self, born: D) {
         self.born = born;
-        if !self.uses.is_empty() {
-            self.uses.clear();
-        }
+        self.uses.clear();
     }
 
     /// Where it was allocated.
@@ -193,7 +191,7 @@ impl History {
     }
 
     /// Whether all points are so: of its birth and all uses.
-    #[inline]
+    #[inline(always)]
     pub fn all_points(&self, is_so: impl Fn(Point) -> bool) -> bool {
         is_so(self.born.point) && self.uses.find(Act::Free, Part::WHOLE, |it| !is_so(it.point)).is_none()
     }

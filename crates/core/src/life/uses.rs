@@ -27,8 +27,15 @@ impl<D: Done> Uses<D> {
         self.kept.all().is_empty()
     }
 
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn clear(&mut self) {
+        if !self.is_empty() {
+            self.drop_all();
+        }
+    }
+
+    #[inline(never)]
+    fn drop_all(&mut self) {
         *self = Self::new();
     }
 

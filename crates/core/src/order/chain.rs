@@ -91,6 +91,13 @@ impl Chain {
         self.seq = self.seq.max(to);
     }
 
+    /// Whether it is a point of this chain that was taken: of what most points are asked, all that [`Knows::covers`]
+    /// looks at.
+    #[inline(always)]
+    pub fn has_taken(&self, point: Point) -> bool {
+        point.slot == self.slot && point.seq <= self.seq
+    }
+
     /// Everything up to now, as an immutable value (CUDA: `cudaEventRecord`). O(1).
     #[inline]
     pub fn snapshot(&self) -> Snapshot {

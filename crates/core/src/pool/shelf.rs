@@ -24,7 +24,6 @@ const LARGE: u64 = MIB;
 pub struct Shelf<T> {
     /// The place put to last; the places form a ring.
     top: u32,
-    kept: u32,
     served: u64,
     /// The size asked for last, and that of the large block put last.
     asked: u64,
@@ -44,40 +43,43 @@ impl<T> Shelf<T> {
     /// An empty shelf.
     pub fn new() -> Self {
         let (sizes, items) = ([0; PLACES], std::array::from_fn(|_| None));
-        Self { top: 0, kept: 0, served: 0, asked: 0, large: 0, sizes, items }
+        Self { top: 0, served: 0, asked: 0, large: 0, sizes, items }
     }
 
     /// How many blocks lie on it.
     pub fn len(&self) -> usize {
-        self.kept as usize
+        self.sizes.iter().filter(|&&bytes| bytes != 0).count()
     }
 
     /// Whether none does.
     pub fn is_empty(&self) -> bool {
-        self.kept == 0
+        self.len() == 0
     }
 
     /// The block of exactly `bytes` that was put last.
     #[inline]
     pub fn take(&mut self, bytes: u64) -> Option<T> {
         self.asked = bytes;
-        for back in 0..PLACES {
-            let place = (self.top as usize + PLACES - back) % PLACES;
-            if self.sizes[place] == bytes {
-                return self.take_from(place, back);
-            }
+        let top = self.top as usize % PLACES;
+        if self.sizes[top] != bytes {
+            return self.take_older(bytes);
         }
-        None
+        self.top = ((top + PLACES - 1) % PLACES) as u32;
+        self.take_from(top)
     }
 
-    #[inline]
-    fn take_from(&mut self, place: usize, back: usize) -> Option<T> {
+    /// Not the block that was put last of all.
+    #[inline(never)]
+    fn take_older(&mut self, bytes: u64) -> Option<T> {
+        let place = |back| (self.top as usize + PLACES - back) % PLACES;
+        let at = (1..PLACES).map(place).find(|&place| self.sizes[place] == bytes)?;
+        self.take_from(at)
+    }
+
+    #[inline(always)]
+    fn take_from(&mut self, place: usize) -> Option<T> {
         let item = self.items[place].take()?;
         self.sizes[place] = 0;
-        if back == 0 {
-            self.top = ((place + PLACES - 1) % PLACES) as u32;
-        }
-        self.kept -= 1;
         self.served += 1;
         Some(item)
     }
@@ -87,38 +89,40 @@ impl<T> Shelf<T> {
     /// # Errors
     /// The block that goes back to the pool: that which lay longest, for which there is no room any more; or this one,
     /// large and not in a loop.
-    #[inline]
+    #[inline(always)]
     pub fn put(&mut self, bytes: u64, item: T) -> Result<(), T> {
         debug_assert_ne!(bytes, 0, "no block is empty");
         if bytes > LARGE && (std::mem::replace(&mut self.large, bytes), self.asked) != (bytes, bytes) {
             return Err(item);
         }
-        let oldest = self.make_room();
-        self.top = Self::after(self.top) as u32;
-        let place = self.top as usize;
+        let place = Self::after(self.top);
+        if self.sizes[place] != 0 {
+            return self.make_room_and_put(bytes, item);
+        }
+        self.put_in(place, bytes, item);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn put_in(&mut self, place: usize, bytes: u64, item: T) {
+        self.top = place as u32;
         self.sizes[place] = bytes;
         // It is empty, and nothing of what was in it is read again: what was just written is slow to be read.
         std::mem::forget(self.items[place].replace(item));
-        self.kept += 1;
+    }
+
+    /// A block lies in the place to put to: it moves, where another place is empty, and falls off where none is.
+    #[inline(never)]
+    fn make_room_and_put(&mut self, bytes: u64, item: T) -> Result<(), T> {
+        let oldest = match self.sizes.contains(&0) {
+            true => {
+                self.close_gaps();
+                None
+            }
+            false => self.items[Self::after(self.top)].take(),
+        };
+        self.put_in(Self::after(self.top), bytes, item);
         oldest.map_or(Ok(()), Err)
-    }
-
-    /// Empties the place to put to next.
-    #[inline]
-    fn make_room(&mut self) -> Option<T> {
-        let place = Self::after(self.top);
-        if self.sizes[place] == 0 { None } else { self.make_room_in(place) }
-    }
-
-    /// The block that lies there moves, where another place is empty, and falls off where none is.
-    #[cold]
-    fn make_room_in(&mut self, place: usize) -> Option<T> {
-        if (self.kept as usize) < PLACES {
-            self.close_gaps();
-            return None;
-        }
-        self.kept -= 1;
-        self.items[place].take()
     }
 
     /// The place after another one.
@@ -146,7 +150,6 @@ impl<T> Shelf<T> {
 
     /// Takes everything off.
     pub fn drain(&mut self) -> impl Iterator<Item = T> + '_ {
-        self.kept = 0;
         self.sizes = [0; PLACES];
         self.items.iter_mut().filter_map(Option::take)
     }

@@ -231,10 +231,14 @@ impl Stream {
     /// whatever else the stream is known to come after.
     #[inline]
     pub(crate) fn free_own(&self, buffer: Buffer<u8>) -> std::result::Result<(), Refused<u8>> {
+        let mut buffer = buffer;
+        if self.shared.free_to_shelf::<true>(buffer.place(), Location::caller()) {
+            return Ok(());
+        }
         let (owned, len) = buffer.into_owned();
         let Some(owned) = owned else { return Ok(()) };
         let refuse = |(error, owned)| Refused { error, buffer: Buffer::new(Some(owned), len) };
-        self.shared.free_own(owned, Location::caller()).map_err(refuse)
+        self.shared.free_own_in_full(owned, Location::caller()).map_err(refuse)
     }
 
     /// Frees a buffer at this point of the stream, which comes after all that the program did with it, by its own word.

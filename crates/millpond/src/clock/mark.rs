@@ -26,6 +26,25 @@ impl Mark {
         Self { raw, time, driver: Arc::clone(driver) }
     }
 
+    /// Is another from now on; what it was is given back.
+    #[inline]
+    pub(crate) fn become_another(&mut self, raw: RawMark, driver: &Arc<CountedDriver>) {
+        if !Arc::ptr_eq(&self.driver, driver) {
+            *self = Self::new(raw, driver);
+            return;
+        }
+        self.give_back();
+        (self.raw, self.time) = (raw, None);
+    }
+
+    #[inline]
+    fn give_back(&self) {
+        self.driver.forget(self.raw);
+        if let Some(time) = self.time {
+            self.driver.forget_time(time);
+        }
+    }
+
     pub(crate) fn is_over(&self) -> millpond_driver::Result<bool> {
         self.driver.is_over(self.raw)
     }
@@ -38,9 +57,6 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        self.driver.forget(self.raw);
-        if let Some(time) = self.time {
-            self.driver.forget_time(time);
-        }
+        self.give_back();
     }
 }

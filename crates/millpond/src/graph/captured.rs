@@ -23,6 +23,7 @@ use crate::state::node::MemAllocNode;
 use crate::stream::event::{At, Event};
 use crate::stream::external::{EventNode, ExternalEvent};
 use crate::stream::handle::Stream;
+use crate::stream::hot::Served;
 use crate::stream::launch::To;
 use crate::stream::payload::Payload;
 use crate::sync::garbage::Garbage;
@@ -40,7 +41,7 @@ impl StreamShared {
         pool: &PoolShared,
         bytes: u64,
         caller: &'static Location<'static>,
-    ) -> Result<Owned> {
+    ) -> Result<Served> {
         self.check_pool(pool)?;
         lock(&self.context.graphs().captures).operate(self.id, |adding| {
             let (node, alloc, address) = adding.body.add_alloc(adding.tails, bytes, Place::Source(caller))?;
@@ -48,6 +49,7 @@ impl StreamShared {
             let id = AllocId(self.context.next_alloc.fetch_add(1, Ordering::Relaxed));
             let origin = Origin::Captured(Arc::clone(adding.session));
             let allocation = Arc::new(Allocation::new(id, alloc.0, self.context.number, origin));
+            allocation.set_address(address);
             let mut life = allocation.life();
             let point = Point { slot: Slot(0), seq: 0 };
             life.begin(bytes, Use { point, site: site(Act::Allocate, self.id, 0, caller) });
@@ -58,7 +60,7 @@ impl StreamShared {
             if let Some(tracer) = adding.session.tracer() {
                 tracer.captured_alloc(Some((adding.session.id, alloc)), pool.id, self.id, bytes, caller);
             }
-            Ok((node, Owned { allocation, generation, address }))
+            Ok((node, (allocation, generation)))
         })
     }
 

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use millpond_core::order::Snapshot;
+use millpond_driver::RawMark;
 use smallvec::SmallVec;
 
 use crate::clock::mark::Mark;
@@ -45,6 +46,21 @@ impl Last {
             }
             _ => *place = Some(Last::of(stream, state, mark.cloned())),
         }
+    }
+
+    /// As [`put`](Self::put), with a mark that is this launch's alone: nearly always it takes the older one's place in
+    /// memory, and no shared count is touched.
+    #[inline]
+    pub(crate) fn put_marked(place: &mut Option<Last>, stream: &StreamShared, state: &State, raw: RawMark) {
+        let driver = &stream.context.driver;
+        if let Some(last) = place
+            && Arc::ptr_eq(&last.progress, &stream.progress)
+            && let Some(mark) = last.mark.as_mut().and_then(Arc::get_mut)
+        {
+            mark.become_another(raw, driver);
+            return state.chain.renew(&mut last.snapshot);
+        }
+        Self::put(place, stream, state, Some(&Arc::new(Mark::new(raw, driver))));
     }
 
     /// Makes a stream come after it.

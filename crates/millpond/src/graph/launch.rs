@@ -387,12 +387,15 @@ impl ExecShared {
         base: Option<&Arc<Base>>,
         memory: Option<&mut GraphMemory>,
     ) {
-        let mut mark = None;
+        let mut raw = None;
         if self.native.is_none() {
             // Where no mark can be had, time and again, who comes after the launch asks its stream for one.
-            mark = (0..TRIES).find_map(|_| self.context.driver.mark(shared.raw).ok());
+            raw = (0..TRIES).find_map(|_| self.context.driver.mark(shared.raw).ok());
         }
-        let mark = mark.map(|raw| Arc::new(Mark::new(raw, &self.context.driver)));
+        if let (Some(raw), None, true) = (raw, &self.events, self.arenas.is_empty()) {
+            return Last::put_marked(&mut run.last, shared, state, raw);
+        }
+        let mark = raw.map(|raw| Arc::new(Mark::new(raw, &self.context.driver)));
         if let (Some(events), Some(base)) = (&self.events, base) {
             events.launched(&mut run.lanes, base, &LaunchEnd::of(mark.as_ref(), &shared.progress));
         }

@@ -130,6 +130,11 @@ impl<C: DeviceTypes> Allocation<C> {
         BlockId(self.block.load(Ordering::Relaxed))
     }
 
+    /// It is at `address`, and has no block.
+    pub(crate) fn set_address(&self, address: u64) {
+        self.address.store(address, Ordering::Relaxed);
+    }
+
     /// It has another block, which begins at `address`.
     #[inline]
     pub(crate) fn set_block(&self, block: BlockId, address: u64) {
@@ -170,12 +175,21 @@ impl<C: DeviceTypes> Allocation<C> {
 
 impl<C: DeviceTypes> Life<C> {
     /// A new life begins in the same place.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin(&mut self, bytes: u64, born: Use) {
         self.generation = self.generation.wrapping_add(1);
         self.bytes = bytes;
         self.history.restart(born);
         self.freed.begin();
+        if self.name.is_some() || self.lent.is_some() {
+            self.strip();
+        }
+    }
+
+    /// Drops what only few lives have.
+    #[cold]
+    #[inline(never)]
+    fn strip(&mut self) {
         self.name = None;
         self.lent = None;
     }

@@ -58,6 +58,12 @@ impl<T> Buffer<T> {
         self.owned.take()
     }
 
+    /// Where the life is, for who takes it out.
+    #[inline]
+    pub(crate) fn place(&mut self) -> &mut Option<Owned> {
+        &mut self.owned
+    }
+
     /// The life that it owns; none where it is empty.
     #[inline]
     pub(crate) fn owned(&self) -> Option<&Owned> {

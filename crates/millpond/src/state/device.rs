@@ -10,12 +10,12 @@ use millpond_core::check::Site;
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::AllocId;
 use millpond_core::op::Quoted;
-use millpond_core::order::Chain;
+use millpond_core::order::{Chain, Knows};
 use millpond_core::units::Bytes;
 
 use crate::names::error::{Error, Holder, Invalid};
 use crate::state::context::Context;
-use crate::state::{allocation, arena, imported, origin, pool, session, stream};
+use crate::state::{allocation, arena, imported, origin, pool, session, shelves, stream};
 use crate::trace::callers;
 use crate::trace::tracer::Tracer;
 
@@ -32,7 +32,7 @@ pub(crate) type Heap = pool::Heap<Context>;
 pub(crate) type Closing = pool::Closing<Context>;
 pub(crate) type StreamShared = stream::StreamShared<Context>;
 pub(crate) type State = stream::State<Context>;
-pub(crate) type Shelved = stream::Shelved<Context>;
+pub(crate) type Shelved = shelves::Shelved<Context>;
 
 impl Owned {
     /// Gives the life a name, for messages. Where it is allocated in a capture, its alloc node has the name, too.
@@ -123,14 +123,30 @@ impl Life {
     /// Whether what `chain` does next frees it, with nothing more to look at: memory of a pool that is not lent.
     #[inline]
     pub(crate) fn is_plainly_freed(&self, allocation: &Allocation, generation: u64, chain: &Chain) -> bool {
-        self.is_plainly_live(allocation, generation) && self.history.check_free(chain).is_ok()
+        self.is_plainly_live(allocation, generation) && self.is_over_for(chain, false)
+    }
+
+    /// Whether all that was done to it comes before what `chain` does next, and with `own` was done there.
+    #[inline(always)]
+    pub(crate) fn is_over_for(&self, chain: &Chain, own: bool) -> bool {
+        self.history.all_points(|point| chain.has_taken(point)) || (!own && self.is_before(chain))
+    }
+
+    #[inline(never)]
+    fn is_before(&self, chain: &Chain) -> bool {
+        self.history.all_points(|point| chain.covers(point))
     }
 
     /// Whether it is this life that lives: memory of a pool that no other process has.
     #[inline]
     pub(crate) fn is_plainly_live(&self, allocation: &Allocation, generation: u64) -> bool {
-        let is_plain = self.lent.is_none() && matches!(allocation.origin, Origin::Pool(_));
-        is_plain && self.freed.is_none() && self.generation == generation
+        matches!(allocation.origin, Origin::Pool(_)) && self.is_unlent(generation)
+    }
+
+    /// Whether it is this life that lives, and no other process has it.
+    #[inline(always)]
+    pub(crate) fn is_unlent(&self, generation: u64) -> bool {
+        self.lent.is_none() && self.freed.is_none() && self.generation == generation
     }
 }
 

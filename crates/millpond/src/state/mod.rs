@@ -31,6 +31,7 @@ pub(crate) mod refused;
 pub(crate) mod retired;
 pub(crate) mod session;
 pub(crate) mod shelf_count;
+pub(crate) mod shelves;
 pub(crate) mod stream;
 pub(crate) mod traced;
 pub(crate) mod types;

@@ -7,20 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::graph::NodeId;
-use millpond_core::ids::{Seq, Slot, StreamId};
+use millpond_core::ids::{Slot, StreamId};
 use millpond_core::op::StreamRole;
 use millpond_core::order::{Chain, op_at};
-use millpond_core::pool::Shelf;
 use millpond_driver::RawStream;
-use smallvec::SmallVec;
 
 use crate::clock::progress::Progress;
-use crate::state::allocation::Allocation;
 use crate::state::in_flight::Seat;
 use crate::state::pool::{Heap, PoolShared, Pools};
 use crate::state::session::Session;
-use crate::state::shelf_count::ShelfCount;
-use crate::state::types::DeviceTypes;
+use crate::state::shelves::{PoolShelf, Shelves};
 use crate::sync::locks::Biased;
 use crate::sync::ranks;
 
@@ -95,7 +91,7 @@ pub(crate) struct State<C: Pools> {
     pub(crate) capture: Option<Arc<Session<C>>>,
     /// The node of it that gets what now comes to the device's stream.
     pub(crate) window: Option<NodeId>,
-    pub(crate) shelves: SmallVec<[PoolShelf<C>; 1]>,
+    pub(crate) shelves: Shelves<C>,
 }
 
 /// What becomes of an operation.
@@ -108,44 +104,6 @@ pub(crate) enum Mode {
     Capturing,
 }
 
-/// A stream's shelf for one pool.
-#[derive(Debug)]
-pub(crate) struct PoolShelf<C: Pools> {
-    pub(crate) owner: Weak<PoolShared<C>>,
-    pub(crate) blocks: Shelf<Shelved<C>>,
-    /// What fell off the shelf, on its way back to the heap with the next visit there.
-    pub(crate) fallen: Vec<Shelved<C>>,
-    pub(crate) count: Arc<ShelfCount>,
-}
-
-/// A freed block on a shelf.
-#[derive(Debug)]
-pub(crate) struct Shelved<C: DeviceTypes> {
-    pub(crate) allocation: Arc<Allocation<C>>,
-    /// Where on this stream's chain it was freed.
-    pub(crate) seq: Seq,
-}
-
-impl<C: Pools> PoolShelf<C> {
-    /// Whether it is this pool's. Numbers do not tell: another device has pools of the same numbers.
-    #[inline]
-    pub(crate) fn is_for(&self, pool: &PoolShared<C>) -> bool {
-        std::ptr::eq(self.owner.as_ptr(), pool)
-    }
-
-    /// Takes everything off: first what fell off before.
-    pub(crate) fn clear(&mut self) -> impl Iterator<Item = (Arc<Allocation<C>>, Seq)> + '_ {
-        self.fallen.drain(..).chain(self.blocks.drain()).map(Shelved::into_parts)
-    }
-}
-
-impl<C: DeviceTypes> Shelved<C> {
-    #[inline]
-    fn into_parts(self) -> (Arc<Allocation<C>>, Seq) {
-        (self.allocation, self.seq)
-    }
-}
-
 impl<C: Pools<Stream = StreamShared<C>>> State<C> {
     pub(crate) fn new(chain: Chain) -> Self {
         Self {
@@ -156,7 +114,7 @@ impl<C: Pools<Stream = StreamShared<C>>> State<C> {
             is_noted: false,
             capture: None,
             window: None,
-            shelves: SmallVec::new(),
+            shelves: Shelves::default(),
         }
     }
 
@@ -175,39 +133,20 @@ impl<C: Pools<Stream = StreamShared<C>>> State<C> {
         captured
     }
 
-    /// The shelf for a pool, once there is one.
-    #[inline]
-    pub(crate) fn shelf(&mut self, pool: &PoolShared<C>) -> Option<&mut PoolShelf<C>> {
-        self.shelves.iter_mut().find(|shelf| shelf.is_for(pool))
-    }
-
     /// What fell off a pool's shelf returns to the heap, and what lies on it where `all` does.
     #[inline]
     pub(crate) fn return_to(&mut self, heap: &mut Heap<C>, pool: &PoolShared<C>, all: bool) {
         let Self { shelves, chain, .. } = self;
-        let Some(shelf) = shelves.iter_mut().find(|shelf| shelf.is_for(pool)) else { return };
+        let Some(shelf) = shelves.find(pool) else { return };
         match all {
             true => heap.take_back(chain, shelf.clear()),
-            false => heap.take_back(chain, shelf.fallen.drain(..).map(Shelved::into_parts)),
+            false => heap.take_back(chain, shelf.clear_fallen()),
         }
     }
 
     /// The shelf for a pool, made where there is none.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn shelf_or_new(&mut self, stream: &StreamShared<C>, pool: &Arc<PoolShared<C>>) -> &mut PoolShelf<C> {
-        match self.shelves.iter().position(|shelf| shelf.is_for(pool)) {
-            Some(at) => &mut self.shelves[at],
-            None => self.add_shelf(stream, pool),
-        }
-    }
-
-    /// Once for each stream and pool.
-    #[cold]
-    fn add_shelf(&mut self, stream: &StreamShared<C>, pool: &Arc<PoolShared<C>>) -> &mut PoolShelf<C> {
-        self.shelves.retain(|shelf| shelf.owner.strong_count() > 0);
-        let count = pool.add_shelf(stream.me.clone());
-        let owner = Arc::downgrade(pool);
-        self.shelves.push(PoolShelf { owner, blocks: Shelf::new(), fallen: Vec::new(), count });
-        self.shelves.last_mut().expect("pushed just now")
+        self.shelves.find_or_add(pool, || pool.add_shelf(stream.me.clone()))
     }
 }

@@ -181,9 +181,9 @@ impl StreamShared {
         });
         lock(&self.context.slots).close(state.chain.last());
         // A pool goes, if this was the last to know it, behind the locks.
-        let pools: SmallVec<[_; 1]> = shelves.iter().filter_map(|shelf| shelf.owner.upgrade()).collect();
+        let pools: SmallVec<[_; 1]> = shelves.iter_mut().filter_map(|shelf| shelf.owner.upgrade()).collect();
         for pool in &pools {
-            for shelf in shelves.iter_mut().filter(|shelf| shelf.is_for(pool)) {
+            if let Some(shelf) = shelves.find(pool) {
                 let count = Arc::clone(&shelf.count);
                 pool.return_shelf(&state.chain, shelf.clear(), &count);
             }

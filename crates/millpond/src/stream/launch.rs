@@ -12,7 +12,7 @@ use millpond_core::check::Use;
 use millpond_driver::{Driver, DriverError, RawStream, Task, Work};
 
 use crate::names::count::Count;
-use crate::names::error::{CaptureError, Invalid, Result};
+use crate::names::error::{CaptureError, Error, Invalid, Result};
 use crate::pool::grants::Visit;
 use crate::pool::handle::Pool;
 use crate::pool::shell;
@@ -282,11 +282,16 @@ impl StreamShared {
 
     /// What cannot be counted in bytes is out of memory like anything else that is too large.
     #[cold]
-    fn alloc_too_many<T: Pod>(&self, pool: &Pool, len: usize, caller: &'static Location<'static>) -> Result<Buffer<T>> {
-        let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
-        // No device has so much.
-        PoolShared::drop_allocation(self.alloc_in_full(pool.arc(), bytes, caller)?);
-        Err(DriverError::OutOfMemory { call: "alloc", bytes }.into())
+    #[inline(never)]
+    fn refuse_too_many(&self, pool: &Pool, bytes: u64, caller: &'static Location<'static>) -> Box<Error> {
+        match self.alloc_in_full(pool.arc(), bytes, caller) {
+            Ok(served) => {
+                // No device has so much.
+                PoolShared::drop_allocation(served.into());
+                Box::new(DriverError::OutOfMemory { call: "alloc", bytes }.into())
+            }
+            Err(error) => error,
+        }
     }
 
     pub(crate) fn check_closures(&self) -> Result<()> {
@@ -310,14 +315,18 @@ impl Stream {
     #[track_caller]
     pub fn alloc<T: Pod>(&self, pool: &Pool, len: usize) -> Result<Buffer<T>> {
         let caller = Location::caller();
-        let Some(count) = Count::new(len) else { return self.shared.alloc_too_many(pool, len, caller) };
+        let Some(count) = Count::<T>::new(len) else {
+            let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
+            return Err(*self.shared.refuse_too_many(pool, bytes, caller));
+        };
         if count.bytes() == 0 {
             return Ok(Buffer::new(None, count));
         }
-        match self.shared.alloc_from_shelf(&pool.shared, count.bytes(), caller) {
-            Some(life) => Ok(Buffer::new(Some(life.into()), count)),
-            None => self.shared.alloc_in_full(pool.arc(), count.bytes(), caller).map(|it| Buffer::new(Some(it), count)),
-        }
+        let served = match self.shared.alloc_from_shelf(&pool.shared, count.bytes(), caller) {
+            Some(served) => Ok(served),
+            None => self.shared.alloc_in_full(pool.arc(), count.bytes(), caller),
+        };
+        served.map(|served| Buffer::new(Some(served.into()), count)).map_err(|error| *error)
     }
 
     /// Frees a buffer at this point of the stream (CUDA: `cudaFreeAsync`). It may have been allocated and used on other
@@ -325,15 +334,32 @@ impl Stream {
     ///
     /// # Errors
     /// A violation, with the buffer, which is as it was: still live, to be freed once the missing edge is there.
-    #[inline]
+    #[inline(always)] // As for `alloc`.
     #[track_caller]
     pub fn free<T: Pod>(&self, buffer: Buffer<T>) -> std::result::Result<(), Refused<T>> {
         let caller = Location::caller();
+        let mut buffer = buffer;
+        match self.shared.free_to_shelf::<false>(buffer.place(), caller) {
+            true => {
+                // Nothing is left in it.
+                std::mem::forget(buffer);
+                Ok(())
+            }
+            false => self.free_in_full(buffer, caller),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_in_full<T>(
+        &self,
+        buffer: Buffer<T>,
+        caller: &'static Location<'static>,
+    ) -> std::result::Result<(), Refused<T>> {
         let (owned, count) = buffer.into_owned();
         let Some(owned) = owned else { return Ok(()) };
-        self.shared
-            .free::<Kept>(owned, caller)
-            .map_err(|(error, owned)| Refused { error, buffer: Buffer::new(Some(owned), count) })
+        let freed = self.shared.free_in_full::<Kept>(owned, caller);
+        freed.map_err(|(error, owned)| Refused { error, buffer: Buffer::new(Some(owned), count) })
     }
 
     /// Frees memory by its address, which may have come from anywhere (CUDA: `cudaFreeAsync`). Null is fine and has no

@@ -7,6 +7,7 @@ pub(crate) mod event;
 pub(crate) mod external;
 pub(crate) mod handle;
 pub(crate) mod help;
+pub(crate) mod hot;
 pub(crate) mod launch;
 pub(crate) mod named;
 pub(crate) mod native;

@@ -16,7 +16,8 @@ use crate::clock::progress::KnownToHost;
 use crate::names::error::{Error, Invalid, OutOfMemory, Result};
 use crate::pool::shell;
 use crate::state::context::Context;
-use crate::state::device::{Heap, Owned, PoolShared, State, StreamShared};
+use crate::state::device::{Heap, PoolShared, State, StreamShared};
+use crate::stream::hot::Served;
 use crate::stream::supply::{Shortage, note_shortage};
 
 /// How many of the largest allocations a report names.
@@ -42,7 +43,7 @@ impl StreamShared {
         pool: &Arc<PoolShared>,
         bytes: u64,
         caller: &'static Location<'static>,
-    ) -> Result<Owned> {
+    ) -> Result<Served> {
         self.check_pool(pool)?;
         let mut heap = pool.lock();
         heap.expect_enlist();
@@ -77,7 +78,7 @@ impl StreamShared {
             tracer.alloc((allocation.id, generation), pool.id, self.id, bytes, caller);
         }
         self.leave(state);
-        Ok(Owned { allocation, generation, address: grant.range.start })
+        Ok((allocation, generation))
     }
 
     /// Makes the device side of a grant true: waits that the pool asked for, and a guarded block opened. Those waits
@@ -242,7 +243,7 @@ impl PoolShared {
         // To the heap under the stream's lock: a block is always on the shelf or in the heap, for whoever looks.
         let clear = |state: &mut State| {
             let State { chain, shelves, .. } = state;
-            if let Some(shelf) = shelves.iter_mut().find(|shelf| shelf.is_for(self)) {
+            if let Some(shelf) = shelves.find(self) {
                 let served = shelf.blocks.count_served();
                 let mut heap = self.lock();
                 heap.pool.count_served(served);

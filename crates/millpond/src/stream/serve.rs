@@ -1,7 +1,8 @@
 //! How a stream serves memory: from its own shelf at once, from the pool's heap when that misses.
 //!
-//! The hot path takes the stream's lock, looks on the shelf, checks and goes; no lock is shared with another stream and
-//! no driver call is made. What misses goes to the heap (`relieve.rs`).
+//! Here is what does so whatever is in the way: something to learn, a capture, memory of graphs and of other
+//! processes, what is lent, and what is to be refused. Where nothing is, `hot.rs` has done it already. What misses goes
+//! to the heap (`relieve.rs`).
 //!
 //! Invariant **ordered-reuse**: a shelf holds blocks freed on its own stream, so that whatever takes one comes after
 //! that free; the heap hands a block to a stream only by the pool's rule LEGAL.
@@ -13,8 +14,8 @@ use millpond_core::check::{Act, Fault, Kind, Place, Site, Subject, Use};
 use millpond_core::ids::Seq;
 use millpond_core::order::{Knows, op_at};
 use millpond_core::pool::{Freed, Frontier};
-use millpond_core::units::{Range, round_up};
-use millpond_driver::{Access, prefetch, process};
+use millpond_core::units::Range;
+use millpond_driver::{Access, process};
 
 use crate::names::error::{CaptureError, Error, Result};
 use crate::pool::shell;
@@ -23,6 +24,7 @@ use crate::state::device::{Allocation, Life, Origin, Owned, PoolShared, Session,
 use crate::state::ends::{drop_import, drop_in_graph, free_import, free_in_graph};
 use crate::state::listening::{Listening, check_free, own_points, park};
 use crate::state::stream::Mode;
+use crate::stream::hot::Served;
 use crate::sync::locks::BiasedGuard;
 use crate::sync::ranks;
 
@@ -30,20 +32,6 @@ use crate::sync::ranks;
 pub(crate) type FreeResult = std::result::Result<(), (Error, Owned)>;
 
 impl StreamShared {
-    /// Allocates `bytes`, not 0, from this point of the stream on, where there is nothing to learn and the shelf has a
-    /// block: the entry, and which life of it begins. A call, so that two words come back in registers: a result that
-    /// is returned in memory would be written in words, and read at once in vectors, which a processor waits for.
-    #[inline(never)]
-    pub(crate) fn alloc_from_shelf(
-        &self,
-        pool: &PoolShared,
-        bytes: u64,
-        caller: &'static Location<'static>,
-    ) -> Option<(Arc<Allocation>, u64)> {
-        let mut state = self.state.lock();
-        if self.is_current(&state) { self.take_from_shelf(&mut state, pool, bytes, caller) } else { None }
-    }
-
     /// Everything else: the shelf has none; or something was to be learned, and the shelf was not asked.
     #[cold]
     #[inline(never)]
@@ -52,9 +40,10 @@ impl StreamShared {
         pool: &Arc<PoolShared>,
         bytes: u64,
         caller: &'static Location<'static>,
-    ) -> Result<Owned> {
-        self.alloc_or_capture(pool, bytes, caller).inspect_err(|error| {
-            self.note_refused(error, |tracer| tracer.captured_alloc(None, pool.id, self.id, bytes, caller));
+    ) -> std::result::Result<Served, Box<Error>> {
+        self.alloc_or_capture(pool, bytes, caller).map_err(|error| {
+            self.note_refused(&error, |tracer| tracer.captured_alloc(None, pool.id, self.id, bytes, caller));
+            error.into()
         })
     }
 
@@ -63,64 +52,54 @@ impl StreamShared {
         pool: &Arc<PoolShared>,
         bytes: u64,
         caller: &'static Location<'static>,
-    ) -> Result<Owned> {
+    ) -> Result<Served> {
         let mut state = self.state.lock();
         if !self.is_current(&state) {
             if self.enter(&mut state)? == Mode::Capturing {
                 let captured = self.capture_alloc(&state, pool, bytes, caller);
                 return state.counted(captured);
             }
-            if let Some((allocation, generation)) = self.take_from_shelf(&mut state, pool, bytes, caller) {
-                return Ok((allocation, generation).into());
+            if let Some(served) = self.take_from_shelf(&mut state, pool, bytes, caller) {
+                return Ok(served);
             }
         }
         self.alloc_slow(&mut state, pool, bytes, caller)
     }
 
-    /// A life begins in a block of the shelf, where one fits.
-    #[inline(always)]
-    fn take_from_shelf(
-        &self,
-        state: &mut State,
-        pool: &PoolShared,
-        bytes: u64,
-        caller: &'static Location<'static>,
-    ) -> Option<(Arc<Allocation>, u64)> {
-        let rounded = round_up(bytes, pool.grain)?;
-        let shelf = state.shelf(pool)?;
-        let Shelved { allocation, .. } = shelf.blocks.take(rounded)?;
-        shelf.count.take(bytes);
-        let born = self.next_use(state, Act::Allocate, caller);
-        let mut life = allocation.life();
-        life.begin(bytes, born);
-        let generation = life.generation;
-        drop(life);
-        if let Some(tracer) = &self.context.tracer {
-            tracer.alloc((allocation.id, generation), pool.id, self.id, bytes, caller);
-        }
-        self.leave(state);
-        Some((allocation, generation))
-    }
-
     /// Frees an allocation at this point of the stream, if that comes after its allocation and every use. `Holder` is
     /// what has it while the program's reporter is called.
-    #[inline(always)] // As for `alloc`.
     pub(crate) fn free<Holder>(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult
+    where
+        Holder: From<Owned> + Into<Owned>,
+    {
+        let mut held = Some(owned);
+        let is_done = self.free_to_shelf::<false>(&mut held, caller);
+        match held {
+            Some(owned) if !is_done => self.free_in_full::<Holder>(owned, caller),
+            _ => Ok(()),
+        }
+    }
+
+    /// As [`free`](Self::free), whatever is in the way of the hot path.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn free_in_full<Holder>(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult
     where
         Holder: From<Owned> + Into<Owned>,
     {
         self.try_free::<false>(owned, caller).or_else(|refused| self.free_again::<Holder>(refused, caller))
     }
 
-    /// As [`free`](Self::free), if all that is known of the allocation is this stream's.
-    #[inline(always)] // As for `alloc`.
-    pub(crate) fn free_own(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
+    /// As [`free_in_full`](Self::free_in_full), if all that is known of the allocation is this stream's.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn free_own_in_full(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
         self.try_free::<true>(owned, caller)
     }
 
     /// As [`free`](Self::free), of a program that is trusted as CUDA trusts it: whatever it did with the memory, on any
     /// stream, comes before this point, though nothing of that is known here.
-    #[inline(always)] // As for `alloc`.
+    #[inline]
     pub(crate) fn free_trusted(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
         let mut state = self.state.lock();
         let Owned { allocation, generation, address } = owned;
@@ -133,7 +112,7 @@ impl StreamShared {
         let life = allocation.life();
         if !life.is_plainly_live(&allocation, generation) {
             drop(life);
-            return self.free_in_full(state, Owned { allocation, generation, address }, caller);
+            return self.free_not_plain(state, Owned { allocation, generation, address }, caller);
         }
         let (rounded, bytes, seq) = self.end_life(&mut state, life, (&allocation, generation), caller);
         self.shelve(&mut state, Shelved { allocation, seq }, rounded, bytes);
@@ -168,11 +147,9 @@ impl StreamShared {
         }
     }
 
-    #[inline(always)] // As for `alloc`.
+    #[inline(never)]
     fn try_free<const OWN: bool>(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
-        // In parts, which stay in registers: put together again only where the path is cold.
         let Owned { allocation, generation, address } = owned;
-        prefetch(&*allocation);
         let mut state = self.state.lock();
         match self.enter(&mut state).and_then(|mode| self.check_device(&allocation).map(|()| mode)) {
             Ok(Mode::Live) => {}
@@ -192,7 +169,7 @@ impl StreamShared {
         }
         if !is_plainly_freed {
             drop(life);
-            return self.free_in_full(state, Owned { allocation, generation, address }, caller);
+            return self.free_not_plain(state, Owned { allocation, generation, address }, caller);
         }
         let (rounded, bytes, seq) = self.end_life(&mut state, life, (&allocation, generation), caller);
         self.shelve(&mut state, Shelved { allocation, seq }, rounded, bytes);
@@ -219,7 +196,7 @@ impl StreamShared {
     /// What is not plain: memory of graphs, captures and other processes; what is lent; and what is to be refused.
     #[cold]
     #[inline(never)]
-    fn free_in_full(
+    fn free_not_plain(
         &self,
         mut guard: BiasedGuard<'_, { ranks::STREAM }, State>,
         owned: Owned,
@@ -279,7 +256,7 @@ impl StreamShared {
     }
 
     /// The life of a pool's memory ends at this stream's next point: the block's bytes, the life's, and that point.
-    #[inline(always)] // As for `alloc`.
+    #[inline(always)] // What it takes and gives stays in registers.
     pub(crate) fn end_life(
         &self,
         state: &mut State,
@@ -298,8 +275,14 @@ impl StreamShared {
     /// Takes the next point, for an operation that was found right.
     #[inline]
     pub(crate) fn next_use(&self, state: &mut State, act: Act, caller: &'static Location<'static>) -> Use {
-        let point = state.chain.submit();
-        Use { point, site: site(act, self.id, state.op(), caller) }
+        state.chain.submit();
+        self.last_use(state, act, caller)
+    }
+
+    /// What was done at the last point.
+    #[inline(always)]
+    pub(crate) fn last_use(&self, state: &State, act: Act, caller: &'static Location<'static>) -> Use {
+        Use { point: state.chain.last(), site: site(act, self.id, state.op(), caller) }
     }
 
     #[inline]
@@ -344,27 +327,23 @@ impl StreamShared {
     }
 
     /// Puts a freed block on the stream's shelf; what falls off waits for the next visit to the heap.
-    #[inline(always)] // As for `alloc`.
+    #[inline(always)] // As for `end_life`.
     pub(crate) fn shelve(&self, state: &mut State, freed: Shelved, rounded: u64, bytes: u64) {
         let Shelved { allocation, seq } = freed;
         let pool = allocation.pool();
         if pool.bypasses_shelves() {
             return self.free_to_heap(state, Shelved { allocation, seq }, rounded, bytes);
         }
-        let shelf = state.shelf_or_new(self, pool);
-        shelf.count.put(bytes);
-        if let Err(fallen) = shelf.blocks.put(rounded, Shelved { allocation, seq }) {
-            shelf.fallen.push(fallen);
-            if shelf.fallen.len() >= FALLEN_MAX {
-                let pool = Arc::clone(shelf.fallen[0].allocation.pool());
-                self.return_fallen(state, &pool);
-            }
+        let many_fell = state.shelf_or_new(self, pool).put(Shelved { allocation, seq }, rounded, bytes);
+        if let Some(pool) = many_fell {
+            self.return_fallen(state, &pool);
         }
     }
 
     /// What fell off the shelf returns to the heap.
     #[cold]
-    fn return_fallen(&self, state: &mut State, pool: &PoolShared) {
+    #[inline(never)]
+    pub(crate) fn return_fallen(&self, state: &mut State, pool: &PoolShared) {
         state.return_to(&mut pool.lock(), pool, false);
     }
 
@@ -391,9 +370,6 @@ impl StreamShared {
 pub(crate) fn not_launched(allocation: &Allocation) -> Error {
     CaptureError::NotLaunched { allocation: allocation.id.to_string() }.into()
 }
-
-/// So many blocks wait for a visit to the heap; then the stream makes one.
-const FALLEN_MAX: usize = 32;
 
 impl PoolShared {
     /// Frees an allocation whose buffer was dropped: after everything declared so far. Never fails, adds no order, and

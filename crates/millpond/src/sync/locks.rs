@@ -102,6 +102,13 @@ impl<const RANK: u8, T> Biased<RANK, T> {
         self.0.try_lock().map(|guard| Ranked::new(guard, Held::tried()))
     }
 
+    /// As [`lock`](Self::lock), where this thread owns it and is not inside: with no call, and no wait.
+    #[inline(always)]
+    pub(crate) fn try_own(&self) -> Option<BiasedGuard<'_, RANK, T>> {
+        let held = Held::in_order();
+        self.0.try_own().map(|guard| Ranked::new(guard, held))
+    }
+
     /// The value: no other thread can have the lock.
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()

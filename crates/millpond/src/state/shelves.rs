@@ -1,0 +1,148 @@
+//! A stream's shelves, by pool: of nearly all streams there is one, and it is found by one comparison.
+//!
+//! Knows pools by where they are.
+
+use std::sync::{Arc, Weak};
+
+use millpond_core::ids::Seq;
+use millpond_core::pool::Shelf;
+
+use crate::state::allocation::Allocation;
+use crate::state::pool::{PoolShared, Pools};
+use crate::state::shelf_count::ShelfCount;
+use crate::state::types::DeviceTypes;
+
+/// So many blocks wait for a visit to the heap; then the stream makes one.
+const FALLEN_MAX: usize = 32;
+
+/// The shelves of one stream, each for another pool.
+#[derive(Debug)]
+pub(crate) struct Shelves<C: Pools> {
+    /// The one that there was first, beside what else the stream's lock guards.
+    first: Option<PoolShelf<C>>,
+    others: Vec<PoolShelf<C>>,
+}
+
+/// A stream's shelf for one pool.
+#[derive(Debug)]
+pub(crate) struct PoolShelf<C: Pools> {
+    /// Where the pool is. Nothing else comes to be there while `owner` refers to it.
+    at: usize,
+    pub(crate) count: Arc<ShelfCount>,
+    pub(crate) blocks: Shelf<Shelved<C>>,
+    /// What fell off the shelf, on its way back to the heap with the next visit there.
+    pub(crate) fallen: Vec<Shelved<C>>,
+    pub(crate) owner: Weak<PoolShared<C>>,
+}
+
+/// A freed block on a shelf.
+#[derive(Debug)]
+pub(crate) struct Shelved<C: DeviceTypes> {
+    pub(crate) allocation: Arc<Allocation<C>>,
+    /// Where on this stream's chain it was freed.
+    pub(crate) seq: Seq,
+}
+
+impl<C: Pools> Default for Shelves<C> {
+    fn default() -> Self {
+        Self { first: None, others: Vec::new() }
+    }
+}
+
+impl<C: Pools> Shelves<C> {
+    /// The shelf for a pool, once there is one.
+    #[inline(always)]
+    pub(crate) fn find(&mut self, pool: &PoolShared<C>) -> Option<&mut PoolShelf<C>> {
+        match &mut self.first {
+            Some(first) if first.is_for(pool) => Some(first),
+            _ if self.others.is_empty() => None,
+            _ => Self::find_in(&mut self.others, pool),
+        }
+    }
+
+    #[inline(never)]
+    fn find_in<'s>(others: &'s mut [PoolShelf<C>], pool: &PoolShared<C>) -> Option<&'s mut PoolShelf<C>> {
+        others.iter_mut().find(|shelf| shelf.is_for(pool))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut PoolShelf<C>> {
+        self.first.iter_mut().chain(&mut self.others)
+    }
+
+    /// As [`find`](Self::find), or a new one that adds to what `count` gives.
+    #[inline(always)]
+    pub(crate) fn find_or_add(
+        &mut self,
+        pool: &Arc<PoolShared<C>>,
+        count: impl FnOnce() -> Arc<ShelfCount>,
+    ) -> &mut PoolShelf<C> {
+        match &self.first {
+            Some(first) if first.is_for(pool) => self.first.as_mut().expect("it was looked at just now"),
+            _ => self.find_other_or_add(pool, count),
+        }
+    }
+
+    #[inline(never)]
+    fn find_other_or_add(
+        &mut self,
+        pool: &Arc<PoolShared<C>>,
+        count: impl FnOnce() -> Arc<ShelfCount>,
+    ) -> &mut PoolShelf<C> {
+        if let Some(at) = self.others.iter().position(|shelf| shelf.is_for(pool)) {
+            return &mut self.others[at];
+        }
+        // Shelves whose pools are gone make room.
+        let is_wanted = |shelf: &PoolShelf<C>| shelf.owner.strong_count() > 0;
+        self.first.take_if(|shelf| !is_wanted(shelf));
+        self.others.retain(is_wanted);
+        let (at, owner) = (Arc::as_ptr(pool).addr(), Arc::downgrade(pool));
+        let shelf = PoolShelf { at, count: count(), blocks: Shelf::new(), fallen: Vec::new(), owner };
+        if self.first.is_none() {
+            return self.first.insert(shelf);
+        }
+        self.others.push(shelf);
+        self.others.last_mut().expect("pushed just now")
+    }
+}
+
+impl<C: Pools> PoolShelf<C> {
+    /// Whether it is this pool's. Numbers do not tell: another device has pools of the same numbers.
+    #[inline]
+    pub(crate) fn is_for(&self, pool: &PoolShared<C>) -> bool {
+        self.at == std::ptr::from_ref(pool).addr()
+    }
+
+    /// Puts a freed block, with the bytes of its life. What falls off waits; the pool, where so much does that it is to
+    /// return to the heap.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, freed: Shelved<C>, rounded: u64, bytes: u64) -> Option<Arc<PoolShared<C>>> {
+        self.count.put(bytes);
+        match self.blocks.put(rounded, freed) {
+            Ok(()) => None,
+            Err(fallen) => self.fall(fallen),
+        }
+    }
+
+    #[inline(never)]
+    fn fall(&mut self, fallen: Shelved<C>) -> Option<Arc<PoolShared<C>>> {
+        self.fallen.push(fallen);
+        if self.fallen.len() < FALLEN_MAX { None } else { self.owner.upgrade() }
+    }
+
+    /// Takes everything off: first what fell off before.
+    pub(crate) fn clear(&mut self) -> impl Iterator<Item = (Arc<Allocation<C>>, Seq)> + '_ {
+        self.fallen.drain(..).chain(self.blocks.drain()).map(Shelved::into_parts)
+    }
+
+    /// Takes off what fell off.
+    pub(crate) fn clear_fallen(&mut self) -> impl Iterator<Item = (Arc<Allocation<C>>, Seq)> + '_ {
+        self.fallen.drain(..).map(Shelved::into_parts)
+    }
+}
+
+impl<C: DeviceTypes> Shelved<C> {
+    #[inline]
+    fn into_parts(self) -> (Arc<Allocation<C>>, Seq) {
+        (self.allocation, self.seq)
+    }
+}

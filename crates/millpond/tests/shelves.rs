@@ -1,0 +1,55 @@
+//! A stream has a shelf for each pool that it frees to, whichever it met first, and goes on with those that are left
+//! when a pool is gone.
+
+use millpond::config::SimConfig;
+use millpond::{Buffer, Device, Pool, PoolConfig, Stream};
+
+/// Pairs of all pools in turn; how often each one's heap was asked meanwhile.
+fn asked(stream: &Stream, pools: &[Pool]) -> millpond::Result<Vec<u64>> {
+    let locks = || pools.iter().map(|pool| pool.statistics().shared_locks).collect::<Vec<_>>();
+    let pairs = |count: usize| {
+        (0..count).flat_map(|_| pools).try_for_each(|pool| {
+            let buffer: Buffer<u8> = stream.alloc(pool, 1000)?;
+            stream.free(buffer).map_err(|refused| refused.error)
+        })
+    };
+    // The first of each pool asks its heap, and looks cost the same with few pairs as with many.
+    pairs(1)?;
+    let (before, between) = (locks(), locks());
+    pairs(50)?;
+    let after = locks();
+    Ok((0..pools.len()).map(|at| (after[at] - between[at]) - (between[at] - before[at])).collect())
+}
+
+#[test]
+fn each_pool_has_a_shelf_of_a_stream_and_goes_without_the_others() -> millpond::Result<()> {
+    let device = Device::sim(SimConfig::default())?;
+    let stream = device.stream()?;
+    let pool = || device.pool(PoolConfig::default());
+    let mut pools = vec![pool()?, pool()?, pool()?];
+    assert_eq!(asked(&stream, &pools)?, [0; 3]);
+    // The pool goes whose shelf was the first, and another comes.
+    drop(pools.remove(0));
+    assert_eq!(asked(&stream, &pools)?, [0; 2]);
+    pools.push(pool()?);
+    assert_eq!(asked(&stream, &pools)?, [0; 3]);
+    drop(pools.remove(0));
+    pools.push(pool()?);
+    assert_eq!(asked(&stream, &pools)?, [0; 3]);
+    assert!(pools.iter().all(|pool| pool.statistics().used_bytes == 0));
+    Ok(())
+}
+
+#[test]
+fn another_threads_pairs_are_served_from_the_same_shelves() -> millpond::Result<()> {
+    let device = Device::sim(SimConfig::default())?;
+    let (stream, pools) = (device.stream()?, [device.pool(PoolConfig::default())?]);
+    // Often enough that this thread owns the locks.
+    for _ in 0..100 {
+        assert_eq!(asked(&stream, &pools)?, [0]);
+    }
+    let theirs = std::thread::scope(|scope| scope.spawn(|| asked(&stream, &pools)).join()).expect("no panic")?;
+    assert_eq!(theirs, [0], "its locks are another thread's");
+    assert_eq!(asked(&stream, &pools)?, [0]);
+    Ok(())
+}
