@@ -1,5 +1,5 @@
 //! A stream has a shelf for each pool that it frees to, whichever it met first, and goes on with those that are left
-//! when a pool is gone.
+//! when a pool is gone. Of a pool that is destroyed nothing stays on a shelf.
 
 use millpond::config::SimConfig;
 use millpond::{Buffer, Device, Pool, PoolConfig, Stream};
@@ -52,4 +52,28 @@ fn another_threads_pairs_are_served_from_the_same_shelves() -> millpond::Result<
     assert_eq!(theirs, [0], "its locks are another thread's");
     assert_eq!(asked(&stream, &pools)?, [0]);
     Ok(())
+}
+
+#[test]
+fn a_pool_that_is_destroyed_while_a_stream_is_busy_goes_with_the_next_synchronisation() -> millpond::Result<()> {
+    let device = Device::sim(SimConfig::default())?;
+    let stream = device.stream()?;
+    let (kept, destroyed) =
+        (device.pool(PoolConfig::default())?, device.pool(PoolConfig::default().release_threshold(u64::MAX))?);
+    let before = device.picture().len() - 1;
+    let pair = |pool: &Pool| {
+        let buffer: Buffer<u8> = stream.alloc(pool, 1000)?;
+        stream.free(buffer).map_err(|refused| refused.error)
+    };
+    pair(&destroyed)?;
+    let mut buffer = stream.alloc::<u8>(&kept, 1000)?;
+    // The stream is locked, so that who destroys the pool cannot look at its shelves.
+    let mut freeing = stream.freeing()?;
+    std::thread::scope(|scope| scope.spawn(|| drop(destroyed)).join()).expect("no panic");
+    assert!(freeing.try_free(&mut buffer));
+    drop(freeing);
+    assert_eq!(device.picture().len(), before + 1, "a block of it rests on the stream's shelf");
+    device.synchronize()?;
+    assert_eq!(device.picture().len(), before, "its memory and its addresses are given back");
+    pair(&kept)
 }

@@ -300,7 +300,8 @@ impl PoolShared {
     }
 
     /// The host has synchronised: what it knows to have completed may serve any stream, idle memory beyond the release
-    /// threshold goes back, and what moving left in pieces is put together.
+    /// threshold goes back, and what moving left in pieces is put together. A destroyed pool goes, which streams that
+    /// were busy then kept blocks of.
     pub(crate) fn synchronized(&self) {
         let mut heap = self.lock();
         let base = self.context.hosts.base();
@@ -317,5 +318,7 @@ impl PoolShared {
                 applied = shell::apply_steps(&self.context, &mut heap);
             }
         }
+        drop(heap);
+        self.trim_if_destroyed();
     }
 }
