@@ -6,7 +6,7 @@
 //! Invariants: **forward**: a node's dependencies have lower numbers. **own**: memory of a child graph that is in here
 //! once is this graph's own. Allocations of the outermost graph keep their numbers.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
 use super::fault::NodeSite;
@@ -112,8 +112,7 @@ impl Flat {
         if flat.is_too_large() {
             return flat;
         }
-        flat.pins.sort_unstable();
-        flat.pins.dedup();
+        flat.settle_pins();
         if flat.graphs.len() > 1 || flat.graphs.values().any(|(times, _)| *times > 1) {
             flat.is_doubtful = true;
             flat.adopt();
@@ -126,6 +125,28 @@ impl Flat {
             }
         }
         flat
+    }
+
+    /// Keeps the pins of memory that nodes name: one that was removed pins nothing.
+    fn settle_pins(&mut self) {
+        if self.pins.is_empty() {
+            return;
+        }
+        let foreign = |memory: Memory| match memory {
+            Memory::Foreign { graph, alloc } => Some((graph, alloc)),
+            _ => None,
+        };
+        let named: FxHashSet<_> = self
+            .nodes
+            .iter()
+            .flat_map(|node| {
+                let freed = if let NodeKind::MemFree(memory) = node.kind { foreign(memory) } else { None };
+                node.accesses.iter().filter_map(move |access| foreign(access.memory)).chain(freed)
+            })
+            .collect();
+        self.pins.retain(|pin| named.contains(&(pin.graph, pin.alloc)));
+        self.pins.sort_unstable();
+        self.pins.dedup();
     }
 
     /// Whether it has too many nodes, or too many beside each other: it is not whole then.

@@ -249,6 +249,13 @@ const KNOWN: &[(&str, &[&str])] = &[
          end capture t",
         &["11 graph-refused"],
     ),
+    // A node that named a life of what a launch left is removed: the life may end.
+    (
+        "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x s\n\
+         b = take a from x\ngraph h\nnode m in h: read b[0..128]\nremove node m in h\ny = instantiate h\n\
+         free s b\nlaunch y s",
+        &[],
+    ),
     // One thread knows that a destroyed stream's work has completed and instantiates; another launches, which does not.
     (
         "set threads apart\nstream s\nstream t nonblocking\nthread other\ngraph g\nother: node e in g: record o\n\
