@@ -127,23 +127,23 @@ impl Flat {
         flat
     }
 
+    /// Memory of other graphs that nodes name.
+    fn foreign(&self) -> impl Iterator<Item = (GraphId, GraphAllocId)> + '_ {
+        let named = self.nodes.iter().flat_map(|node| {
+            let freed = if let NodeKind::MemFree(memory) = node.kind { Some(memory) } else { None };
+            node.accesses.iter().map(|access| access.memory).chain(freed)
+        });
+        named.filter_map(
+            |memory| if let Memory::Foreign { graph, alloc } = memory { Some((graph, alloc)) } else { None },
+        )
+    }
+
     /// Keeps the pins of memory that nodes name: one that was removed pins nothing.
     fn settle_pins(&mut self) {
         if self.pins.is_empty() {
             return;
         }
-        let foreign = |memory: Memory| match memory {
-            Memory::Foreign { graph, alloc } => Some((graph, alloc)),
-            _ => None,
-        };
-        let named: FxHashSet<_> = self
-            .nodes
-            .iter()
-            .flat_map(|node| {
-                let freed = if let NodeKind::MemFree(memory) = node.kind { foreign(memory) } else { None };
-                node.accesses.iter().filter_map(move |access| foreign(access.memory)).chain(freed)
-            })
-            .collect();
+        let named: FxHashSet<_> = self.foreign().collect();
         self.pins.retain(|pin| named.contains(&(pin.graph, pin.alloc)));
         self.pins.sort_unstable();
         self.pins.dedup();
@@ -253,14 +253,7 @@ impl Flat {
         if self.movable.is_empty() {
             return None;
         }
-        let unplaced = |memory: Memory| match memory {
-            Memory::Foreign { graph, .. } => Some(graph).filter(|graph| self.movable.contains(graph)),
-            _ => None,
-        };
-        self.nodes.iter().find_map(|node| match node.kind {
-            NodeKind::MemFree(memory) => unplaced(memory),
-            _ => node.accesses.iter().find_map(|access| unplaced(access.memory)),
-        })
+        self.foreign().map(|(graph, _)| graph).find(|graph| self.movable.contains(graph))
     }
 
     /// Memory of graphs that are in here becomes this graph's own.
