@@ -150,8 +150,10 @@ impl<T> Shelf<T> {
 
     /// Takes everything off.
     pub fn drain(&mut self) -> impl Iterator<Item = T> + '_ {
-        self.sizes = [0; PLACES];
-        self.items.iter_mut().filter_map(Option::take)
+        self.items.iter_mut().zip(&mut self.sizes).filter_map(|(item, bytes)| {
+            *bytes = 0;
+            item.take()
+        })
     }
 
     /// How many blocks were taken since this was asked last.
@@ -226,5 +228,18 @@ mod tests {
         out.extend(shelf.drain());
         out.sort_unstable();
         assert_eq!(out, (0..1000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_a_drain_left_is_there_still() {
+        let mut shelf = Shelf::new();
+        for item in 0..4 {
+            shelf.put(512, item).unwrap();
+        }
+        let first = shelf.drain().next().unwrap();
+        assert_eq!(shelf.len(), 3);
+        let mut all: Vec<_> = shelf.drain().chain([first]).collect();
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2, 3]);
     }
 }
