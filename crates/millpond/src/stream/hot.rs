@@ -33,7 +33,8 @@ impl StreamShared {
         caller: &'static Location<'static>,
     ) -> Option<Served> {
         match self.state.try_own() {
-            Some(mut state) => self.take_if_current(&mut state, pool, bytes, caller),
+            Some(mut state) if self.is_current(&state) => self.take_from_shelf(&mut state, pool, bytes, caller),
+            Some(_) => None,
             None => self.alloc_from_shared_shelf(pool, bytes, caller),
         }
     }
@@ -47,18 +48,8 @@ impl StreamShared {
         bytes: u64,
         caller: &'static Location<'static>,
     ) -> Option<Served> {
-        self.take_if_current(&mut self.state.lock(), pool, bytes, caller)
-    }
-
-    #[inline(always)]
-    fn take_if_current(
-        &self,
-        state: &mut State,
-        pool: &PoolShared,
-        bytes: u64,
-        caller: &'static Location<'static>,
-    ) -> Option<Served> {
-        if self.is_current(state) { self.take_from_shelf(state, pool, bytes, caller) } else { None }
+        let mut state = self.state.lock();
+        if self.is_current(&state) { self.take_from_shelf(&mut state, pool, bytes, caller) } else { None }
     }
 
     /// A life begins in a block of the shelf, where one fits.

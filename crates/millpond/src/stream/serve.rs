@@ -73,11 +73,8 @@ impl StreamShared {
         Holder: From<Owned> + Into<Owned>,
     {
         let mut held = Some(owned);
-        let is_done = self.free_to_shelf::<false>(&mut held, caller);
-        match held {
-            Some(owned) if !is_done => self.free_in_full::<Holder>(owned, caller),
-            _ => Ok(()),
-        }
+        self.free_to_shelf::<false>(&mut held, caller);
+        held.map_or(Ok(()), |owned| self.free_in_full::<Holder>(owned, caller))
     }
 
     /// As [`free`](Self::free), whatever is in the way of the hot path.
