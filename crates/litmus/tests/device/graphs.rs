@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use millpond::graph::{GraphNode, Instantiate};
+use millpond::graph::{GraphExec, GraphNode, Instantiate};
 use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use millpond_core::op::{Act, CaptureMode, Memory, NodeOp, Op, What};
 
@@ -55,6 +55,7 @@ impl Run {
                 let updated = made.update(from);
                 if updated.is_ok() {
                     *of = *graph;
+                    self.instantiated.insert(*exec, self.lines.get(graph).map_or(0, Vec::len));
                 }
                 match matches!(self.place, Place::Cuda | Place::Fake) && is_of_another_kind(&updated) {
                     true => cannot("on CUDA a write is a fill here and a read a copy: nodes of different kinds"),
@@ -68,6 +69,7 @@ impl Run {
                 match made.instantiate(Instantiate::default().auto_free_on_launch(*auto_free_on_launch)) {
                     Ok(made) => {
                         self.execs.insert(*exec, (made, *graph));
+                        self.instantiated.insert(*exec, self.lines.get(graph).map_or(0, Vec::len));
                         Ok(Said::Done)
                     }
                     Err(error) => Ok(Said::Refused(error, Act::Read)),
@@ -154,9 +156,12 @@ impl Run {
         Some(self.nodes.get(&graph)?[..node.index()].iter().flatten().count())
     }
 
-    /// Whether a graph is there, or an instance of it.
+    /// Whether a graph is there, or an instance of all its nodes.
     pub(super) fn is_there(&self, graph: GraphId) -> bool {
-        self.graphs.contains_key(&graph) || self.execs.values().any(|(_, of)| *of == graph)
+        let nodes = self.lines.get(&graph).map_or(0, Vec::len);
+        let has_all =
+            |(exec, made): (&ExecId, &(GraphExec, GraphId))| made.1 == graph && self.instantiated[exec] == nodes;
+        self.graphs.contains_key(&graph) || self.execs.iter().any(has_all)
     }
 
     /// Whether a graph has copies, and it or one of those is gone: a name may mean what nobody can name.

@@ -87,6 +87,8 @@ struct Run {
     /// The instance whose launch gave an alloc node's memory its latest life, and its graph.
     launched: HashMap<Memory, (ExecId, GraphId)>,
     execs: HashMap<ExecId, (GraphExec, GraphId)>,
+    /// How many nodes its graph had when an instance was made, or updated.
+    instantiated: HashMap<ExecId, usize>,
     /// Streams that are the legacy one.
     legacy: HashSet<StreamId>,
     /// Memory that some graph has a free node for.
@@ -181,6 +183,7 @@ pub(crate) fn run(
         children: HashMap::new(),
         launched: HashMap::new(),
         execs: HashMap::new(),
+        instantiated: HashMap::new(),
         legacy: HashSet::new(),
         freed_by_nodes: HashSet::new(),
         removed: HashSet::new(),
