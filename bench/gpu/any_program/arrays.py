@@ -1,10 +1,18 @@
-"""Arrays of CuPy from its asynchronous pool, on two streams, with what a round takes."""
+"""Arrays of CuPy on two streams, with what a round takes: arrays.py cupy|rmm, from its asynchronous pool or RMM's."""
 
+import sys
 import time
 
 import cupy
 
-cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
+if sys.argv[1:] == ["rmm"]:
+    import rmm
+    from rmm.allocators.cupy import rmm_cupy_allocator
+
+    rmm.mr.set_current_device_resource(rmm.mr.CudaAsyncMemoryResource())
+    cupy.cuda.set_allocator(rmm_cupy_allocator)
+else:
+    cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
 one, two = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
 least, wrong = 1e9, 0
 for turn in range(6):

@@ -1,12 +1,16 @@
 //! A program of cudarc alone, in safe code, that knows nothing of Millpond: for `millpond check` and `millpond run`.
 //!
 //! A slice is read by a second stream and dropped. With `wrong` a third stream reads it before that one does: cudarc
-//! keeps one event for the reads of a slice, so that its free waits for the later reader alone.
+//! keeps one event for the reads of a slice, so that its free waits for the later reader alone. With `pairs` it says
+//! what a slice costs that is made, filled with zeros and dropped, and what the device then has in use.
 //!
 //! `cargo build --release -p millpond-cudarc --example unchanged`, then
 //! `millpond check -- target/release/examples/unchanged wrong`. It needs a CUDA device.
 
-use cudarc::driver::CudaContext;
+use std::sync::Arc;
+use std::time::Instant;
+
+use cudarc::driver::{CudaContext, CudaStream};
 
 const WORDS: usize = 1 << 20;
 
@@ -14,6 +18,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let is_wrong = std::env::args().nth(1).is_some_and(|word| word == "wrong");
     let context = CudaContext::new(0)?;
     let (main, slow, fast) = (context.new_stream()?, context.new_stream()?, context.new_stream()?);
+    if std::env::args().nth(1).is_some_and(|word| word == "pairs") {
+        return pairs(&context, &main);
+    }
     for turn in 0..10_u32 {
         let x = main.clone_htod(&vec![turn; WORDS])?;
         let (mut first, mut second) = (slow.alloc_zeros::<u32>(WORDS)?, fast.alloc_zeros::<u32>(WORDS)?);
@@ -27,5 +34,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         assert!(read.iter().all(|word| *word == turn), "turn {turn}");
     }
     println!("done");
+    Ok(())
+}
+
+fn pairs(context: &CudaContext, stream: &Arc<CudaStream>) -> Result<(), Box<dyn std::error::Error>> {
+    const ROUNDS: usize = 2000;
+    let mut least = f64::MAX;
+    for _ in 0..20 {
+        let start = Instant::now();
+        for round in 0..ROUNDS {
+            stream.alloc_zeros::<u8>((1 + round % 16) << 16)?;
+        }
+        least = least.min(start.elapsed().as_nanos() as f64 / ROUNDS as f64);
+        stream.synchronize()?;
+    }
+    let (free, total) = context.mem_get_info()?;
+    println!("{least:.0} ns a slice, {} MiB of the device in use", (total - free) >> 20);
     Ok(())
 }
