@@ -421,7 +421,7 @@ impl Session {
     pub(crate) fn memory_now(&mut self, memory: Memory, bytes: u64, kind: Kind) {
         // The real call allowed it during captures, be it by the thread's mode, which operations do not have.
         let is_free = kind == Kind::Host || !self.captures.is_empty();
-        let space = if is_free { Space::Host } else { Space::Device };
+        let space = if is_free { Space::Host } else { Space::Device(DeviceId(ask::current_device() as u32)) };
         self.push(What::AllocNow { memory, space, bytes, name: None });
     }
 

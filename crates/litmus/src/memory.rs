@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use millpond_core::ids::{PoolId, TicketId};
+use millpond_core::ids::{DeviceId, PoolId, TicketId};
 use millpond_core::op::{Access, Act, Memory, Part, Space, Start, What};
 use smallvec::SmallVec;
 
@@ -16,7 +16,7 @@ impl Lower {
     /// Whether the words are such a statement; it is done then.
     pub(crate) fn memory_statement(&mut self, words: &[&str]) -> Result<bool, Refusal> {
         match *words {
-            [name, "=", "alloc", "now", bytes] => self.alloc_now(name, Space::Device, bytes)?,
+            [name, "=", "alloc", "now", bytes] => self.alloc_now(name, Space::Device(DeviceId(0)), bytes)?,
             [name, "=", "alloc", "host", bytes] => self.alloc_now(name, Space::Host, bytes)?,
             [name, "=", "alloc", stream, bytes] => self.alloc(name, stream, bytes, PoolId(0))?,
             [name, "=", "alloc", stream, bytes, "from", pool] => {

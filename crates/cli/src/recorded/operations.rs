@@ -80,10 +80,12 @@ impl Programs {
             }
             What::Alloc { memory, stream, bytes, .. } => match self.captured.contains_key(&stream) {
                 true => self.leave_out(memory),
-                false => self.alloc(memory, bytes, stream)?,
+                false => self.alloc(memory, bytes, self.devices.get(&stream).copied().unwrap_or(0), stream)?,
             },
             What::AllocNow { memory, space: Space::Host, .. } => self.leave_out(memory),
-            What::AllocNow { memory, bytes, .. } => self.alloc(memory, bytes, StreamId::LEGACY)?,
+            What::AllocNow { memory, space: Space::Device(device), bytes, .. } => {
+                self.alloc(memory, bytes, device.0, StreamId::LEGACY)?
+            }
             What::Free { memory, stream } if !self.captured.contains_key(&stream) => self.free(memory, Some(stream))?,
             What::FreeNow { memory } | What::Drop { memory } => self.free(memory, None)?,
             _ => {}
@@ -123,8 +125,8 @@ impl Programs {
         self.by_device.entry(device).or_insert_with(Steps::new)
     }
 
-    fn alloc(&mut self, memory: Memory, bytes: u64, stream: StreamId) -> Result<(), Refusal> {
-        let (device, at) = (self.devices.get(&stream).copied().unwrap_or(0), self.steps);
+    fn alloc(&mut self, memory: Memory, bytes: u64, device: u32, stream: StreamId) -> Result<(), Refusal> {
+        let at = self.steps;
         self.live.insert(memory, device);
         let done = self.steps(device).alloc(key(memory), bytes, stream.0.into(), at);
         done.map_err(|fault| refuse(at, &fault))
@@ -207,6 +209,15 @@ mod tests {
         let found = traced(&[stream(1, 0), stream(2, 1), alloc(0, 2), alloc(1, 1), free]).expect("a right trace");
         let events: Vec<_> = found.iter().map(|it| (it.gpu, it.program.events().len())).collect();
         assert_eq!(events, [(Some(0), 2), (Some(1), 1)]);
+    }
+
+    #[test]
+    fn memory_that_is_there_at_once_is_its_devices() {
+        let now = |number, space| What::AllocNow { memory: memory(number), space, bytes: 4096, name: None };
+        let on = |device| Space::Device(DeviceId(device));
+        let found = traced(&[now(0, on(0)), now(1, on(1)), now(2, on(1)), now(3, Space::Host)]).expect("a right trace");
+        let events: Vec<_> = found.iter().map(|it| (it.gpu, it.program.events().len())).collect();
+        assert_eq!(events, [(Some(0), 1), (Some(1), 2)]);
     }
 
     #[test]

@@ -310,6 +310,9 @@ fn a_trace_can_be_served_again() {
     // One before the capture; the one inside of it is the graph's, and one is made at once meanwhile.
     let said = replay("right-capture");
     assert!(said.contains("\"allocations\":1") && said.contains("\"other_memory\":2"), "{said}");
+    // Of each device one in order and one at once.
+    let said = replay("two-devices");
+    assert_eq!(said.matches("\"allocations\":2").count(), 2, "{said}");
     let (trace, _) = record("linked", "right-graph");
     let output = millpond(&["replay", trace.to_str().unwrap()].map(OsStr::new));
     assert!(output.status.code() == Some(2) && text(&output.stderr).contains("no allocation is in the trace"));

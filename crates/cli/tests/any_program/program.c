@@ -210,6 +210,23 @@ static void default_streams(void) {
     MUST(cuMemFreeAsync(a, s)); /* wrong default */
 }
 
+static void on_a_device(CUstream stream) {
+    CUdeviceptr a = alloc(stream), b;
+    MUST(cuMemAlloc(&b, BYTES));
+    MUST(cuMemFreeAsync(a, stream));
+    MUST(cuMemFree(b));
+}
+
+static void two_devices(void) {
+    CUcontext other;
+    CUstream stream;
+    on_a_device(s);
+    MUST(cuDevicePrimaryCtxRetain(&other, 1));
+    MUST(cuCtxSetCurrent(other));
+    MUST(cuStreamCreate(&stream, 1));
+    on_a_device(stream);
+}
+
 static void *worker(void *given) {
     CUcontext context;
     MUST(cuDevicePrimaryCtxRetain(&context, 0));
@@ -411,7 +428,7 @@ int main(int count, char **names) {
         void (*run)(void);
     } all[] = {{"1", use_unordered}, {"2", freed_while_used}, {"3", freed_elsewhere}, {"4", graph_free_not_after},
                {"5", graph_use_not_after}, {"6", graph_output_elsewhere}, {"7", graph_auto_free},
-               {"8", use_after_free}, {"9", right}, {"filled-in-part", filled_in_part}, {"filled", filled}, {"right-graph", right_graph}, {"right-capture", right_capture},
+               {"8", use_after_free}, {"9", right}, {"filled-in-part", filled_in_part}, {"filled", filled}, {"right-graph", right_graph}, {"right-capture", right_capture}, {"two-devices", two_devices},
                {"wrong-capture", wrong_capture}, {"copies", copies}, {"double-free", double_free},
                {"default-streams", default_streams}, {"many", many}, {"race", race}, {"unknown", unknown}, {"threads", threads}, {"joined", joined}, {"plugins", plugins}, {"host-again", host_again},
                {"refused-free", refused_free}, {"side-captured", side_captured}, {"awake", awake}, {"used-asleep", used_asleep}, {"mapped-range", mapped_range}, {"mapped-apart", mapped_apart}, {"crash", crash}};

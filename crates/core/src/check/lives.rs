@@ -81,7 +81,7 @@ impl Life {
 
     /// Whether another process may use it.
     pub(super) fn is_exportable(&self) -> bool {
-        matches!(self.source, Source::Stream { exportable: true, .. } | Source::Now(Space::Device))
+        matches!(self.source, Source::Stream { exportable: true, .. } | Source::Now(Space::Device(_)))
     }
 }
 

@@ -71,7 +71,7 @@ impl Checker {
         bytes: u64,
         name: Option<Name>,
     ) -> Step {
-        if space == Space::Device {
+        if matches!(space, Space::Device(_)) {
             self.refuse_unsafe(call, "memory is allocated at once")?;
         }
         let site = self.host_site(call, Act::Allocate);

@@ -2,7 +2,7 @@
 //!
 //! Plain data. Knows no order.
 
-use crate::ids::AllocId;
+use crate::ids::{AllocId, DeviceId};
 
 /// What an operation does to an allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -157,8 +157,8 @@ pub enum Reach {
 /// Who makes memory at once, outside the order of streams.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Space {
-    /// The device (CUDA: `cudaMalloc`): not allowed while a capture forbids unsafe calls.
-    Device,
+    /// A device (CUDA: `cudaMalloc`): not allowed while a capture forbids unsafe calls.
+    Device(DeviceId),
     /// The host: pinned or pageable memory that the device reads or writes.
     Host,
 }

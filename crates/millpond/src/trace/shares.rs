@@ -5,7 +5,7 @@
 //! of them had is let go of before. What it imported from others a process's trace has as memory that was there at
 //! once.
 
-use millpond_core::ids::{AllocId, HostId, ProcessId, TicketId};
+use millpond_core::ids::{AllocId, DeviceId, HostId, ProcessId, TicketId};
 use millpond_core::op::{Op, Place, Space, What};
 use millpond_core::share::LeaseId;
 use millpond_driver::process;
@@ -84,8 +84,8 @@ impl Tracer {
     /// Memory of another process is there.
     #[cold]
     pub(crate) fn imported(&self, id: AllocId, generation: u64, bytes: u64) {
-        let memory = self.memory(id, generation);
-        self.push(Place::Unknown, What::AllocNow { memory, space: Space::Device, bytes, name: None });
+        let (memory, space) = (self.memory(id, generation), Space::Device(DeviceId(self.device)));
+        self.push(Place::Unknown, What::AllocNow { memory, space, bytes, name: None });
     }
 
     fn push_by(&self, host: HostId, what: What) {

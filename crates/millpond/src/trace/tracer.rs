@@ -40,7 +40,7 @@ pub(crate) struct Tracer {
     pub(crate) shared: Arc<Shared>,
     /// The device's number in the process, and in the trace.
     pub(crate) context: u32,
-    device: u32,
+    pub(crate) device: u32,
     threads: HostThreads,
     /// Who records what a host asks about where threads are apart: it knows nothing, and the stream learns nothing.
     asker: HostId,

@@ -82,9 +82,32 @@ choice! {
     StreamRole { 0 Blocking, 1 NonBlocking, 2 PerThread, 3 Legacy }
     Start { 0 Ordered, 1 Early }
     Mark { 0 Completion, 1 Progress, 2 Asked }
-    Space { 0 Device, 1 Host }
     CaptureMode { 0 Global, 1 ThreadLocal, 2 Relaxed }
     Reach { 0 None, 1 Read, 2 ReadWrite }
+}
+
+/// 1 is the host, 0 the first device: a program that has no other needed no numbers of devices.
+impl Field for Space {
+    fn put(&self, out: &mut Out<'_>) {
+        put_number(
+            out.bytes,
+            match self {
+                Space::Device(DeviceId(0)) => 0,
+                Space::Host => 1,
+                Space::Device(DeviceId(number)) => u64::from(*number) + 1,
+            },
+        );
+    }
+
+    fn take(from: &mut In<'_, '_>) -> Result<Self, Reason> {
+        match from.number()? {
+            1 => Ok(Space::Host),
+            number => match u32::try_from(number.saturating_sub(1)) {
+                Ok(number) => Ok(Space::Device(DeviceId(number))),
+                Err(_) => Err(Reason::Field),
+            },
+        }
+    }
 }
 
 impl Field for bool {

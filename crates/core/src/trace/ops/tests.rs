@@ -78,7 +78,7 @@ fn stream_op() -> impl Strategy<Value = What> {
     ];
     let mark = prop_oneof![Just(Mark::Completion), Just(Mark::Progress), Just(Mark::Asked)];
     let start = prop_oneof![Just(Start::Ordered), Just(Start::Early)];
-    let space = prop_oneof![Just(Space::Device), Just(Space::Host)];
+    let space = prop_oneof![any::<u32>().prop_map(|number| Space::Device(DeviceId(number))), Just(Space::Host)];
     let small = (number(), number(), any::<bool>(), any::<bool>(), name(), any::<u64>());
     (0_u8..27, small, role, mark, start, space, memory(), accesses(), prop::option::of(name())).prop_map(
         |(kind, (a, b, yes, also, text, bytes), role, mark, start, space, memory, accesses, name)| {
