@@ -153,6 +153,7 @@ exports! {
             attribute::CAPABILITY_MINOR | attribute::MEMORY_POOLS => 0,
             attribute::VIRTUAL_MEMORY | attribute::FILE_DESCRIPTORS => 1,
             attribute::IPC_EVENTS => c_int::from(settings::has_ipc_events()),
+            attribute::DECOMPRESSION => c_int::from(settings::decompresses()),
             _ => return Err(Code::INVALID_VALUE),
         };
         put(value, answer)

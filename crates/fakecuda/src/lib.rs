@@ -22,6 +22,7 @@
 //! 0, answers this code. With `FAKECUDA_PAGEABLE=1` host memory counts as pageable: copies to and from it have
 //! completed when their calls return. Without it none waits, as for pinned memory. With `FAKECUDA_IPC_EVENTS=0` the
 //! devices say that no events pass between processes. With `FAKECUDA_FORKS=1` streams take part in captures of others.
+//! With `FAKECUDA_DECOMPRESSES=1` devices say that they decompress memory.
 //!
 //! | module | one line |
 //! |---|---|

@@ -34,6 +34,11 @@ pub(crate) fn has_ipc_events() -> bool {
     setting("FAKECUDA_IPC_EVENTS", 1) != 0
 }
 
+/// Whether devices have an engine that decompresses memory. What it would do is not there.
+pub(crate) fn decompresses() -> bool {
+    setting("FAKECUDA_DECOMPRESSES", 0) != 0
+}
+
 /// Whether streams may take part in captures of others.
 pub(crate) fn are_forks_allowed() -> bool {
     static SETTING: LazyLock<u64> = LazyLock::new(|| setting("FAKECUDA_FORKS", 0));

@@ -5,6 +5,8 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
+use millpond_driver::cuda::abi::attribute;
+
 use crate::abi::{Code, Context, Function, Graph, Pool, Stream};
 use crate::entry::real;
 
@@ -45,6 +47,7 @@ questions! {
     stream_capturing c"cuStreamIsCapturing"(stream: Stream, status: *mut c_int);
     address_range c"cuMemGetAddressRange_v2"(base: *mut u64, bytes: *mut usize, at: u64);
     device_count c"cuDeviceGetCount"(count: *mut c_int);
+    device_attribute c"cuDeviceGetAttribute"(value: *mut c_int, which: c_int, device: c_int);
     pool_attribute c"cuMemPoolGetAttribute"(pool: Pool, attribute: c_int, value: *mut u64);
     pool_trim c"cuMemPoolTrimTo"(pool: Pool, keep: usize);
     default_pool c"cuDeviceGetDefaultMemPool"(pool: *mut Pool, device: c_int);
@@ -146,6 +149,11 @@ pub(crate) fn range_of(at: u64) -> Option<(u64, usize)> {
 /// How many devices there are.
 pub(crate) fn devices() -> i32 {
     answer(|count| device_count(count)).unwrap_or(0)
+}
+
+/// Whether a device has an engine that decompresses memory.
+pub(crate) fn decompresses(device: i32) -> bool {
+    answer(|value| device_attribute(value, attribute::DECOMPRESSION, device)).is_some_and(|methods| methods != 0)
 }
 
 /// The default pool of a device.

@@ -96,6 +96,17 @@ static void pools(void) {
     SAY(cuMemPoolDestroy(pool));
 }
 
+static void decompression(void) {
+    CUmemPoolProps props = {.allocType = 1, .location = {1, 0}, .usage = 2};
+    CUmemoryPool pool;
+    CUdeviceptr at;
+    MUST(cuMemPoolCreate(&pool, &props));
+    MUST(cuMemAllocFromPoolAsync(&at, 100 * KIB, pool, s));
+    say(pool, "for decompression");
+    MUST(cuMemFreeAsync(at, s));
+    MUST(cuMemPoolDestroy(pool));
+}
+
 static void pointers(void) {
     CUdeviceptr at = alloc(100 * KIB, s), start = 0;
     size_t bytes = 0;
@@ -446,7 +457,7 @@ int main(int count, char **names) {
     const struct {
         const char *name;
         void (*run)(void);
-    } all[] = {{"pools", pools}, {"pointers", pointers}, {"apart", apart}, {"exhaust", exhaust}, {"captured", captured}, {"side-captured", side_captured},
+    } all[] = {{"pools", pools}, {"pointers", pointers}, {"decompression", decompression}, {"apart", apart}, {"exhaust", exhaust}, {"captured", captured}, {"side-captured", side_captured},
                {"other-thread", other_thread}, {"ends", ends}, {"context-ends", context_ends},
                {"other-default", other_default}, {"captures-beside", captures_beside},
                {"given-up", given_up},

@@ -74,6 +74,15 @@ fn pools_are_served_with_their_settings() {
 }
 
 #[test]
+fn pools_for_decompression_are_served_where_no_device_decompresses() {
+    let ours = "for decompression: 2048 KiB reserved, 100 KiB used";
+    assert_served("decompression", &[], &[ours, "done"], &["1 allocation in"]);
+    let drivers = "for decompression: 2048 KiB reserved, 2048 KiB used";
+    let left = "1 allocation from pools that are not served came from CUDA";
+    assert_served("decompression", &[("FAKECUDA_DECOMPRESSES", "1")], &[drivers, "done"], &[left]);
+}
+
+#[test]
 fn pointers_are_answered_as_memory_of_a_pool() {
     let expected = [
         "cuMemGetAddressRange(&start, &bytes, at + 1000): 0",

@@ -235,6 +235,8 @@ pub mod attribute {
     pub const MEMORY_POOLS: c_int = 115;
     /// `CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED`
     pub const IPC_EVENTS: c_int = 125;
+    /// `CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK`
+    pub const DECOMPRESSION: c_int = 136;
 }
 
 const _: () = assert!(size_of::<Location>() == 8 && offset_of!(Location, id) == 4);

@@ -131,9 +131,16 @@ pub(crate) fn create(code: Code, handle: Option<Pool>, props: Option<PoolProps>)
 
 fn twin(handle: Pool, props: &PoolProps) -> Option<Arc<ServedPool>> {
     // Pinned memory of a device, for this process.
-    let is_plain = props.kind == AllocationProp::PINNED && props.handle_types == 0 && props.usage == 0;
+    let is_plain = props.kind == AllocationProp::PINNED && props.handle_types == 0;
     if !is_plain || props.location.kind != Location::DEVICE {
         return None;
+    }
+    // RMM asks for memory that can be decompressed wherever the driver knows the word; a device without the engine
+    // gives plain memory.
+    match props.usage {
+        0 => {}
+        PoolProps::DECOMPRESSION if !ask::decompresses(props.location.id) => {}
+        _ => return None,
     }
     let served = devices::device(props.location.id)?;
     let max_bytes = Some(props.max_bytes as u64).filter(|bytes| *bytes > 0);

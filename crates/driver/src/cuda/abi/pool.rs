@@ -31,6 +31,9 @@ pub struct PoolProps {
 }
 
 impl PoolProps {
+    /// `CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS`
+    pub const DECOMPRESSION: u16 = 2;
+
     /// Plain memory of a device; 0 for no limit.
     pub fn on(device: Device, max_bytes: usize) -> Self {
         let AllocationProp { kind, handle_types, location, .. } = AllocationProp::on(device);
