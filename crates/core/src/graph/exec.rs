@@ -338,8 +338,9 @@ impl Exec {
     }
 
     /// Takes over what nodes do and say from a graph of the same shape (CUDA: `cudaGraphExecUpdate`). Addresses stay,
-    /// and so does what is live, where it is at an address of the instance's own; otherwise it is the former graph's,
-    /// for as long as this is none of that one.
+    /// but for those of a graph with fixed ones where the new one's are symbolic: the instance has its own from then on,
+    /// and takes no graph with fixed addresses any more. What is live stays where it is at an address of the instance's
+    /// own; otherwise it is the former graph's, for as long as this is none of that one.
     ///
     /// # Errors
     /// The first node in which they differ; the exec is as before.
@@ -356,7 +357,8 @@ impl Exec {
             let is_same = match (&old.kind, &new.kind) {
                 (NodeKind::MemAlloc(old), NodeKind::MemAlloc(new)) => {
                     let (old, new) = (&self.allocs[old.index()], &draft.flat.allocs[new.index()]);
-                    old.bytes == new.bytes && old.alloc == new.alloc && new.range.is_none_or(|it| old.range == Some(it))
+                    let fits = |range| !old.is_symbolic && old.range == Some(range);
+                    old.bytes == new.bytes && old.alloc == new.alloc && new.range.is_none_or(fits)
                 }
                 (NodeKind::MemFree(old), NodeKind::MemFree(new)) => old == new,
                 _ => true,

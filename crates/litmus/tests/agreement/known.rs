@@ -271,6 +271,18 @@ const KNOWN: &[(&str, &[&str])] = &[
          launch x t\nwrite s a",
         &["12 use-before-alloc"],
     ),
+    // An instance that was updated from a graph with symbolic addresses has its own, and takes no fixed ones any more.
+    (
+        "graph g\nnode n in g: alloc a 256\ngraph h symbolic\nnode m in h: alloc b 256\nx = instantiate g\n\
+         update x from h\nupdate x from g\ny = instantiate h",
+        &["7 graph-refused"],
+    ),
+    // A thread knows that a stream's work has completed, and has another stream wait for nothing.
+    (
+        "set threads apart\nset leaks off\nstream s\nstream t\nthread other\na = alloc s 256\nrecord e s\n\
+         other: synchronize e\nevent f\nother: wait t f\nwrite t a",
+        &["11 use-before-alloc"],
+    ),
 ];
 
 #[test]

@@ -192,7 +192,9 @@ impl Stream {
         let place = Place::Source(Location::caller());
         let shared = &self.shared;
         let mut state = shared.state.lock();
-        let mode = shared.enter(&mut state);
+        let record = event.record();
+        // A wait for nothing submits nothing, so that the stream does not come after what its caller knows.
+        let mode = if record.is_some() { shared.enter(&mut state) } else { shared.enter_to_ask(&mut state) };
         match mode {
             Err(error) => {
                 drop(state);
@@ -206,7 +208,7 @@ impl Stream {
                 state.counted(shared.capture_event(EventNode::Wait, event, place))
             }
             Ok(Mode::Live) => {
-                if let Some((snapshot, mark)) = event.record() {
+                if let Some((snapshot, mark)) = record {
                     let owner = &event.shared.context;
                     match owner.number == shared.context.number {
                         true => shared.wait_for(&mut state, &snapshot, mark.raw)?,
