@@ -338,9 +338,9 @@ impl Exec {
     }
 
     /// Takes over what nodes do and say from a graph of the same shape (CUDA: `cudaGraphExecUpdate`). Addresses stay,
-    /// but for those of a graph with fixed ones where the new one's are symbolic: the instance has its own from then on,
-    /// and takes no graph with fixed addresses any more. What is live stays where it is at an address of the instance's
-    /// own; otherwise it is the former graph's, for as long as this is none of that one.
+    /// but for those of a graph with fixed ones where the new one's are symbolic: the instance has its own from then
+    /// on, and takes no graph with fixed addresses any more. What is live stays where it is at an address of the
+    /// instance's own; otherwise it is the former graph's, for as long as this is none of that one.
     ///
     /// # Errors
     /// The first node in which they differ; the exec is as before.

@@ -288,10 +288,11 @@ impl GraphExec {
 
     /// Takes over what the nodes of a graph of the same shape do (CUDA: `cudaGraphExecUpdate`): kernels, copies, fills,
     /// host functions and the memory that they use. Memory nodes must be the same, at the same addresses, as in the
-    /// graph that it is of so far; a graph with symbolic addresses fits any, and from then on the instance has addresses
-    /// of its own, so that only such graphs fit. What is live stays so. What the instance left live and a clone of its graph makes
-    /// anew has to be freed before the next launch, also where launches free by themselves; with symbolic addresses it
-    /// has not. Launches before still come first. Clones made of this handle before keep the old nodes.
+    /// graph that it is of so far; a graph with symbolic addresses fits any, and from then on the instance has
+    /// addresses of its own, so that only such graphs fit. What is live stays so. What the instance left live and a
+    /// clone of its graph makes anew has to be freed before the next launch, also where launches free by themselves;
+    /// with symbolic addresses it has not. Launches before still come first. Clones made of this handle before keep the
+    /// old nodes.
     ///
     /// # Errors
     /// [`GraphError::Update`] with the first node that differs in its edges, its kind or its memory;

@@ -70,8 +70,8 @@ impl StreamShared {
         if self.is_current(state) { Ok(Mode::Live) } else { self.learn(state) }
     }
 
-    /// As [`enter`](Self::enter), of a call that submits nothing (a host asks how far the stream is, a wait for nothing):
-    /// other threads' work there does not come after what this one knows.
+    /// As [`enter`](Self::enter), of a call that submits nothing (a host asks how far the stream is, a wait for
+    /// nothing): other threads' work there does not come after what this one knows.
     pub(crate) fn enter_to_ask(&self, state: &mut State) -> Result<Mode> {
         if self.context.hosts.are_separate() { self.look(state, false) } else { self.enter(state) }
     }
