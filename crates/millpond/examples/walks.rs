@@ -42,15 +42,19 @@ fn main() -> Result<()> {
     let (stream, other) = (device.stream()?, device.stream()?);
     let pool = device.pool(PoolConfig::default())?;
 
-    for _ in 0..5 {
-        let buffer = stream.alloc::<f32>(&pool, 1024)?;
-        stream.free(buffer)?;
+    // Often enough for this thread to own the locks of both streams.
+    for stream in [&stream, &other] {
+        for _ in 0..4096 {
+            let buffer = stream.alloc::<f32>(&pool, 1024)?;
+            stream.free(buffer)?;
+        }
     }
     let buffer = walk_hit(&stream, &pool)?;
     walk_free(&stream, buffer)?;
 
     let fresh = device.pool(PoolConfig::default())?;
-    let buffer = walk_miss(&stream, &fresh)?;
+    drop(walk_miss(&stream, &fresh)?);
+    let buffer = stream.alloc::<f32>(&pool, 1024)?;
     other.wait(&stream.record()?)?;
     walk_cross(&other, buffer)?;
 
