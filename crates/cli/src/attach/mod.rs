@@ -28,6 +28,9 @@ use pytorch::Setting;
 /// Names the library where it is not beside the command.
 const LIBRARY: &str = "MILLPOND_CUDA_LIBRARY";
 
+/// The library asks for this variable, so that its name is in it.
+const MARK: &str = "MILLPOND_INTERPOSE_REPORT";
+
 /// What is wanted of the program.
 #[derive(Clone, Copy, Debug)]
 pub enum Wish<'a> {
@@ -99,7 +102,7 @@ fn start(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut d
     command.arg0(name).args(args).env("LD_PRELOAD", preload(&library)).env("MILLPOND_INTERPOSE_REPORT", &folder.0);
     match wish {
         Wish::Record(output) => {
-            command.env("MILLPOND_INTERPOSE", "record").env("MILLPOND_INTERPOSE_OUTPUT", fresh(output)?);
+            command.env("MILLPOND_INTERPOSE", "record").env("MILLPOND_INTERPOSE_OUTPUT", fresh(output, &path, args)?);
         }
         Wish::Check { races, deep } => {
             command.env("MILLPOND_INTERPOSE", "check").env("MILLPOND_INTERPOSE_RACES", if races { "1" } else { "0" });
@@ -178,9 +181,12 @@ fn end_by(signal: i32) -> i32 {
 fn library() -> Result<PathBuf, String> {
     if let Some(path) = std::env::var_os(LIBRARY).filter(|path| !path.is_empty()) {
         let path = PathBuf::from(path);
-        return match path.is_file() {
-            true => Ok(path),
-            false => Err(format!("{LIBRARY} names {}, which is no file", path.display())),
+        let refuse = |what| Err(format!("{LIBRARY} names {}, which is {what}", path.display()));
+        return match fs::read(&path) {
+            // The loader goes on without what it cannot load.
+            Ok(bytes) if !bytes.starts_with(b"\x7fELF") || !has(&bytes, MARK) => refuse("not libmillpond_cuda.so"),
+            Ok(_) => Ok(path),
+            Err(_) => refuse("no file that can be read"),
         };
     }
     let command = std::env::current_exe().map_err(|error| format!("where this command is, is not known: {error}"))?;
@@ -196,6 +202,10 @@ fn library() -> Result<PathBuf, String> {
     })
 }
 
+fn has(bytes: &[u8], word: &str) -> bool {
+    memchr::memmem::find(bytes, word.as_bytes()).is_some()
+}
+
 /// The library first, then what the caller preloads.
 fn preload(library: &Path) -> OsString {
     let mut all = library.as_os_str().to_owned();
@@ -206,10 +216,16 @@ fn preload(library: &Path) -> OsString {
     all
 }
 
-/// The file of a trace, as an absolute name: the program may change its folder. What was there is gone.
-fn fresh(output: &Path) -> Result<PathBuf, String> {
+/// The file of a trace, as an absolute name: the program may change its folder. What was there is gone; the program
+/// itself, and what is named to it, is refused.
+fn fresh(output: &Path, program: &Path, args: &[OsString]) -> Result<PathBuf, String> {
     let refuse = |error: io::Error| format!("{}: cannot be written: {}", output.display(), cause(&error));
     let path = std::path::absolute(output).map_err(refuse)?;
+    let same = |other: &Path| fs::canonicalize(other).is_ok_and(|it| fs::canonicalize(&path).is_ok_and(|at| at == it));
+    if same(program) || args.iter().any(|word| same(Path::new(word))) {
+        let reason = "cannot be written: it is the program, or named to it\n  help: write the trace to another file";
+        return Err(format!("{}: {reason}", output.display()));
+    }
     // A pipe without a reader would be waited for without end.
     if let Some(what) = fs::metadata(&path).ok().and_then(|it| other_than_file(it.file_type())) {
         return Err(format!("{}: {what}: a trace is written to a file", output.display()));

@@ -380,6 +380,23 @@ fn what_cannot_be_looked_at_is_refused_with_a_reason() {
     assert!(pipe.exists());
     refused(run(&["record", "-o", &PLACE.display().to_string()], "linked", &["none"]), "a directory: a trace");
     refused(run(&["check"], "libcuda.so.missing", &[]), "cannot be run");
+    // What is run is there afterwards, and so is what is named to it.
+    for (program, word) in [("kept", "none"), ("linked", "kept")] {
+        fs::copy(PLACE.join("linked"), PLACE.join("kept")).unwrap();
+        let (kept, word) = (PLACE.join("kept"), PLACE.join(word));
+        refused(
+            run(&["record", "-o", kept.to_str().unwrap()], program, &[word.to_str().unwrap()]),
+            "it is the program",
+        );
+        assert!(kept.exists());
+    }
+    // The loader would go on without what is no library, or another one.
+    for library in ["libcuda.so.1", "none"] {
+        fs::write(PLACE.join("none"), "no library").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
+        command.args(["check", "--", "true"]).env("MILLPOND_CUDA_LIBRARY", PLACE.join(library));
+        refused(command.output().unwrap(), "which is not libmillpond_cuda.so");
+    }
     let words = ["check", "--", "no-such-program-is-here"].map(OsStr::new);
     refused(millpond(&words), "PATH");
 }
