@@ -109,6 +109,9 @@ class Figures:
         middle, slow = statistics.median(ordered), ordered[int(len(ordered) * 0.9)]
         print(f"  step median {middle * 1e3:.3f} ms, 90 % below {slow * 1e3:.3f} ms, all {sum(ordered):.3f} s")
         print(f"  issued by the host in {statistics.median(self.issued) * 1e3:.3f} ms (median), all {sum(self.issued):.3f} s")
+        if allocated == 0:
+            print("  what is reserved and allocated this backend does not say")
+            return
         ratio = reserved / allocated
         print(f"  peak reserved {reserved / 2**20:.1f} MiB, peak allocated {allocated / 2**20:.1f} MiB, ratio {ratio:.4f}")
 
