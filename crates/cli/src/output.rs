@@ -17,7 +17,7 @@ pub(crate) fn write_file<T>(
         |error: Error| Refusal::new(Place::Whole, format!("cannot be written: {}", cause(&error))).in_file(path);
     let is_input = |input: &&Path| is_same(input, path);
     if inputs.iter().any(is_input) {
-        return Err(refuse(Error::other("it is what is read: name another file")));
+        return Err(refuse(Error::other("it is read or written already: name another file")));
     }
     // What is no file (a pipe, a terminal, /dev/null) has no place beside it, and nothing to lose.
     if fs::metadata(path).is_ok_and(|it| !it.is_file()) {

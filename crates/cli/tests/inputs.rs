@@ -202,7 +202,7 @@ fn an_input_is_never_the_output() {
         let output = run(&[words, &[&path, option, &path]].concat(), b"");
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{words:?}: {error}");
-        assert!(error.contains("it is what is read: name another file"), "{error}");
+        assert!(error.contains("it is read or written already: name another file"), "{error}");
         assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
     }
 }

@@ -83,6 +83,16 @@ fn quoted_names_come_out_as_they_went_in() {
 }
 
 #[test]
+fn the_table_and_the_picture_are_two_files() {
+    let both = std::env::temp_dir().join(format!("millpond-both-{}", std::process::id()));
+    let both = both.to_str().unwrap();
+    let (status, _, err) = millpond(&[&bundled("patch.12288.csv"), "-o", both, "--svg", both]);
+    assert!(status == Status::BadInput && err.contains("read or written already"), "{err}");
+    assert!(std::fs::read_to_string(both).unwrap().starts_with("id,lower"));
+    std::fs::remove_file(both).unwrap();
+}
+
+#[test]
 fn a_capacity_out_of_reach_is_told_with_what_is_possible() {
     let table = bundled("patch.12288.csv");
     let (status, out, _) = millpond(&[&table, "--capacity", "12287", "--json"]);

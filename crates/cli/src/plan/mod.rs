@@ -78,7 +78,8 @@ fn write_files(args: &Args, instance: &Instance, outcome: &Outcome) -> Result<()
         write_file(path, &[&args.file], |file| write_offsets(file, instance, &outcome.plan))?;
     }
     if let Some(path) = &args.svg {
-        write_file(path, &[&args.file], |file| svg::write(file, instance, outcome, args.capacity))?;
+        let others: Vec<_> = [args.file.as_path()].into_iter().chain(args.output.as_deref()).collect();
+        write_file(path, &others, |file| svg::write(file, instance, outcome, args.capacity))?;
     }
     Ok(())
 }
