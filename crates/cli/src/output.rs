@@ -55,7 +55,7 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 /// Whether two names lead to one file.
-fn is_same(one: &Path, other: &Path) -> bool {
+pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
     match (fs::canonicalize(one), fs::canonicalize(other)) {
         (Ok(one), Ok(other)) => one == other,
         _ => false,

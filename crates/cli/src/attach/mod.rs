@@ -17,10 +17,12 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
+use memchr::memmem;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::output::is_same;
 use crate::refusal::cause;
 use crate::{Status, complain};
 use pytorch::Setting;
@@ -28,8 +30,8 @@ use pytorch::Setting;
 /// Names the library where it is not beside the command.
 const LIBRARY: &str = "MILLPOND_CUDA_LIBRARY";
 
-/// The library asks for this variable, so that its name is in it.
-const MARK: &str = "MILLPOND_INTERPOSE_REPORT";
+/// What the library's file contains: the name of a variable that it reads.
+const MARK: &[u8] = b"MILLPOND_INTERPOSE_REPORT";
 
 /// What is wanted of the program.
 #[derive(Clone, Copy, Debug)]
@@ -183,10 +185,10 @@ fn library() -> Result<PathBuf, String> {
         let path = PathBuf::from(path);
         let refuse = |what| Err(format!("{LIBRARY} names {}, which is {what}", path.display()));
         return match fs::read(&path) {
-            // The loader goes on without what it cannot load.
-            Ok(bytes) if !bytes.starts_with(b"\x7fELF") || !has(&bytes, MARK) => refuse("not libmillpond_cuda.so"),
-            Ok(_) => Ok(path),
             Err(_) => refuse("no file that can be read"),
+            Ok(bytes) if bytes.starts_with(b"\x7fELF") && memmem::find(&bytes, MARK).is_some() => Ok(path),
+            // The loader would go on without it.
+            Ok(_) => refuse("not libmillpond_cuda.so"),
         };
     }
     let command = std::env::current_exe().map_err(|error| format!("where this command is, is not known: {error}"))?;
@@ -202,10 +204,6 @@ fn library() -> Result<PathBuf, String> {
     })
 }
 
-fn has(bytes: &[u8], word: &str) -> bool {
-    memchr::memmem::find(bytes, word.as_bytes()).is_some()
-}
-
 /// The library first, then what the caller preloads.
 fn preload(library: &Path) -> OsString {
     let mut all = library.as_os_str().to_owned();
@@ -216,14 +214,13 @@ fn preload(library: &Path) -> OsString {
     all
 }
 
-/// The file of a trace, as an absolute name: the program may change its folder. What was there is gone; the program
-/// itself, and what is named to it, is refused.
+/// The file of a trace, as an absolute name: the program may change its folder. What was there is gone; a file that is
+/// the program or an argument of it is refused.
 fn fresh(output: &Path, program: &Path, args: &[OsString]) -> Result<PathBuf, String> {
     let refuse = |error: io::Error| format!("{}: cannot be written: {}", output.display(), cause(&error));
     let path = std::path::absolute(output).map_err(refuse)?;
-    let same = |other: &Path| fs::canonicalize(other).is_ok_and(|it| fs::canonicalize(&path).is_ok_and(|at| at == it));
-    if same(program) || args.iter().any(|word| same(Path::new(word))) {
-        let reason = "cannot be written: it is the program, or named to it\n  help: write the trace to another file";
+    if is_same(program, &path) || args.iter().any(|word| is_same(Path::new(word), &path)) {
+        let reason = "cannot be written: it is the program, or one of its arguments\n  help: name another file";
         return Err(format!("{}: {reason}", output.display()));
     }
     // A pipe without a reader would be waited for without end.
