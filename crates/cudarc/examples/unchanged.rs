@@ -15,10 +15,11 @@ use cudarc::driver::{CudaContext, CudaStream};
 const WORDS: usize = 1 << 20;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let is_wrong = std::env::args().nth(1).is_some_and(|word| word == "wrong");
+    let word = std::env::args().nth(1).unwrap_or_default();
+    let is_wrong = word == "wrong";
     let context = CudaContext::new(0)?;
     let (main, slow, fast) = (context.new_stream()?, context.new_stream()?, context.new_stream()?);
-    if std::env::args().nth(1).is_some_and(|word| word == "pairs") {
+    if word == "pairs" {
         return pairs(&context, &main);
     }
     for turn in 0..10_u32 {
