@@ -84,6 +84,11 @@ fn a_program_is_corrected() {
     let (status, out, err) = run(&["--fix", &litmus("rules/captures-merged.litmus")]);
     assert_eq!(status, Status::Found);
     assert!(out.contains("capture-merge") && err.contains("left capture-merge: which of the captures"), "{out}{err}");
+    // What is expected and not there keeps the status that it has without `--fix`.
+    let unmet = file("unmet.litmus", b"stream s\na = alloc s 64\nfree s a  !! leak\n");
+    let (status, _, err) = run(&["--fix", unmet.to_str().unwrap()]);
+    assert!(status == Status::Found && err.contains("line 3: leak was not found"), "{err}");
+    fs::remove_file(unmet).unwrap();
     let (status, _, err) = run(&["--fix", &wrong, &wrong]);
     assert!(status == Status::BadInput && err.contains("one program at a time"), "{err}");
     fs::remove_file(right).unwrap();

@@ -157,23 +157,28 @@ impl Program {
     /// Advice counts where the program expects any.
     pub fn differences(&self, findings: &[Finding]) -> Vec<String> {
         let with_advice = self.expected.iter().any(|it| it.kind.is_advice());
-        let counts = |kind: Kind| with_advice || !kind.is_advice();
-        let found: BTreeSet<Expected> = findings
-            .iter()
-            .filter(|finding| counts(finding.kind))
-            .map(|finding| Expected { line: finding.line().unwrap_or(0), kind: finding.kind })
-            .collect();
-        let missed =
-            self.expected.difference(&found).map(|it| format!("line {}: {} was not found", it.line, it.kind.name()));
-        let extra = found.difference(&self.expected);
+        let found = found(findings);
+        let extra = found.difference(&self.expected).filter(|it| with_advice || !it.kind.is_advice());
         let extra = extra.map(|it| format!("line {}: {} was found and is not expected", it.line, it.kind.name()));
-        missed.chain(extra).collect()
+        self.not_found(findings).into_iter().chain(extra).collect()
+    }
+
+    /// What is expected and is not among the findings, a sentence each.
+    pub fn not_found(&self, findings: &[Finding]) -> Vec<String> {
+        let found = found(findings);
+        let missed = self.expected.difference(&found);
+        missed.map(|it| format!("line {}: {} was not found", it.line, it.kind.name())).collect()
     }
 
     /// The operations one by one, for whoever reads programs of any kind.
     pub fn cursor(&self) -> Cursor<'_> {
         Cursor { program: self, at: 0 }
     }
+}
+
+fn found(findings: &[Finding]) -> BTreeSet<Expected> {
+    let line = |finding: &Finding| finding.line().unwrap_or(0);
+    findings.iter().map(|finding| Expected { line: line(finding), kind: finding.kind }).collect()
 }
 
 /// A litmus program, operation by operation.

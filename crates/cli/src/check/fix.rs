@@ -3,9 +3,10 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use millpond_litmus::{Change, Fixed, Left};
+use millpond_core::check::Kind;
+use millpond_litmus::{Change, Fixed, Left, Program};
 
-use super::{Source, open};
+use super::{Source, judge, open};
 use crate::args::Check as Args;
 use crate::recorded::{Place, Refusal};
 use crate::{Status, complain};
@@ -17,8 +18,9 @@ use crate::{Status, complain};
 pub(super) fn run(path: &Path, args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
     let fixed = match open(path) {
         Ok(Source::Litmus { program, .. }) if program.ops().is_empty() => Err(Refusal::no_operation("check")),
-        Ok(Source::Litmus { text, .. }) => {
-            millpond_litmus::fix(&text, &|settings| args.settings(settings)).map_err(Refusal::from)
+        Ok(Source::Litmus { text, program }) => {
+            let fixed = millpond_litmus::fix(&text, &|settings| args.settings(settings)).map_err(Refusal::from);
+            fixed.map(|fixed| (fixed, not_found(&program, args)))
         }
         Ok(Source::Trace(_)) => {
             Err(Refusal::new(Place::Whole, "an operation trace cannot be corrected: change the program")
@@ -27,7 +29,7 @@ pub(super) fn run(path: &Path, args: &Args, out: &mut dyn Write, err: &mut dyn W
         Err(refusal) => Err(refusal),
     };
     let file = path.display();
-    let Fixed { text, changes, left } = match fixed {
+    let (Fixed { text, changes, left }, not_found) = match fixed {
         Ok(fixed) => fixed,
         Err(refusal) => {
             complain(err, &refusal.in_file(path).to_string())?;
@@ -39,12 +41,28 @@ pub(super) fn run(path: &Path, args: &Args, out: &mut dyn Write, err: &mut dyn W
         let at = line.map_or_else(|| "a line that was put in".to_owned(), |line| format!("{file}:{line}"));
         writeln!(err, "{at}: corrected {} ({})", finding.kind.name(), edit.name())?;
     }
-    for Left { finding, why } in &left {
-        let at = finding.line().map_or_else(String::new, |line| format!(", now line {line}"));
-        writeln!(err, "{file}{at}: left {}: {why}", finding.kind.name())?;
+    for group in left.chunk_by(|one, other| said(one) == said(other)) {
+        let (kind, line, why) = said(&group[0]);
+        let at = line.map_or_else(String::new, |line| format!(", now line {line}"));
+        let more = if group.len() > 1 { format!(" ({} times)", group.len()) } else { String::new() };
+        writeln!(err, "{file}{at}: left {}{more}: {why}", kind.name())?;
     }
-    let is_wrong = left.iter().any(|left| !left.finding.kind.is_advice());
+    not_found.iter().try_for_each(|unmet| writeln!(err, "{file}: {unmet}"))?;
+    let is_wrong = !not_found.is_empty() || left.iter().any(|left| !left.finding.kind.is_advice());
     let (corrected, left) = (changes.len(), left.len());
     writeln!(err, "{file}: {corrected} corrected, {left} left")?;
     Ok(if is_wrong { Status::Found } else { Status::Fine })
+}
+
+fn said(left: &Left) -> (Kind, Option<u32>, &str) {
+    (left.finding.kind, left.finding.line(), &left.why)
+}
+
+/// What the program as it was given expects, and is not in it.
+fn not_found(program: &Program, args: &Args) -> Vec<String> {
+    let judged = match judge(&mut program.cursor(), args.settings(program.settings())) {
+        Ok(judged) => judged,
+        Err(never) => match never {},
+    };
+    program.not_found(&judged.findings)
 }

@@ -1,6 +1,6 @@
-//! What to change so that a finding is gone, as data: what its help says in words. The sides are the finding's.
+//! What to change so that a finding is gone, as data: what its help says in words. The sides are the finding's, which
+//! may know better than its rule: see `Finding::edit`.
 
-use super::finding::Finding;
 use crate::life::Kind;
 
 /// One change of a program.
@@ -16,6 +16,8 @@ pub enum Edit {
     LeaveOut,
     /// The earlier side is moved behind the later one.
     MoveBehind,
+    /// The later side is moved behind a launch of the graph that allocates its memory.
+    BehindLaunch,
     /// The memory is freed after its last use.
     Free,
     /// The later side is moved out of the capture.
@@ -46,6 +48,7 @@ impl Edit {
             Edit::Edge => "edge",
             Edit::LeaveOut => "leave-out",
             Edit::MoveBehind => "move-behind",
+            Edit::BehindLaunch => "behind-launch",
             Edit::Free => "free",
             Edit::OutsideCapture => "outside-capture",
             Edit::External => "external",
@@ -62,7 +65,7 @@ impl Edit {
 
 impl Kind {
     /// What puts it right, where two sides are known.
-    fn edit(self) -> Result<Edit, &'static str> {
+    pub(super) fn edit(self) -> Result<Edit, &'static str> {
         Ok(match self {
             Kind::UseBeforeAlloc
             | Kind::FreeBeforeAlloc
@@ -92,27 +95,5 @@ impl Kind {
             Kind::CaptureState => return Err("where the capture is to begin or to end, only the program knows"),
             Kind::GraphRefused => return Err("which other node or edge is meant, only the program knows"),
         })
-    }
-}
-
-impl Finding {
-    /// What puts it right.
-    ///
-    /// # Errors
-    /// Why nothing can be said that would.
-    pub fn edit(&self) -> Result<Edit, &'static str> {
-        match self.kind.edit()? {
-            Edit::Order if self.earlier.is_none() => {
-                Err("nothing allocates it: which memory is meant, only the program knows")
-            }
-            Edit::Shareable if self.subject.is_some() && self.earlier.is_none() => {
-                Err("it is the process that owns the memory that has to offer it")
-            }
-            Edit::Order if self.graph.is_some() => Ok(Edit::Edge),
-            Edit::MoveBehind if self.earlier.as_ref().is_some_and(|earlier| earlier.process.is_some()) => {
-                Err("it is the other process that has to free its import first")
-            }
-            edit => Ok(edit),
-        }
     }
 }

@@ -3,6 +3,7 @@
 //! All of it is the cold half of the checker: nothing here decides.
 
 use super::checker::{Call, Checker, Refused, Step, quiet};
+use super::edit::Edit;
 use super::finding::{Finding, Known, Side, Subject};
 use super::lives::{Found, Freed, Lease, Life, LifeId, Named};
 use super::timeline::Learned;
@@ -128,26 +129,40 @@ impl Checker {
         let (bytes, name) = freed.map_or((0, None), |freed| (freed.bytes, freed.name));
         let subject = self.subject(call, memory, bytes, name);
         let earlier = freed.map(|freed| self.act_side(call, freed.by.site));
-        Box::new(Finding::after_free(subject, earlier, self.act_side(call, later)))
+        let later = self.act_side(call, later);
+        Box::new(match self.graphs.overtaken.get(&memory) {
+            Some(anew) => Finding::overtaken(subject, earlier, Some(self.act_side(call, anew.site)), later),
+            None => Finding::after_free(subject, earlier, later),
+        })
     }
 
     #[cold]
     pub(super) fn never_allocated(&self, call: Call<'_>, memory: Memory, later: Site) -> Refused {
         let kind = if later.act == Act::Free { Kind::FreeBeforeAlloc } else { Kind::UseBeforeAlloc };
         let (verb, by) = (later.act.past(), self.by(call, later.stream));
-        let sentence = match self.lives.find(memory) {
-            Found::Named(Named::Node { graph, .. }) => {
-                match self.graphs.called.get(&memory).and_then(|name| call.names.text(*name)) {
-                    Some(name) => {
-                        let name = Quoted(name);
-                        format!("{name}, memory of an alloc node, is {verb} {by} before any launch allocates it")
-                    }
-                    None => format!("memory of an alloc node of {graph} is {verb} {by} before any launch allocates it"),
+        let (sentence, advice, remedy) = match self.lives.find(memory) {
+            Found::Named(Named::Node { graph, alloc }) => {
+                let node = match self.graphs.called.get(&memory).and_then(|name| call.names.text(*name)) {
+                    Some(name) => format!("{}, memory of an alloc node,", Quoted(name)),
+                    None => format!("memory of an alloc node of {graph}"),
+                };
+                match self.graphs.is_freed_by_its_own((graph, alloc)) {
+                    true => (
+                        format!("{node} is {verb} {by}, but each launch of its graph frees it again"),
+                        "leave that free node out, or do this in the graph, before it",
+                        Some(Err("its graph frees that memory: whether that is meant, only the program knows")),
+                    ),
+                    false => (
+                        format!("{node} is {verb} {by} before any launch allocates it"),
+                        "launch its graph first",
+                        Some(Ok(Edit::BehindLaunch)),
+                    ),
                 }
             }
-            _ => format!("{} is {verb} {by} before it is allocated", memory.id),
+            _ => (format!("{} is {verb} {by} before it is allocated", memory.id), "allocate it first", None),
         };
-        let mut finding = Finding::new(kind, sentence, "allocate it first");
+        let mut finding = Finding::new(kind, sentence, advice);
+        finding.remedy = remedy;
         finding.subject = Some(self.subject(call, memory, 0, None));
         finding.later = Some(self.act_side(call, later));
         Box::new(finding)

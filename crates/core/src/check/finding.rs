@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use super::edit::Edit;
 use crate::ids::{AllocId, GraphId, Point, StreamId};
 use crate::life::{Kind, Site};
 use crate::op::{Act, Names, Place, Quoted};
@@ -281,6 +282,8 @@ pub struct Finding {
     pub notes: Vec<String>,
     /// What to change, where no order is missing: see [`help`](Self::help).
     pub(super) advice: String,
+    /// The same as an edit, where it is another one than its rule says.
+    pub(super) remedy: Option<Result<Edit, &'static str>>,
 }
 
 impl Finding {
@@ -298,6 +301,7 @@ impl Finding {
             known: None,
             notes: Vec::new(),
             advice: advice.into(),
+            remedy: None,
         }
     }
 

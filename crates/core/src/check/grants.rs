@@ -25,6 +25,11 @@ impl Graphs {
         self.grants.get(&key).copied().filter(|by| self.is_used(*by))
     }
 
+    /// Whether the graph that allocates memory has the free node for it.
+    pub(super) fn is_freed_by_its_own(&self, key: Key) -> bool {
+        self.freed_by(key) == Some(key.0)
+    }
+
     /// A graph has the free node for an alloc node's memory.
     fn grant(&mut self, key: Key, to: GraphId) {
         if self.grants.len() == self.grants.capacity() {

@@ -11,7 +11,7 @@ use super::lives::{Freed, LifeId};
 use super::names::{Key, Names};
 use crate::graph::{Captures, Exec, Graph, GraphAllocId, Lanes, Uses};
 use crate::ids::{ExecId, GraphId, NodeId, StreamId};
-use crate::life::Site;
+use crate::life::{Site, Use};
 use crate::op::{Memory, Name};
 use crate::order::Snapshot;
 use crate::units::Range;
@@ -77,6 +77,8 @@ pub(super) struct Graphs {
     pub(super) grants: FxHashMap<Key, GraphId>,
     /// What freed an alloc node's memory last, by the node's name, where the instance that made it is gone.
     pub(super) freed: FxHashMap<Memory, Freed>,
+    /// What was allocated in the place of such memory since, by the same instance for another graph.
+    pub(super) overtaken: FxHashMap<Memory, Use>,
     /// How many graphs and instances have a name of an alloc node's memory.
     pub(super) holds: FxHashMap<Memory, u32>,
 }
@@ -97,9 +99,13 @@ impl Graphs {
     }
 
     /// An instance is launched that is of another graph than when it was launched before: what it left then is that
-    /// graph's. What of it lives.
-    pub(super) fn part_from_former(&mut self, exec: ExecId, instance: &Instance) -> Vec<LifeId> {
-        let mut lives = Vec::new();
+    /// graph's. What of it lives, and what is freed, with its place in the instance.
+    pub(super) fn part_from_former(
+        &mut self,
+        exec: ExecId,
+        instance: &Instance,
+    ) -> (Vec<LifeId>, Vec<(GraphAllocId, Memory)>) {
+        let (mut lives, mut gone) = (Vec::new(), Vec::new());
         for (alloc, key) in &instance.former {
             let Some((output, memory)) = instance.outputs.get(alloc).zip(instance.names.of(*key)) else { continue };
             let is_latest = self.latest.get(&memory).is_some_and(|(latest, _)| *latest == exec);
@@ -107,7 +113,10 @@ impl Graphs {
                 self.latest.remove(&memory);
             }
             match output {
-                Output::Freed(freed) if is_latest => drop(self.freed.insert(memory, *freed)),
+                Output::Freed(freed) if is_latest => {
+                    self.freed.insert(memory, *freed);
+                    gone.push((*alloc, memory));
+                }
                 Output::Freed(_) => {}
                 Output::Live(life) => {
                     if is_latest {
@@ -118,7 +127,7 @@ impl Graphs {
                 }
             }
         }
-        lives
+        (lives, gone)
     }
 
     /// Memory is freed that an instance left of a graph that it is not of any more.
@@ -266,6 +275,7 @@ impl Graphs {
             self.holds.remove(&memory);
             self.latest.remove(&memory);
             self.parted_as.remove(&memory);
+            self.overtaken.remove(&memory);
             self.called.remove(&memory);
         }
         is_gone

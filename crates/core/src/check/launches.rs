@@ -184,12 +184,19 @@ impl Checker {
                 _ => self.end(life, free),
             }
         }
-        for life in self.graphs.part_from_former(exec, &instance) {
+        let (parted, gone) = self.graphs.part_from_former(exec, &instance);
+        for life in parted {
             self.lives.at_mut(life).source = Source::Parted;
         }
         instance.outputs.clear();
         instance.former.clear();
         self.leave_marks(call, exec, &mut instance, Use { point, site }, &knew);
+        for (alloc, memory) in gone {
+            // Addresses of the instance's own stay where they are when it becomes another graph's.
+            if let Some(life) = instance.live(alloc).filter(|_| instance.exec.allocs()[alloc.index()].is_symbolic) {
+                self.graphs.overtaken.insert(memory, self.lives.at(life).history.born());
+            }
+        }
         instance.exec.launched();
         instance.lanes.advance();
         for (&(_, key), snapshot) in instance.exec.summary().records.iter().zip(exports) {
@@ -252,5 +259,6 @@ impl Checker {
         instance.outputs.insert(alloc, Output::Live(life));
         self.graphs.latest.insert(memory, (exec, alloc));
         self.graphs.parted_as.remove(&memory);
+        self.graphs.overtaken.remove(&memory);
     }
 }

@@ -88,7 +88,9 @@ impl Lines {
     /// Puts a statement in before a line; of the event that was made last.
     pub(super) fn insert(&mut self, before: u32, statement: String) {
         let at = (before.max(1) as usize - 1).min(self.lines.len());
-        let near = self.lines.get(at).or(self.lines.last()).map_or("", |line| &line.text);
+        let is_inside = |line: &&One| !line.text.trim_start().starts_with("end ");
+        let near = self.lines.get(at).filter(is_inside).or(self.lines.get(at.wrapping_sub(1)));
+        let near = near.map_or("", |line| &line.text);
         let indent = &near[..near.len() - near.trim_start().len()];
         let line = One { origin: None, text: format!("{indent}{statement}"), pair: self.last };
         self.lines.insert(at, line);

@@ -88,8 +88,8 @@ pub fn fix(text: &str, adjust: &dyn Fn(Settings) -> Settings) -> Result<Fixed, R
             _ if *rounds == ROUNDS_MAX => Err("it was corrected before, and was there again".to_owned()),
             Err(why) => Err(why.to_owned()),
             Ok(edit) => match fixing.correct(&at, &finding, edit) {
-                Some(next) => Ok((edit, next)),
-                None => Err(format!("no change of this kind (`{}`) puts it right by itself", edit.name())),
+                Some(done) => Ok(done),
+                None => Err(format!("{} does not put it right by itself", tried(edit))),
             },
         };
         match next {
@@ -108,6 +108,28 @@ pub fn fix(text: &str, adjust: &dyn Fn(Settings) -> Settings) -> Result<Fixed, R
     let why = |finding: &Finding| left.get(&at.key(finding)).cloned().unwrap_or_else(|| too_large.to_owned());
     let left = at.findings.iter().map(|finding| Left { finding: finding.clone(), why: why(finding) }).collect();
     Ok(Fixed { text: at.lines.text(), changes, left })
+}
+
+/// What was tried, for a reader.
+fn tried(edit: Edit) -> &'static str {
+    match edit {
+        Edit::Order => "a wait or a synchronisation before it",
+        Edit::Edge => "an edge between the two nodes",
+        Edit::LeaveOut => "leaving it out",
+        Edit::MoveBehind => "moving the earlier side behind it",
+        Edit::BehindLaunch => "moving it behind a launch",
+        Edit::Free => "freeing the memory at the end",
+        Edit::OutsideCapture => "moving it out of the capture",
+        Edit::External => "the word `external`",
+        Edit::Internal => "leaving the word `external` out",
+        Edit::AutoFree => "the word `auto-free`",
+        Edit::Symbolic => "the word `symbolic`",
+        Edit::NotEarly => "leaving the word `early` out",
+        Edit::OwnEvent => "an event of its own for the first record",
+        Edit::Shareable => "the word `shared`",
+        Edit::Grant => "a grant to the device",
+        _ => "what its help says",
+    }
 }
 
 /// A rule, the line of the given text at which it is broken (none at what was put in), and the memory that it is about.
@@ -181,21 +203,21 @@ impl Fixing<'_> {
 
     /// The first change that puts a finding right: one by which nothing else is wrong, or else one by which only
     /// something is that the operation does now that it is done, or that comes after it.
-    fn correct(&mut self, at: &Judged, finding: &Finding, edit: Edit) -> Option<Judged> {
+    fn correct(&mut self, at: &Judged, finding: &Finding, edit: Edit) -> Option<(Edit, Judged)> {
         self.steps += READS * at.lines.len();
         let gone = at.key(finding);
         let mut others = Vec::new();
-        for lines in edits::candidates(&at.lines, finding, edit) {
+        for (edit, lines) in edits::candidates(&at.lines, finding, edit) {
             if self.is_over() {
                 return None;
             }
             let Ok(next) = self.judge(lines) else { continue };
             if next.is_better(at, gone) {
-                return Some(self.smallest(at, gone, next));
+                return Some((edit, self.smallest(at, gone, next)));
             }
-            others.push(next);
+            others.push((edit, next));
         }
-        others.into_iter().find(|next| next.is_further(at, gone))
+        others.into_iter().find(|(_, next)| next.is_further(at, gone))
     }
 
     /// Without what was put in and is not needed: of several waits some may follow from others. It is right without

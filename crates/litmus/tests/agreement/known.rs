@@ -283,6 +283,12 @@ const KNOWN: &[(&str, &[&str])] = &[
          other: synchronize e\nevent f\nother: wait t f\nwrite t a",
         &["11 use-before-alloc"],
     ),
+    // An instance with addresses of its own that becomes another graph's has its memory at the same ones.
+    (
+        "set leaks off\nstream s\ngraph g symbolic\nnode n in g: alloc a 256\nx = instantiate g auto-free\nlaunch x s\n\
+         h = clone g\nname a in h as b\nupdate x from h\nlaunch x s\nfree now a\ny = instantiate h",
+        &["11 stale-free"],
+    ),
 ];
 
 #[test]

@@ -93,8 +93,14 @@ impl Run {
             }
             Some(Held::Gone { address, view }) => {
                 self.memory.insert(memory, Held::Gone { address, view });
-                let is_there = |it: &Held| matches!(it, Held::Buffer(buffer) if buffer.address() == address);
-                if self.memory.values().any(is_there) {
+                // A copy's memory may have been left at the address, and freed there, too.
+                let of_launch = |it: &Memory| !self.renamed.is_empty() && !self.born.contains_key(it);
+                let is_there = |(it, held): (&Memory, &Held)| match held {
+                    Held::Buffer(buffer) => buffer.address() == address,
+                    Held::Gone { address: at, .. } => *at == address && *it != memory && of_launch(it),
+                    Held::Node(..) | Held::Void => false,
+                };
+                if self.memory.iter().any(is_there) {
                     return cannot("the address has another owner by now");
                 }
                 address

@@ -88,6 +88,23 @@ impl Edits<'_> {
         ]
     }
 
+    /// What each round of a captured loop allocates, it frees; what frees it behind the loop is left out.
+    pub(super) fn free_in_loop(&self) -> Option<Lines> {
+        let born = self.earlier_line()?;
+        let Statement { by, words } = self.statement(born);
+        let [name, _, alloc, stream, ..] = &words[..] else { return None };
+        if alloc != "alloc" {
+            return None;
+        }
+        let end = self.lines.find(|words| *words == ["end", "repeat"]).into_iter().find(|line| *line > born)?;
+        let later = self.lines.find(|words| matches!(words, ["free", .., of] | ["drop", of] if of == name));
+        self.made(|lines| {
+            later.into_iter().rev().filter(|line| *line > end).for_each(|line| lines.remove(line));
+            lines.insert(end, format!("{by}free {stream} {name}"));
+            Some(())
+        })
+    }
+
     /// Behind the last line that names the memory, or at the end.
     pub(super) fn free(&self) -> Texts {
         let Statement { by, words } = self.statement(self.line);
@@ -112,6 +129,16 @@ impl Edits<'_> {
                 })
             })
         };
-        places.into_iter().flatten().flat_map(at).collect()
+        // Memory of a copy has no name before it is given one.
+        let copies = self.lines.find(|words| matches!(words, [_, "=", "clone", _])).into_iter();
+        let of_copy = copies.map(|line| {
+            self.made(|lines| {
+                let (copy, fresh) = (self.statement(line).words.first()?.clone(), lines.fresh());
+                lines.insert(end + 1, format!("{by}drop {fresh}"));
+                lines.insert(line + 1, format!("{by}name {named} in {copy} as {fresh}"));
+                Some(())
+            })
+        });
+        places.into_iter().flatten().flat_map(at).chain(of_copy).collect()
     }
 }

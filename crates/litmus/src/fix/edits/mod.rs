@@ -8,8 +8,8 @@ mod orders;
 
 use super::lines::{Lines, Statement};
 
-/// The texts that an edit could become.
-pub(super) fn candidates(lines: &Lines, finding: &Finding, edit: Edit) -> Vec<Lines> {
+/// The texts that an edit could become; or another one, where its help names two.
+pub(super) fn candidates(lines: &Lines, finding: &Finding, edit: Edit) -> Vec<(Edit, Lines)> {
     let Some(line) = finding.line() else { return Vec::new() };
     let it = Edits { lines, finding, line };
     let texts = match edit {
@@ -17,6 +17,7 @@ pub(super) fn candidates(lines: &Lines, finding: &Finding, edit: Edit) -> Vec<Li
         Edit::Edge => it.edge(),
         Edit::LeaveOut => it.leave_out(),
         Edit::MoveBehind => it.move_behind(),
+        Edit::BehindLaunch => it.behind_launch(),
         Edit::Free => it.free(),
         Edit::OutsideCapture => it.outside_capture(),
         Edit::External => vec![it.with_word(line, "external")],
@@ -29,8 +30,12 @@ pub(super) fn candidates(lines: &Lines, finding: &Finding, edit: Edit) -> Vec<Li
         Edit::Grant => it.grant(),
         _ => Vec::new(),
     };
-    texts.into_iter().flatten().collect()
+    let other = it.free_in_loop().filter(|_| edit == Edit::AutoFree).map(|lines| (Edit::Free, lines));
+    texts.into_iter().flatten().map(|lines| (edit, lines)).chain(other).collect()
 }
+
+/// So many launches are tried for one operation to come behind.
+const LAUNCHES_TRIED: usize = 4;
 
 struct Edits<'a> {
     lines: &'a Lines,
@@ -106,6 +111,18 @@ impl Edits<'_> {
             lines.replace(line, |words| words.retain(|it| it != word));
             Some(())
         })
+    }
+
+    /// The nearest launches first.
+    fn behind_launch(&self) -> Texts {
+        let launches = self.lines.find(|words| matches!(words, ["launch", ..])).into_iter();
+        let behind = |launch: u32| {
+            self.made(|lines| {
+                lines.move_behind(self.line, launch);
+                Some(())
+            })
+        };
+        launches.filter(|launch| *launch > self.line).take(LAUNCHES_TRIED).map(behind).collect()
     }
 
     /// The instance that is launched here frees by itself.

@@ -29,7 +29,8 @@ impl Edits<'_> {
         }
         let Some(waiter) = self.stream_of(later) else { return Vec::new() };
         let here = self.statement(self.line).by;
-        // An event that is recorded right before the wait; one that the other process records; one that is recorded
+        // Events that are there and that nothing records again before this; one that is recorded right before the wait;
+        // one that the other process records; one that is recorded
         // right behind what has to come first, which may be in the capture that the later side is in.
         let now = |is_theirs: bool| {
             self.made(|lines| {
@@ -51,6 +52,14 @@ impl Edits<'_> {
                 Some(())
             })
         };
+        let there = self.made(|lines| {
+            for side in &sides {
+                let event = self.recorded_behind(side)?;
+                lines.fresh();
+                lines.insert(self.line, format!("{here}wait {waiter} {event}"));
+            }
+            Some(())
+        });
         let behind = self.made(|lines| {
             let mut sides: Vec<&&Side> = sides.iter().collect();
             sides.sort_by_key(|side| std::cmp::Reverse(side.spot.line));
@@ -73,9 +82,23 @@ impl Edits<'_> {
             Some(())
         });
         match is_apart {
-            true => vec![now(true), now(false), behind, waits],
-            false => vec![now(false), behind, waits],
+            true => vec![there, now(true), now(false), behind, waits],
+            false => vec![there, now(false), behind, waits],
         }
+    }
+
+    /// The event whose newest record before this line is on a side's stream, behind that side.
+    fn recorded_behind(&self, side: &Side) -> Option<String> {
+        let (stream, line) = (self.stream_of(side)?, side.spot.line?);
+        let records = self.lines.find(|words| matches!(words, ["record", ..]));
+        let records = records.into_iter().filter(|record| (line..self.line).contains(record));
+        let mut newest = std::collections::BTreeMap::new();
+        for record in records {
+            if let [_, event, on, ..] = &self.statement(record).words[..] {
+                newest.insert(event.clone(), *on == stream);
+            }
+        }
+        newest.into_iter().find_map(|(event, is_there)| is_there.then_some(event))
     }
 
     /// A host comes after others: it synchronises streams, and learns from threads.
