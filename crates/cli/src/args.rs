@@ -142,7 +142,11 @@ pub struct Replay {
     pub device: DeviceKind,
 
     /// How often the program is served
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(
+        long,
+        value_name = "N", allow_negative_numbers = true, default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=100_000),
+    )]
     pub repeat: u32,
 
     /// Print one JSON object and nothing else
@@ -153,7 +157,7 @@ pub struct Replay {
     pub json: bool,
 
     /// Of a snapshot of several GPUs, serve only this one's program
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub gpu: Option<u32>,
 
     /// Write a pattern into each allocation and check it before its free
@@ -164,7 +168,14 @@ pub struct Replay {
     pub touch: bool,
 
     /// Which patterns --touch writes
-    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "touch", help_heading = "Checks")]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        allow_negative_numbers = true,
+        default_value_t = 1,
+        requires = "touch",
+        help_heading = "Checks"
+    )]
     pub seed: u64,
 
     /// The pool that serves.
@@ -198,7 +209,7 @@ pub struct View {
     pub device: DeviceKind,
 
     /// Of a snapshot of several GPUs, draw this one's program; without it, the longest
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub gpu: Option<u32>,
 
     /// The pool that serves.

@@ -66,16 +66,36 @@ impl Refusal {
         self
     }
 
+    /// The same with something else that may have been meant.
+    #[cfg(feature = "command")]
+    pub(crate) fn or(mut self, note: &str) -> Self {
+        self.help = Some(self.help.map_or_else(|| note.to_owned(), |help| format!("{help}; {note}")));
+        self
+    }
+
     /// The same with the file's name.
     pub fn in_file(mut self, path: &Path) -> Self {
         self.file = Some(path.display().to_string());
         self
     }
 
-    /// Of a program without an operation: there is nothing to `act`.
+    /// Of a trace without an operation: there is nothing to `act`.
+    #[cfg(feature = "command")]
     pub(crate) fn no_operation(act: &str) -> Self {
         Self::new(Place::Whole, format!("no operation is in it: there is nothing to {act}"))
             .help("a program that opens no device, or was stopped before it had written anything, leaves such a trace")
+    }
+
+    /// The same of a litmus program.
+    pub(crate) fn no_statement(act: &str) -> Self {
+        Self::new(Place::Whole, format!("no statement is in it: there is nothing to {act}"))
+            .help("a litmus program begins with a stream, such as `stream s`; docs/litmus.md has all statements")
+    }
+
+    /// Of a recording of which one GPU's program is asked for.
+    #[cfg(feature = "command")]
+    pub(crate) fn no_gpus() -> Self {
+        Self::new(Place::Whole, "it does not say of which GPU it is").help("leave --gpu out")
     }
 
     /// Where it is.

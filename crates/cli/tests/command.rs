@@ -63,7 +63,7 @@ fn what_the_default_keeps_is_not_made_again() {
 fn status_tells_bad_input_and_errors_go_to_standard_error() {
     for (words, part) in [
         (vec!["replay", "no/such/file"], "no/such/file: cannot be opened: no such file or directory"),
-        (vec!["replay", &path("tests/data/make.py")], "make.py: byte 0: none of the known formats"),
+        (vec!["replay", &path("tests/data/make.py")], "make.py: none of the known formats"),
         (vec!["replay", "x", "--device", "moon"], "[possible values: host, sim]"),
         (vec!["replay", "x", "--touch", "--device", "sim"], "the sim device has no memory to touch"),
     ] {

@@ -169,6 +169,11 @@ fn what_is_none_of_the_formats_is_called_none() {
         ("replay", "[package]\nname = \"it\"\n", FORMATS),
         ("view", "[package]\nname = \"it\"\n", FORMATS),
         ("plan", "# Title\n\nSome words about it.\n", "the first line names the columns"),
+        ("replay", "{\"hello\": 1}\n", "JSON, and not Millpond's JSON lines"),
+        ("view", "[{\"hello\": 1}]\n", "JSON, and not Millpond's JSON lines"),
+        ("plan", "{\"hello\": 1}\n", "the first line names the columns"),
+        ("check", "# nothing\n\nstream s\n\0", "line 4: a zero byte: neither a litmus program nor"),
+        ("check", "{\"hello\": 1}\n", "it is no operation trace, and was read as a litmus program"),
         ("check", "streem s\n", "did you mean `stream`? Such a line reads `stream S [nonblocking"),
         (
             "check",
@@ -185,6 +190,30 @@ fn what_is_none_of_the_formats_is_called_none() {
         assert_eq!(output.status.code(), Some(2), "{words}: {error}");
         assert!(error.contains(part), "{words} {text:?}: {error}");
     }
+}
+
+/// Bytes that are no text have a line; what a pool needs to know is refused where no pool serves.
+#[test]
+fn what_has_no_effect_is_refused() {
+    let refused = |words: &[&str], text: &[u8], part: &str| {
+        let output = run(words, text);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {error}");
+        assert!(error.contains(part), "{words:?}: {error}");
+    };
+    refused(&["check", "-"], b"stream s\n# \xff\n", "line 2: byte 0xff is not UTF-8");
+    refused(&["check", "-"], &vec![b' '; (1 << 20) + 1], "text of more than 1 MiB");
+    refused(&["check", "-"], b"# words\n", "no statement is in it");
+    for option in ["--gpu=1", "--device=host", "--slack=0.01", "--no-opportunistic"] {
+        refused(&["view", option, "-"], LITMUS.as_bytes(), "no pool serves a litmus program");
+    }
+    for command in ["view", "replay"] {
+        refused(&[command, "--gpu=1", "-"], PLAIN.as_bytes(), "does not say of which GPU");
+    }
+    for nothing in [&["check"][..], &["check", "--"]] {
+        refused(nothing, b"", "name a file, or any CUDA program");
+    }
+    refused(&["replay", "--repeat", "-1", "-"], b"", "-1 is not in 1..=100000");
 }
 
 /// What is read is never written over, whichever subcommand writes.

@@ -172,10 +172,10 @@ fn the_recordings_of_the_project() {
 
 /// Each broken file and how its refusal begins; the part after `help:` is looked for anywhere.
 const BROKEN: &[(&[u8], &str, &str)] = &[
-    (b"", "byte 0: the file is empty", "record the program again"),
-    (b"\n\n", "byte 0: the file is empty", ""),
-    (b"\x7fELF\x02\x01\x01\0\0", "byte 0: none of the known formats", "JSON lines of Millpond, a PyTorch"),
-    (b"PK\x03\x04....", "byte 0: a zip archive", "_dump_snapshot"),
+    (b"", "the file is empty", "record the program again"),
+    (b"\n\n", "the file is empty", ""),
+    (b"\x7fELF\x02\x01\x01\0\0", "none of the known formats", "JSON lines of Millpond, a PyTorch"),
+    (b"PK\x03\x04....", "a zip archive", "_dump_snapshot"),
     // Our own format.
     (b"{\"name\": \"x\"\n", "line 1: EOF while parsing an object (column 12)", "describes the run"),
     (b"{\"name\": 5}\n", "line 1: invalid type: integer `5`, expected a string", ""),
@@ -233,7 +233,7 @@ const BROKEN: &[(&[u8], &str, &str)] = &[
     (b"1,2,allocate,0x10,2,0\n1,2,allocate,0x10,2,0\n", "line 2: pointer 0x10 is allocated while it is still", ""),
     (b"1,2,free,0x10,2,0\n", "line 1: a recording without any allocation", ""),
     // Snapshots; the machine under them has tests of its own.
-    (b"\x80\x07.", "byte 0: a pickle of protocol 7", ""),
+    (b"\x80\x07.", "a pickle of protocol 7", ""),
     (b"\x80\x04N.", "the pickle is not a snapshot: it holds no dict", "_record_memory_history"),
     (b"\x80\x04}.", "byte 2: the snapshot has no `device_traces`", "_record_memory_history"),
     (b"\x80\x04}\x8c\x0ddevice_tracesNs.", "byte 2: `device_traces` is not a list", ""),
@@ -276,7 +276,7 @@ fn broken_gzip_is_refused() {
     broken[middle..].fill(0xff);
     let text = refusal(&broken);
     assert!(text.contains("the gzip data is broken"), "{text}");
-    assert!(refusal(&zipped(&whole)).starts_with("byte 0: gzipped twice"));
+    assert!(refusal(&zipped(&whole)).starts_with("gzipped twice"));
     assert!(refusal(&whole[..2]).contains("the gzip data ends in the middle"));
 }
 

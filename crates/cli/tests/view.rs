@@ -142,7 +142,7 @@ fn bad_input_is_refused_and_nothing_is_written() {
     let to = page.display().to_string();
     for (words, part) in [
         (vec!["no/such/file", "-o", &to], "no/such/file: cannot be opened"),
-        (vec![&path("tests/data/make.py"), "-o", &to], "make.py: byte 0: none of the known formats"),
+        (vec![&path("tests/data/make.py"), "-o", &to], "make.py: none of the known formats"),
         (vec![&path("tests/data/two_devices.pickle"), "--gpu", "9", "-o", &to], "that GPU has no allocation"),
         (vec![&path("tests/data/ours.jsonl"), "-o", "no/such/folder/x.html"], "cannot be written"),
         (vec!["-o", &to], "<FILE>"),

@@ -7,7 +7,11 @@ use std::path::PathBuf;
 #[command(after_long_help = EXAMPLES)]
 pub struct Bench {
     /// How long to measure, about
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    #[arg(
+        long,
+        value_name = "N", allow_negative_numbers = true, default_value_t = 60,
+        value_parser = clap::value_parser!(u32).range(1..=3600),
+    )]
     pub seconds: u32,
 
     /// Print one JSON object and nothing else

@@ -11,7 +11,7 @@ use millpond_core::check::Settings;
 #[command(after_long_help = CHECK_EXAMPLES)]
 pub struct Check {
     /// The programs; `-` is standard input
-    #[arg(required_unless_present = "program", conflicts_with = "program", value_name = "FILE")]
+    #[arg(conflicts_with = "program", value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
     /// Any CUDA program and its arguments, checked while it runs

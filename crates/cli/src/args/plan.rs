@@ -13,7 +13,7 @@ pub struct Plan {
     pub file: PathBuf,
 
     /// Bytes that have to suffice, such as 1048576 or 64MiB; without it, the smallest capacity found counts
-    #[arg(long, value_name = "BYTES", value_parser = parse_capacity)]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = parse_capacity)]
     pub capacity: Option<u64>,
 
     /// Where the table with offsets goes
@@ -27,7 +27,11 @@ pub struct Plan {
     pub svg: Option<PathBuf>,
 
     /// How long to search at most
-    #[arg(long, value_name = "N", default_value_t = 60.0, value_parser = parse_seconds, conflicts_with = "quick")]
+    #[arg(
+        long,
+        value_name = "N", allow_negative_numbers = true, default_value_t = 60.0,
+        value_parser = parse_seconds, conflicts_with = "quick",
+    )]
     pub seconds: f64,
 
     /// First fit only, no search

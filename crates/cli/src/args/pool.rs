@@ -13,13 +13,17 @@ pub struct Pool {
     /// How far reserved memory may pass what is live
     ///
     /// A part, so that 0.01 is one per cent, kept at whatever cost; or `adaptive`: as tight as stays cheap.
-    #[arg(long, value_name = "PART", default_value = "adaptive", value_parser = parse_slack)]
+    #[arg(
+        long,
+        value_name = "PART", allow_negative_numbers = true, default_value = "adaptive",
+        value_parser = parse_slack,
+    )]
     pub slack: Slack,
 
     /// Bytes to keep when a pass ends, such as 64MiB, or `max`
     ///
     /// With `max` the later passes find a warm pool; with 0 each pass begins from nothing.
-    #[arg(long, value_name = "BYTES", default_value = "max", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true, default_value = "max", value_parser = parse_bytes)]
     pub release_threshold: u64,
 
     /// Do not hand memory from stream to stream along events
@@ -36,6 +40,11 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// Whether it is the one that serves where none of these is given.
+    pub fn is_default(&self) -> bool {
+        self.config() == PoolConfig::default().release_threshold(u64::MAX)
+    }
+
     /// The settings as the library takes them.
     pub fn config(&self) -> PoolConfig {
         PoolConfig::default().slack(self.slack).release_threshold(self.release_threshold).reuse(ReusePolicy {

@@ -17,7 +17,7 @@ use crate::{Status, complain};
 /// Where `out` or `err` cannot be written.
 pub(super) fn run(path: &Path, args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
     let fixed = match open(path) {
-        Ok(Source::Litmus { program, .. }) if program.ops().is_empty() => Err(Refusal::no_operation("check")),
+        Ok(Source::Litmus { program, .. }) if program.ops().is_empty() => Err(Refusal::no_statement("check")),
         Ok(Source::Litmus { text, program }) => {
             let fixed = millpond_litmus::fix(&text, &|settings| args.settings(settings)).map_err(Refusal::from);
             fixed.map(|fixed| (fixed, not_found(&program, args)))

@@ -114,6 +114,10 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<
             }
         };
     }
+    if args.files.is_empty() {
+        complain(err, "nothing to check: name a file, or any CUDA program and its arguments after `--`")?;
+        return Ok(Status::BadInput);
+    }
     let mut status = Status::Fine;
     let mut reports = Vec::new();
     for path in &args.files {
@@ -152,6 +156,7 @@ fn check_file(path: &Path, args: &Args) -> Result<(String, Judged), Refusal> {
 
 fn judge_file(path: &Path, args: &Args) -> Result<(String, Judged), Refusal> {
     match open(path)? {
+        Source::Litmus { program, .. } if program.ops().is_empty() => Err(Refusal::no_statement("check")),
         Source::Litmus { text, program } => {
             let mut judged = match judge(&mut program.cursor(), args.settings(program.settings())) {
                 Ok(judged) => judged,

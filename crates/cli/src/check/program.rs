@@ -40,10 +40,10 @@ pub fn open(path: &Path) -> Result<Source, Refusal> {
     if kind == Kind::Trace {
         return Ok(Source::Trace(Box::new(Trace::new(source))));
     }
-    let Some(text) = source::text(source)?.filter(|text| !text.contains('\0')) else {
-        let what = "neither a litmus program (text of at most 1 MiB) nor an operation trace";
-        return Err(Refusal::new(Place::Whole, what).help("docs/litmus.md and docs/formats.md describe both"));
-    };
-    let program = Program::parse(&text)?;
+    let text = source::text(source)?;
+    let program = Program::parse(&text).map_err(|refusal| match kind {
+        Kind::Litmus => Refusal::from(refusal),
+        _ => Refusal::from(refusal).or("it is no operation trace, and was read as a litmus program"),
+    })?;
     Ok(Source::Litmus { text, program })
 }

@@ -151,7 +151,7 @@ impl<R: BufRead> Lines<R> {
         match std::str::from_utf8(self.buffer.trim_ascii()) {
             Ok(text) => Ok(Some((self.line, text))),
             Err(_) => Err(Refusal::new(Place::Line(self.line), "not text (no UTF-8)")
-                .help("the file is damaged, or not a recording: copy or record it again")),
+                .help("the file is damaged, or of another kind: copy or record it again")),
         }
     }
 

@@ -24,6 +24,22 @@ use super::{Format, Place, Recorded, Refusal, Skipped};
 const HEADER: &str = "the first line describes the run, for example {\"name\": \"training\", \"seconds\": 1.5}";
 const SHAPE: &str = "an event is [\"a\", id, bytes, stream, microseconds] or [\"f\", id, stream, microseconds]";
 
+/// Whether a file that begins like this is of this format: an object that says something of a run or nothing at all, or
+/// that an event comes after.
+pub(crate) fn is_first(head: &[u8]) -> bool {
+    let mut lines = head.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
+    let is_event = |line: &[u8]| line.strip_prefix(b"[").is_some_and(|rest| rest.trim_ascii_start().starts_with(b"\""));
+    match (lines.next(), lines.next()) {
+        (Some(line @ [b'{', ..]), second) => {
+            let keys: [&[u8]; 3] = [b"\"name\"", b"\"seconds\"", b"\"peak_reserved\""];
+            let says = |key: &&[u8]| line.windows(key.len()).any(|it| it == *key);
+            line == b"{}" || second.is_some_and(is_event) || keys.iter().any(says)
+        }
+        (Some(line), _) => is_event(line),
+        (None, _) => false,
+    }
+}
+
 /// The first line.
 #[derive(Deserialize)]
 struct Header {

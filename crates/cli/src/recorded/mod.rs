@@ -126,12 +126,12 @@ pub(crate) fn is_recording(head: &[u8]) -> bool {
 
 /// What a file is refused with that is gzipped once more than any reader unzips.
 pub(crate) fn gzipped_twice() -> Refusal {
-    Refusal::new(Place::Byte(0), "gzipped twice").help("run `gunzip` on the file once")
+    Refusal::new(Place::Whole, "gzipped twice").help("run `gunzip` on the file once")
 }
 
 /// The format that a file with this beginning has.
 fn sniff(head: &[u8]) -> Result<Format, Refusal> {
-    let refuse = |reason: &str, help: &str| Err(Refusal::new(Place::Byte(0), reason).help(help));
+    let refuse = |reason: &str, help: &str| Err(Refusal::new(Place::Whole, reason).help(help));
     const FORMATS: &str = "a recording is JSON lines of Millpond, a PyTorch memory snapshot, an RMM log, an operation \
         trace, or lines of `a <id> <bytes>` and `f <id>`; each may be gzipped (a litmus program is for `check` and \
         `view`)";
@@ -155,8 +155,8 @@ fn sniff(head: &[u8]) -> Result<Format, Refusal> {
             );
         }
         [0x1f, 0x8b, ..] => return Err(gzipped_twice()),
-        [b'{', ..] => return Ok(Format::JsonLines),
-        [b'[', rest @ ..] if rest.trim_ascii_start().starts_with(b"\"") => return Ok(Format::JsonLines),
+        text if json_lines::is_first(text) => return Ok(Format::JsonLines),
+        [b'{', ..] | [b'[', b'{', ..] => return refuse("JSON, and not Millpond's JSON lines", FORMATS),
         _ => {}
     }
     let line = text.split(|&byte| byte == b'\n').next().unwrap_or(text);

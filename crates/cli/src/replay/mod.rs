@@ -114,6 +114,9 @@ fn read(file: &Path, gpu: Option<u32>) -> Result<Vec<Recorded>, Refusal> {
     let mut found = source::read_file(file)?;
     let Some(gpu) = gpu else { return Ok(found) };
     let known: Vec<String> = found.iter().filter_map(|recorded| recorded.gpu).map(|gpu| gpu.to_string()).collect();
+    if known.is_empty() {
+        return Err(Refusal::no_gpus().in_file(file));
+    }
     found.retain(|recorded| recorded.gpu.is_none_or(|of| of == gpu));
     if found.is_empty() {
         let refusal = Refusal::new(Place::Whole, format!("GPU {gpu} has no allocation in this snapshot"));

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use millpond_core::units::Bytes;
 
-use crate::args::View;
+use crate::args::{DeviceKind, View};
 use crate::output::write_file;
 use crate::recorded::{self, Place, Recorded, Refusal};
 use crate::replay::Open;
@@ -39,6 +39,12 @@ pub fn run(args: &View, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write
         }
     };
     let recorded = match drawn {
+        Drawn::Scene(_) if is_served(args) => {
+            let refusal = Refusal::new(Place::Whole, "no pool serves a litmus program or an operation trace")
+                .help("leave --gpu, --device and the settings of the pool out: they are for recordings");
+            complain(err, &refusal.in_file(&args.file).to_string())?;
+            return Ok(Status::BadInput);
+        }
         Drawn::Scene(scene) => return write_page(args, &scene, out, err),
         Drawn::Recorded(recorded) => recorded,
     };
@@ -50,6 +56,11 @@ pub fn run(args: &View, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write
         }
     };
     write_page(args, &scene, out, err)
+}
+
+/// Whether it is said how a recording is to be served.
+fn is_served(args: &View) -> bool {
+    args.gpu.is_some() || args.device != DeviceKind::Sim || !args.pool.is_default()
 }
 
 /// What a file has to be drawn.
@@ -64,6 +75,9 @@ fn read(args: &View, opened: Opened) -> Result<(Recorded, Option<String>), Refus
     let mut found = opened.recordings(&recorded::input::shown(&recorded::file_stem(&args.file)))?;
     let known: Vec<String> = found.iter().filter_map(|recorded| recorded.gpu).map(|gpu| gpu.to_string()).collect();
     if let Some(gpu) = args.gpu {
+        if known.is_empty() {
+            return Err(Refusal::no_gpus());
+        }
         found.retain(|recorded| recorded.gpu.is_none_or(|of| of == gpu));
     }
     let busiest = found.into_iter().max_by_key(|recorded| recorded.program.events().len());

@@ -48,7 +48,7 @@ fn litmus(name: &str, text: &str, program: &Program) -> Scene {
 /// The scene of a litmus program's text; `name` is what it is called.
 pub(super) fn litmus_text(name: &str, text: &str) -> Result<Scene, Refusal> {
     match Program::parse(text)? {
-        program if program.ops().is_empty() => Err(Refusal::no_operation("show")),
+        program if program.ops().is_empty() => Err(Refusal::no_statement("show")),
         program => Ok(litmus(name, text, &program)),
     }
 }

@@ -46,10 +46,6 @@ fn read_trace(path: &Path, source: impl Read) -> Result<(Scene, Option<String>),
 
 /// The scene of a litmus program's text.
 fn read_litmus(path: &Path, source: impl Read) -> Result<Scene, Refusal> {
-    let Some(text) = source::text(source)? else {
-        return Err(
-            Refusal::new(Place::Whole, "a litmus program is text of at most 1 MiB").help("docs/litmus.md has it")
-        );
-    };
+    let text = source::text(source)?;
     litmus_text(&recorded::file_stem(path), &text)
 }
