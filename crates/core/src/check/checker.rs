@@ -295,16 +295,25 @@ impl Checker {
         if self.graphs.is_captured(stream) {
             return self.look(call, stream);
         }
-        match self.time.enter(call.op.host, stream) {
-            Some(seat) if !self.graphs.is_capturing() => Ok(seat),
-            Some(seat) => self.enter_while_capturing(call, seat),
-            None => Err(self.no_stream(call, stream)),
-        }
+        let seat = self.time.enter(call.op.host, stream);
+        self.there(call, stream, seat)
+    }
+
+    /// A stream, for a call that submits nothing and is in its order all the same.
+    pub(super) fn begin(&mut self, call: Call<'_>, stream: StreamId) -> Step<Seat> {
+        let seat = self.time.begin(call.op.host, stream);
+        self.there(call, stream, seat)
     }
 
     /// A stream, for something that is no operation of it.
     pub(super) fn look(&mut self, call: Call<'_>, stream: StreamId) -> Step<Seat> {
-        match self.time.look(call.op.host, stream) {
+        let seat = self.time.look(call.op.host, stream);
+        self.there(call, stream, seat)
+    }
+
+    #[inline]
+    fn there(&mut self, call: Call<'_>, stream: StreamId, seat: Option<Seat>) -> Step<Seat> {
+        match seat {
             Some(seat) if !self.graphs.is_capturing() => Ok(seat),
             Some(seat) => self.enter_while_capturing(call, seat),
             None => Err(self.no_stream(call, stream)),

@@ -121,8 +121,15 @@ impl<T> Streams<T> {
     pub fn enter(&mut self, seat: Seat, base: &Arc<Base>) {
         let Some(Some(stream)) = self.streams.get_mut(seat) else { return };
         stream.chain.hear(base);
-        let standing = stream.role.standing();
-        let Ok(()) = before(standing, &mut Entering { streams: self, seat });
+        self.tie(seat);
+    }
+
+    /// The half of that which a call does that submits nothing: what the host knows stays the host's.
+    #[inline]
+    pub fn tie(&mut self, seat: Seat) {
+        if let Some(Some(stream)) = self.streams.get(seat) {
+            let Ok(()) = before(stream.role.standing(), &mut Entering { streams: self, seat });
+        }
     }
 
     /// What every operation of a stream does last: blocking streams come after the legacy stream's.

@@ -283,6 +283,12 @@ const KNOWN: &[(&str, &[&str])] = &[
          other: synchronize e\nevent f\nother: wait t f\nwrite t a",
         &["11 use-before-alloc"],
     ),
+    // A capture that begins and ends puts nothing into its stream: what its thread knows stays the thread's.
+    (
+        "set threads apart\nset leaks off\nstream s\nstream t nonblocking\nthread other\na = alloc s 256\n\
+         synchronize s\ncapture t as g\nend capture t\nother: read t a",
+        &["10 use-before-alloc"],
+    ),
     // An instance with addresses of its own that becomes another graph's has its memory at the same ones.
     (
         "set leaks off\nstream s\ngraph g symbolic\nnode n in g: alloc a 256\nx = instantiate g auto-free\nlaunch x s\n\

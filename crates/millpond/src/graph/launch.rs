@@ -94,10 +94,12 @@ impl GraphExec {
     /// before, on whichever streams those were. Where the stream captures, the graph becomes a child node.
     ///
     /// Where memory has to be moved from under addresses of the graph that an earlier launch still uses, the call waits
-    /// for that launch; as does one that finds no memory left, for work in flight.
+    /// for that launch. It does not wait for memory that other work in flight holds.
     ///
     /// # Errors
-    /// Nothing is enqueued where a launch is refused: memory of an earlier launch is not freed
+    /// Nothing is enqueued where a launch is refused: the device has no memory left, after all that pools and graphs
+    /// keep idle was given back ([`DriverError::OutOfMemory`](millpond_driver::DriverError::OutOfMemory) in
+    /// [`Error::Driver`]); memory of an earlier launch is not freed
     /// ([`GraphError::Unfreed`]); a violation, with both sides, for memory that the graph uses or frees, and for what a
     /// graph that frees by itself would free too early; another graph's memory is not live.
     #[track_caller]
@@ -126,13 +128,15 @@ impl GraphExec {
                 }
             }
         };
-        let mut known = false;
+        let (mut known, mut was_made) = (false, false);
         let begun = loop {
             match once() {
                 Ok(begun) => break begun,
                 Err(Stopped::Blocked(blocked)) => wait(&exec.context, &blocked)?,
                 Err(Stopped::Refused(mut error)) => {
-                    if shared.add_missing_waits(&mut error, &mut known) || exec.context.makes_room(&error) {
+                    if shared.add_missing_waits(&mut error, &mut known)
+                        || exec.context.makes_room(&error, &mut was_made)
+                    {
                         continue;
                     }
                     shared.note_refused(&error, |tracer| {
@@ -156,11 +160,12 @@ impl GraphExec {
     #[track_caller]
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         let (context, caller) = (&self.shared.context, Location::caller());
+        let mut was_made = false;
         loop {
             match self.upload_once(stream, caller) {
                 Ok(()) => return Ok(()),
                 Err(Stopped::Blocked(blocked)) => wait(context, &blocked)?,
-                Err(Stopped::Refused(error)) if context.makes_room(&error) => {}
+                Err(Stopped::Refused(error)) if context.makes_room(&error, &mut was_made) => {}
                 Err(Stopped::Refused(error)) => {
                     if let Some(exec) = &self.shared.traced {
                         let shared = &stream.shared;

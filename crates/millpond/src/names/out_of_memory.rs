@@ -17,7 +17,7 @@ pub struct OutOfMemory {
     pub device_bytes: u64,
     /// Addresses of the pool, in bytes. Fewer than its memory only where the system granted no more.
     pub address_bytes: u64,
-    /// Physical memory of the device's other pools, in bytes.
+    /// Physical memory of the device's other pools, in bytes; also of dropped ones, while work in flight uses it.
     pub other_pools_bytes: u64,
     /// The largest live allocations: what they are and where they were made.
     pub largest: Vec<Holder>,

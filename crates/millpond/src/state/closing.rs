@@ -125,6 +125,11 @@ impl Context {
         self.finish_imports();
     }
 
+    /// Physical memory of dropped pools that is not given back yet, in bytes.
+    pub(crate) fn closing_bytes(&self) -> u64 {
+        lock(&self.closing).iter().map(|closing| closing.heap.pool.reserved()).sum()
+    }
+
     /// Gives the memory of dropped pools back, where nothing uses it any more. Never waits; the heap of a pool that is
     /// still there may be locked.
     pub(crate) fn finish_pools(&self) {

@@ -207,32 +207,26 @@ impl StreamShared {
             device_bytes: self.context.properties.total_bytes,
             address_bytes: pool.range.bytes,
             // Another thread may hold another pool: its figure is then left out rather than waited for.
-            other_pools_bytes: others.filter_map(|other| Some(other.heap.try_lock()?.pool.reserved())).sum(),
+            other_pools_bytes: others.filter_map(|other| Some(other.heap.try_lock()?.pool.reserved())).sum::<u64>()
+                + self.context.closing_bytes(),
             largest: pool.largest(heap, REPORTED),
         }))
     }
 }
 
 impl Context {
-    /// Whether memory was missing for something else than a pool, and pools gave back some that they kept idle, so that
-    /// it can be done again. No lock is held: what rests on the calling thread's own shelves is found, too.
+    /// Whether memory was missing for something else than a pool, so that it is to be done again: once, after all that
+    /// is idle was given back. No lock is held: what rests on the calling thread's own shelves is found, too.
     #[cold]
-    pub(crate) fn makes_room(&self, error: &Error) -> bool {
+    pub(crate) fn makes_room(&self, error: &Error, was_made: &mut bool) -> bool {
         if !matches!(error, Error::Driver(error) if matches!(**error, DriverError::OutOfMemory { .. })) {
             return false;
         }
+        // What a pool cannot give back now it keeps. Nor does what failed keep what it got on its way.
         self.finish_closing();
-        let pools = self.pools();
-        let reserved = || -> u64 { pools.iter().map(|pool| pool.lock().pool.reserved()).sum() };
-        let before = reserved();
-        // What a pool cannot give back now it keeps.
-        pools.iter().for_each(|pool| drop(pool.trim_to(0)));
-        let is_more = reserved() < before;
-        if !is_more {
-            // Nor does what failed keep what it got on its way.
-            let _ = self.graphs.trim(self);
-        }
-        is_more
+        self.pools().iter().for_each(|pool| drop(pool.trim_to(0)));
+        let _ = self.graphs.trim(self);
+        !std::mem::replace(was_made, true)
     }
 }
 

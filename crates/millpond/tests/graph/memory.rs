@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use millpond::config::PoolConfig;
 use millpond::device::CallKind;
 use millpond::error::GraphError;
 use millpond::graph::{Graph, GraphExec, Instantiate, MemAllocNode};
-use millpond::{Device, MIB, Result};
+use millpond::{Device, HostConfig, MIB, Result};
 
 use crate::common::Subject;
 use crate::made::{each, expect};
@@ -318,4 +319,49 @@ fn a_child_graph_has_pages_of_its_own() {
         assert_eq!(device.graph_memory().reserved_high_bytes, 8 * MIB);
         Ok(())
     });
+}
+
+/// A launch is not refused for what nothing uses any more: memory of a pool that is gone, of a graph that is gone, on
+/// the streams' shelves of another pool.
+#[test]
+fn a_launch_gets_what_is_idle() -> Result<()> {
+    const HELD: usize = 60 * MIB as usize;
+    let device = Device::host(HostConfig::default().total_bytes(64 * MIB))?;
+    let stream = device.stream()?;
+    let captured = |bytes: usize| -> Result<GraphExec> {
+        let pool = device.default_pool();
+        let (graph, ()) =
+            stream.capture(|stream| stream.launch(stream.alloc::<u8>(&pool, bytes)?.write(), |x| x[0] = 1))?;
+        graph.instantiate(Instantiate::default())
+    };
+    let exec = captured(32 * MIB as usize)?;
+    // That the work has ended is seen without a synchronisation, which would give back what it knows of.
+    let over = |buffer: millpond::Buffer<u8>| -> Result<()> {
+        stream.launch(buffer.write(), |x| x.fill(1))?;
+        stream.free(buffer)?;
+        let event = stream.record()?;
+        while !event.is_over()? {
+            std::thread::yield_now();
+        }
+        Ok(())
+    };
+    let gone = device.pool(PoolConfig::default())?;
+    let buffer = stream.alloc::<u8>(&gone, HELD)?;
+    drop(gone);
+    over(buffer)?;
+    let _ = exec.launch(&stream)?;
+    stream.synchronize()?;
+    device.trim_graph_memory()?;
+
+    let kept = device.pool(PoolConfig::default())?;
+    over(stream.alloc::<u8>(&kept, HELD)?)?;
+    exec.upload(&stream)?;
+    let _ = exec.launch(&stream)?;
+    stream.synchronize()?;
+    device.trim_graph_memory()?;
+
+    let _ = captured(HELD)?.launch(&stream)?;
+    stream.synchronize()?;
+    let _ = exec.launch(&stream)?;
+    stream.synchronize()
 }

@@ -162,7 +162,8 @@ fn a_dropped_pools_memory_is_taken() {
         let x = stream.alloc::<u8>(&first, mib(40)).unwrap();
         let busy = on.hold(&stream, x.write());
         drop((x, first));
-        refused(&other, &second, mib(40));
+        let report = refused(&other, &second, mib(40));
+        assert_eq!(report.other_pools_bytes, 40 * MIB, "{report}");
         drop(busy);
         let event = stream.record().unwrap();
         if on.is_parallel {
