@@ -17,7 +17,7 @@ pub use plan::Plan;
 pub use pool::Pool;
 pub use unchanged::{Record, Run};
 
-/// Stream-ordered GPU memory: serve recorded programs and see what they need.
+/// Stream-ordered GPU memory: check the order of programs, draw it, serve recorded ones.
 #[derive(Parser, Debug)]
 #[command(name = "millpond", version = env!("MILLPOND_VERSION"), arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = "Exit status: 0 all is well, 1 something was found, 2 bad input.")]

@@ -30,14 +30,18 @@ impl Skipped {
     /// What was left out, each as `12 frees of ...`, or is missing; empty where nothing was.
     pub fn sentences(&self) -> Vec<String> {
         let counted = [
-            (self.earlier_frees, "frees of memory from before the recording left out"),
-            (self.empty_allocs, "allocations of 0 bytes left out"),
-            (self.failed_allocs, "failed allocations left out"),
-            (self.pending_frees, "frees not over at the end: their memory stays live"),
-            (self.unknown_entries, "entries of unknown kinds left out"),
-            (self.other_memory, "allocations of captures and of the host left out"),
+            (self.earlier_frees, "free", "of memory from before the recording left out"),
+            (self.empty_allocs, "allocation", "of 0 bytes left out"),
+            (self.failed_allocs, "failed allocation", "left out"),
+            (self.pending_frees, "free", "not completed at the end: the memory stays live"),
+            (self.unknown_entries, "record", "of unknown kinds left out"),
+            (self.other_memory, "allocation", "of captures and of the host left out"),
         ];
-        let counted = counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+        let sentence = |(count, what, rest): &(u64, &str, &str)| {
+            let many = if *count == 1 { "" } else { "s" };
+            format!("{count} {what}{many} {rest}")
+        };
+        let counted = counted.iter().filter(|(count, ..)| *count > 0).map(sentence);
         let cut =
             self.is_cut.then(|| "the program was stopped while it was traced: what it had flushed is served".into());
         counted.chain(cut).collect()

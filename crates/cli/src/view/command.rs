@@ -92,7 +92,7 @@ fn read(args: &View, opened: Opened) -> Result<(Recorded, Option<String>), Refus
     }
     let note = match (recorded.gpu, args.gpu) {
         (Some(gpu), None) if known.len() > 1 => {
-            Some(format!("GPU {gpu} of {} is drawn; --gpu N chooses another", known.join(", ")))
+            Some(format!("GPU {gpu} is drawn, of the GPUs {}; --gpu N chooses another", known.join(", ")))
         }
         _ => None,
     };
