@@ -135,22 +135,24 @@ pub(crate) fn text(source: impl Read) -> Result<String, Refusal> {
     let mut bytes = Vec::new();
     let read = source.take(TEXT_MAX + 1).read_to_end(&mut bytes);
     read.map_err(|error| Refusal::from_read(Place::Whole, &error))?;
-    let line_of = |at: usize| Place::Line(1 + bytes[..at].iter().filter(|&&byte| byte == b'\n').count() as u64);
     let help = "docs/litmus.md describes litmus programs, docs/formats.md operation traces";
     if let Some(at) = bytes.iter().position(|&byte| byte == 0) {
-        return Err(
-            Refusal::new(line_of(at), "a zero byte: neither a litmus program nor an operation trace").help(help)
-        );
+        return Err(Refusal::new(line_of(&bytes, at), "a zero byte: neither a litmus program nor an operation trace")
+            .help(help));
     }
     if bytes.len() as u64 > TEXT_MAX {
         return Err(Refusal::new(Place::Whole, "text of more than 1 MiB: too long for a litmus program").help(help));
     }
     String::from_utf8(bytes).map_err(|error| {
         let (at, bytes) = (error.utf8_error().valid_up_to(), error.into_bytes());
-        let line = 1 + bytes[..at].iter().filter(|&&byte| byte == b'\n').count() as u64;
         let what = format!("byte {:#04x} is not UTF-8: neither a litmus program nor an operation trace", bytes[at]);
-        Refusal::new(Place::Line(line), what).help(help)
+        Refusal::new(line_of(&bytes, at), what).help(help)
     })
+}
+
+/// The line that a byte is in.
+fn line_of(bytes: &[u8], at: usize) -> Place {
+    Place::Line(1 + bytes[..at].iter().filter(|&&byte| byte == b'\n').count() as u64)
 }
 
 /// Whether the first line names the columns of a table of lifetimes.

@@ -304,10 +304,7 @@ impl Checker {
         mode: CaptureMode,
         symbolic: bool,
     ) -> Step {
-        let seat = match self.graphs.is_captured(stream) {
-            true => self.look(call, stream)?,
-            false => self.begin(call, stream)?,
-        };
+        let seat = self.begin(call, stream)?;
         // No operation of the stream, so it has no number.
         let begun = Some(Site { op: 0, ..self.site(call, seat, Act::Read) });
         let is_legacy = self.time.at(seat).role == StreamRole::Legacy;

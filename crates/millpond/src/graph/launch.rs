@@ -128,14 +128,14 @@ impl GraphExec {
                 }
             }
         };
-        let (mut known, mut was_made) = (false, false);
+        let (mut known, mut was_retried) = (false, false);
         let begun = loop {
             match once() {
                 Ok(begun) => break begun,
                 Err(Stopped::Blocked(blocked)) => wait(&exec.context, &blocked)?,
                 Err(Stopped::Refused(mut error)) => {
                     if shared.add_missing_waits(&mut error, &mut known)
-                        || exec.context.makes_room(&error, &mut was_made)
+                        || exec.context.makes_room(&error, &mut was_retried)
                     {
                         continue;
                     }
@@ -160,12 +160,12 @@ impl GraphExec {
     #[track_caller]
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         let (context, caller) = (&self.shared.context, Location::caller());
-        let mut was_made = false;
+        let mut was_retried = false;
         loop {
             match self.upload_once(stream, caller) {
                 Ok(()) => return Ok(()),
                 Err(Stopped::Blocked(blocked)) => wait(context, &blocked)?,
-                Err(Stopped::Refused(error)) if context.makes_room(&error, &mut was_made) => {}
+                Err(Stopped::Refused(error)) if context.makes_room(&error, &mut was_retried) => {}
                 Err(Stopped::Refused(error)) => {
                     if let Some(exec) = &self.shared.traced {
                         let shared = &stream.shared;

@@ -215,18 +215,24 @@ impl StreamShared {
 }
 
 impl Context {
-    /// Whether memory was missing for something else than a pool, so that it is to be done again: once, after all that
-    /// is idle was given back. No lock is held: what rests on the calling thread's own shelves is found, too.
+    /// Whether memory was missing for something else than a pool, so that it is to be done again: for as long as pools
+    /// give memory back, also dropped ones, and once in any case, because what graphs give back may be what the failed
+    /// attempt itself had got. No lock is held: what rests on the calling thread's own shelves is found, too.
     #[cold]
-    pub(crate) fn makes_room(&self, error: &Error, was_made: &mut bool) -> bool {
+    pub(crate) fn makes_room(&self, error: &Error, was_retried: &mut bool) -> bool {
         if !matches!(error, Error::Driver(error) if matches!(**error, DriverError::OutOfMemory { .. })) {
             return false;
         }
-        // What a pool cannot give back now it keeps. Nor does what failed keep what it got on its way.
+        let pools = self.pools();
+        let reserved = || pools.iter().map(|pool| pool.lock().pool.reserved()).sum::<u64>() + self.closing_bytes();
+        let before = reserved();
         self.finish_closing();
-        self.pools().iter().for_each(|pool| drop(pool.trim_to(0)));
+        // What a pool cannot give back now it keeps.
+        pools.iter().for_each(|pool| drop(pool.trim_to(0)));
+        let is_more = reserved() < before;
+        // Nor does what failed keep what it got on its way.
         let _ = self.graphs.trim(self);
-        !std::mem::replace(was_made, true)
+        !std::mem::replace(was_retried, true) || is_more
     }
 }
 

@@ -8,7 +8,7 @@ mod orders;
 
 use super::lines::{Lines, Statement};
 
-/// The texts that an edit could become; or another one, where its help names two.
+/// The texts that an edit could become, each with the edit that it is: where a help names two, the other one is last.
 pub(super) fn candidates(lines: &Lines, finding: &Finding, edit: Edit) -> Vec<(Edit, Lines)> {
     let Some(line) = finding.line() else { return Vec::new() };
     let it = Edits { lines, finding, line };
@@ -30,8 +30,9 @@ pub(super) fn candidates(lines: &Lines, finding: &Finding, edit: Edit) -> Vec<(E
         Edit::Grant => it.grant(),
         _ => Vec::new(),
     };
-    let other = it.free_in_loop().filter(|_| edit == Edit::AutoFree).map(|lines| (Edit::Free, lines));
-    texts.into_iter().flatten().map(|lines| (edit, lines)).chain(other).collect()
+    let other = if edit == Edit::AutoFree { it.free_in_loop() } else { None };
+    let texts = texts.into_iter().flatten().map(|lines| (edit, lines));
+    texts.chain(other.map(|lines| (Edit::Free, lines))).collect()
 }
 
 /// So many launches are tried for one operation to come behind.
