@@ -137,6 +137,7 @@ impl Checker {
                 findings.push(*refused);
             }
         }
+        self.time.end(is_done);
         if !self.more.is_empty() {
             findings.append(&mut self.more);
         }

@@ -16,7 +16,7 @@ use crate::ids::{DeviceId, HostId, Point, ProcessId, Seq, Slot, StreamId};
 use crate::life::Site;
 use crate::op::{Name, Place, StreamRole};
 use crate::order::default_streams::Standing;
-use crate::order::{self, Base, Chain, Clock, HomeNumber, Host, Knows, Snapshot, Streams};
+use crate::order::{self, Base, Chain, Clock, HomeNumber, Host, Knows, Rollback, Snapshot, Streams};
 
 pub(super) use crate::order::Seat;
 
@@ -99,6 +99,8 @@ pub(super) struct Timeline {
     /// The process and the device of each home.
     homes: Vec<(ProcessId, DeviceId)>,
     threads: Vec<Thread>,
+    /// With separate host threads: what the stream of this operation knew before.
+    rollback: Option<(Seat, Rollback)>,
     /// Which thread, of which process, calls as a host.
     hosts: FxHashMap<HostId, (ProcessId, usize)>,
     /// The thread that called last: nearly always the one that calls next.
@@ -122,6 +124,7 @@ impl Timeline {
             streams: Streams::default(),
             homes: Vec::new(),
             threads: Vec::new(),
+            rollback: None,
             hosts: FxHashMap::default(),
             last_host: None,
             joined: FxHashMap::default(),
@@ -291,8 +294,25 @@ impl Timeline {
             }
         };
         let seat = self.look(host, id)?;
-        self.streams.enter(seat, self.threads[thread].host.base());
+        match self.is_apart {
+            false => self.streams.enter(seat, self.threads[thread].host.base()),
+            true => {
+                self.rollback = self.streams.enter_tentatively(seat, &self.threads[thread].host).map(|it| (seat, it))
+            }
+        }
         Some(seat)
+    }
+
+    /// An operation ends. With separate host threads, one that is refused does not put its stream after what its thread
+    /// knows.
+    #[inline]
+    pub(super) fn end(&mut self, is_done: bool) {
+        if let Some((seat, rollback)) = self.rollback.take()
+            && !is_done
+            && let Some(stream) = self.streams.get_mut(seat)
+        {
+            stream.chain.roll_back(rollback);
+        }
     }
 
     /// As [`enter`](Self::enter), for a call that submits nothing: where each thread has knowledge of its own, this

@@ -10,8 +10,9 @@
 //!   synchronisation of the host with this chain alone.
 //!
 //! Invariants: **closed-clock**: a chain that covers a point covers all that comes before it. **growing-clock**: a
-//! chain's knowledge never shrinks. **merge-advances**: every merge takes a new position, so that a record before and
-//! one after it differ (record, wait, record at one position would look equal, and an edge would be lost).
+//! chain's knowledge never shrinks from one operation to the next. **merge-advances**: every merge takes a new
+//! position, so that a record before and one after it differ (record, wait, record at one position would look equal,
+//! and an edge would be lost).
 
 use std::sync::Arc;
 
@@ -45,9 +46,18 @@ pub struct Chain {
     seq: Seq,
     /// The position of the last merge.
     learned: Seq,
-    /// What it heard last, of which host.
-    heard: Edition,
+    /// What it learned last of a host, and of which.
+    host_edition: Edition,
     knowledge: Arc<Knowledge>,
+}
+
+/// What a chain knew before it learned what a host knows, see [`Chain::learn_tentatively`].
+#[derive(Debug)]
+pub struct Rollback {
+    knowledge: Arc<Knowledge>,
+    host_edition: Edition,
+    /// Where the chain was afterwards.
+    at: Seq,
 }
 
 impl Chain {
@@ -57,7 +67,7 @@ impl Chain {
     /// A slot is used again only once every host that can make a chain covers all its former points: then the new
     /// chain really comes after them, positions go on counting, and no generation is needed to tell the lives apart.
     pub fn new(slot: Slot, seq: Seq, base: Arc<Base>) -> Self {
-        Self { slot, seq: seq + 1, learned: seq + 1, heard: base.edition(), knowledge: Knowledge::of(base) }
+        Self { slot, seq: seq + 1, learned: seq + 1, host_edition: base.edition(), knowledge: Knowledge::of(base) }
     }
 
     /// The last position taken.
@@ -155,7 +165,7 @@ impl Chain {
     /// host has learned nothing since it last did.
     #[inline]
     pub fn hear(&mut self, base: &Arc<Base>) {
-        if self.heard != base.edition() {
+        if self.host_edition != base.edition() {
             self.hear_news(base, None);
         }
     }
@@ -164,20 +174,41 @@ impl Chain {
     /// knowledge as it is.
     #[inline]
     pub fn hear_host(&mut self, host: &Host) {
-        if self.heard != host.base().edition() {
+        if self.host_edition != host.base().edition() {
             self.hear_news(host.base(), Some(host.knowledge()));
+        }
+    }
+
+    /// As [`hear_host`](Chain::hear_host), for an operation that may still be refused: then
+    /// [`roll_back`](Chain::roll_back) undoes it. Nothing where it is no news.
+    pub fn learn_tentatively(&mut self, host: &Host) -> Option<Rollback> {
+        let host_edition = self.host_edition;
+        if host_edition == host.base().edition() {
+            return None;
+        }
+        let knowledge = Arc::clone(&self.knowledge);
+        self.hear_news(host.base(), Some(host.knowledge()));
+        Some(Rollback { knowledge, host_edition, at: self.seq })
+    }
+
+    /// Restores what the chain knew before. Where it has gone on since, nothing: an operation has its point.
+    pub fn roll_back(&mut self, rollback: Rollback) {
+        if self.seq == rollback.at {
+            (self.knowledge, self.host_edition) = (rollback.knowledge, rollback.host_edition);
+            self.seq += 1;
+            self.learned = self.seq;
         }
     }
 
     /// The cold half of [`hear`](Chain::hear): once for each synchronisation of the host.
     #[cold]
     fn hear_news(&mut self, base: &Arc<Base>, shared: Option<&Arc<Knowledge>>) {
-        let heard = std::mem::replace(&mut self.heard, base.edition());
+        let earlier = std::mem::replace(&mut self.host_edition, base.edition());
         if self.knowledge.base.includes(base) {
             return;
         }
         self.seq += 1;
-        if base.came_from(self.slot, heard) {
+        if base.came_from(self.slot, earlier) {
             // The host waited for this chain and nothing else: it knows all that.
             return;
         }
@@ -229,6 +260,25 @@ mod tests {
         assert!(b.wait(&event));
         assert!(b.covers(first) && !b.covers(second));
         assert!(!b.wait(&event), "known already");
+    }
+
+    #[test]
+    fn what_was_learned_for_an_operation_that_is_refused_is_not_known_after_it() {
+        let (mut a, mut b, mut c) = (chain(0), chain(1), chain(2));
+        let mut host = Host::new(0);
+        let (before, done) = (b.submit(), a.submit());
+        host.learn(&a.snapshot());
+        let rollback = c.learn_tentatively(&host).expect("news");
+        assert!(c.covers(done));
+        c.roll_back(rollback);
+        assert!(!c.covers(done), "it was no operation");
+        assert!(c.wait(&b.snapshot()) && c.covers(before));
+
+        let rollback = c.learn_tentatively(&host).expect("news again");
+        let point = c.submit();
+        c.roll_back(rollback);
+        assert!(c.covers(done), "an operation took the next point");
+        assert!(c.learn_tentatively(&host).is_none() && point < c.submit());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::default_streams::{Ties, after, before};
-use super::{Base, Chain, Host, Slots, Snapshot};
+use super::{Base, Chain, Host, Rollback, Slots, Snapshot};
 use crate::op::StreamRole;
 
 /// Where a stream is while it lives.
@@ -122,6 +122,14 @@ impl<T> Streams<T> {
         let Some(Some(stream)) = self.streams.get_mut(seat) else { return };
         stream.chain.hear(base);
         self.tie(seat);
+    }
+
+    /// As [`enter`](Self::enter), with separate host threads, for an operation that may still be refused: then
+    /// [`Chain::roll_back`] undoes what the stream learned of its thread.
+    #[cold]
+    pub fn enter_tentatively(&mut self, seat: Seat, host: &Host) -> Option<Rollback> {
+        self.tie(seat);
+        self.get_mut(seat)?.chain.learn_tentatively(host)
     }
 
     /// The half of that which a call does that submits nothing: what the host knows stays the host's.

@@ -289,6 +289,24 @@ const KNOWN: &[(&str, &[&str])] = &[
          synchronize s\ncapture t as g\nend capture t\nother: read t a",
         &["10 use-before-alloc"],
     ),
+    // An operation that is refused puts nothing into its stream either.
+    (
+        "set threads apart\nset leaks off\nstream s\nstream t nonblocking\nthread other\na = alloc t 256\n\
+         b = alloc s 256\nfree s b\nsynchronize t\nwrite s b\nother: write s a",
+        &["10 use-after-free", "11 use-before-alloc"],
+    ),
+    (
+        "set threads apart\nset leaks off\nstream s\nstream t nonblocking\nstream u\nthread other\n\
+         a = alloc t 256\nb = alloc u 256\nsynchronize t\nfree s b\nother: record e s\nother: synchronize e\n\
+         other: free u a",
+        &["10 free-before-alloc", "13 free-before-alloc"],
+    ),
+    // A stream comes after what the thread knew that made it.
+    (
+        "set threads apart\nset leaks off\nstream t nonblocking\nthread other\na = alloc t 256\nsynchronize t\n\
+         stream s nonblocking\nother: write s a",
+        &[],
+    ),
     // An instance with addresses of its own that becomes another graph's has its memory at the same ones.
     (
         "set leaks off\nstream s\ngraph g symbolic\nnode n in g: alloc a 256\nx = instantiate g auto-free\nlaunch x s\n\

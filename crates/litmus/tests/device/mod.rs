@@ -375,8 +375,9 @@ impl Run {
     fn launch(&mut self, stream: Option<StreamId>, accesses: &[Access]) -> Result<Said, Cannot> {
         let act = accesses.iter().map(|access| access.act).find(|act| *act == Act::Write).unwrap_or(Act::Read);
         let pause = self.place.pause();
-        // An operation of the legacy stream would be a barrier.
-        let stream_to_delay = stream.filter(|stream| !self.legacy.contains(stream));
+        // An operation of the legacy stream would be a barrier, and where threads know apart each operation tells its
+        // stream what the thread knows, although what follows may be refused.
+        let stream_to_delay = stream.filter(|stream| !self.legacy.contains(stream) && self.owns.is_none());
         if let (Some(stream), false) = (stream_to_delay, pause.is_zero() || !self.captures.is_empty()) {
             // What the stream does next comes late; a stream of a capture that went wrong refuses this, too.
             let _ = self.stream(stream)?.launch((), move |()| std::thread::sleep(pause));

@@ -310,6 +310,7 @@ impl Device {
         let Everything { live, ended: mut ends } = context.everything()?;
         for shared in live {
             let mut state = shared.state.lock();
+            state.roll_back();
             // Looking at the legacy stream ties the others to it: it is let alone while nothing of ours is in it.
             if shared.role == StreamRole::Legacy && !context.legacy.is_used.load(Ordering::Acquire) {
                 continue;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::ids::{Point, Slot};
-use millpond_core::order::{Base, Chain, Host, Knows, Snapshot};
+use millpond_core::order::{Base, Chain, Host, Knows, Rollback, Snapshot};
 use smallvec::SmallVec;
 
 use crate::names::config::HostThreads;
@@ -105,6 +105,11 @@ impl Hosts {
     /// A chain that the calling thread submits to learns what that knows.
     pub(crate) fn tell(&self, chain: &mut Chain) {
         self.knowledge.with(|host| chain.hear_host(host));
+    }
+
+    /// As [`tell`](Self::tell), for an operation that may still be refused.
+    pub(crate) fn teach_tentatively(&self, chain: &mut Chain) -> Option<Rollback> {
+        self.knowledge.with(|host| chain.learn_tentatively(host))
     }
 
     /// The calling thread knows that everything up to these has completed.

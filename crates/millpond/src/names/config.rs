@@ -42,8 +42,9 @@ pub enum HostThreads {
     #[default]
     One,
     /// Each thread knows what it has synchronised with; [`Device::tell`](crate::Device::tell) and
-    /// [`Device::hear`](crate::Device::hear) state an edge between two. A thread that ends forgets it with its
-    /// thread-local values: in the destructor of another one each call begins anew.
+    /// [`Device::hear`](crate::Device::hear) state an edge between two. A stream comes after what the thread knew that
+    /// made it; an operation that is refused tells its stream nothing. A thread that ends forgets what it knows with
+    /// its thread-local values: in the destructor of another one each call begins anew.
     Separate,
 }
 

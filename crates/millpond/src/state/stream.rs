@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use millpond_core::graph::NodeId;
 use millpond_core::ids::{Slot, StreamId};
 use millpond_core::op::StreamRole;
-use millpond_core::order::{Chain, op_at};
+use millpond_core::order::{Chain, Rollback, op_at};
 use millpond_driver::RawStream;
 
 use crate::clock::progress::Progress;
@@ -80,6 +80,8 @@ impl<C: Pools> fmt::Debug for StreamShared<C> {
 #[derive(Debug)]
 pub(crate) struct State<C: Pools> {
     pub(crate) chain: Chain,
+    /// With separate host threads: what the chain knew before the last operation, which may have been refused.
+    pub(crate) rollback: Option<Rollback>,
     /// Where the chain began: operations are counted from here.
     pub(crate) birth: u64,
     /// The epoch up to which it knows everything; 0 where it must always ask, and while it captures.
@@ -109,12 +111,22 @@ impl<C: Pools<Stream = StreamShared<C>>> State<C> {
         Self {
             birth: op_at(chain.seq()),
             chain,
+            rollback: None,
             epoch: 0,
             is_closed: false,
             is_noted: false,
             capture: None,
             window: None,
             shelves: Shelves::default(),
+        }
+    }
+
+    /// Undoes what the chain learned for an operation that was refused. Whoever looks at the chain from outside of an
+    /// operation does this first.
+    #[inline]
+    pub(crate) fn roll_back(&mut self) {
+        if let Some(rollback) = self.rollback.take() {
+            self.chain.roll_back(rollback);
         }
     }
 

@@ -66,6 +66,7 @@ impl StreamShared {
             // Its end is in `ended`, or will be: see the caller.
             return Ok(());
         }
+        other.roll_back();
         let end = stream.end(&mut other);
         self.wait_for_chain(state, &end, &stream.progress)?;
         // It must note itself again with its next operation.

@@ -129,6 +129,7 @@ impl StreamShared {
         if state.is_closed {
             return Err(Invalid::StreamClosed(self.id).into());
         }
+        state.roll_back();
         self.close_window(state)?;
         if let Some(capture) = &state.capture {
             if capture.is_open() {
@@ -136,13 +137,17 @@ impl StreamShared {
             }
             state.capture = None;
         }
-        if submits {
-            if self.context.hosts.are_separate() {
-                self.context.learn_beside();
-            }
-            self.context.hosts.tell(&mut state.chain);
+        let hosts = &self.context.hosts;
+        if !hosts.are_separate() {
+            hosts.tell(&mut state.chain);
+            before(self.role.standing(), &mut self.ties(state))?;
+            return Ok(Mode::Live);
         }
         before(self.role.standing(), &mut self.ties(state))?;
+        if submits {
+            self.context.learn_beside();
+            state.rollback = hosts.teach_tentatively(&mut state.chain);
+        }
         Ok(Mode::Live)
     }
 
@@ -162,6 +167,7 @@ impl StreamShared {
         }
         self.close_name();
         state.epoch = 0;
+        state.roll_back();
         // What came to it meanwhile has no end any more.
         let _ = self.close_window(&mut state);
         if state.capture.take().is_some() {

@@ -122,7 +122,7 @@ const PRIVATE_WORDS: &[(&str, &str, usize)] = &[
     ("at any price", "regardless of cost", 0),
     ("hear", "synchronise with, learn", 31),
     ("hears", "synchronises with, learns", 5),
-    ("heard", "learned", 15),
+    ("heard", "learned", 7),
     ("told", "synchronised, informed", 23),
     ("nobody", "no thread, no stream, no process", 0),
     ("somebody", "a thread, a stream, another process", 0),
