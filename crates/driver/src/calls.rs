@@ -7,9 +7,9 @@ use std::fmt;
 use std::ops::{Index, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The kinds, in the order of the contract, each with the method's name.
+/// The kinds, in the order of the contract, each with the method's name and CUDA's.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident $name:literal,)*) => {
+    ($($(#[$doc:meta])* $kind:ident $name:literal $cuda:literal,)*) => {
         /// One method of [`Driver`](crate::Driver), [`properties`](crate::Driver::properties) apart.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u8)]
@@ -26,63 +26,68 @@ macro_rules! kinds {
             pub const fn name(self) -> &'static str {
                 match self { $(CallKind::$kind => $name),* }
             }
+
+            /// What CUDA calls it.
+            pub const fn cuda(self) -> &'static str {
+                match self { $(CallKind::$kind => $cuda),* }
+            }
         }
     };
 }
 
 kinds! {
     /// [`Driver::reserve`](crate::Driver::reserve)
-    Reserve "reserve",
+    Reserve "reserve" "cuMemAddressReserve",
     /// [`Driver::unreserve`](crate::Driver::unreserve)
-    Unreserve "unreserve",
+    Unreserve "unreserve" "cuMemAddressFree",
     /// [`Driver::create`](crate::Driver::create) and [`Driver::create_shareable`](crate::Driver::create_shareable)
-    Create "create",
+    Create "create" "cuMemCreate",
     /// [`Driver::destroy`](crate::Driver::destroy)
-    Destroy "destroy",
+    Destroy "destroy" "cuMemRelease",
     /// [`Driver::export`](crate::Driver::export) and [`Driver::export_mark`](crate::Driver::export_mark)
-    Export "export",
+    Export "export" "cuMemExportToShareableHandle",
     /// [`Driver::import`](crate::Driver::import) and [`Driver::import_mark`](crate::Driver::import_mark)
-    Import "import",
+    Import "import" "cuMemImportFromShareableHandle",
     /// [`Driver::map`](crate::Driver::map)
-    Map "map",
+    Map "map" "cuMemMap, cuMemSetAccess",
     /// [`Driver::unmap`](crate::Driver::unmap)
-    Unmap "unmap",
+    Unmap "unmap" "cuMemUnmap",
     /// [`Driver::alloc_host`](crate::Driver::alloc_host)
-    AllocHost "alloc_host",
+    AllocHost "alloc_host" "cuMemHostAlloc",
     /// [`Driver::free_host`](crate::Driver::free_host)
-    FreeHost "free_host",
+    FreeHost "free_host" "cuMemFreeHost",
     /// [`Driver::can_let`](crate::Driver::can_let) and [`Driver::let_in`](crate::Driver::let_in)
-    LetIn "let_in",
+    LetIn "let_in" "cuMemSetAccess",
     /// [`Driver::open_stream`](crate::Driver::open_stream) and [`adopt_stream`](crate::Driver::adopt_stream)
-    OpenStream "open_stream",
+    OpenStream "open_stream" "cuStreamCreate",
     /// [`Driver::close_stream`](crate::Driver::close_stream)
-    CloseStream "close_stream",
+    CloseStream "close_stream" "cuStreamDestroy",
     /// [`Driver::submit`](crate::Driver::submit)
-    Submit "submit",
+    Submit "submit" "cuLaunchKernel and the like",
     /// [`Driver::mark`](crate::Driver::mark) and [`Driver::record_time`](crate::Driver::record_time)
-    Mark "mark",
+    Mark "mark" "cuEventRecord",
     /// [`Driver::wait`](crate::Driver::wait)
-    Wait "wait",
+    Wait "wait" "cuStreamWaitEvent",
     /// [`Driver::is_over`](crate::Driver::is_over) and [`Driver::elapsed`](crate::Driver::elapsed)
-    IsOver "is_over",
+    IsOver "is_over" "cuEventQuery",
     /// [`Driver::block_on`](crate::Driver::block_on)
-    BlockOn "block_on",
+    BlockOn "block_on" "cuEventSynchronize",
     /// [`Driver::forget`](crate::Driver::forget) and [`Driver::forget_time`](crate::Driver::forget_time)
-    Forget "forget",
+    Forget "forget" "cuEventDestroy, or the event is used again",
     /// [`Driver::instantiate`](crate::Driver::instantiate)
-    Instantiate "instantiate",
+    Instantiate "instantiate" "cuGraphInstantiate",
     /// [`Driver::upload`](crate::Driver::upload)
-    UploadGraph "upload",
+    UploadGraph "upload" "cuGraphUpload",
     /// [`Driver::launch`](crate::Driver::launch)
-    LaunchGraph "launch",
+    LaunchGraph "launch" "cuGraphLaunch",
     /// [`Driver::destroy_exec`](crate::Driver::destroy_exec)
-    DestroyExec "destroy_exec",
+    DestroyExec "destroy_exec" "cuGraphExecDestroy",
     /// [`Driver::begin_capture`](crate::Driver::begin_capture)
-    BeginCapture "begin_capture",
+    BeginCapture "begin_capture" "cuStreamBeginCapture",
     /// [`Driver::end_capture`](crate::Driver::end_capture)
-    EndCapture "end_capture",
+    EndCapture "end_capture" "cuStreamEndCapture",
     /// [`Driver::destroy_graph`](crate::Driver::destroy_graph)
-    DestroyGraph "destroy_graph",
+    DestroyGraph "destroy_graph" "cuGraphDestroy",
 }
 
 impl CallKind {

@@ -83,7 +83,7 @@ fn expectations(line: u32, marks: &str) -> Result<Vec<Kind>, Refusal> {
                     let known: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
                     let help = match most_like(name, known.iter().copied()) {
                         Some(meant) => format!("did you mean `{meant}`?"),
-                        None => format!("the rules are {}", known.join(", ")),
+                        None => "rules are `race`, `leak`, `use-after-free` and more: docs/litmus.md lists them".into(),
                     };
                     return Err(Refusal::new(line, format!("there is no rule `{name}`"), help));
                 }

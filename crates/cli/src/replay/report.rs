@@ -7,6 +7,7 @@ use std::path::Path;
 use anstyle::{AnsiColor, Style};
 use comfy_table::Table;
 use millpond_core::units::MIB;
+use millpond_driver::CallKind;
 use serde::Serialize;
 
 use super::passes::{Run, median};
@@ -236,7 +237,8 @@ impl Report {
         line("driver calls a pass", &|pass| Cell::calls(pass.driver_calls.values().sum(), pass.passes));
         for kind in kinds {
             let calls = |pass: &PassReport| pass.driver_calls.get(kind).copied().unwrap_or(0);
-            line(&format!("  {kind}"), &|pass| Cell::calls(calls(pass), pass.passes));
+            let cuda = CallKind::ALL.iter().find(|it| it.name() == kind).map_or("", |it| it.cuda());
+            line(&format!("  {kind} ({cuda})"), &|pass| Cell::calls(calls(pass), pass.passes));
         }
         if let Some(bytes) = self.recorded_run.peak_reserved_bytes {
             let ratio = bytes as f64 / self.peak_requested_bytes as f64;
