@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use millpond_core::check::Settings;
-use millpond_core::ids::{AllocId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId, TicketId};
+use millpond_core::ids::{AllocId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId, TicketId};
 use millpond_core::op::{Memory, Names, Op, Place, What};
 
 use crate::bounds::Sizes;
@@ -72,6 +72,10 @@ pub(crate) struct Lower {
     bounds: Sizes,
     ops: Vec<Op>,
     symbols: HashMap<String, Symbol>,
+    /// The process that made what a name means, where only that may use it.
+    owners: HashMap<String, ProcessId>,
+    /// The process of each thread; of those that are not here the first.
+    pub(crate) processes: HashMap<HostId, ProcessId>,
     counts: HashMap<Count, u32>,
     /// Names that some line gives to memory: they may be used before.
     promised: HashSet<String>,
@@ -96,6 +100,8 @@ pub(crate) fn lower(lines: &[Line]) -> Result<Program, Refusal> {
         ops: Vec::new(),
         symbols: HashMap::from([("main".to_owned(), Symbol::Host(HostId(0)))]),
         // Number 0 is the legacy stream and the main thread.
+        owners: HashMap::new(),
+        processes: HashMap::new(),
         counts: HashMap::from([(Count::Stream, 1), (Count::Host, 1)]),
         promised: promised(lines),
         freed: HashSet::new(),

@@ -140,6 +140,7 @@ impl Lower {
             Some(Symbol::Host(host)) => host,
             _ => self.new_host(name)?,
         };
+        self.processes.insert(host, process);
         self.push_by(host, What::HostStart { process })
     }
 

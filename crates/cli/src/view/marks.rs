@@ -40,7 +40,7 @@ impl Builder {
             None => now,
         };
         let before: Vec<u64> = match finding.edit() {
-            Ok(Edit::Edge) => earlier.into_iter().collect(),
+            Ok(Edit::Edge) if finding.missing.is_empty() => earlier.into_iter().collect(),
             _ => finding.missing.iter().filter_map(|edge| self.locate(finding, &edge.after, life)).collect(),
         };
         let missing: Vec<(u64, u64)> = later.map_or_else(Vec::new, |later| {

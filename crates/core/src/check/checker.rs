@@ -129,7 +129,7 @@ impl Checker {
         let is_done = done.is_ok();
         if let Err(mut refused) = done {
             refused.name_nodes(|side, id| self.node_of(call, side, id));
-            if !refused.missing.is_empty() {
+            if !refused.missing.is_empty() && refused.graph.is_none() {
                 refused.missing = self.fewest_edges(call, std::mem::take(&mut refused.missing));
             }
             self.make_void(&op.what);

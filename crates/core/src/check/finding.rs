@@ -330,7 +330,8 @@ impl Finding {
     /// What to add or change to make the program right.
     pub fn help(&self) -> String {
         match &self.later {
-            Some(later) if !self.missing.is_empty() => {
+            // Of nodes the advice has the edges.
+            Some(later) if !self.missing.is_empty() && self.graph.is_none() => {
                 let edges: Vec<String> = self.missing.iter().map(|edge| edge.help(later)).collect();
                 edges.join("; ")
             }

@@ -3,7 +3,7 @@
 //! The cold half of `graphs.rs` and `captures.rs`: nothing here decides.
 
 use super::checker::{Call, Checker, Refused};
-use super::finding::{Finding, Side, Spot, Subject};
+use super::finding::{Edge, Finding, Side, Spot, Subject};
 use super::lives::{Found, Named};
 use super::timeline::Seat;
 use crate::graph::{CaptureError, GraphError, GraphFault, Memory as NodeMemory, NodeSite, Pin};
@@ -58,6 +58,8 @@ impl Finding {
         finding.graph = Some(graph);
         finding.earlier = Some(side(&fault.earlier));
         finding.later = Some(side(&fault.later));
+        finding.others = fault.ends.iter().filter(|end| **end != fault.earlier).map(side).collect();
+        finding.missing = fault.ends.iter().map(|end| Edge::after(side(end))).collect();
         if !matches!(fault.kind, Kind::UseAfterFree | Kind::DoubleFree) {
             let (earlier, later) = (fault.earlier.path(), fault.later.path());
             finding.notes.push(format!("there is no path from node {earlier} to node {later} in {graph}"));

@@ -11,7 +11,7 @@ use super::finding::Finding;
 use super::lives::{LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
 use crate::graph::Access as NodeAccess;
-use crate::ids::{DeviceId, Point, PoolId, Slot, StreamId};
+use crate::ids::{Point, PoolId, Slot, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Access, Act, Memory, Name, Reach, Space, Start};
 use crate::order::{Knows, Learns};
@@ -191,10 +191,10 @@ impl Checker {
             _ => self.resolve(call, access.memory, self.site(call, seat, access.act))?,
         };
         let life = self.lives.at(target.life);
-        if let Source::Stream { pool, device, .. } = life.source
+        if let Source::Stream { device, .. } = life.source
             && device != self.time.at(seat).kept.device
         {
-            self.check_reach(call, seat, access, target, (pool, device))?;
+            self.check_reach(call, target, self.site(call, seat, access.act))?;
         }
         match life.history.check_use(access.act, access.part, &self.time.at(seat).chain, self.settings.races) {
             Ok(()) => Ok(target),
@@ -251,20 +251,16 @@ impl Checker {
         Box::new(finding)
     }
 
-    /// Whether the memory's pool lets the stream's device do this.
+    /// Whether the memory's pool lets the device of the stream that is at work do this.
     #[cold]
-    fn check_reach(
-        &self,
-        call: Call<'_>,
-        seat: Seat,
-        access: Access,
-        target: Target,
-        (pool, owner): (PoolId, DeviceId),
-    ) -> Step {
-        let (device, life) = (self.time.at(seat).kept.device, self.lives.at(target.life));
-        let needed = if access.act == Act::Read { Reach::Read } else { Reach::ReadWrite };
+    pub(super) fn check_reach(&self, call: Call<'_>, target: Target, later: Site) -> Step {
+        let life = self.lives.at(target.life);
+        let Source::Stream { pool, device: owner, .. } = life.source else { return Ok(()) };
+        let device = self.time.stream(later.stream).map_or(owner, |stream| stream.kept.device);
+        let needed = if later.act == Act::Read { Reach::Read } else { Reach::ReadWrite };
         // A process takes what it imports into a pool of its own, of which nothing is known.
-        if target.is_lease || self.reach.get(&(pool, device)).copied().unwrap_or_default() >= needed {
+        let is_let_in = || self.reach.get(&(pool, device)).copied().unwrap_or_default() >= needed;
+        if device == owner || target.is_lease || is_let_in() {
             return Ok(());
         }
         let subject = self.subject(call, life.memory, life.bytes, life.name);
@@ -274,7 +270,7 @@ impl Checker {
         let mut finding = Finding::new(Kind::NoAccess, sentence, help);
         finding.subject = Some(subject);
         finding.earlier = Some(self.act_side(call, life.history.born().site));
-        finding.later = Some(self.act_side(call, self.site(call, seat, access.act)));
+        finding.later = Some(self.act_side(call, later));
         Err(Box::new(finding))
     }
 

@@ -105,6 +105,9 @@ pub struct GraphFault {
     pub subject: FaultSubject,
     /// The node that had to come first.
     pub earlier: NodeSite,
+    /// The nodes from which an edge to the later one is missing, as few as settle it. Empty where that is no matter of
+    /// edges from earlier nodes.
+    pub ends: Vec<NodeSite>,
     /// The node that had to come after it.
     pub later: NodeSite,
     /// Whether there is a path from the later one to the earlier one: an edge between them would close a circle.
@@ -121,12 +124,9 @@ impl GraphFault {
         match self.kind {
             Kind::DoubleFree => format!("remove {later} or {earlier}"),
             Kind::UseAfterFree => format!("free it after {later}, or allocate anew"),
-            Kind::Race => {
-                format!(
-                    "add an edge between {} and {}, either way",
-                    self.earlier.end(&self.later),
-                    self.later.end(&self.earlier)
-                )
+            Kind::Race if self.befores().len() == 1 => {
+                let (one, other) = (self.earlier.end(&self.later), self.later.end(&self.earlier));
+                format!("add an edge between {one} and {other}, either way")
             }
             Kind::SharedAddresses if self.earlier.act != Act::Free => {
                 format!("free it before {later}, or make these graphs with symbolic addresses")
@@ -138,19 +138,41 @@ impl GraphFault {
                      {second}"
                 )
             }
-            _ => format!("add an edge from {} to {}", self.earlier.end(&self.later), self.later.end(&self.earlier)),
+            _ => {
+                let mut edges: Vec<(String, String)> = Vec::new();
+                for before in self.befores() {
+                    let edge = (before.end(&self.later), self.later.end(before));
+                    if !edges.contains(&edge) {
+                        edges.push(edge);
+                    }
+                }
+                let edges: Vec<String> = edges.iter().map(|(from, to)| format!("from {from} to {to}")).collect();
+                format!("add an edge {}", edges.join(" and one "))
+            }
         }
+    }
+
+    /// The nodes that an edge has to come from.
+    fn befores(&self) -> &[NodeSite] {
+        if self.ends.is_empty() { std::slice::from_ref(&self.earlier) } else { &self.ends }
     }
 
     /// Edges of a capture come of events, and go the way of the capture: from nodes that are captured to later ones.
     fn help_in_capture(&self, title: &dyn Fn(StreamId) -> String) -> Option<String> {
-        use Kind::{FreeBeforeAlloc, FreeBeforeUse, Race, UseBeforeAlloc};
-        let is_edge = matches!(self.kind, UseBeforeAlloc | FreeBeforeAlloc | FreeBeforeUse | Race);
+        if !self.kind.is_order() {
+            return None;
+        }
+        let edges: Option<Vec<String>> = self.befores().iter().map(|before| self.wait_for(before, title)).collect();
+        edges.map(|edges| edges.join("; "))
+    }
+
+    /// The wait that puts the later node after another one, where both were captured.
+    fn wait_for(&self, before: &NodeSite, title: &dyn Fn(StreamId) -> String) -> Option<String> {
         let (first, second) = match self.kind {
-            Kind::Race if self.later.origin < self.earlier.origin => (&self.later, &self.earlier),
-            _ => (&self.earlier, &self.later),
+            Kind::Race if self.later.origin < before.origin => (&self.later, before),
+            _ => (before, &self.later),
         };
-        let (on_first, on_second) = first.captured_with(second).filter(|_| is_edge)?;
+        let (on_first, on_second) = first.captured_with(second)?;
         let (first_number, second_number) = (first.number(), second.number());
         Some(match first.origin < second.origin {
             true => format!(

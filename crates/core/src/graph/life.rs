@@ -14,6 +14,9 @@ use crate::op::{Act, Part};
 /// So many reads are kept before they are thinned out.
 const READS_KEPT: u32 = 16;
 
+/// So many missing edges of one node are looked at together.
+const ENDS_MAX: usize = 64;
+
 /// What a node does to memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct NodeUse {
@@ -73,6 +76,31 @@ impl Life {
             Some(free) => Some(Wrong { kind: Kind::after_free(later.act), earlier: free, later }),
             None => broken.map(|(kind, earlier)| Wrong { kind, earlier, later }),
         }
+    }
+
+    /// The nodes that must come before what a node does and do not, of those that an edge can put there: so many at
+    /// most, and fewer where one comes after another.
+    pub(super) fn ends(
+        &self,
+        later: NodeUse,
+        part: Part,
+        shares: impl Fn(NodeId) -> bool,
+        is_before: impl Fn(NodeId, NodeId) -> bool,
+    ) -> Vec<NodeUse> {
+        let must_precede = |it: &&NodeUse| later.act == Act::Free || later.act.conflicts(it.act);
+        let is_missing = |it: &&NodeUse| {
+            it.node != OUTSIDE && it.node != later.node && !shares(it.node) && !is_before(it.node, later.node)
+        };
+        let all = [self.history.born()];
+        let uses = self.history.uses_of(part).filter(must_precede);
+        let mut ends: Vec<NodeUse> = Vec::new();
+        for it in all.iter().chain(uses).filter(is_missing).take(ENDS_MAX) {
+            if !ends.iter().any(|end| end.node == it.node || is_before(it.node, end.node)) {
+                ends.retain(|end| !is_before(end.node, it.node));
+                ends.push(*it);
+            }
+        }
+        ends
     }
 
     /// Keeps a use.

@@ -50,7 +50,14 @@ impl Uses {
             };
             Some((access.memory, wrong))
         });
-        wrong.map_or(Ok(()), |(memory, wrong)| Err(fault(graph, memory, wrong, (node, noun, label))))
+        let Some((memory, wrong)) = wrong else { return Ok(()) };
+        let mut fault = fault(graph, memory, wrong, (node, noun, label));
+        for access in accesses.iter().filter(|_| wrong.kind.is_order()) {
+            let later = NodeUse { node, act: access.kind() };
+            let shares = |other| may_share && graph.node(other).is_some_and(|node| node.may_share);
+            self.add_ends(graph, tails, access.memory, (later, access.part), shares, &mut fault);
+        }
+        Err(fault)
     }
 
     /// Whether a node that comes after `tails` may free memory.
@@ -68,7 +75,37 @@ impl Uses {
         graph.refresh();
         let is_before = |node| is_before(graph, tails, node);
         let wrong = self.of(graph, memory, |life| life.check(later, Part::WHOLE, is_before, |_| false));
-        wrong.map_or(Ok(()), |wrong| Err(fault(graph, memory, wrong, (later.node, "mem free", label))))
+        let Some(wrong) = wrong else { return Ok(()) };
+        let mut fault = fault(graph, memory, wrong, (later.node, "mem free", label));
+        if wrong.kind.is_order() {
+            self.add_ends(graph, tails, memory, (later, Part::WHOLE), |_| false, &mut fault);
+        }
+        Err(fault)
+    }
+
+    /// Adds the nodes from which an edge to the new node is missing, as far as it is about this memory.
+    #[cold]
+    fn add_ends(
+        &self,
+        graph: &Graph,
+        tails: &[NodeId],
+        memory: Memory,
+        (later, part): (NodeUse, Part),
+        shares: impl Fn(NodeId) -> bool,
+        fault: &mut GraphFault,
+    ) {
+        let comes_before = |a: NodeId, b: NodeId| match b == later.node {
+            true => is_before(graph, tails, a),
+            false => graph.index().reaches(a, b),
+        };
+        for end in self.of(graph, memory, |life| life.ends(later, part, shares, comes_before)) {
+            if let Some(node) = graph.node(end.node)
+                && !fault.ends.iter().any(|known| known.origin[..] == [end.node])
+            {
+                let (noun, label) = (node.kind.noun(), node.label.clone());
+                fault.ends.push(NodeSite { origin: smallvec![end.node], noun, act: end.act, label });
+            }
+        }
     }
 
     /// A node was added.
@@ -129,5 +166,5 @@ fn fault(graph: &Graph, memory: Memory, wrong: Wrong, new: (NodeId, &'static str
     }
     // Nothing comes after the node that is new.
     let (earlier, later, is_turned) = (site(wrong.earlier), site(wrong.later), false);
-    Box::new(GraphFault { kind: wrong.kind, subject, earlier, later, is_turned })
+    Box::new(GraphFault { kind: wrong.kind, subject, earlier, ends: Vec::new(), later, is_turned })
 }

@@ -124,11 +124,13 @@ impl Check<'_> {
         let is_before = |other| index.reaches(other, node);
         let shares = |other: NodeId| may_share && flat.nodes[other.index()].may_share;
         let wrong = life.check(new, part, is_before, shares);
+        let is_said = wrong.is_some_and(|wrong| wrong.later.node == node) && self.faults.len() < FAULTS_MAX;
+        let ends = if is_said { life.ends(new, part, shares, |a, b| index.reaches(a, b)) } else { Vec::new() };
         if act != Act::Free && wrong.is_none_or(|wrong| wrong.kind == Kind::Race) {
             life.add(new, part, is_before);
         }
         if let Some(wrong) = wrong {
-            self.fault(wrong, memory);
+            self.fault(wrong, memory, &ends);
         }
     }
 
@@ -165,12 +167,12 @@ impl Check<'_> {
                 None => NodeUse { node: before.node.expect("its alloc node was met"), act: Act::Allocate },
             };
             let later_use = NodeUse { node: after, act: Act::Allocate };
-            self.fault(Wrong { kind: Kind::SharedAddresses, earlier, later: later_use }, Memory::Own(later));
+            self.fault(Wrong { kind: Kind::SharedAddresses, earlier, later: later_use }, Memory::Own(later), &[]);
         }
     }
 
     #[cold]
-    fn fault(&mut self, Wrong { kind, earlier, later }: Wrong, memory: Memory) {
+    fn fault(&mut self, Wrong { kind, earlier, later }: Wrong, memory: Memory, ends: &[NodeUse]) {
         if self.faults.len() == FAULTS_MAX {
             return;
         }
@@ -182,6 +184,7 @@ impl Check<'_> {
             subject = FaultSubject { memory, bytes: Some(alloc.bytes), name: name.map(|name| name.to_string()) };
         }
         let is_turned = self.index.reaches(later.node, earlier.node);
-        self.faults.push(GraphFault { kind, subject, earlier: site(earlier), later: site(later), is_turned });
+        let ends = if kind.is_order() { ends.iter().map(|end| site(*end)).collect() } else { Vec::new() };
+        self.faults.push(GraphFault { kind, subject, earlier: site(earlier), ends, later: site(later), is_turned });
     }
 }

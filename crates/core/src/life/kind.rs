@@ -123,6 +123,11 @@ impl Kind {
         if act == Act::Free { Kind::FreeBeforeUse } else { Kind::Race }
     }
 
+    /// Whether an order is missing between two operations or two nodes, and adding it puts it right.
+    pub fn is_order(self) -> bool {
+        matches!(self, Kind::UseBeforeAlloc | Kind::FreeBeforeAlloc | Kind::FreeBeforeUse | Kind::Race)
+    }
+
     /// What an act breaks that comes after the free.
     #[inline]
     pub fn after_free(act: Act) -> Kind {

@@ -1,6 +1,6 @@
 //! What names stand for: made, looked up, refused where they stand for something else; memory with its size.
 
-use millpond_core::ids::{EventId, ExecId, GraphId, HostId, PoolId, StreamId, TicketId};
+use millpond_core::ids::{EventId, ExecId, GraphId, HostId, PoolId, ProcessId, StreamId, TicketId};
 use millpond_core::op::{Memory, Name};
 
 use super::{Count, Lower, Symbol};
@@ -12,7 +12,7 @@ macro_rules! lookups {
         impl Lower {$(
             pub(crate) fn $kind(&self, name: &str) -> Result<$id, Refusal> {
                 match self.symbols.get(name) {
-                    Some(Symbol::$symbol(id)) => Ok(*id),
+                    Some(Symbol::$symbol(id)) => self.of_this_process(name).map(|()| *id),
                     _ => self.wrong(name, $noun, &format!($help, name)),
                 }
             }
@@ -44,6 +44,11 @@ impl Lower {
                 self.refuse(format!("`{name}` is {} already", old.noun()), "take another name")
             }
             _ => {
+                match symbol {
+                    // Who may use these is for the checker to judge.
+                    Symbol::Event(_) | Symbol::Ticket(_) | Symbol::Host(_) => None,
+                    _ => self.owners.insert(name.to_owned(), self.process()),
+                };
                 if let Symbol::Memory(memory) = symbol {
                     self.called.entry(memory.id).or_insert_with(|| name.to_owned());
                 }
@@ -62,6 +67,23 @@ impl Lower {
         self.symbols.get(name).copied()
     }
 
+    /// The process that the line is of.
+    fn process(&self) -> ProcessId {
+        self.processes.get(&self.host).copied().unwrap_or(ProcessId(0))
+    }
+
+    /// Refuses what another process made: that has a meaning there only.
+    fn of_this_process(&self, name: &str) -> Result<(), Refusal> {
+        match self.owners.get(name) {
+            Some(owner) if *owner != self.process() => self.refuse(
+                format!("`{name}` is another process's"),
+                "each process has streams, pools and graphs of its own; memory goes from one to the other by \
+                 `export A as K` there and `B = import K` here",
+            ),
+            _ => Ok(()),
+        }
+    }
+
     fn wrong<T>(&self, name: &str, wanted: &str, help: &str) -> Result<T, Refusal> {
         match self.symbols.get(name) {
             Some(symbol) => self.refuse(
@@ -75,7 +97,7 @@ impl Lower {
     /// Memory by its name. One that only a later line allocates may be named, too: that is for the checker to judge.
     pub(crate) fn memory(&mut self, name: &str) -> Result<Memory, Refusal> {
         match self.symbols.get(name) {
-            Some(Symbol::Memory(memory)) => Ok(*memory),
+            Some(Symbol::Memory(memory)) => self.of_this_process(name).map(|()| *memory),
             None if self.promised.contains(name) => {
                 let memory = Memory::first(self.next(Count::Memory));
                 self.symbols.insert(name.to_owned(), Symbol::Memory(memory));

@@ -59,10 +59,7 @@ impl StreamShared {
     pub(crate) fn add_missing_waits(&self, error: &mut Error, known: &mut bool) -> bool {
         self.context.shorten_help(error);
         let Some(violation) = self.context.report(error) else { return false };
-        let is_order = matches!(
-            violation.kind,
-            Kind::UseBeforeAlloc | Kind::FreeBeforeAlloc | Kind::FreeBeforeUse | Kind::Race | Kind::AutoFreeBeforeUse
-        );
+        let is_order = violation.kind.is_order() || violation.kind == Kind::AutoFreeBeforeUse;
         // After its free memory is gone, whatever is waited for. Other processes and devices are not made to wait for.
         let is_ours = |side: &Side| side.process.is_none() && side.stream.is_some_and(|it| it.device().is_none());
         if !is_order || violation.earlier.as_ref().is_none_or(|earlier| earlier.act == Some(Act::Free)) {

@@ -152,14 +152,19 @@ impl Builder {
     /// Marks the nodes that a finding is about, and the path that is missing between them.
     pub(in crate::view) fn mark_nodes(&mut self, finding: &Finding) {
         let Some(graph) = finding.graph.and_then(|graph| self.find(graph)) else { return };
-        let number = |side: &Option<Side>| side.as_ref()?.node.as_ref()?.split('.').next()?.parse().ok();
-        let place = |side: &Option<Side>| number(side).and_then(|number| graph.place(number));
-        let ends = (place(&finding.earlier), place(&finding.later));
-        for node in [ends.0, ends.1].into_iter().flatten() {
+        let number = |side: &Side| side.node.as_ref()?.split('.').next()?.parse().ok();
+        let place = |side: &Side| number(side).and_then(|number| graph.place(number));
+        let later = finding.later.as_ref().and_then(place);
+        let before: Vec<u32> = match finding.missing.is_empty() {
+            true => finding.earlier.iter().filter_map(place).collect(),
+            false => finding.missing.iter().filter_map(|edge| place(&edge.after)).collect(),
+        };
+        let earlier = finding.earlier.as_ref().and_then(place);
+        for node in before.iter().copied().chain(earlier).chain(later) {
             graph.nodes[node as usize].bad = true;
         }
-        if let ((Some(from), Some(to)), Ok(Edit::Edge)) = (ends, finding.edit()) {
-            graph.missing.push((from, to));
+        if let (Some(to), Ok(Edit::Edge)) = (later, finding.edit()) {
+            graph.missing.extend(before.into_iter().map(|from| (from, to)));
         }
     }
 }

@@ -128,14 +128,24 @@ impl Edits<'_> {
             && let Some((from, graph, first)) = self.node(earlier)
             && let Some((to, _, second)) = self.node(later).filter(|(_, of, _)| *of == graph)
         {
+            let by = self.statement(second).by;
             let edge = |from: &str, to: &str, at: u32| {
                 self.made(|lines| {
-                    let by = self.statement(second).by;
                     lines.insert(at, format!("{by}edge {from} -> {to} in {graph}"));
                     Some(())
                 })
             };
             let behind = first.max(second) + 1;
+            let all: Vec<_> = self.finding.missing.iter().map(|edge| self.node(&edge.after)).collect();
+            texts.push(self.made(|lines| {
+                let behind = all.iter().flatten().map(|(.., line)| line + 1).fold(behind, u32::max);
+                for (from, of, _) in all.into_iter().collect::<Option<Vec<_>>>()? {
+                    lines.fresh();
+                    let edge = format!("{by}edge {from} -> {to} in {graph}");
+                    (of == graph).then(|| lines.insert(behind, edge))?;
+                }
+                Some(())
+            }));
             texts.push(edge(&from, &to, behind));
             if self.finding.kind == Kind::Race {
                 texts.push(edge(&to, &from, behind));
