@@ -19,7 +19,8 @@ pub use unchanged::{Record, Run};
 
 /// Stream-ordered GPU memory: check the order of programs, draw it, serve recorded ones.
 #[derive(Parser, Debug)]
-#[command(name = "millpond", version = env!("MILLPOND_VERSION"), propagate_version = true, arg_required_else_help = true, max_term_width = 100)]
+#[command(name = "millpond", version = env!("MILLPOND_VERSION"), propagate_version = true)]
+#[command(arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = "Exit status: 0 all is well, 1 something was found, 2 bad input.")]
 pub struct Args {
     /// What to do.

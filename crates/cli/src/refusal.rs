@@ -75,7 +75,7 @@ impl Refusal {
 
     /// The same with the file's name.
     pub fn in_file(mut self, path: &Path) -> Self {
-        self.file = Some(path.display().to_string());
+        self.file = Some(shown_path(path));
         self
     }
 
@@ -130,4 +130,13 @@ pub(crate) fn cause(error: &io::Error) -> String {
         Some(end) => text[..end].to_lowercase(),
         None => text,
     }
+}
+/// A file's name as it may be shown: nothing in it moves the terminal's cursor or breaks the line.
+pub(crate) fn shown_path(path: &Path) -> String {
+    let name = path.display().to_string();
+    let mut shown = String::with_capacity(name.len());
+    for c in name.chars() {
+        if c.is_control() { shown.extend(c.escape_debug()) } else { shown.push(c) }
+    }
+    shown
 }

@@ -98,7 +98,7 @@ mod tests {
             assert!(refusal.what.contains("more than 10000 nodes"), "{refusal}");
         }
         let mut copies = String::from("graph g\n");
-        (0..9_000).for_each(|_| copies += "node n in g: empty\n");
+        (0..9_000).for_each(|at| writeln!(copies, "node n{at} in g: empty").unwrap());
         (0..1_000).for_each(|at| writeln!(copies, "h{at} = clone g").unwrap());
         let refusal = Program::parse(&copies).expect_err("they are too large");
         assert!(refusal.what.contains("copies and instances of more than"), "{refusal}");

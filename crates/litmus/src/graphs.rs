@@ -138,7 +138,9 @@ impl Lower {
         let size = self.sizes.entry(graph).or_insert(0);
         let number = NodeId(*size);
         *size += 1;
-        self.nodes.entry(graph).or_default().insert(name.to_owned(), number);
+        if self.nodes.entry(graph).or_default().insert(name.to_owned(), number).is_some() {
+            return self.refuse(format!("`{name}` is a node of that graph already"), "take another name");
+        }
         // Outside of its graph the memory is known by its own name, not by its node's.
         let allocated = match (&rest[colon + 1..], &node) {
             (["alloc", memory, _], NodeOp::Alloc { memory: number, .. }) if *memory != name => Some((*number, *memory)),

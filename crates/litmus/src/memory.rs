@@ -185,12 +185,13 @@ mod tests {
     #[test]
     fn a_range_lies_within_its_memory() {
         let refused = |text: &str| Program::parse(text).expect_err("it does not lie within");
-        let imported = "process q\npool p shared\nstream s\na = alloc s 1024 from p\nexport a as k\nq: b = import k";
+        let imported =
+            "process q\npool p shared\nstream s\nq: stream t\na = alloc s 1024 from p\nexport a as k\nq: b = import k";
         let taken = "graph g\nstream s\nnode n in g: alloc a 1024\nx = instantiate g\nlaunch x s\nb = take a from x";
         for text in [
             "stream s\na = alloc s 1024\nwrite s a[1000..2000]",
             "graph g\nstream s\nnode n in g: alloc a 1024\nnode m in g after n: read a[0..1025]",
-            &format!("{imported}\nwrite s b[1..1025]"),
+            &format!("{imported}\nq: write t b[1..1025]"),
             &format!("{taken}\nread s b[2..1030]"),
         ] {
             let refusal = refused(text);

@@ -67,9 +67,10 @@ pub(crate) fn lines(text: &str) -> Result<Vec<Line>, Refusal> {
 /// The kinds behind `!!` and `??`.
 fn expectations(line: u32, marks: &str) -> Result<Vec<Kind>, Refusal> {
     let mut expected = Vec::new();
-    let mut wants_advice = false;
+    let (mut wants_advice, mut is_named) = (false, true);
     let spaced = marks.replace("!!", " !! ").replace("??", " ?? ").replace(',', " ");
     for word in spaced.split_whitespace() {
+        is_named = !matches!(word, "!!" | "??");
         match word {
             "!!" => wants_advice = false,
             "??" => wants_advice = true,
@@ -90,7 +91,7 @@ fn expectations(line: u32, marks: &str) -> Result<Vec<Kind>, Refusal> {
             },
         }
     }
-    if expected.is_empty() && !marks.is_empty() {
+    if !is_named || (expected.is_empty() && !marks.is_empty()) {
         return Err(Refusal::new(line, "a mark without a rule", "name the rule: `!! race`"));
     }
     Ok(expected)
@@ -141,7 +142,8 @@ mod tests {
 
     #[test]
     fn marks_are_checked() {
-        assert!(lines("free s a !! no-such-rule").unwrap_err().help.contains("use-before-alloc"));
+        assert!(lines("free s a !! no-such-rule").unwrap_err().help.contains("docs/litmus.md"));
+        assert!(lines("free s a !! leak !!").unwrap_err().what.contains("without a rule"));
         assert!(lines("free s a !! redundant-wait").unwrap_err().what.contains("advice"));
         assert!(lines("free s a ?? leak").unwrap_err().what.contains("violation"));
         assert!(lines("free s a !!").unwrap_err().what.contains("without a rule"));

@@ -127,3 +127,42 @@ const LEFT: &[(&str, &str)] = &[
     ("shapes/child-in-two-places", "graph-refused"),
     ("zoo/48-event-of-another-device", "wrong-device"),
 ];
+
+/// All edges that a node lacks are one change, and the last use stands for those before it.
+#[test]
+fn all_edges_of_a_node_are_one_change() {
+    let text = "stream s\nstream t\nstream u\ncapture s as g\na = alloc s 64\nrecord e s\nwait t e\nwait u e\n\
+                read t a\nread u a\nfree s a\nrecord f t\nrecord h u\nwait s f\nwait s h\nend capture s\n";
+    let fixed = corrected("readers in a capture", text);
+    assert!(fixed.left.is_empty(), "{:?}", fixed.left);
+    let chain = "graph g\nnode a in g: alloc a 64\nnode w in g after a: write a\nnode r in g after w: read a\n\
+                 node f in g after a: free a\nx = instantiate g\n";
+    let fixed = corrected("a chain", chain);
+    assert!(fixed.left.is_empty() && fixed.text.contains("edge r -> f in g"), "{}", fixed.text);
+    assert_eq!(fixed.text.matches("edge").count(), 1, "{}", fixed.text);
+}
+
+/// A name that means another allocation by then is kept under another one; what is destroyed twice is left out once; a
+/// free in a loop goes behind it.
+#[test]
+fn names_and_loops_keep_their_meaning() {
+    let cases = [
+        ("stream s\na = alloc s 64\na = alloc s 64\nfree s a\n", "name a as fix1"),
+        (
+            "stream s\na = alloc s 64\nname a as b\nfree s a\na = alloc s 64\nwrite s b\nfree s a\n",
+            "free s fix1\nfree s a",
+        ),
+        ("stream s\ndestroy s\ndestroy s\n", "stream s\ndestroy s\n"),
+        ("pool p\ndestroy p\ndestroy p\n", "pool p\ndestroy p\n"),
+        ("stream s\na = alloc s 64\nrepeat 2\nwrite s a\nfree s a\nend repeat\n", "write s a\nend repeat\nfree s a"),
+        (
+            "process q\nstream s\npool p shared\nrepeat 2\na = alloc s 64 from p\nexport a as k\nq: b = import k\n\
+             end repeat\n",
+            "q: drop b\ndrop a\nend repeat",
+        ),
+    ];
+    for (text, expected) in cases {
+        let fixed = corrected(text, text);
+        assert!(fixed.left.is_empty() && fixed.text.contains(expected), "{:?}\n{}", fixed.left, fixed.text);
+    }
+}

@@ -9,6 +9,7 @@ use millpond_litmus::{Change, Fixed, Left, Program};
 use super::{Source, judge, open};
 use crate::args::Check as Args;
 use crate::recorded::{Place, Refusal};
+use crate::refusal::shown_path;
 use crate::{Status, complain};
 
 /// Prints a litmus program as it is right; what was changed, and what is left, goes to `err`.
@@ -28,7 +29,7 @@ pub(super) fn run(path: &Path, args: &Args, out: &mut dyn Write, err: &mut dyn W
         }
         Err(refusal) => Err(refusal),
     };
-    let file = path.display();
+    let file = shown_path(path);
     let (Fixed { text, changes, left }, not_found) = match fixed {
         Ok(fixed) => fixed,
         Err(refusal) => {

@@ -19,6 +19,7 @@ use millpond_core::op::Ops;
 
 use crate::args::Check as Args;
 use crate::recorded::{Place, Refusal};
+use crate::refusal::shown_path;
 use crate::{Status, complain};
 
 pub use crate::operation_trace::Trace;
@@ -201,13 +202,13 @@ fn show(path: &Path, text: &str, judged: &Judged, out: &mut dyn Write) -> io::Re
         writeln!(out, "... and {hidden} more")?;
     }
     for unmet in &judged.unmet {
-        writeln!(out, "{}: {unmet}", path.display())?;
+        writeln!(out, "{}: {unmet}", shown_path(path))?;
     }
     if judged.was_stopped {
         let what = "the trace was cut: the program was stopped, and what it did last is missing";
-        writeln!(out, "{}: {what}; what is there is checked, without leaks", path.display())?;
+        writeln!(out, "{}: {what}; what is there is checked, without leaks", shown_path(path))?;
     }
-    writeln!(out, "{}: {}", path.display(), summary(judged))
+    writeln!(out, "{}: {}", shown_path(path), summary(judged))
 }
 
 /// The first finding of each mistake, and how often the same is found again: by the same rule at the same places.

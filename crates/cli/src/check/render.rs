@@ -2,6 +2,7 @@
 //!
 //! Knows texts and terminals. Where the source is not at hand the place alone is shown.
 
+use crate::refusal::shown_path;
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
@@ -23,7 +24,7 @@ pub(super) struct Sources {
 impl Sources {
     /// The program's own file; `text` is empty where that has no lines.
     pub(super) fn new(path: &Path, text: &str) -> Self {
-        let program = path.display().to_string();
+        let program = shown_path(path);
         let text = (!text.is_empty()).then(|| text.to_owned());
         Sources { texts: HashMap::from([(program.clone(), text)]), program }
     }

@@ -16,6 +16,7 @@ use millpond_core::plan::{Budget, Effort, Outcome, Plan, Progress, solve, verify
 use crate::args::Plan as Args;
 use crate::output::write_file;
 use crate::recorded::{Refusal, csv};
+use crate::refusal::shown_path;
 use crate::{Status, complain};
 
 pub use instance::{Instance, Row, read, read_file};
@@ -34,13 +35,13 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<
         }
     };
     for note in &instance.notes {
-        writeln!(err, "note: {}: {note}", args.file.display())?;
+        writeln!(err, "note: {}: {note}", shown_path(&args.file))?;
     }
     let began = Instant::now();
     let outcome = place(&instance, args, began + Duration::from_secs_f64(args.seconds));
     let report = Report::new(args, &instance, &outcome, began.elapsed());
     if let Err(fault) = verify(&instance.problem, &outcome.plan) {
-        complain(err, &format!("{}: the plan is wrong, and was not written: {fault}", args.file.display()))?;
+        complain(err, &format!("{}: the plan is wrong, and was not written: {fault}", shown_path(&args.file)))?;
         return Ok(Status::Found);
     }
     if let Err(refusal) = write_files(args, &instance, &outcome) {

@@ -18,6 +18,7 @@ use millpond_core::trace::Program;
 use crate::args::{DeviceKind, Replay};
 use crate::progress::Progress;
 use crate::recorded::{Place, Recorded, Refusal};
+use crate::refusal::shown_path;
 use crate::source;
 use crate::{Status, complain};
 
@@ -66,7 +67,7 @@ pub fn run(args: &Replay, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Wri
                     reports.push(report);
                 }
                 Err(reason) => {
-                    complain(err, &format!("{}: {reason}", file.display()))?;
+                    complain(err, &format!("{}: {reason}", shown_path(file)))?;
                     status = status.max(Status::Found);
                 }
             }

@@ -9,6 +9,7 @@ use millpond_core::units::Bytes;
 use crate::args::{DeviceKind, View};
 use crate::output::write_file;
 use crate::recorded::{self, Place, Recorded, Refusal};
+use crate::refusal::shown_path;
 use crate::replay::Open;
 use crate::source::{Kind, Opened};
 use crate::{Status, complain};
@@ -29,7 +30,7 @@ pub fn run(args: &View, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write
     let drawn = match drawn {
         Ok((drawn, note)) => {
             if let Some(note) = note {
-                writeln!(err, "note: {}: {note}", args.file.display())?;
+                writeln!(err, "note: {}: {note}", shown_path(&args.file))?;
             }
             drawn
         }
@@ -51,7 +52,7 @@ pub fn run(args: &View, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write
     let scene = match served::serve(args, open, &recorded) {
         Ok(scene) => scene,
         Err(reason) => {
-            complain(err, &format!("{}: {reason}", args.file.display()))?;
+            complain(err, &format!("{}: {reason}", shown_path(&args.file)))?;
             return Ok(Status::Found);
         }
     };
@@ -107,7 +108,7 @@ fn write_page(args: &View, scene: &Scene, out: &mut dyn Write, err: &mut dyn Wri
     };
     match write_file(path, &[&args.file], |mut file| embed::write_page(&mut file, scene)) {
         Ok(bytes) => {
-            let (path, steps, unit) = (path.display(), grouped(scene.steps), scene.unit);
+            let (path, steps, unit) = (shown_path(path), grouped(scene.steps), scene.unit);
             let many = if scene.steps == 1 { "" } else { "s" };
             writeln!(out, "{path}: {} of page for {steps} {unit}{many}; open it in a browser", Bytes(bytes))?;
             Ok(Status::Fine)

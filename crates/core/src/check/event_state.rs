@@ -40,23 +40,13 @@ pub(super) enum Stands {
 pub(super) struct Event {
     /// The device and process that it is of, and whether other processes may use it; none where it was never made.
     pub(super) made: Option<(DeviceId, ProcessId, bool)>,
-    /// The process that recorded it first, of one that was never made: it is for no other.
-    pub(super) recorded_by: Option<ProcessId>,
     pub(super) stands: Stands,
 }
 
 impl Event {
-    /// The one process that may use it, where that is so.
-    pub(super) fn owner(&self) -> Option<ProcessId> {
-        match self.made {
-            Some((_, process, is_shared)) => (!is_shared).then_some(process),
-            None => self.recorded_by,
-        }
-    }
-
     /// Whether a process may use it.
     pub(super) fn is_for(&self, process: ProcessId) -> bool {
-        self.owner().is_none_or(|owner| owner == process)
+        self.made.is_none_or(|(_, of, is_shared)| of == process || is_shared)
     }
 
     /// A record that a launch made.

@@ -19,7 +19,7 @@ impl Checker {
         match *what {
             What::EventCreate { event, device, shared } => {
                 let made = Some((device, self.time.process(call.op.host), shared));
-                self.events.insert(event, Event { made, ..Event::default() });
+                self.events.insert(event, Event { made, stands: Stands::Nothing });
                 Ok(())
             }
             What::EventCopy { event, from } => {
@@ -58,7 +58,7 @@ impl Checker {
                 return self.captured_event(call, seat, event, true);
             }
             let captured = self.captured_record(call, seat)?;
-            self.recorded(call, event).stands = Stands::Captured(captured);
+            self.events.entry(event).or_default().stands = Stands::Captured(captured);
             self.done(seat, "recorded", call.op.place);
             return Ok(());
         }
@@ -72,12 +72,12 @@ impl Checker {
             }
             Mark::Completion | Mark::Progress => self.done(seat, "recorded", call.op.place),
         }
-        let snapshot = self.time.at(seat).chain.snapshot();
-        let entry = self.recorded(call, event);
+        let entry = self.events.entry(event).or_default();
         if mark == Mark::Progress {
             entry.stands = Stands::Progress(site);
             return Ok(());
         }
+        let snapshot = self.time.at(seat).chain.snapshot();
         let lost = match std::mem::take(&mut entry.stands) {
             Stands::Recorded(old) if !old.is_waited && !snapshot.covers(old.snapshot.point()) => {
                 Some(Box::new(Lost { snapshot: old.snapshot, site: old.site }))
@@ -87,14 +87,6 @@ impl Checker {
         };
         entry.stands = Stands::Recorded(Recorded { snapshot, site, is_waited: false, lost });
         Ok(())
-    }
-
-    /// An event that is being recorded. One that was never made is its recorder's.
-    #[inline]
-    fn recorded(&mut self, call: Call<'_>, event: EventId) -> &mut Event {
-        let Self { events, time, .. } = self;
-        let by = || Event { recorded_by: Some(time.process(call.op.host)), ..Event::default() };
-        events.entry(event).or_insert_with(by)
     }
 
     /// Later work of a stream waits for an event.
@@ -174,16 +166,16 @@ impl Checker {
 
     /// Whether an event may be used on a stream: of the same device, and shared where another process uses it.
     fn check_event(&self, call: Call<'_>, event: EventId, seat: Seat, is_record: bool) -> Step {
-        let Some(known) = self.events.get(&event) else { return Ok(()) };
+        let Some((device, process, shared)) = self.events.get(&event).and_then(|event| event.made) else {
+            return Ok(());
+        };
         let site = self.site(call, seat, Act::Read);
-        let user = self.time.process(call.op.host);
-        if let Some(owner) = known.owner().filter(|owner| *owner != user) {
-            let sentence = format!("{event} is of {owner} and is used by {user}");
+        if process != self.time.process(call.op.host) && !shared {
+            let sentence = format!("{event} is of {process} and is used by {}", self.time.process(call.op.host));
             let mut finding = Finding::new(Kind::NotShareable, sentence, "create it for use between processes");
             finding.later = Some(self.side(call, site, "used"));
             return Err(Box::new(finding));
         }
-        let Some((device, ..)) = known.made else { return Ok(()) };
         // A stream may wait for an event of another device, and records only its own.
         let own = self.time.at(seat).kept.device;
         if is_record && device != own {

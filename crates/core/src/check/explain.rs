@@ -10,7 +10,7 @@ use super::timeline::Learned;
 use super::usage::Target;
 use crate::ids::{Point, PoolId, Seq, StreamId};
 use crate::life::{Fault, Kind, Site, Use};
-use crate::op::{Act, Memory, Name, Quoted};
+use crate::op::{Act, Memory, Name, Quoted, What};
 use crate::units::Bytes;
 
 impl Checker {
@@ -198,8 +198,8 @@ impl Checker {
                 Finding::new(Kind::UnknownName, format!("{title} is used, and it was never made"), help)
             }
             Some(ended) => {
-                let sentence = format!("{title} is used after it was destroyed");
-                let mut finding = Finding::new(Kind::StreamAfterDestroy, sentence, "destroy it after its last use");
+                let is_again = matches!(call.op.what, What::StreamDestroy { .. });
+                let mut finding = destroyed(Kind::StreamAfterDestroy, &title, is_again, "its last use");
                 finding.earlier = ended.map(|(site, _)| self.side(call, site, "destroyed"));
                 finding
             }
@@ -210,9 +210,8 @@ impl Checker {
 
     #[cold]
     pub(super) fn no_pool(&self, call: Call<'_>, pool: PoolId) -> Refused {
-        let sentence = format!("{pool} is used after it was destroyed");
-        let mut finding =
-            Finding::new(Kind::PoolAfterDestroy, sentence, "destroy it after its last allocation is made");
+        let is_again = matches!(call.op.what, What::PoolDestroy { .. });
+        let mut finding = destroyed(Kind::PoolAfterDestroy, &pool.to_string(), is_again, "its last allocation is made");
         finding.later = Some(self.side(call, self.host_site(call, Act::Allocate), "used"));
         Box::new(finding)
     }
@@ -237,4 +236,14 @@ impl Checker {
         finding.earlier = Some(self.side(call, site, "imported"));
         finding
     }
+}
+
+/// A thing that was destroyed is used, or destroyed again.
+fn destroyed(kind: Kind, title: &str, is_again: bool, last: &str) -> Finding {
+    if is_again {
+        let mut finding = Finding::new(kind, format!("{title} is destroyed twice"), "destroy it once");
+        finding.remedy = Some(Ok(Edit::LeaveOut));
+        return finding;
+    }
+    Finding::new(kind, format!("{title} is used after it was destroyed"), format!("destroy it after {last}"))
 }

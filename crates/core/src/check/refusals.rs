@@ -147,7 +147,10 @@ impl Checker {
                 (Kind::CaptureIsolation, "record the event in the capture, or wait with the external flag".to_owned())
             }
             CaptureError::Merge { .. } => (Kind::CaptureMerge, "join streams of one capture only".to_owned()),
-            CaptureError::Unsupported { .. } | CaptureError::Implicit(_) | CaptureError::LegacyStream => {
+            CaptureError::LegacyStream => {
+                (Kind::CaptureUnsupported, "capture a stream that the program made".to_owned())
+            }
+            CaptureError::Unsupported { .. } | CaptureError::Implicit(_) => {
                 (Kind::CaptureUnsupported, "do it before or after the capture".to_owned())
             }
             CaptureError::CapturedEvent(_) => (
@@ -189,6 +192,9 @@ impl Checker {
         };
         let mut finding = Finding::new(kind, sentence, help);
         finding.earlier = self.capture_begun(stream).map(|begun| self.side(call, begun, "captured"));
+        if matches!(error, CaptureError::LegacyStream) {
+            finding.remedy = Some(Err("which other stream is to be captured, only the program knows"));
+        }
         if let CaptureError::Unjoined { stream, .. } = error
             && let Some((verb, op, place)) = self.time.stream(stream).and_then(|stream| stream.newest(u64::MAX))
         {

@@ -7,7 +7,7 @@
 
 use super::checker::{Call, Checker, Refused, Step, quiet};
 use super::finding::Finding;
-use super::lives::{Freed, Lease, LifeId, Named, Ticket};
+use super::lives::{Freed, Lease, LifeId, Named, Source, Ticket};
 use super::timeline::{HostKnows, Seat};
 use super::usage::ALWAYS;
 use crate::ids::{ProcessId, StreamId, TicketId};
@@ -22,15 +22,18 @@ impl Checker {
         let life = self.lives.at(target.life);
         if target.is_lease || !life.is_exportable() {
             let subject = self.subject(call, memory, life.bytes, life.name);
-            let sentence = match target.is_lease {
-                true => format!("{subject} is exported, but it is imported itself"),
-                false => format!("{subject} is exported, but its pool is not for other processes"),
+            let is_pool = matches!(life.source, Source::Stream { .. });
+            let (what, help) = match target.is_lease {
+                true => ("it is imported itself", "export it where it was allocated: only its owner offers it"),
+                false if is_pool => {
+                    ("its pool is not for other processes", "allocate it from a pool that is made with a handle type")
+                }
+                false => ("it is of no pool", "export memory that a stream allocates from a pool, and copy to that"),
             };
-            let help = match target.is_lease {
-                true => "export it where it was allocated: only its owner offers it",
-                false => "allocate it from a pool that is made with a handle type",
-            };
-            let mut finding = Finding::new(Kind::NotShareable, sentence, help);
+            let mut finding = Finding::new(Kind::NotShareable, format!("{subject} is exported, but {what}"), help);
+            if !is_pool {
+                finding.remedy = Some(Err("where it is to be copied, only the program knows"));
+            }
             finding.subject = Some(subject);
             finding.earlier = (!target.is_lease).then(|| self.act_side(call, life.history.born().site));
             finding.later = Some(self.side(call, site, "exported"));

@@ -29,7 +29,7 @@ use crate::{Program, Refusal};
 use lines::Lines;
 
 /// So many operations, lines and findings are looked at, all in all: hostile programs end.
-const STEPS_MAX: usize = 30_000_000;
+const STEPS_MAX: usize = 6_000_000;
 /// An order is a number for each stream: so many are looked at in one step.
 const STREAMS_A_STEP: usize = 64;
 /// So often the lines are read for one finding, about.
@@ -87,10 +87,14 @@ pub fn fix(text: &str, adjust: &dyn Fn(Settings) -> Settings) -> Result<Fixed, R
         let next = match finding.edit() {
             _ if *rounds == ROUNDS_MAX => Err("it was corrected before, and was there again".to_owned()),
             Err(why) => Err(why.to_owned()),
-            Ok(edit) => match fixing.correct(&at, &finding, edit) {
-                Some(done) => Ok(done),
-                None => Err(format!("{} does not put it right by itself", tried(edit))),
-            },
+            Ok(edit) => {
+                fixing.correct(&at, &finding, edit).ok_or_else(|| match edits::is_launch(&at.lines, &finding) {
+                    true if edit == Edit::LeaveOut => {
+                        "it is done by a launch, and what else that does may be needed".into()
+                    }
+                    _ => format!("{} does not put it right by itself", tried(edit)),
+                })
+            }
         };
         match next {
             Err(why) => drop(left.insert(key, why)),
@@ -217,7 +221,13 @@ impl Fixing<'_> {
             }
             others.push((edit, next));
         }
-        others.into_iter().find(|(_, next)| next.is_further(at, gone))
+        // By the end of the program all operations are done: what is freed uncovers what else is not, and nothing more.
+        let known = at.counts();
+        let may_follow = |next: &Judged| {
+            let is_known = |it: &Finding| it.kind == Kind::Leak || known.contains_key(&next.key(it));
+            finding.kind != Kind::Leak || next.findings.iter().all(is_known)
+        };
+        others.into_iter().find(|(_, next)| may_follow(next) && next.is_further(at, gone))
     }
 
     /// Without what was put in and is not needed: of several waits some may follow from others. It is right without

@@ -13,7 +13,11 @@ impl Edits<'_> {
                 Some(())
             })
         };
-        let is_free = |line: &u32| self.is_free(*line) || self.finding.kind.is_advice();
+        let is_destroyed_again = |line: u32| {
+            let words = self.statement(line).words;
+            line == self.line && words.first().is_some_and(|word| word == "destroy")
+        };
+        let is_free = |line: &u32| self.is_free(*line) || is_destroyed_again(*line) || self.finding.kind.is_advice();
         let lines = [Some(self.line), self.earlier_line()];
         let lines: Vec<u32> = lines.into_iter().flatten().filter(is_free).collect();
         // A node that others come after stays, and does nothing.
@@ -72,20 +76,43 @@ impl Edits<'_> {
             self.lines.find(is_it).into_iter().rfind(|line| *line < self.line)
         };
         let earlier = self.earlier_line().filter(|line| *line < self.line).or_else(destroyed);
-        let Some(earlier) = earlier else { return Vec::new() };
+        let Some(earlier) = earlier else { return vec![self.out_of_loop()] };
         if !self.is_free(earlier) && self.finding.earlier.as_ref().is_some_and(|side| side.act == Some(Act::Free)) {
             return Vec::new();
         }
+        // Where the name means another allocation by then, the first one keeps a name of its own.
+        let name = self.freed(earlier).filter(|_| self.is_free(earlier)).unwrap_or_default();
+        let made = self.lines.find(|words| matches!(words, [of, "=", ..] if *of == name));
+        let is_anew = made.into_iter().any(|line| (earlier..self.line).contains(&line));
         let moved = self.made(|lines| {
+            let kept = lines.fresh();
+            if is_anew {
+                lines.replace(earlier, |words| {
+                    words.iter_mut().filter(|it| **it == name).for_each(|it| *it = kept.clone())
+                });
+            }
             lines.move_behind(earlier, self.line);
+            if is_anew {
+                lines.insert(earlier, format!("{}name {name} as {kept}", self.statement(earlier).by));
+            }
             Some(())
         });
         let memory = self.finding.kind == Kind::UseAfterFree && self.finding.graph.is_none();
         vec![
             self.finding.later.as_ref().and_then(|later| self.turned(later, self.earlier()?)),
             moved,
-            memory.then(|| dropped(earlier, self.line)).flatten(),
+            (memory && !is_anew).then(|| dropped(earlier, self.line)).flatten(),
         ]
+    }
+
+    /// A free in a loop, of what every round uses, goes behind the loop.
+    fn out_of_loop(&self) -> Option<Lines> {
+        let free = self.earlier_line().filter(|line| *line >= self.line && self.is_free(*line))?;
+        let end = self.lines.find(|words| *words == ["end", "repeat"]).into_iter().find(|line| *line > free)?;
+        self.made(|lines| {
+            lines.move_behind(free, end);
+            Some(())
+        })
     }
 
     /// What each round of a captured loop allocates, it frees; what frees it behind the loop is left out.
@@ -119,7 +146,8 @@ impl Edits<'_> {
         let last = self.lines.find(|words| words.iter().any(|word| is_it(word))).last().copied();
         let end = self.lines.len() as u32;
         let statements = [format!("{by}drop {named}"), format!("{by}free now {named}")];
-        let places = [Some(end), last.filter(|last| *last != end)];
+        let rounds = self.lines.find(|words| *words == ["end", "repeat"]).into_iter().find(|line| *line > self.line);
+        let places = [Some(end), last.filter(|last| *last != end), rounds.map(|line| line - 1)];
         let at = |place: u32| {
             let statements = statements.clone();
             statements.map(|statement| {
@@ -129,6 +157,13 @@ impl Edits<'_> {
                 })
             })
         };
+        // Its name may mean another allocation by then.
+        let kept = self.made(|lines| {
+            let kept = lines.fresh();
+            lines.insert(end + 1, format!("{by}drop {kept}"));
+            lines.insert(self.line + 1, format!("{by}name {named} as {kept}"));
+            Some(())
+        });
         // Memory of a copy has no name before it is given one.
         let copies = self.lines.find(|words| matches!(words, [_, "=", "clone", _])).into_iter();
         let of_copy = copies.map(|line| {
@@ -139,6 +174,6 @@ impl Edits<'_> {
                 Some(())
             })
         });
-        places.into_iter().flatten().flat_map(at).chain(of_copy).collect()
+        places.into_iter().flatten().flat_map(at).chain([kept]).chain(of_copy).collect()
     }
 }

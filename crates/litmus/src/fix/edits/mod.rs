@@ -35,6 +35,12 @@ pub(super) fn candidates(lines: &Lines, finding: &Finding, edit: Edit) -> Vec<(E
     texts.chain(other.map(|lines| (Edit::Free, lines))).collect()
 }
 
+/// Whether a finding is at the launch of a graph.
+pub(super) fn is_launch(lines: &Lines, finding: &Finding) -> bool {
+    let statement = finding.line().and_then(|line| lines.statement(line));
+    statement.is_some_and(|statement| statement.words.first().is_some_and(|word| word == "launch"))
+}
+
 /// So many launches are tried for one operation to come behind.
 const LAUNCHES_TRIED: usize = 4;
 
@@ -175,7 +181,7 @@ impl Edits<'_> {
         // Memory of the default pool.
         let name = self.statement(self.line).words.get(1).cloned().unwrap_or_default();
         let born = self.lines.find(|words| matches!(words, [of, "=", "alloc", _, _] if *of == name));
-        texts.extend(born.last().map(|line| {
+        texts.extend(born.iter().rfind(|line| **line < self.line).map(|line| {
             self.made(|lines| {
                 let pool = lines.fresh();
                 lines.replace(*line, |words| words.extend(["from".to_owned(), pool.clone()]));
