@@ -160,6 +160,7 @@ impl Lower {
     }
 
     fn destroy(&mut self, name: &str) -> Result<(), Refusal> {
+        self.of_this_process(name)?;
         match self.symbol(name) {
             Some(Symbol::Stream(stream)) => self.push(What::StreamDestroy { stream }),
             Some(Symbol::Event(event)) => self.push(What::EventDestroy { event }),

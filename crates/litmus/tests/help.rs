@@ -129,3 +129,27 @@ fn what_a_launch_freed_by_itself_is_said_to_be() {
 fn the_node_of_a_launch_is_not_named_where_the_instance_has_others_now() {
     assert_eq!(first_side(&format!("{LAUNCHED}free s b\nupdate x from g\nread t a")), "stream `s`, op 3");
 }
+
+/// A launch asks for the grant that work of its device needs, and names the node.
+#[test]
+fn a_launch_on_another_device_needs_access() {
+    let text = "pool p\nstream s\nstream t on 1\na = alloc s 64 from p\ngraph g\nnode n in g: write a\n\
+                x = instantiate g\nrecord e s\nwait t e\nlaunch x t\nrecord f t\nwait s f\nfree s a\n";
+    assert_eq!(help(text), "grant device 1 access to pool 1 before, to write it");
+    let findings = Program::parse(text).expect("it can be read").check();
+    assert!(findings[0].to_string().contains("node 0"), "{}", findings[0]);
+    let granted = text.replace("launch x t", "grant p to 1\nlaunch x t");
+    assert_eq!(Program::parse(&granted).expect("it can be read").check(), []);
+}
+
+/// What a process made has a meaning there only.
+#[test]
+fn a_name_of_another_process_is_refused() {
+    let begin = "process q\nstream s\nq: stream t\na = alloc s 64\ngraph g\nx = instantiate g\n";
+    for line in
+        ["q: read t a", "q: write s a", "q: launch x t", "q: destroy s", "t = alloc t 64", "q: y = instantiate g"]
+    {
+        let refusal = Program::parse(&format!("{begin}{line}\n")).expect_err("it is another's").to_string();
+        assert!(refusal.contains("is another process's") && refusal.starts_with("line 7"), "{line}: {refusal}");
+    }
+}

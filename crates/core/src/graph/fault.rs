@@ -124,7 +124,7 @@ impl GraphFault {
         match self.kind {
             Kind::DoubleFree => format!("remove {later} or {earlier}"),
             Kind::UseAfterFree => format!("free it after {later}, or allocate anew"),
-            Kind::Race if self.befores().len() == 1 => {
+            Kind::Race if *self.befores() == [self.earlier.clone()] => {
                 let (one, other) = (self.earlier.end(&self.later), self.later.end(&self.earlier));
                 format!("add an edge between {one} and {other}, either way")
             }

@@ -73,7 +73,7 @@ impl Lower {
     }
 
     /// Refuses what another process made: that has a meaning there only.
-    fn of_this_process(&self, name: &str) -> Result<(), Refusal> {
+    pub(crate) fn of_this_process(&self, name: &str) -> Result<(), Refusal> {
         match self.owners.get(name) {
             Some(owner) if *owner != self.process() => self.refuse(
                 format!("`{name}` is another process's"),
