@@ -155,7 +155,7 @@ pub mod config {
 
 /// What a device is, and how often its driver was called.
 pub mod device {
-    pub use crate::clock::hosts::Told;
+    pub use crate::clock::hosts::HostKnowledge;
     pub use crate::names::device_name::DeviceName;
     pub use millpond_driver::{CallCounts, CallKind, Properties};
 }

@@ -153,10 +153,10 @@ fn threads_and_devices_are_told_apart() {
     let driver = || std::sync::Arc::new(millpond_driver::SimDriver::default());
     let device = Device::with_driver(driver(), setting.clone()).unwrap();
     let other = Device::with_driver(driver(), setting).unwrap();
-    let told = device.tell();
+    let told = device.knowledge();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            device.hear(&told);
+            device.learn(&told);
             other.stream().unwrap();
         });
     });

@@ -155,7 +155,7 @@ pub const SETTINGS: &[Setting] = &[
         share: 3,
         threads: 3,
         separate: true,
-        weights: &[&[(Give, 12), (Take, 16), (Tell, 6), (Hear, 8), (Share, 2), (UseShared, 4)]],
+        weights: &[&[(Give, 12), (Take, 16), (Tell, 6), (Learn, 8), (Share, 2), (UseShared, 4)]],
         ..PLAIN
     },
     Setting {

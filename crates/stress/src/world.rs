@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use millpond::config::{HostThreads, ReusePolicy, Slack};
 use millpond::cuda::CudaConfig;
-use millpond::device::Told;
+use millpond::device::HostKnowledge;
 use millpond::ids::StreamId;
 use millpond::{Buffer, Device, DeviceConfig, Event, GIB, Pool, PoolConfig, Stream};
 use millpond_driver::{
@@ -101,7 +101,7 @@ pub(crate) struct World {
     /// Buffers on their way to another thread.
     pub(crate) mail: Vec<Mutex<Option<Buf>>>,
     /// What a thread knew, for others.
-    pub(crate) passed_on: Mutex<Option<(usize, Told, Clock)>>,
+    pub(crate) passed_on: Mutex<Option<(usize, HostKnowledge, Clock)>>,
     /// Streams that all use.
     pub(crate) shared: Vec<Mutex<Option<Held>>>,
     /// Default streams that are known.

@@ -398,10 +398,10 @@ impl Checker {
     /// Advises to leave a wait out; where its line is known that has to hold each time it is reached.
     #[cold]
     pub(super) fn advise_against(&mut self, place: Place, finding: Finding) {
-        let told = self.more.len();
+        let before = self.more.len();
         self.advise(finding);
         if place != Place::Unknown {
-            self.doubtful.extend(self.more.drain(told..).map(|finding| (place, finding)));
+            self.doubtful.extend(self.more.drain(before..).map(|finding| (place, finding)));
         }
     }
 

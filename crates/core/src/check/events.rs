@@ -95,7 +95,7 @@ impl Checker {
             self.events.get(&event).map(|event| &event.stands),
             Some(Stands::Recorded(_) | Stands::Captured(_))
         );
-        // A wait for nothing is no operation: the stream hears nothing by it.
+        // A wait for nothing is no operation: the stream learns nothing by it.
         let seat = if is_empty { self.look(call, stream)? } else { self.enter(call, stream)? };
         self.check_event(call, event, seat, false)?;
         let site = self.site(call, seat, Act::Read);

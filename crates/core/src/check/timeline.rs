@@ -209,7 +209,7 @@ impl Timeline {
     pub(super) fn act(&mut self, host: HostId) -> Point {
         let thread = self.thread(host);
         let thread = &mut self.threads[thread];
-        thread.chain.hear(thread.host.base());
+        thread.chain.learn_base(thread.host.base());
         let point = thread.chain.submit();
         thread.host.learn(&thread.chain.snapshot());
         point
@@ -281,7 +281,7 @@ impl Timeline {
         (id.0 < self.made).then_some(found)
     }
 
-    /// What every operation of a stream does first: the stream hears what the thread knows, and the rules of default
+    /// What every operation of a stream does first: the stream learns what the thread knows, and the rules of default
     /// streams apply. The legacy stream of process 0 and device 0 is there without being made.
     #[inline]
     pub(super) fn enter(&mut self, host: HostId, id: StreamId) -> Option<Seat> {
@@ -360,7 +360,7 @@ impl Timeline {
         self.seats.get(&id).copied()
     }
 
-    /// An operation of a stream is done: the legacy stream's is one that the blocking streams hear of.
+    /// An operation of a stream is done: the legacy stream's is one that the blocking streams come after.
     #[inline]
     pub(super) fn leave(&mut self, seat: Seat) {
         self.streams.leave(seat);
@@ -394,7 +394,7 @@ impl Timeline {
         }
         thread.host.learn_all(&all);
         for home in (0..homes.len()).filter(|home| is_meant(*home)) {
-            thread.host.hear(self.streams.ended(home));
+            thread.host.learn_base(self.streams.ended(home));
         }
     }
 
@@ -402,7 +402,7 @@ impl Timeline {
     pub(super) fn tell(&mut self, from: HostId, to: HostId) {
         let base = self.base(from);
         let to = self.thread(to);
-        self.threads[to].host.hear(&base);
+        self.threads[to].host.learn_base(&base);
     }
 
     /// Whether everything to come, in any stream, is after a point: there is one thread, and it knows.

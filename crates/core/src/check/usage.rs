@@ -405,7 +405,7 @@ impl Checker {
         Ok(())
     }
 
-    /// A life ends; an instance hears of its own.
+    /// A life ends; an instance learns of its own.
     pub(super) fn end(&mut self, id: LifeId, by: Use) {
         let Some(life) = self.lives.end(id, by) else { return };
         match life.source {

@@ -164,22 +164,22 @@ impl Chain {
     /// Puts all later points after what a host knows, because that host submits here now. Two comparisons where the
     /// host has learned nothing since it last did.
     #[inline]
-    pub fn hear(&mut self, base: &Arc<Base>) {
+    pub fn learn_base(&mut self, base: &Arc<Base>) {
         if self.host_edition != base.edition() {
-            self.hear_news(base, None);
+            self.learn_news(base, None);
         }
     }
 
-    /// As [`hear`](Chain::hear), of what the host knows now. A chain that waited for nothing beyond shares the host's
-    /// knowledge as it is.
+    /// As [`learn_base`](Chain::learn_base), of what the host knows now. A chain that waited for nothing beyond shares
+    /// the host's knowledge as it is.
     #[inline]
-    pub fn hear_host(&mut self, host: &Host) {
+    pub fn learn_from(&mut self, host: &Host) {
         if self.host_edition != host.base().edition() {
-            self.hear_news(host.base(), Some(host.knowledge()));
+            self.learn_news(host.base(), Some(host.knowledge()));
         }
     }
 
-    /// As [`hear_host`](Chain::hear_host), for an operation that may still be refused: then
+    /// As [`learn_from`](Chain::learn_from), for an operation that may still be refused: then
     /// [`roll_back`](Chain::roll_back) undoes it. Nothing where it is no news.
     pub fn learn_tentatively(&mut self, host: &Host) -> Option<Rollback> {
         let host_edition = self.host_edition;
@@ -187,7 +187,7 @@ impl Chain {
             return None;
         }
         let knowledge = Arc::clone(&self.knowledge);
-        self.hear_news(host.base(), Some(host.knowledge()));
+        self.learn_news(host.base(), Some(host.knowledge()));
         Some(Rollback { knowledge, host_edition, at: self.seq })
     }
 
@@ -200,9 +200,9 @@ impl Chain {
         }
     }
 
-    /// The cold half of [`hear`](Chain::hear): once for each synchronisation of the host.
+    /// The cold half of [`learn_base`](Chain::learn_base): once for each synchronisation of the host.
     #[cold]
-    fn hear_news(&mut self, base: &Arc<Base>, shared: Option<&Arc<Knowledge>>) {
+    fn learn_news(&mut self, base: &Arc<Base>, shared: Option<&Arc<Knowledge>>) {
         let earlier = std::mem::replace(&mut self.host_edition, base.edition());
         if self.knowledge.base.includes(base) {
             return;
@@ -320,11 +320,11 @@ mod tests {
         assert_eq!(a.learned(), learned, "no news");
         let mut host = Host::new(0);
         host.learn(&a.snapshot());
-        a.hear_host(&host);
+        a.learn_from(&host);
         assert_eq!(a.learned(), learned, "the host knew nothing but this chain");
         b.submit();
         host.learn(&b.snapshot());
-        a.hear_host(&host);
+        a.learn_from(&host);
         assert_eq!(a.learned(), a.seq());
     }
 
@@ -372,14 +372,14 @@ mod tests {
     #[test]
     fn a_host_that_waited_for_the_chain_alone_tells_it_nothing() {
         let (mut host, mut a, mut b) = (Host::new(0), chain(0), chain(1));
-        a.hear_host(&host);
-        b.hear_host(&host);
+        a.learn_from(&host);
+        b.learn_from(&host);
         for _ in 0..3 {
             let (on_a, before) = (a.submit(), a.snapshot());
             host.learn(&before);
-            a.hear_host(&host);
+            a.learn_from(&host);
             assert!(a.seq() > before.point().seq && Arc::ptr_eq(&a.knowledge, &before.knowledge));
-            b.hear_host(&host);
+            b.learn_from(&host);
             assert!(b.covers(on_a));
         }
         // Of two syncs in between one was for another chain.
@@ -388,13 +388,13 @@ mod tests {
         a.submit();
         host.learn(&a.snapshot());
         assert!(!a.covers(on_b));
-        a.hear_host(&host);
+        a.learn_from(&host);
         assert!(a.covers(on_b));
         // And of both at once.
         let on_b = b.submit();
         a.submit();
         host.learn_all(&[a.snapshot(), b.snapshot()]);
-        a.hear(host.base());
+        a.learn_base(host.base());
         assert!(a.covers(on_b));
     }
 
@@ -414,9 +414,9 @@ mod tests {
         let on_a = a.submit();
         let mut host = Host::new(0);
         host.learn(&a.snapshot());
-        let mut heard = chain(3);
-        heard.hear_host(&host);
-        assert!(heard.covers(on_a));
+        let mut informed = chain(3);
+        informed.learn_from(&host);
+        assert!(informed.covers(on_a));
         let born = Chain::new(Slot(1), 0, Arc::clone(host.base()));
         let mut b = chain(2);
         b.wait(&born.snapshot());

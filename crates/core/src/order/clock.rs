@@ -15,7 +15,7 @@ pub const SPARSE_ENTRIES_MAX: usize = 32;
 /// A clock is an array from the start while all chains that it knows have numbers below this.
 const SMALL: usize = 8;
 
-/// For each chain, the last position known; 0 for a chain never heard of.
+/// For each chain, the last position known; 0 for an unknown chain.
 #[derive(Clone, Debug)]
 pub struct Clock {
     form: Form,

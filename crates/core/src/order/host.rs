@@ -6,7 +6,7 @@
 //! verdicts.
 //!
 //! By default all threads of a process are one [`Host`] (joined in the order of their calls), because locks, channels
-//! and joins between threads are not seen. With a `Host` for each thread, [`Host::hear`] states such an edge.
+//! and joins between threads are not seen. With a `Host` for each thread, [`Host::learn_base`] states such an edge.
 
 use std::sync::Arc;
 
@@ -29,13 +29,13 @@ impl Host {
         }
     }
 
-    /// All it knows now, to be heard by the chains that it submits to.
+    /// All it knows now, for the chains that it submits to.
     #[inline]
     pub fn base(&self) -> &Arc<Base> {
         self.knowledge.base()
     }
 
-    /// The same, for [`Chain::hear_host`](super::Chain::hear_host).
+    /// The same, for [`Chain::learn_from`](super::Chain::learn_from).
     #[inline]
     pub(super) fn knowledge(&self) -> &Arc<Knowledge> {
         &self.knowledge
@@ -67,8 +67,8 @@ impl Host {
         learned
     }
 
-    /// It heard from another host, by means that are not seen here (a channel, a lock, a join of threads).
-    pub fn hear(&mut self, other: &Base) -> bool {
+    /// It learned from another host, by means that are not seen here (a channel, a lock, a join of threads).
+    pub fn learn_base(&mut self, other: &Base) -> bool {
         let news = !self.base().includes(other);
         if news {
             self.join(&other.clock, None);

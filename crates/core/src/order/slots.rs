@@ -15,7 +15,7 @@ use super::next_op;
 use crate::ids::{Point, Seq, Slot};
 
 /// Closed chains looked at before a fresh number is taken. What was looked at in vain comes last the next time: chains
-/// that no host ever hears of do not stand in front of the others.
+/// that no host ever learns of do not stand in front of the others.
 const LOOK: usize = 8;
 
 /// Where orders that may meet take fresh numbers from. Clones are the same.

@@ -120,7 +120,7 @@ impl<T> Streams<T> {
     #[inline]
     pub fn enter(&mut self, seat: Seat, base: &Arc<Base>) {
         let Some(Some(stream)) = self.streams.get_mut(seat) else { return };
-        stream.chain.hear(base);
+        stream.chain.learn_base(base);
         self.tie(seat);
     }
 

@@ -100,13 +100,13 @@ impl Program {
         let ended = Arc::clone(self.streams.ended(self.home));
         let host = self.host(host);
         host.learn_all(&all);
-        host.hear(&ended);
+        host.learn_base(&ended);
     }
 
     /// One host learned what another knows.
     pub(crate) fn tell(&mut self, from: u32, to: u32) {
         let base = self.base(from);
-        self.host(to).hear(&base);
+        self.host(to).learn_base(&base);
     }
 
     /// Whether a point comes before the next operation of a stream, given what the stream knows by now.

@@ -14,7 +14,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use millpond::config::{HostThreads, Trace};
-use millpond::device::Told;
+use millpond::device::HostKnowledge;
 use millpond::error::Invalid;
 use millpond::graph::{ExternalEvent, Graph, GraphExec, GraphNode, MemAllocNode};
 use millpond::{Buffer, Device, Error, Event, Pool, Stream, View};
@@ -62,7 +62,7 @@ struct Run {
     owns: Option<HashMap<HostId, Stream>>,
     /// Threads that have used memory, on such a stream.
     accessed: HashSet<HostId>,
-    told: Option<Told>,
+    told: Option<HostKnowledge>,
     streams: HashMap<StreamId, Stream>,
     events: HashMap<EventId, Event>,
     pools: HashMap<PoolId, Pool>,
@@ -248,7 +248,7 @@ impl Run {
             What::StreamName { .. } | What::SetName { .. } | What::HostStart { .. } => Said::Done,
             // Otherwise all threads of a process count as one.
             What::Tell { .. } => {
-                self.told = self.owns.is_some().then(|| self.device.tell());
+                self.told = self.owns.is_some().then(|| self.device.knowledge());
                 Said::Done
             }
             What::StreamDestroy { stream } => {

@@ -56,7 +56,7 @@ fn perform(run: &Mutex<&mut Run>, task: Task<'_>) -> Answer {
         Task::Step(op) => run.step_marked(op),
         Task::Hear => {
             if let Some(told) = run.told.take() {
-                run.device.hear(&told);
+                run.device.learn(&told);
             }
             Ok(())
         }

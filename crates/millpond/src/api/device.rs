@@ -18,7 +18,7 @@ use millpond_driver::{
 };
 
 use crate::clock::chains::Chains;
-use crate::clock::hosts::{Hosts, Told};
+use crate::clock::hosts::{HostKnowledge, Hosts};
 use crate::clock::progress::Progress;
 use crate::graph::Graphs;
 use crate::names::config::{DeviceConfig, HostConfig, PoolConfig, SimConfig, StreamConfig, check_memory};
@@ -345,24 +345,24 @@ impl Device {
     }
 
     /// What the calling thread knows, of this device and of all others of the process, for another thread to
-    /// [`hear`](Self::hear).
-    pub fn tell(&self) -> Told {
+    /// [`learn`](Self::learn).
+    pub fn knowledge(&self) -> HostKnowledge {
         let context = &self.shared.context;
         context.learn_all();
-        Told { base: context.hosts.base(), traced: context.tracer.as_ref().map(|tracer| tracer.knowledge()) }
+        HostKnowledge { base: context.hosts.base(), traced: context.tracer.as_ref().map(|tracer| tracer.knowledge()) }
     }
 
-    /// The calling thread has heard from another, by a channel, a lock or a join: what that one knew then, this one
+    /// The calling thread has learned from another, by a channel, a lock or a join: what that one knew then, this one
     /// knows now, on all devices of the process. A trace has it where both devices are in that trace. Only needed with
     /// [`HostThreads::Separate`](crate::config::HostThreads::Separate).
-    pub fn hear(&self, told: &Told) {
+    pub fn learn(&self, known: &HostKnowledge) {
         let context = &self.shared.context;
         for other in peers::others(context) {
-            other.hosts.join(told);
+            other.hosts.join(known);
         }
-        context.hosts.join(told);
-        if let (Some(tracer), Some(told)) = (&context.tracer, &told.traced) {
-            tracer.learned(told);
+        context.hosts.join(known);
+        if let (Some(tracer), Some(traced)) = (&context.tracer, &known.traced) {
+            tracer.learned(traced);
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Knows the order's [`Host`]s; nothing of memory. Usually all threads are one host: whatever a thread has learned by a
 //! synchronisation holds for what any thread submits afterwards. With [`HostThreads::Separate`] each thread learns
-//! for itself, and [`Told`] carries knowledge from one to another, where the program does so by its own means.
+//! for itself, and [`HostKnowledge`] carries knowledge from one to another, where the program does so by its own means.
 //!
 //! The one number that the hot path looks at is the epoch: it changes when a host has learned something or the legacy
 //! default stream has work that other streams must wait for. A stream that has seen the epoch has nothing to learn.
@@ -23,7 +23,7 @@ use crate::trace::tracer::TracedKnowledge;
 
 /// What a thread knew when it made this, for another thread to learn.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct HostKnowledge {
     pub(crate) base: Arc<Base>,
     /// Who stands for it in a trace.
     pub(crate) traced: Option<TracedKnowledge>,
@@ -104,7 +104,7 @@ impl Hosts {
 
     /// A chain that the calling thread submits to learns what that knows.
     pub(crate) fn tell(&self, chain: &mut Chain) {
-        self.knowledge.with(|host| chain.hear_host(host));
+        self.knowledge.with(|host| chain.learn_from(host));
     }
 
     /// As [`tell`](Self::tell), for an operation that may still be refused.
@@ -118,8 +118,8 @@ impl Hosts {
     }
 
     /// The calling thread learns what another knew.
-    pub(crate) fn join(&self, other: &Told) {
-        self.change(|host| host.hear(&other.base));
+    pub(crate) fn join(&self, other: &HostKnowledge) {
+        self.change(|host| host.learn_base(&other.base));
     }
 
     /// Changes what the calling thread knows. The epoch moves before anybody else can find that there is no news: that
@@ -144,7 +144,7 @@ impl Default for Knowledge {
 impl Knowledge {
     /// The calling thread learns what another knew; whether that is news.
     pub(crate) fn join(self: &Arc<Self>, base: &Base) -> bool {
-        self.with(|host| host.hear(base))
+        self.with(|host| host.learn_base(base))
     }
 
     /// What the calling thread knows.

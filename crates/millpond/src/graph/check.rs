@@ -61,7 +61,7 @@ impl ExecShared {
             lives.push(found.allocation.life());
         }
         if let Some(memory) = memory {
-            memory.hear(&self.context.graphs().frees);
+            memory.learn_frees(&self.context.graphs().frees);
         }
     }
 

@@ -73,9 +73,9 @@ impl GraphMemory {
         Self { backing: Backing::new(granularity), granularity, raw: Vec::new(), lasts: FxHashMap::default() }
     }
 
-    /// Hears of what was freed.
+    /// Learns what was freed.
     #[inline]
-    pub(crate) fn hear(&mut self, frees: &Frees) {
+    pub(crate) fn learn_frees(&mut self, frees: &Frees) {
         if frees.has_any.load(Ordering::Acquire) {
             self.take_in(frees);
         }

@@ -131,7 +131,7 @@ impl Graphs {
     #[inline]
     pub(crate) fn memory(&self) -> Guard<'_, { ranks::GRAPH_MEMORY }, GraphMemory> {
         let mut memory = lock(&self.memory);
-        memory.hear(&self.frees);
+        memory.learn_frees(&self.frees);
         memory
     }
 
@@ -308,7 +308,7 @@ impl Graphs {
         }
         // Where a launch is being made: once more with the next.
         let Some(mut memory) = self.memory.try_lock() else { return lock(&self.closing).extend(closing) };
-        memory.hear(&self.frees);
+        memory.learn_frees(&self.frees);
         let mut spare = lock(&self.spare);
         for (arena, ranges) in closing {
             memory.retire(arena);

@@ -41,10 +41,10 @@ pub enum HostThreads {
     /// that they are taken to order everything.
     #[default]
     One,
-    /// Each thread knows what it has synchronised with; [`Device::tell`](crate::Device::tell) and
-    /// [`Device::hear`](crate::Device::hear) state an edge between two. A stream comes after what the thread knew that
-    /// made it; an operation that is refused tells its stream nothing. A thread that ends forgets what it knows with
-    /// its thread-local values: in the destructor of another one each call begins anew.
+    /// Each thread knows what it has synchronised with; [`Device::knowledge`](crate::Device::knowledge) and
+    /// [`Device::learn`](crate::Device::learn) state an edge between two. A stream comes after what the thread that
+    /// made it knew; an operation that is refused teaches its stream nothing. A thread that ends forgets what it knows
+    /// with its thread-local values: in the destructor of another one each call begins anew.
     Separate,
 }
 

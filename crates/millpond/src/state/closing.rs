@@ -10,7 +10,7 @@ use millpond_core::ids::PoolId;
 use millpond_core::order::Snapshot;
 use millpond_driver::{Driver, DriverError, process};
 
-use crate::clock::hosts::Told;
+use crate::clock::hosts::HostKnowledge;
 use crate::clock::mark::Mark;
 use crate::state::context::Context;
 use crate::state::device::{Closing, StreamShared};
@@ -103,7 +103,7 @@ impl Context {
     pub(crate) fn learn_ended(&self) {
         let known = self.in_flight.sweep(&self.hosts.base());
         if self.hosts.are_separate() {
-            self.hosts.join(&Told { base: known, traced: None });
+            self.hosts.join(&HostKnowledge { base: known, traced: None });
         }
     }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock, Weak};
 use millpond_core::order::{Base, Numbers};
 use millpond_driver::{Driver, process};
 
-use crate::clock::hosts::{Knowledge, Told};
+use crate::clock::hosts::{HostKnowledge, Knowledge};
 use crate::clock::mark::Mark;
 use crate::names::device_name::DeviceName;
 use crate::names::error::{Invalid, Result};
@@ -153,7 +153,7 @@ impl Context {
         for other in others.iter().filter(|other| !Arc::ptr_eq(other, &self.hosts.knowledge)) {
             let (own, base) = (self.hosts.base(), other.base());
             if base.points().any(|point| !own.covers(point)) {
-                self.hosts.join(&Told { base, traced: None });
+                self.hosts.join(&HostKnowledge { base, traced: None });
                 is_news = true;
             }
         }
@@ -179,7 +179,7 @@ impl Context {
     }
 
     fn learn_base(&self, base: Arc<Base>) {
-        self.hosts.join(&Told { base, traced: None });
+        self.hosts.join(&HostKnowledge { base, traced: None });
     }
 
     /// Refuses two devices that can have nothing to do with each other.

@@ -118,7 +118,7 @@ impl Ties for Tied<'_> {
         let mut noted = lock(&legacy.noted);
         // From here on this chain knows of them itself.
         if let Some(over) = noted.over.take() {
-            state.chain.hear(over.base());
+            state.chain.learn_base(over.base());
         }
         while let Some((snapshot, mark)) = noted.ended.last() {
             stream.wait_for(state, snapshot, mark.raw)?;

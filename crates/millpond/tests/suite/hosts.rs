@@ -49,11 +49,11 @@ fn apart_each_thread_knows_what_it_was_told() {
         let told = elsewhere(|| {
             a.synchronize().unwrap();
             assert!(comes_after(&on.stream(), &x), "the thread that waited knows");
-            on.device.tell()
+            on.device.knowledge()
         });
         assert!(!comes_after(&b, &x), "this one does not");
         assert!(!comes_after(&on.stream(), &x));
-        on.device.hear(&told);
+        on.device.learn(&told);
         assert!(comes_after(&b, &x));
     });
 }
@@ -79,18 +79,18 @@ fn telling_is_transitive_and_of_its_time() {
         let (pool, [a, b]) = (on.pool(PoolConfig::default()), on.streams());
         let x = witness(&pool, &a);
         let (early, late) = elsewhere(|| {
-            let early = on.device.tell();
+            let early = on.device.knowledge();
             a.synchronize().unwrap();
-            (early, on.device.tell())
+            (early, on.device.knowledge())
         });
-        on.device.hear(&early);
+        on.device.learn(&early);
         assert!(!comes_after(&b, &x));
         let third = elsewhere(|| {
-            on.device.hear(&late);
-            on.device.tell()
+            on.device.learn(&late);
+            on.device.knowledge()
         });
         assert!(!comes_after(&b, &x));
-        on.device.hear(&third);
+        on.device.learn(&third);
         assert!(comes_after(&b, &x));
     });
 }
@@ -121,11 +121,11 @@ fn a_free_at_once_asks_its_own_thread() {
         let x = witness(&pool, &a);
         let told = elsewhere(|| {
             a.synchronize().unwrap();
-            on.device.tell()
+            on.device.knowledge()
         });
         let refused = on.device.free(x).unwrap_err();
         assert_eq!(kind_of(&refused.error), Kind::FreeBeforeAlloc);
-        on.device.hear(&told);
+        on.device.learn(&told);
         on.device.free(refused.buffer).unwrap();
         assert_eq!(pool.statistics().used_bytes, 0);
     });
@@ -248,18 +248,18 @@ fn what_a_thread_knows_of_one_device_it_tells_by_another() {
     assert!(comes_after(&t, &x), "this thread waited");
     let (y, u) = (witness(&pool, &s), two.stream().unwrap());
     s.synchronize().unwrap();
-    let told = two.tell();
+    let told = two.knowledge();
     elsewhere(|| {
         assert!(!comes_after(&u, &y), "nobody told this thread");
-        two.hear(&told);
+        two.learn(&told);
         assert!(comes_after(&u, &y), "it was told by the thread that waited");
     });
     // The other way: what was heard on one device holds on the other.
     let (z, v) = (witness(&pool, &s), two.stream().unwrap());
     s.synchronize().unwrap();
-    let told = one.tell();
+    let told = one.knowledge();
     elsewhere(|| {
-        one.hear(&told);
+        one.learn(&told);
         assert!(comes_after(&v, &z), "it was told by the thread that waited");
     });
 }
@@ -271,19 +271,19 @@ fn what_a_thread_was_told_holds_on_all_devices() {
     let (pool, s) = (two.default_pool(), two.stream().unwrap());
     let [x, y, z] = [(); 3].map(|()| s.alloc::<u8>(&pool, 100).unwrap());
     s.synchronize().unwrap();
-    let (by_one, by_two) = (one.tell(), two.tell());
+    let (by_one, by_two) = (one.knowledge(), two.knowledge());
     elsewhere(|| {
         let refused = two.free(x).unwrap_err();
         assert_eq!(kind_of(&refused.error), Kind::FreeBeforeAlloc, "nobody told this thread");
-        two.hear(&by_one);
+        two.learn(&by_one);
         two.free(refused.buffer).unwrap();
     });
     elsewhere(|| {
-        one.hear(&by_one);
+        one.learn(&by_one);
         two.free(y).unwrap();
     });
     elsewhere(|| {
-        one.hear(&by_two);
+        one.learn(&by_two);
         two.free(z).unwrap();
     });
 }

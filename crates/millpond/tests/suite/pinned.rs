@@ -349,11 +349,11 @@ fn threads_apart_read_what_they_know_to_have_come() {
         s.copy_to_pinned(x.read(), host.write()).unwrap();
         s.synchronize().unwrap();
         host.as_slice().unwrap();
-        let (host, told) = (&host, on.device.tell());
+        let (host, told) = (&host, on.device.knowledge());
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 refused("a read by a thread that knows nothing", host.as_slice());
-                on.device.hear(&told);
+                on.device.learn(&told);
                 host.as_slice().unwrap();
             });
         });

@@ -144,7 +144,7 @@ impl<'w> Thread<'w> {
             Kind::Give => self.give(op),
             Kind::Take => self.take(op),
             Kind::Tell => self.tell(op),
-            Kind::Hear => self.take_knowledge(op),
+            Kind::Learn => self.take_knowledge(op),
             Kind::Record => self.record(op),
             Kind::Wait => self.wait(op),
             Kind::RecordExternal => self.record_external(op),

@@ -168,7 +168,7 @@ impl Thread<'_> {
         let at = op.a as usize % self.world.devices.len();
         let Some(device) = self.device(at) else { return };
         let clock = self.host(at);
-        *lock(&self.world.passed_on) = Some((at, device.tell(), clock));
+        *lock(&self.world.passed_on) = Some((at, device.knowledge(), clock));
     }
 
     pub(crate) fn take_knowledge(&mut self, _: Op) {
@@ -176,8 +176,8 @@ impl Thread<'_> {
         if let Some((at, known, clock)) = known
             && let Some(device) = self.device(at)
         {
-            device.hear(&known);
-            self.learn(at, &clock, "Device::hear");
+            device.learn(&known);
+            self.learn(at, &clock, "Device::learn");
         }
     }
 }
