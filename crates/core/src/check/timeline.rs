@@ -296,17 +296,29 @@ impl Timeline {
         let seat = self.look(host, id)?;
         match self.is_apart {
             false => self.streams.enter(seat, self.threads[thread].host.base()),
-            true => {
-                self.rollback = self.streams.enter_tentatively(seat, &self.threads[thread].host).map(|it| (seat, it))
-            }
+            true => self.enter_tentatively(seat, thread),
         }
         Some(seat)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter_tentatively(&mut self, seat: Seat, thread: usize) {
+        self.rollback = self.streams.enter_tentatively(seat, &self.threads[thread].host).map(|it| (seat, it));
     }
 
     /// An operation ends. With separate host threads, one that is refused does not put its stream after what its thread
     /// knows.
     #[inline]
     pub(super) fn end(&mut self, is_done: bool) {
+        if self.is_apart {
+            self.end_tentative(is_done);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_tentative(&mut self, is_done: bool) {
         if let Some((seat, rollback)) = self.rollback.take()
             && !is_done
             && let Some(stream) = self.streams.get_mut(seat)
