@@ -29,19 +29,11 @@ impl Lower {
                 let node = self.node_number(graph, node)?;
                 self.push(What::GraphNodeRemove { graph, node })?;
             }
-            [name, "=", "clone", graph] => {
-                let graph = self.graph(graph)?;
-                let copy = GraphId(self.next(Count::Graph));
-                self.define(name, Symbol::Graph(copy))?;
-                self.copy_nodes(graph, copy);
-                self.push(What::GraphClone { graph, copy })?;
-            }
+            [name, "=", "clone", graph] => self.clone_graph(name, graph)?,
             ["name", node, "in", graph, "as", name] => {
                 let (node, graph) = (self.memory(node)?, self.graph(graph)?);
                 let memory = self.fresh_memory(name)?;
-                if let Some(bytes) = self.bytes_of(node) {
-                    self.note_bytes(memory, bytes);
-                }
+                self.note_bytes_of(memory, node);
                 self.push(What::CopyName { graph, node, memory })?;
                 let name = self.names.intern(name);
                 self.push(What::SetName { memory, name })?;
@@ -68,9 +60,7 @@ impl Lower {
             [name, "=", "take", node, "from", exec] => {
                 let (node, exec) = (self.memory(node)?, self.exec(exec)?);
                 let memory = self.new_memory(name)?;
-                if let Some(bytes) = self.bytes_of(node) {
-                    self.note_bytes(memory, bytes);
-                }
+                self.note_bytes_of(memory, node);
                 self.push(What::Take { exec, node, memory })?;
             }
             _ => return Ok(false),
@@ -79,11 +69,15 @@ impl Lower {
     }
 
     /// Nodes of a copy have the names and numbers that they have in the original.
-    fn copy_nodes(&mut self, graph: GraphId, copy: GraphId) {
+    fn clone_graph(&mut self, name: &str, graph: &str) -> Result<(), Refusal> {
+        let graph = self.graph(graph)?;
+        let copy = GraphId(self.next(Count::Graph));
+        self.define(name, Symbol::Graph(copy))?;
         if let Some(nodes) = self.nodes.get(&graph).cloned() {
             self.nodes.insert(copy, nodes);
         }
         self.sizes.insert(copy, self.sizes.get(&graph).copied().unwrap_or(0));
+        self.push(What::GraphClone { graph, copy })
     }
 
     fn new_graph(&mut self, name: &str, symbolic: bool) -> Result<(), Refusal> {

@@ -57,37 +57,43 @@ impl Lower {
                 self.add_accesses(&mut accesses, Act::Write, &[to])?;
                 self.work(stream, accesses, Start::Ordered, None)?;
             }
-            ["kernel", stream, ref rest @ ..] => {
-                let (name, rest) = match rest {
-                    [rest @ .., "named", name] => (Some(*name), rest),
-                    rest => (None, rest),
-                };
-                let (start, rest) = match rest {
-                    [rest @ .., "early"] => (Start::Early, rest),
-                    rest => (Start::Ordered, rest),
-                };
-                let accesses = self.accesses(rest)?;
-                self.work(stream, accesses, start, name)?;
-            }
-            ["export", memory, "as", ticket] => {
-                let memory = self.memory(memory)?;
-                let number = TicketId(self.next(Count::Ticket));
-                self.define(ticket, Symbol::Ticket(number))?;
-                let bytes = self.bytes_of(memory);
-                self.offers.extend(bytes.map(|bytes| (number, bytes)));
-                self.push(What::Export { memory, ticket: number })?;
-            }
-            [name, "=", "import", ticket] => {
-                let ticket = self.ticket(ticket)?;
-                let memory = self.new_memory(name)?;
-                if let Some(bytes) = self.offers.get(&ticket) {
-                    self.note_bytes(memory, *bytes);
-                }
-                self.push(What::Import { ticket, memory })?;
-            }
+            ["kernel", stream, ref rest @ ..] => self.kernel(stream, rest)?,
+            ["export", memory, "as", ticket] => self.export(memory, ticket)?,
+            [name, "=", "import", ticket] => self.import(name, ticket)?,
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    fn kernel(&mut self, stream: &str, rest: &[&str]) -> Result<(), Refusal> {
+        let (name, rest) = match rest {
+            [rest @ .., "named", name] => (Some(*name), rest),
+            rest => (None, rest),
+        };
+        let (start, rest) = match rest {
+            [rest @ .., "early"] => (Start::Early, rest),
+            rest => (Start::Ordered, rest),
+        };
+        let accesses = self.accesses(rest)?;
+        self.work(stream, accesses, start, name)
+    }
+
+    fn export(&mut self, memory: &str, ticket: &str) -> Result<(), Refusal> {
+        let memory = self.memory(memory)?;
+        let number = TicketId(self.next(Count::Ticket));
+        self.define(ticket, Symbol::Ticket(number))?;
+        let bytes = self.bytes_of(memory);
+        self.offers.extend(bytes.map(|bytes| (number, bytes)));
+        self.push(What::Export { memory, ticket: number })
+    }
+
+    fn import(&mut self, name: &str, ticket: &str) -> Result<(), Refusal> {
+        let ticket = self.ticket(ticket)?;
+        let memory = self.new_memory(name)?;
+        if let Some(bytes) = self.offers.get(&ticket) {
+            self.note_bytes(memory, *bytes);
+        }
+        self.push(What::Import { ticket, memory })
     }
 
     /// A number of bytes.

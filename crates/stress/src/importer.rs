@@ -119,12 +119,7 @@ impl State {
             }
             ["check", on, name, content] => check(stream(on), buf(name), content),
             ["fill", on, name, content, micros] => {
-                let (content, micros) = (Content::of_text(content), number(micros));
-                let fill = move |x: &mut [u64]| {
-                    pause(micros);
-                    content.fill(x);
-                };
-                stream(on).launch(buf(name).write(), fill)?;
+                fill(stream(on), buf(name), Content::of_text(content), number(micros))?;
                 ok()
             }
             ["put", on, name, content] => {
@@ -167,6 +162,13 @@ impl State {
             _ => finding(&format!("an importer got {words:?}")),
         }
     }
+}
+
+fn fill(stream: &Stream, buffer: &Buffer<u64>, content: Content, micros: u64) -> Result<()> {
+    stream.launch(buffer.write(), move |x: &mut [u64]| {
+        pause(micros);
+        content.fill(x);
+    })
 }
 
 fn lock_device(dev: &Dev) -> std::sync::RwLockWriteGuard<'_, Option<Device>> {

@@ -295,6 +295,11 @@ pub(crate) fn check_gone(name: &str, dev: &Dev, is_over: bool, waits: bool) {
         }
         Inner::Other => {}
     }
+    check_pairs(name, dev);
+}
+
+/// What was made was ended, call by call.
+fn check_pairs(name: &str, dev: &Dev) {
     let counts = dev.driver.device().counts();
     let pairs = [
         (CallKind::Reserve, CallKind::Unreserve),

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
-use millpond_core::op::{Memory, NodeOp, Op, What};
+use millpond_core::op::{Memory, Name, NodeOp, Op, What};
 
 /// A place in a capture: what the next node comes after.
 #[derive(Clone)]
@@ -35,8 +35,7 @@ impl Captures {
     /// What an operation is for a picture, where that is not itself. What is refused is a node that nothing comes
     /// after.
     pub(super) fn turn(&mut self, op: &Op, is_done: bool) -> Option<Option<What>> {
-        let node = |node: NodeOp, stream: StreamId, name| Some((stream, node, name));
-        let turned = match op.what {
+        let (stream, node, name) = match op.what {
             What::CaptureBegin { stream, graph, symbolic, .. } if is_done => {
                 self.streams.insert(stream, At { graph, tails: Vec::new() });
                 return Some(Some(What::GraphCreate { graph, symbolic }));
@@ -48,33 +47,23 @@ impl Captures {
                 }
                 return Some(None);
             }
-            // A free after all that uses it, whichever streams that was captured on.
-            What::Drop { memory } => {
-                let (graph, mut after) = self.own.remove(&memory)?;
-                // The users come after the allocation.
-                if after.len() > 1 {
-                    after.remove(0);
-                }
-                *self.sizes.entry(graph).or_insert(0) += u32::from(is_done);
-                let node = Box::new(NodeOp::Free(memory));
-                return Some(Some(What::GraphNode { graph, node, after: after.into(), name: None }));
-            }
+            What::Drop { memory } => return self.free_node(memory, is_done).map(Some),
             What::Instantiate { graph, exec, .. } => {
                 self.execs.insert(exec, graph);
-                None
+                return None;
             }
             What::EventRecord { event, stream, external, .. } => match (self.streams.get(&stream).cloned(), external) {
-                (Some(_), true) => node(NodeOp::EventRecord(event), stream, None),
+                (Some(_), true) => (stream, NodeOp::EventRecord(event), None),
                 (Some(at), false) => {
                     self.events.insert(event, at);
                     return Some(None);
                 }
                 (None, _) => {
                     self.events.remove(&event);
-                    None
+                    return None;
                 }
             },
-            What::EventWait { event, stream, external: true } => node(NodeOp::EventWait(event), stream, None),
+            What::EventWait { event, stream, external: true } => (stream, NodeOp::EventWait(event), None),
             What::EventWait { event, stream, external: false } => {
                 let from = self.events.get(&event).filter(|at| self.streams.values().any(|it| it.graph == at.graph))?;
                 let at = self.streams.entry(stream).or_insert(At { graph: from.graph, tails: Vec::new() });
@@ -83,21 +72,34 @@ impl Captures {
                 at.tails.dedup();
                 return Some(None);
             }
-            What::Alloc { memory, stream, bytes, name, .. } => node(NodeOp::Alloc { memory, bytes }, stream, name),
-            What::Free { memory, stream } => node(NodeOp::Free(memory), stream, None),
-            What::Launch { stream, ref accesses, name, .. } => node(NodeOp::Kernel(accesses.clone()), stream, name),
-            What::GraphLaunch { exec, stream } => {
-                let graph = self.execs.get(&exec).copied()?;
-                node(NodeOp::Child(graph), stream, None)
-            }
-            _ => None,
+            What::Alloc { memory, stream, bytes, name, .. } => (stream, NodeOp::Alloc { memory, bytes }, name),
+            What::Free { memory, stream } => (stream, NodeOp::Free(memory), None),
+            What::Launch { stream, ref accesses, name, .. } => (stream, NodeOp::Kernel(accesses.clone()), name),
+            What::GraphLaunch { exec, stream } => (stream, NodeOp::Child(*self.execs.get(&exec)?), None),
+            _ => return None,
         };
-        let (stream, node, name) = turned?;
+        self.node(stream, node, name, is_done).map(Some)
+    }
+
+    /// A free after all that uses the memory, whichever streams that was captured on.
+    fn free_node(&mut self, memory: Memory, is_done: bool) -> Option<What> {
+        let (graph, mut after) = self.own.remove(&memory)?;
+        // The users come after the allocation.
+        if after.len() > 1 {
+            after.remove(0);
+        }
+        *self.sizes.entry(graph).or_insert(0) += u32::from(is_done);
+        let node = Box::new(NodeOp::Free(memory));
+        Some(What::GraphNode { graph, node, after: after.into(), name: None })
+    }
+
+    /// The next node of a captured stream.
+    fn node(&mut self, stream: StreamId, node: NodeOp, name: Option<Name>, is_done: bool) -> Option<What> {
         let At { graph, tails } = self.streams.get_mut(&stream)?;
         let size = self.sizes.entry(*graph).or_insert(0);
         if !is_done {
             let after = tails.clone().into();
-            return Some(Some(What::GraphNode { graph: *graph, node: Box::new(node), after, name }));
+            return Some(What::GraphNode { graph: *graph, node: Box::new(node), after, name });
         }
         let after = std::mem::replace(tails, vec![NodeId(*size)]);
         match &node {
@@ -113,6 +115,6 @@ impl Captures {
             _ => {}
         }
         *size += 1;
-        Some(Some(What::GraphNode { graph: *graph, node: Box::new(node), after: after.into(), name }))
+        Some(What::GraphNode { graph: *graph, node: Box::new(node), after: after.into(), name })
     }
 }

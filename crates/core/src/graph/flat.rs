@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
 use super::fault::NodeSite;
-use super::graph::{Addressing, Graph, NodeKind};
+use super::graph::{Addressing, Graph, Node, NodeKind};
 use super::index::Index;
 use super::node::{Access, GraphAllocId, GraphId, Label, Memory, NodeId, Origin, Work};
 use super::pins::Pin;
@@ -175,10 +175,6 @@ impl Flat {
             is_symbolic: alloc.range.is_none(),
             freed: None,
         }));
-        let own = |memory: Memory| match memory {
-            Memory::Own(alloc) => Memory::Own(GraphAllocId(alloc.0 + base)),
-            other => other,
-        };
         let mut last = vec![NodeId(u32::MAX); graph.nodes.len()];
         let mut leaves = Vec::new();
         for id in graph.topological_order() {
@@ -192,31 +188,35 @@ impl Flat {
                 dependencies.extend_from_slice(entry);
             }
             let origin: Origin = path.iter().copied().chain([id]).collect();
-            let kind = match &node.kind {
-                NodeKind::Child(child) => {
-                    last[id.index()] = self.inline_child(child, &origin, dependencies);
-                    if node.after.is_empty() {
-                        leaves.push(last[id.index()]);
-                    }
-                    continue;
-                }
-                NodeKind::MemFree(memory) => NodeKind::MemFree(own(*memory)),
-                NodeKind::MemAlloc(alloc) => {
-                    let alloc = GraphAllocId(alloc.0 + base);
-                    self.allocs[alloc.index()].node = Some(NodeId(self.nodes.len() as u32));
-                    NodeKind::MemAlloc(alloc)
-                }
-                other => other.clone(),
+            last[id.index()] = match &node.kind {
+                NodeKind::Child(child) => self.inline_child(child, &origin, dependencies),
+                _ => self.inline_node(node, base, origin, dependencies),
             };
-            let accesses = node.accesses.iter().map(|it| Access { memory: own(it.memory), ..*it }).collect();
-            let label = node.label.clone();
-            let flat = FlatNode { kind, origin, accesses, may_share: node.may_share, label, dependencies };
-            last[id.index()] = self.push(flat);
             if node.after.is_empty() {
                 leaves.push(last[id.index()]);
             }
         }
         leaves
+    }
+
+    /// A node that is no child graph, of a graph whose allocations have numbers from `base` on.
+    fn inline_node(&mut self, node: &Node, base: u32, origin: Origin, dependencies: SmallVec<[NodeId; 2]>) -> NodeId {
+        let own = |memory: Memory| match memory {
+            Memory::Own(alloc) => Memory::Own(GraphAllocId(alloc.0 + base)),
+            other => other,
+        };
+        let kind = match &node.kind {
+            NodeKind::MemFree(memory) => NodeKind::MemFree(own(*memory)),
+            NodeKind::MemAlloc(alloc) => {
+                let alloc = GraphAllocId(alloc.0 + base);
+                self.allocs[alloc.index()].node = Some(NodeId(self.nodes.len() as u32));
+                NodeKind::MemAlloc(alloc)
+            }
+            other => other.clone(),
+        };
+        let accesses = node.accesses.iter().map(|it| Access { memory: own(it.memory), ..*it }).collect();
+        let label = node.label.clone();
+        self.push(FlatNode { kind, origin, accesses, may_share: node.may_share, label, dependencies })
     }
 
     /// A child graph in place of its node; the one node that all of it comes before.

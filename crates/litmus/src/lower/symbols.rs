@@ -131,6 +131,13 @@ impl Lower {
         self.bytes.insert(memory, bytes);
     }
 
+    /// Memory has as many bytes as other memory.
+    pub(crate) fn note_bytes_of(&mut self, memory: Memory, other: Memory) {
+        if let Some(bytes) = self.bytes_of(other) {
+            self.note_bytes(memory, bytes);
+        }
+    }
+
     /// How many bytes memory has, where a line above says so.
     pub(crate) fn bytes_of(&self, memory: Memory) -> Option<u64> {
         self.bytes.get(&memory).copied()

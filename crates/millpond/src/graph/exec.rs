@@ -210,6 +210,17 @@ impl ExecShared {
     }
 }
 
+impl ExecShared {
+    /// Opens the streams of all lanes but the first; what is opened is closed again by the drop of the instance.
+    fn open_lanes(&mut self) -> Result<()> {
+        for lane in 1..self.program.lanes {
+            let flags = StreamFlags { label: u32::MAX - lane as u32, ..StreamFlags::default() };
+            self.lanes.push(self.context.driver.open_stream(flags)?);
+        }
+        Ok(())
+    }
+}
+
 impl GraphExec {
     pub(crate) fn new(body: &Arc<Body>, settings: Instantiate) -> Result<Self> {
         process::refuse_forked()?;
@@ -261,12 +272,7 @@ impl GraphExec {
             instance: Arc::new(Instance),
             _grants: grants,
         };
-        // What is opened is closed again by the drop of what is there so far.
-        for lane in 1..shared.program.lanes {
-            let raw =
-                context.driver.open_stream(StreamFlags { label: u32::MAX - lane as u32, ..StreamFlags::default() })?;
-            shared.lanes.push(raw);
-        }
+        shared.open_lanes()?;
         if let Some((events, lanes)) = Events::new(context, core, &shared.program) {
             shared.events = Some(events);
             shared.run.get_mut().lanes = lanes;

@@ -254,23 +254,7 @@ impl ExecShared {
         let before = self.before(state, run, memory.as_deref());
         let launching = Launching { shared, caller, before, waited };
         let mut lives = Lives::new();
-        self.lock_lives(found, &mut lives, memory.as_deref_mut());
-        self.check(founds, &lives, &launching, state, memory.as_deref())?;
-        let mut waits = Frontier::EMPTY;
-        if let Some(held) = memory.as_deref_mut() {
-            let hot = |who: &Standing<'_, Chain>| held.settled(&self.context, &self.arena_keys, who);
-            match standing(&state.chain, &launching.before, None, None, hot) {
-                Some(settled) => waits = settled,
-                None => {
-                    // Memory may be taken from pools, whose locks come before these. What was right is asked again.
-                    lives.clear();
-                    let cold = |who: &Standing<'_, Chain>| held.bind(&self.context, &self.arena_keys, who);
-                    waits = standing(&state.chain, &launching.before, None, None, cold)?;
-                    self.lock_lives(found, &mut lives, Some(held));
-                    self.check(founds, &lives, &launching, state, Some(held))?;
-                }
-            }
-        }
+        let waits = self.settle(founds, &mut lives, &launching, state, memory.as_deref_mut())?;
         for last in &launching.before {
             last.before(shared, state)?;
         }
@@ -298,14 +282,10 @@ impl ExecShared {
         let at = Use { point, site: site(Act::Write, shared.id, state.op(), caller) };
         run.launched = Some((at.site.stream, at.site.op));
         let is_whole = refused.is_none();
+        let memory_of = memory.as_deref_mut();
         let begun = match &inside {
-            Some((_, knew, _)) => {
-                self.keep(found, &mut lives, &Made { at, knew, is_whole }, run, memory.as_deref_mut())
-            }
-            None => {
-                let made = Made { at, knew: &state.chain, is_whole };
-                self.keep(found, &mut lives, &made, run, memory.as_deref_mut())
-            }
+            Some((_, knew, _)) => self.keep(found, &mut lives, &Made { at, knew, is_whole }, run, memory_of),
+            None => self.keep(found, &mut lives, &Made { at, knew: &state.chain, is_whole }, run, memory_of),
         };
         if let (Some(tracer), Some(exec)) = (&self.context.tracer, &self.traced) {
             let lives = self.outputs.iter().zip(&begun).filter(|(_, life)| life.get() != 0);
@@ -317,6 +297,37 @@ impl ExecShared {
         drop(memory);
         shared.leave(state);
         Ok(refused.map_or(Ok(begun), Err)?)
+    }
+
+    /// Checks the launch, and binds its addresses to memory: what the memory is to be waited for.
+    #[inline]
+    fn settle<'f>(
+        &self,
+        founds: &'f Founds,
+        lives: &mut Lives<'f>,
+        launching: &Launching<'_>,
+        state: &mut State,
+        memory: Option<&mut GraphMemory>,
+    ) -> std::result::Result<Frontier, Stopped> {
+        let found = &founds.list;
+        let Some(held) = memory else {
+            self.lock_lives(found, lives, None);
+            self.check(founds, lives, launching, state, None)?;
+            return Ok(Frontier::EMPTY);
+        };
+        self.lock_lives(found, lives, Some(held));
+        self.check(founds, lives, launching, state, Some(held))?;
+        let hot = |who: &Standing<'_, Chain>| held.settled(&self.context, &self.arena_keys, who);
+        if let Some(settled) = standing(&state.chain, &launching.before, None, None, hot) {
+            return Ok(settled);
+        }
+        // Memory may be taken from pools, whose locks come before these. What was right is asked again.
+        lives.clear();
+        let cold = |who: &Standing<'_, Chain>| held.bind(&self.context, &self.arena_keys, who);
+        let waits = standing(&state.chain, &launching.before, None, None, cold)?;
+        self.lock_lives(found, lives, Some(held));
+        self.check(founds, lives, launching, state, Some(held))?;
+        Ok(waits)
     }
 
     /// Records what a launch does: uses and frees of outside memory, the end of lives that it frees by itself, new
@@ -334,9 +345,7 @@ impl ExecShared {
         let launched =
             Launched { whole: at, point: |node| self.events.as_ref().and_then(|events| events.point(lanes, node)) };
         if found.is_empty() {
-            if let Some(memory) = memory {
-                memory.launched(&self.arena_keys, point, &[], &[]);
-            }
+            self.keep_memory(point, &[], &[], memory);
             return Begun::new();
         }
         let mut freed: SmallVec<[(Range, Point); 2]> = SmallVec::new();
@@ -376,11 +385,16 @@ impl ExecShared {
                 }
             }
         }
+        self.keep_memory(point, &freed, &anew, memory);
+        begun
+    }
+
+    /// Records which addresses a launch freed, and which of its own hold memory anew.
+    fn keep_memory(&self, at: Point, freed: &[(Range, Point)], anew: &[Range], memory: Option<&mut GraphMemory>) {
         match memory {
-            Some(memory) => memory.launched(&self.arena_keys, point, &freed, &anew),
+            Some(memory) => memory.launched(&self.arena_keys, at, freed, anew),
             None => freed.iter().for_each(|(range, point)| self.context.graphs().frees.push(*range, (*point).into())),
         }
-        begun
     }
 
     /// Keeps the end of this launch, for the next.

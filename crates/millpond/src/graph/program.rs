@@ -118,20 +118,24 @@ impl Program {
             let payload = payload(core, body, node);
             program.steps.push(Step { lane: lane as u32, waits, payload, mark: None });
         }
-        let mut last: Vec<Option<usize>> = vec![None; lanes];
-        program.steps.iter().enumerate().for_each(|(at, step)| last[step.lane as usize] = Some(at));
-        for (lane, last) in last.into_iter().enumerate().skip(1) {
-            if let Some(last) = last
-                && known[0][lane] < place[last].1
-            {
-                program.tails.push(*program.steps[last].mark.get_or_insert_with(&mut new_mark));
-            }
-        }
+        let is_known = |lane: usize, last: usize| known[0][lane] >= place[last].1;
+        program.add_tails(is_known, &mut new_mark);
         program.marks = marks as usize;
         // Steps that do nothing and order nothing are left out.
         program
             .steps
             .retain(|step| !matches!(step.payload, Payload::Nothing) || step.mark.is_some() || !step.waits.is_empty());
         program
+    }
+
+    /// The ends of lanes that the first lane does not know of yet: it waits for them at the end.
+    fn add_tails(&mut self, is_known: impl Fn(usize, usize) -> bool, mut new_mark: impl FnMut() -> u32) {
+        let mut last: Vec<Option<usize>> = vec![None; self.lanes];
+        self.steps.iter().enumerate().for_each(|(at, step)| last[step.lane as usize] = Some(at));
+        for (lane, last) in last.into_iter().enumerate().skip(1) {
+            if let Some(last) = last.filter(|last| !is_known(lane, *last)) {
+                self.tails.push(*self.steps[last].mark.get_or_insert_with(&mut new_mark));
+            }
+        }
     }
 }

@@ -43,6 +43,16 @@ impl Heap {
 }
 
 impl Offer {
+    /// A use as other processes know it: what the offer's maker knew to have completed is before all that they do.
+    fn abroad(&self, namers: &Namers<'_>, known: &Use) -> Option<ForeignUse> {
+        let mut known_abroad = namers.use_abroad(known)?;
+        if self.base.covers(known.point) {
+            // All chains come after position 0.
+            (known_abroad.point.seq, known_abroad.op) = (0, 0);
+        }
+        Some(known_abroad)
+    }
+
     /// Lends it to a connection: what that is sent, and what the lease holds.
     pub(super) fn lend(
         &self,
@@ -63,14 +73,7 @@ impl Offer {
         }
         let range = Range::new(life.range.start, life.bytes);
         let (parts, offset) = heap.parts(pool.id.0, range).ok_or(Refusal::System)?;
-        let abroad = |known: &Use| {
-            let mut known_abroad = namers.use_abroad(known)?;
-            if self.base.covers(known.point) {
-                // All chains come after position 0.
-                (known_abroad.point.seq, known_abroad.op) = (0, 0);
-            }
-            Some(known_abroad)
-        };
+        let abroad = |known: &Use| self.abroad(&namers, known);
         let is_open = |known: &&Use| !self.base.covers(known.point);
         let latest = life.history.latest();
         let sent = context.hold(&latest);
@@ -87,24 +90,21 @@ impl Offer {
         }
         drop(heap);
         life.lent.get_or_insert_default().holders.push(holder);
-        let (bytes, generation) = (life.bytes, life.generation);
+        let (bytes, generation, can_write) = (life.bytes, life.generation, self.can_write);
         drop(life);
-        let first = parts.iter().copied().take(PARTS_MAX).collect();
-        let (lease, part_count, gone) = (id, parts.len() as u32, Vec::new());
         let grant = MemoryGrant {
-            lease,
+            lease: id,
             bytes,
             offset,
-            part_count,
-            parts: first,
-            gone,
+            part_count: parts.len() as u32,
+            parts: parts.iter().copied().take(PARTS_MAX).collect(),
+            gone: Vec::new(),
             born,
             uses,
             device: number,
-            can_write: self.can_write,
+            can_write,
         };
-        let (parts, points, returned) = (parts.into(), Vec::new(), 0);
-        let (can_write, phase) = (self.can_write, Phase::Held);
+        let (parts, points, phase, returned) = (parts.into(), Vec::new(), Phase::Held, 0);
         let (allocation, kept) = (Arc::downgrade(&allocation), Some(allocation));
         Ok((grant, Lease { id, allocation, kept, generation, parts, can_write, points, phase, returned, sent }))
     }

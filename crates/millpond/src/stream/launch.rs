@@ -105,43 +105,25 @@ impl StreamShared {
             let done = state.counted(done);
             return done.map(|done| Some(then(&mut state, done)));
         }
-        let mut addresses = Few::<u64>::new();
-        let mut failed = None;
         // Names are looked up first: the pool's lock comes after the stream's and before no allocation's.
-        accesses.declare(&mut |declared| {
-            if failed.is_none() {
-                failed = self.want(&declared, &mut addresses, &mut wanted, &garbage).err();
-            }
-        });
-        wanted.sort_by_key(|wanted| (wanted.allocation.get().key(), wanted.part));
+        let (addresses, failed) = self.want_all(accesses, &mut wanted, &garbage);
         let overtaken = |wanted: &Wanted<'_>, life: &Life| self.overtaken(wanted, life, &state, caller);
         let (mut refused, aliased) = wanted::merge(&mut wanted, overtaken);
-        let places = wanted::places(&wanted);
-        let mut lives = Few::new();
-        for (wanted, place) in wanted.iter().zip(&places) {
-            if lives.len() == *place {
-                lives.push(wanted.allocation.get().life());
-            }
-        }
+        let (places, mut lives) = wanted::lives(&wanted);
         if listening.needs(lives.iter().map(|life| &**life)) {
             return Ok(None);
         }
         let is_abroad = |wanted: &Wanted<'_>| wanted.allocation.get().device != self.context.number;
-        let visit = wanted
-            .iter()
-            .any(is_abroad)
-            .then(|| Visit::check(self, wanted.iter().map(|wanted| (wanted.at, wanted.allocation.get(), wanted.act))));
+        let named = || wanted.iter().map(|wanted| (wanted.at, wanted.allocation.get(), wanted.act));
+        let visit = wanted.iter().any(is_abroad).then(|| Visit::check(self, named()));
         let (mut visit, no_access) = visit.unzip();
         for (wanted, place) in wanted.iter().zip(&places) {
             if let Err(error) = self.judge(wanted, &lives[*place], races, &mut state, caller) {
                 refused.push((wanted.at, error));
             }
         }
-        if let Some(no_access) = no_access {
-            wanted::add_no_access(&mut refused, no_access);
-        }
         // What could not be found was declared after all that was.
-        if let Some(error) = wanted::first(refused).or(failed).or(aliased) {
+        if let Some(error) = wanted::first(refused, no_access).or(failed).or(aliased) {
             return Err(error);
         }
         let mut address = addresses.into_iter();
@@ -149,18 +131,8 @@ impl StreamShared {
         let result = begin(To::Device(place))?;
         let point = state.chain.submit();
         for (wanted, place) in wanted.iter().zip(&places) {
-            let life = &mut lives[*place];
-            let mut used = Use { point, site: site(wanted.act, self.id, state.op(), caller) };
-            if let Some(visit) = &mut visit
-                && wanted.allocation.get().device != self.context.number
-            {
-                used.site.stream = self.id.of_device(self.context.number);
-                visit.used(wanted.allocation.get(), used);
-            }
-            life.history.add_use(used, wanted.part, &state.chain);
-            if life.history.is_due() {
-                self.settle(wanted.allocation.get(), life);
-            }
+            let used = Use { point, site: site(wanted.act, self.id, state.op(), caller) };
+            self.record_access(wanted, &mut lives[*place], used, visit.as_mut(), &state);
         }
         if let Some(tracer) = &self.context.tracer {
             let used = wanted.iter().map(|it| (it.allocation.get(), it.generation, it.act, it.part));
@@ -177,6 +149,29 @@ impl StreamShared {
 }
 
 impl StreamShared {
+    /// Records what work that was submitted does to one allocation.
+    #[inline]
+    fn record_access(
+        &self,
+        wanted: &Wanted<'_>,
+        life: &mut Life,
+        mut used: Use,
+        visit: Option<&mut Visit<'_>>,
+        state: &State,
+    ) {
+        let allocation = wanted.allocation.get();
+        if let Some(visit) = visit
+            && allocation.device != self.context.number
+        {
+            used.site.stream = self.id.of_device(self.context.number);
+            visit.used(allocation, used);
+        }
+        life.history.add_use(used, wanted.part, &state.chain);
+        if life.history.is_due() {
+            self.settle(allocation, life);
+        }
+    }
+
     /// Forgets uses that the host knows to have completed: all that the program does later comes after them.
     #[cold]
     fn settle(&self, allocation: &Allocation, life: &mut Life) {

@@ -12,12 +12,14 @@ use smallvec::SmallVec;
 
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::share_error::ShareError;
-use crate::state::access::{Declared, Source};
+use crate::state::access::{Access, Declared, Source};
 use crate::state::allocation::site;
 use crate::state::device::{Allocation, Life, Origin, State, StreamShared};
 use crate::state::peers;
 use crate::stream::serve::not_launched;
 use crate::sync::garbage::Garbage;
+use crate::sync::locks::BiasedGuard;
+use crate::sync::ranks;
 
 /// Nearly all launches declare few accesses.
 pub(crate) type Few<T> = SmallVec<[T; 4]>;
@@ -67,6 +69,19 @@ pub(crate) fn places(wanted: &[Wanted<'_>]) -> Few<usize> {
     (0..wanted.len()).map(next).collect()
 }
 
+/// The lives of the different allocations, locked in the order of their numbers, and which of them each access has.
+#[inline]
+pub(crate) fn lives<'w>(wanted: &'w [Wanted<'_>]) -> (Few<usize>, Few<BiasedGuard<'w, { ranks::LIFE }, Life>>) {
+    let places = places(wanted);
+    let mut lives = Few::new();
+    for (wanted, place) in wanted.iter().zip(&places) {
+        if lives.len() == *place {
+            lives.push(wanted.allocation.get().life());
+        }
+    }
+    (places, lives)
+}
+
 /// Merges reads of the same bytes; accesses are sorted by allocation, and by their first byte. Returns what is wrong
 /// with them: names of lives that have ended, as `overtaken` says it, with their places among the declared accesses;
 /// and bytes that are written and named twice.
@@ -100,7 +115,7 @@ pub(crate) fn merge(
 
 /// Adds what other devices do not grant: that is said of an access before its order, and after that it is freed.
 #[cold]
-pub(crate) fn add_no_access(refused: &mut Vec<(usize, Error)>, no_access: Vec<(usize, Error)>) {
+fn add_no_access(refused: &mut Vec<(usize, Error)>, no_access: Vec<(usize, Error)>) {
     let is_gone = |error: &Error| error.violation().is_none_or(|it| it.kind == Kind::UseAfterFree);
     for (at, error) in no_access {
         match refused.iter_mut().find(|(it, _)| *it == at) {
@@ -112,9 +127,12 @@ pub(crate) fn add_no_access(refused: &mut Vec<(usize, Error)>, no_access: Vec<(u
 }
 
 /// What an operation is refused with: the first in declared order, whatever the order of the locks, with what else the
-/// others miss.
+/// others miss. `no_access` is what other devices do not grant, where any has a part.
 #[inline]
-pub(crate) fn first(mut refused: Vec<(usize, Error)>) -> Option<Error> {
+pub(crate) fn first(mut refused: Vec<(usize, Error)>, no_access: Option<Vec<(usize, Error)>>) -> Option<Error> {
+    if let Some(no_access) = no_access {
+        add_no_access(&mut refused, no_access);
+    }
     if refused.is_empty() {
         return None;
     }
@@ -194,8 +212,27 @@ impl StreamShared {
         wanted.allocation.get().overtaken(life, wanted.generation, later).into()
     }
 
+    /// Finds the allocations of all declared accesses, sorted as their locks are taken: the address of each access, and
+    /// what could not be found.
+    #[inline]
+    pub(crate) fn want_all<'b>(
+        &self,
+        accesses: &'b impl Access,
+        wanted: &mut Few<Wanted<'b>>,
+        garbage: &Garbage,
+    ) -> (Few<u64>, Option<Error>) {
+        let (mut addresses, mut failed) = (Few::new(), None);
+        accesses.declare(&mut |declared| {
+            if failed.is_none() {
+                failed = self.want(&declared, &mut addresses, wanted, garbage).err();
+            }
+        });
+        wanted.sort_by_key(|wanted| (wanted.allocation.get().key(), wanted.part));
+        (addresses, failed)
+    }
+
     /// Finds the allocation of one declared access.
-    pub(crate) fn want<'b>(
+    fn want<'b>(
         &self,
         declared: &Declared<'b>,
         addresses: &mut Few<u64>,

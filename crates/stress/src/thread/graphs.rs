@@ -22,7 +22,7 @@ use crate::random::{Random, mix};
 use crate::settings::DeviceKind;
 use crate::thread::{Thread, pick, place};
 use crate::work::{Cargo, Content, Kernel};
-use crate::world::Buf;
+use crate::world::{Buf, Held};
 
 /// A graph at hand.
 #[derive(Debug)]
@@ -342,16 +342,10 @@ impl Thread<'_> {
         let (Some(held), Some(at)) = (self.stream(op.a), pick(&self.execs, op.b)) else { return };
         let Some(instance) = &self.execs[at] else { return };
         let (made, number, frees, device) = (instance.made.clone(), instance.number, instance.frees, instance.device);
-        let relatives = instance.relatives.clone();
-        let (is_crowded, exec, last) = (instance.is_crowded, instance.exec.clone(), instance.last.clone());
-        let used: Vec<(Option<usize>, Option<Content>)> = made
-            .outside
-            .iter()
-            .map(|(id, content)| {
-                let is_it = |buf: &Option<Buf>| buf.as_ref().is_some_and(|buf| buf.life.id == *id);
-                (self.bufs.iter().position(is_it), *content)
-            })
-            .collect();
+        let (relatives, last) = (instance.relatives.clone(), instance.last.clone());
+        let (is_crowded, exec) = (instance.is_crowded, instance.exec.clone());
+        let place_of = |id: u64| self.bufs.iter().position(|buf| buf.as_ref().is_some_and(|buf| buf.life.id == id));
+        let used: Vec<_> = made.outside.iter().map(|(id, content)| (place_of(*id), *content)).collect();
         if !op.c.is_multiple_of(4) {
             used.iter().filter_map(|(at, _)| *at).for_each(|at| self.order(&held, at));
         }
@@ -383,22 +377,7 @@ impl Thread<'_> {
             self.may_be_used(&held, at, true);
         }
         let Ok(launched) = launched else {
-            for buf in ended {
-                // What is freed first is freed as soon as some of it was submitted.
-                let again = is_partial.then(|| held.stream.declare(buf.buffer.read()));
-                let freed = |error: &Error| error.violation().is_some_and(|it| it.kind == check::Kind::UseAfterFree);
-                if again.as_ref().is_some_and(|again| again.as_ref().is_err_and(freed)) {
-                    self.say(format_args!("// b{} is freed", buf.life.id));
-                    continue;
-                }
-                self.world.oracle.restore(buf.life.id, buf.buffer.address(), buf.buffer.bytes());
-                let to = place(&self.bufs, op.c);
-                self.put(to, buf);
-                if again.is_some_and(|again| again.is_ok()) {
-                    self.used(&held, to, ALL, false, None);
-                }
-            }
-            return;
+            return ended.into_iter().for_each(|buf| self.take_back(&held, buf, is_partial, op));
         };
         lock(&held.line.clock).join(&last);
         // The launch completes after its wait nodes, and what comes before them.
@@ -418,6 +397,21 @@ impl Thread<'_> {
             }
         }
         self.take_launched(&held, &launched, &made, (number, frees, device), (knows, op));
+    }
+
+    /// A refused launch freed nothing; what is freed first is freed as soon as some of it was submitted.
+    fn take_back(&mut self, held: &Held, buf: Buf, is_partial: bool, op: Op) {
+        let again = is_partial.then(|| held.stream.declare(buf.buffer.read()));
+        let freed = |error: &Error| error.violation().is_some_and(|it| it.kind == check::Kind::UseAfterFree);
+        if again.as_ref().is_some_and(|again| again.as_ref().is_err_and(freed)) {
+            return self.say(format_args!("// b{} is freed", buf.life.id));
+        }
+        self.world.oracle.restore(buf.life.id, buf.buffer.address(), buf.buffer.bytes());
+        let to = place(&self.bufs, op.c);
+        self.put(to, buf);
+        if again.is_some_and(|again| again.is_ok()) {
+            self.used(held, to, ALL, false, None);
+        }
     }
 
     /// What earlier launches of an instance left, taken out of the thread's hands.

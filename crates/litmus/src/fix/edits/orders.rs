@@ -6,6 +6,69 @@ use millpond_core::ids::StreamId;
 use super::super::lines::Lines;
 use super::{Edits, Texts};
 
+/// A stream that is to wait for what has to come first.
+struct Wait<'a> {
+    edits: &'a Edits<'a>,
+    sides: &'a [&'a Side],
+    waiter: String,
+    /// Which thread or process the waiting line is of.
+    here: String,
+}
+
+impl Wait<'_> {
+    /// Waits for events that are there and that nothing records again before this.
+    fn for_what_is_there(&self) -> Option<Lines> {
+        self.edits.made(|lines| {
+            for side in self.sides {
+                let event = self.edits.recorded_behind(side)?;
+                lines.fresh();
+                lines.insert(self.edits.line, format!("{}wait {} {event}", self.here, self.waiter));
+            }
+            Some(())
+        })
+    }
+
+    /// Waits for events that are recorded right before the wait, perhaps by the other process.
+    fn recorded_now(&self, is_theirs: bool) -> Option<Lines> {
+        self.edits.made(|lines| {
+            let mut at = self.edits.line;
+            for side in self.sides {
+                let (event, stream) = (lines.fresh(), self.edits.stream_of(side)?);
+                let by = match is_theirs {
+                    true => self.edits.statement(side.spot.line?).by,
+                    false => self.here.clone(),
+                };
+                if is_theirs {
+                    lines.insert(at, format!("{by}event {event} shared"));
+                    at += 1;
+                }
+                lines.insert(at, format!("{by}record {event} {stream}"));
+                lines.insert(at + 1, format!("{}wait {} {event}", self.here, self.waiter));
+                at += 2;
+            }
+            Some(())
+        })
+    }
+
+    /// Waits for events that are recorded right behind what has to come first, which may be in the capture that the
+    /// later side is in.
+    fn recorded_behind_each(&self) -> Option<Lines> {
+        self.edits.made(|lines| {
+            let mut sides: Vec<&&Side> = self.sides.iter().collect();
+            sides.sort_by_key(|side| std::cmp::Reverse(side.spot.line));
+            for (at, side) in (self.edits.line..).zip(sides) {
+                let (event, stream, line) = (lines.fresh(), self.edits.stream_of(side)?, side.spot.line?);
+                if line >= self.edits.line {
+                    return None;
+                }
+                lines.insert(at, format!("{}wait {} {event}", self.here, self.waiter));
+                lines.insert(line + 1, format!("{}record {event} {stream}", self.edits.statement(line).by));
+            }
+            Some(())
+        })
+    }
+}
+
 impl Edits<'_> {
     pub(super) fn order(&self) -> Texts {
         let Some(later) = self.finding.later.as_ref() else { return Vec::new() };
@@ -29,50 +92,6 @@ impl Edits<'_> {
         }
         let Some(waiter) = self.stream_of(later) else { return Vec::new() };
         let here = self.statement(self.line).by;
-        // Events that are there and that nothing records again before this; one that is recorded right before the wait;
-        // one that the other process records; one that is recorded
-        // right behind what has to come first, which may be in the capture that the later side is in.
-        let now = |is_theirs: bool| {
-            self.made(|lines| {
-                let mut at = self.line;
-                for side in &sides {
-                    let (event, stream) = (lines.fresh(), self.stream_of(side)?);
-                    let by = match is_theirs {
-                        true => self.statement(side.spot.line?).by,
-                        false => here.clone(),
-                    };
-                    if is_theirs {
-                        lines.insert(at, format!("{by}event {event} shared"));
-                        at += 1;
-                    }
-                    lines.insert(at, format!("{by}record {event} {stream}"));
-                    lines.insert(at + 1, format!("{here}wait {waiter} {event}"));
-                    at += 2;
-                }
-                Some(())
-            })
-        };
-        let there = self.made(|lines| {
-            for side in &sides {
-                let event = self.recorded_behind(side)?;
-                lines.fresh();
-                lines.insert(self.line, format!("{here}wait {waiter} {event}"));
-            }
-            Some(())
-        });
-        let behind = self.made(|lines| {
-            let mut sides: Vec<&&Side> = sides.iter().collect();
-            sides.sort_by_key(|side| std::cmp::Reverse(side.spot.line));
-            for (at, side) in (self.line..).zip(sides) {
-                let (event, stream, line) = (lines.fresh(), self.stream_of(side)?, side.spot.line?);
-                if line >= self.line {
-                    return None;
-                }
-                lines.insert(at, format!("{here}wait {waiter} {event}"));
-                lines.insert(line + 1, format!("{}record {event} {stream}", self.statement(line).by));
-            }
-            Some(())
-        });
         // The other process records what its own streams did.
         let by = |side: &&Side| side.spot.line.map_or_else(String::new, |line| self.statement(line).by);
         let processes = self.lines.find(|words| matches!(words, ["process", ..]));
@@ -81,10 +100,11 @@ impl Edits<'_> {
             lines.insert(self.line, format!("{here}synchronize device"));
             Some(())
         });
-        match is_apart {
-            true => vec![there, now(true), now(false), behind, waits],
-            false => vec![there, now(false), behind, waits],
-        }
+        let wait = Wait { edits: self, sides: &sides, waiter, here };
+        let mut texts = vec![wait.for_what_is_there()];
+        texts.extend(is_apart.then(|| wait.recorded_now(true)));
+        texts.extend([wait.recorded_now(false), wait.recorded_behind_each(), waits]);
+        texts
     }
 
     /// The event whose newest record before this line is on a side's stream, behind that side.

@@ -4,7 +4,7 @@
 
 mod launches;
 
-use millpond_core::ids::{EventId, GraphId, StreamId};
+use millpond_core::ids::{EventId, ExecId, GraphId, StreamId};
 use millpond_core::op::{Access, Memory, NodeOp, What};
 
 use super::Lower;
@@ -118,34 +118,37 @@ impl Lower<'_> {
                 self.execs.insert(exec, Exec { graph, nodes, family, auto_free, last: None, outputs: Vec::new() });
             }
             What::GraphUpload { .. } => return Err(TooMuch("an instance is uploaded".into())),
-            What::GraphLaunch { exec, stream } => {
-                let Some(found) = self.execs.get(&exec).cloned() else { return Ok(()) };
-                self.graphs.entry(found.graph).or_default().is_run = true;
-                match self.captures.contains_key(&stream) {
-                    true => self.capture(stream, Work::Child(found.nodes)),
-                    false => {
-                        let (needs, who) = (self.needs(stream), self.who(stream));
-                        let launched = self.launch_graph(needs, who, found);
-                        self.streams.get_mut(&stream).expect("it was entered").last = launched.last;
-                        self.execs.insert(exec, launched);
-                    }
-                }
-            }
+            What::GraphLaunch { exec, stream } => self.launch_exec(exec, stream),
             What::Take { node, memory, .. } => {
                 let life = self.life(node);
                 self.named.insert(memory, Named::Life(life));
             }
-            What::ExecUpdate { exec, graph } => {
-                let nodes = self.graphs.get(&graph).map_or_else(Vec::new, |graph| graph.nodes.clone());
-                self.graphs.entry(graph).or_default().is_run = true;
-                let Some(exec) = self.execs.get_mut(&exec) else { return Ok(()) };
-                if nodes.iter().chain(&exec.nodes).any(has_allocs) {
-                    return Err(TooMuch("an instance with memory of its own is updated".into()));
-                }
-                exec.nodes = nodes;
-            }
+            What::ExecUpdate { exec, graph } => return self.update(exec, graph),
             _ => {}
         }
+        Ok(())
+    }
+
+    fn launch_exec(&mut self, exec: ExecId, stream: StreamId) {
+        let Some(found) = self.execs.get(&exec).cloned() else { return };
+        self.graphs.entry(found.graph).or_default().is_run = true;
+        if self.captures.contains_key(&stream) {
+            return self.capture(stream, Work::Child(found.nodes));
+        }
+        let (needs, who) = (self.needs(stream), self.who(stream));
+        let launched = self.launch_graph(needs, who, found);
+        self.streams.get_mut(&stream).expect("it was entered").last = launched.last;
+        self.execs.insert(exec, launched);
+    }
+
+    fn update(&mut self, exec: ExecId, graph: GraphId) -> Result<(), TooMuch> {
+        let nodes = self.graphs.get(&graph).map_or_else(Vec::new, |graph| graph.nodes.clone());
+        self.graphs.entry(graph).or_default().is_run = true;
+        let Some(exec) = self.execs.get_mut(&exec) else { return Ok(()) };
+        if nodes.iter().chain(&exec.nodes).any(has_allocs) {
+            return Err(TooMuch("an instance with memory of its own is updated".into()));
+        }
+        exec.nodes = nodes;
         Ok(())
     }
 
