@@ -131,7 +131,7 @@ fn a_page_is_written_where_it_is_to_go() {
     let file = to("page.html");
     let output = millpond(&[&path("tests/data/two_devices.pickle"), "-o", &file.display().to_string()]);
     let (text, notes) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && text.contains(" of page for 4 events; open it in a browser"), "{text}");
+    assert!(output.status.success() && text.contains(": 4 events drawn, "), "{text}");
     assert!(notes.starts_with("note: ") && notes.contains("--gpu N chooses another"), "{notes}");
     assert!(meta(&std::fs::read_to_string(&file).unwrap())["events"].as_u64() > Some(0));
 }

@@ -113,6 +113,7 @@ const LEFT: &[(&str, &str)] = &[
     ("shapes/freed-by-another-graph-before-the-launch", "double-free"),
     // Something else is meant.
     ("rules/capture-begun-twice", "capture-state"),
+    ("rules/capture-never-ended", "capture-state"),
     ("rules/captured-event-synchronized", "captured-event"),
     ("rules/captured-event-waited-for-outside", "captured-event"),
     ("rules/captures-merged", "capture-merge"),

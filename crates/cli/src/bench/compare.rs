@@ -82,8 +82,13 @@ pub(super) fn read(path: &Path) -> Result<Run, Refusal> {
     if text.len() as u64 > BYTES_MAX {
         return Err(refuse("more than 1 MiB: no figures of `millpond bench`".to_owned()));
     }
-    let run: Run = serde_json::from_slice(&text)
-        .map_err(|error| refuse(format!("not the figures of `millpond bench`: {error}")))?;
+    let run: Run = serde_json::from_slice(&text).map_err(|error| {
+        let at = match (error.is_data(), error.line()) {
+            (true, _) | (_, 0) => "other JSON".to_owned(),
+            (_, line) => format!("no JSON at line {line}, byte {}", error.column()),
+        };
+        refuse(format!("not the figures of `millpond bench`: {at}"))
+    })?;
     let wrong = run.rows.iter().find(|row| row.all().any(|(_, spread)| !spread.is_right()));
     if let Some(row) = wrong {
         return Err(refuse(format!("`{}` has figures that nothing measures", row.name.escape_debug())));

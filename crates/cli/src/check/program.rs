@@ -41,6 +41,12 @@ pub fn open(path: &Path) -> Result<Source, Refusal> {
         return Ok(Source::Trace(Box::new(Trace::new(source))));
     }
     let text = source::text(source)?;
+    if kind == Kind::Other && text.starts_with(['{', '[']) {
+        let refusal = Refusal::new(Place::Whole, "JSON: neither a litmus program nor an operation trace");
+        return Err(
+            refusal.help("`millpond record -- PROGRAM` makes a trace, docs/litmus.md describes litmus programs")
+        );
+    }
     let program = Program::parse(&text).map_err(|refusal| match kind {
         Kind::Litmus => Refusal::from(refusal),
         _ => Refusal::from(refusal).or("it is no operation trace, and was read as a litmus program"),

@@ -110,7 +110,7 @@ fn write_page(args: &View, scene: &Scene, out: &mut dyn Write, err: &mut dyn Wri
         Ok(bytes) => {
             let (path, steps, unit) = (shown_path(path), grouped(scene.steps), scene.unit);
             let many = if scene.steps == 1 { "" } else { "s" };
-            writeln!(out, "{path}: {} of page for {steps} {unit}{many}; open it in a browser", Bytes(bytes))?;
+            writeln!(out, "{path}: {steps} {unit}{many} drawn, {} of page; open it in a browser", Bytes(bytes))?;
             Ok(Status::Fine)
         }
         Err(refusal) => {

@@ -204,6 +204,7 @@ impl Checker {
         self.check_leftover_graphs(call);
         if self.settings.leaks {
             self.find_leaks(call);
+            self.find_open_captures(call);
         }
         findings.append(&mut self.more);
     }

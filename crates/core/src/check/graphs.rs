@@ -164,16 +164,7 @@ impl Checker {
                 let node = self.nodes(call, graph, &[node])?[0];
                 self.remove_node(call, graph, node)
             }
-            What::GraphClone { graph, copy } => {
-                let made = self.made(call, graph)?;
-                let (copied, names) = (made.graph.duplicate(copy), made.names.copied(graph, copy));
-                let (homes, refused) = (made.homes.copied(graph, copy), made.refused.clone());
-                self.graphs.hold(&names);
-                self.graphs.grant_copy(&copied);
-                self.add_graph(copied, names, homes);
-                self.made(call, copy)?.refused = refused;
-                Ok(())
-            }
+            What::GraphClone { graph, copy } => self.clone_graph(call, graph, copy),
             What::CopyName { graph, node, memory } => self.name_of_copy(call, graph, node, memory),
             What::GraphDestroy { graph } => {
                 self.made(call, graph)?;
@@ -197,6 +188,17 @@ impl Checker {
             What::ExecDestroy { exec } => self.destroy_exec(call, exec),
             _ => Ok(()),
         }
+    }
+
+    fn clone_graph(&mut self, call: Call<'_>, graph: GraphId, copy: GraphId) -> Step {
+        let made = self.made(call, graph)?;
+        let (copied, names) = (made.graph.duplicate(copy), made.names.copied(graph, copy));
+        let (homes, refused) = (made.homes.copied(graph, copy), made.refused.clone());
+        self.graphs.hold(&names);
+        self.graphs.grant_copy(&copied);
+        self.add_graph(copied, names, homes);
+        self.made(call, copy)?.refused = refused;
+        Ok(())
     }
 
     pub(super) fn add_graph(&mut self, graph: Graph, names: Names, homes: Homes) {

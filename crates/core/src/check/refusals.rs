@@ -134,32 +134,27 @@ impl Checker {
         all.into_iter().find(|(_, it)| it.origin.as_ref().is_some_and(is_it))?.1.begun
     }
 
-    /// What a capture refuses, in the program's own names.
-    #[cold]
-    pub(super) fn capture_refused(&self, call: Call<'_>, error: CaptureError, stream: StreamId) -> Refused {
-        let (kind, help) = match &error {
-            CaptureError::Unjoined { stream: side, origin, .. } => {
-                let (side, origin) = (self.title(call, *side), self.title(call, *origin));
-                let help = format!("make {origin} wait for an event recorded on {side} after its last operation");
-                (Kind::CaptureUnjoined, help)
-            }
-            CaptureError::Isolation(_) => {
-                (Kind::CaptureIsolation, "record the event in the capture, or wait with the external flag".to_owned())
-            }
-            CaptureError::Merge { .. } => (Kind::CaptureMerge, "join streams of one capture only".to_owned()),
-            CaptureError::LegacyStream => {
-                (Kind::CaptureUnsupported, "capture a stream that the program made".to_owned())
-            }
-            CaptureError::Unsupported { .. } | CaptureError::Implicit(_) => {
-                (Kind::CaptureUnsupported, "do it before or after the capture".to_owned())
-            }
-            CaptureError::CapturedEvent(_) => (
-                Kind::CapturedEvent,
-                "record the event again outside of the capture, after the work that is meant".to_owned(),
-            ),
-            _ => (Kind::CaptureState, "end the capture where it began, and once".to_owned()),
-        };
-        let sentence = match &error {
+    /// Captures that never end, so that what they declared never runs; why one became invalid was said then.
+    pub(super) fn find_open_captures(&mut self, call: Call<'_>) {
+        let captures = &self.graphs.captures;
+        let begun = self.graphs.captured.values().filter_map(|captured| captured.begun);
+        let is_valid = |site: &Site| captures.of(site.stream).is_some_and(|capture| captures.is_valid(capture));
+        let mut open: Vec<Site> = begun.filter(is_valid).collect();
+        open.sort_unstable_by_key(|site| site.stream);
+        let said = open.into_iter().map(|site| {
+            let sentence =
+                format!("the capture of {} never ends: no graph is made of it", self.title(call, site.stream));
+            let mut finding =
+                Finding::new(Kind::CaptureState, sentence, "end it after the work that is to be captured");
+            finding.later = Some(self.side(call, site, "captured"));
+            finding
+        });
+        let said: Vec<Finding> = said.collect();
+        self.more.extend(said);
+    }
+
+    fn capture_sentence(&self, call: Call<'_>, error: &CaptureError, stream: StreamId) -> String {
+        match error {
             CaptureError::Unjoined { stream, described, .. } => {
                 format!(
                     "the capture ends, and {} was not joined: its last node is {described}",
@@ -189,7 +184,35 @@ impl Checker {
                 )
             }
             other => other.to_string(),
+        }
+    }
+
+    /// What a capture refuses, in the program's own names.
+    #[cold]
+    pub(super) fn capture_refused(&self, call: Call<'_>, error: CaptureError, stream: StreamId) -> Refused {
+        let (kind, help) = match &error {
+            CaptureError::Unjoined { stream: side, origin, .. } => {
+                let (side, origin) = (self.title(call, *side), self.title(call, *origin));
+                let help = format!("make {origin} wait for an event recorded on {side} after its last operation");
+                (Kind::CaptureUnjoined, help)
+            }
+            CaptureError::Isolation(_) => {
+                (Kind::CaptureIsolation, "record the event in the capture, or wait with the external flag".to_owned())
+            }
+            CaptureError::Merge { .. } => (Kind::CaptureMerge, "join streams of one capture only".to_owned()),
+            CaptureError::LegacyStream => {
+                (Kind::CaptureUnsupported, "capture a stream that the program made".to_owned())
+            }
+            CaptureError::Unsupported { .. } | CaptureError::Implicit(_) => {
+                (Kind::CaptureUnsupported, "do it before or after the capture".to_owned())
+            }
+            CaptureError::CapturedEvent(_) => (
+                Kind::CapturedEvent,
+                "record the event again outside of the capture, after the work that is meant".to_owned(),
+            ),
+            _ => (Kind::CaptureState, "end the capture where it began, and once".to_owned()),
         };
+        let sentence = self.capture_sentence(call, &error, stream);
         let mut finding = Finding::new(kind, sentence, help);
         finding.earlier = self.capture_begun(stream).map(|begun| self.side(call, begun, "captured"));
         if matches!(error, CaptureError::LegacyStream) {

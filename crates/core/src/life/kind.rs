@@ -62,7 +62,7 @@ pub enum Kind {
     CaptureMerge,
     /// Memory that is no graph's is freed in a capture.
     CaptureForeignFree,
-    /// A capture is begun, used or ended where that is not possible.
+    /// A capture is begun, used or ended where that is not possible, or never ends.
     CaptureState,
     /// An external record or wait outside of a capture.
     ExternalOutsideCapture,
