@@ -201,7 +201,7 @@ pub struct View {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// Where the page goes; without it, to standard output
+    /// Where the page goes; without it or with `-`, to standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 

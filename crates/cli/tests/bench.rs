@@ -155,12 +155,14 @@ fn wrong_input_is_refused_before_anything_is_measured() {
         }],
     });
     let (odd, other) = (written("odd", &report), written("other", &json!({"files": []})));
+    let list = written("list", &json!([]));
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     for (words, part) in [
         (["--seconds", "0"], "0 is not in 1..=3600"),
         (["--compare", "no/such/file"], "no/such/file: cannot be opened"),
         (["--compare", manifest], "not the figures of `millpond bench`"),
         (["--compare", &other], "missing field `version`"),
+        (["--compare", &list], "JSON, but no object"),
         (["--compare", &odd], "`row` has figures that nothing measures"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_millpond")).arg("bench").args(words).output().unwrap();
@@ -169,5 +171,5 @@ fn wrong_input_is_refused_before_anything_is_measured() {
         assert!(error.starts_with("error: ") && error.contains(part), "{error}");
         assert!(!error.contains("measuring"), "{error}");
     }
-    [odd, other].into_iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    [odd, other, list].into_iter().for_each(|path| std::fs::remove_file(path).unwrap());
 }

@@ -173,7 +173,8 @@ fn what_is_none_of_the_formats_is_called_none() {
         ("view", "[{\"hello\": 1}]\n", "JSON, and not Millpond's JSON lines"),
         ("plan", "{\"hello\": 1}\n", "the first line names the columns"),
         ("check", "# nothing\n\nstream s\n\0", "line 4: a zero byte: neither a litmus program nor"),
-        ("check", "{\"hello\": 1}\n", "it is no operation trace, and was read as a litmus program"),
+        ("check", "{\"hello\": 1}\n", "JSON: neither a litmus program nor an operation trace"),
+        ("check", "- nothing\n", "it is no operation trace, and was read as a litmus program"),
         ("check", "streem s\n", "did you mean `stream`? Such a line reads `stream S [nonblocking"),
         (
             "check",

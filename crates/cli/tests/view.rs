@@ -137,6 +137,13 @@ fn a_page_is_written_where_it_is_to_go() {
 }
 
 #[test]
+fn a_page_goes_to_standard_output_by_its_name() {
+    let output = millpond(&[&path("tests/data/ours.jsonl"), "-o", "-"]);
+    assert!(output.status.success() && output.stdout.starts_with(b"<!"), "{output:?}");
+    assert!(!std::path::Path::new("-").exists());
+}
+
+#[test]
 fn bad_input_is_refused_and_nothing_is_written() {
     let page = to("never.html");
     let to = page.display().to_string();

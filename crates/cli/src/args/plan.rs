@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::values::{parse_capacity, parse_seconds};
+use super::values::{file_to_write, parse_capacity, parse_seconds};
 
 /// The arguments of `millpond plan`.
 #[derive(clap::Args, Debug)]
@@ -19,11 +19,11 @@ pub struct Plan {
     /// Where the table with offsets goes
     ///
     /// Without it the table goes to standard output and the report to standard error; with --json there is none.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = file_to_write())]
     pub output: Option<PathBuf>,
 
     /// Draw the plan: steps to the right, bytes upwards
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = file_to_write())]
     pub svg: Option<PathBuf>,
 
     /// How long to search at most

@@ -3,11 +3,13 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use super::values::file_to_write;
+
 /// The arguments of `millpond record`.
 #[derive(clap::Args, Debug)]
 pub struct Record {
     /// Where the trace goes; what was there is gone
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = file_to_write())]
     pub output: PathBuf,
 
     /// Of a program of Python, leave PyTorch's allocator as it is: only its segments are seen, and no tensor

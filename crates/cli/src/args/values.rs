@@ -1,6 +1,17 @@
 //! Numbers with units, as arguments have them.
 
+use std::path::PathBuf;
+
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use millpond_core::units::{GIB, KIB, MIB, TIB};
+
+/// A file to write, which cannot be standard output.
+pub(super) fn file_to_write() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path.as_os_str() == "-" {
+        true => Err("it is no file that can be written here: name one (`./-` for one of that name)"),
+        false => Ok(path),
+    })
+}
 
 pub(super) fn parse_seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {

@@ -83,11 +83,13 @@ pub(super) fn read(path: &Path) -> Result<Run, Refusal> {
         return Err(refuse("more than 1 MiB: no figures of `millpond bench`".to_owned()));
     }
     let run: Run = serde_json::from_slice(&text).map_err(|error| {
-        let at = match (error.is_data(), error.line()) {
-            (true, _) | (_, 0) => "other JSON".to_owned(),
-            (_, line) => format!("no JSON at line {line}, byte {}", error.column()),
+        let why = match error.is_data() {
+            // Of an object the reason names a field.
+            true if text.trim_ascii_start().starts_with(b"{") => error.to_string(),
+            true => "JSON, but no object".to_owned(),
+            false => format!("no JSON at line {}, byte {}", error.line(), error.column()),
         };
-        refuse(format!("not the figures of `millpond bench`: {at}"))
+        refuse(format!("not the figures of `millpond bench`: {why}"))
     })?;
     let wrong = run.rows.iter().find(|row| row.all().any(|(_, spread)| !spread.is_right()));
     if let Some(row) = wrong {

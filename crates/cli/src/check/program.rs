@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use millpond_litmus::Program;
+use serde::de::IgnoredAny;
 
 use crate::operation_trace::Trace;
 use crate::recorded::{Place, Refusal};
@@ -41,7 +42,7 @@ pub fn open(path: &Path) -> Result<Source, Refusal> {
         return Ok(Source::Trace(Box::new(Trace::new(source))));
     }
     let text = source::text(source)?;
-    if kind == Kind::Other && text.starts_with(['{', '[']) {
+    if kind == Kind::Other && is_json(&text) {
         let refusal = Refusal::new(Place::Whole, "JSON: neither a litmus program nor an operation trace");
         return Err(
             refusal.help("`millpond record -- PROGRAM` makes a trace, docs/litmus.md describes litmus programs")
@@ -52,4 +53,10 @@ pub fn open(path: &Path) -> Result<Source, Refusal> {
         _ => Refusal::from(refusal).or("it is no operation trace, and was read as a litmus program"),
     })?;
     Ok(Source::Litmus { text, program })
+}
+
+/// Whether the text begins with a JSON object or list.
+fn is_json(text: &str) -> bool {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
+    text.starts_with(['{', '[']) && matches!(values.next(), Some(Ok(_)))
 }

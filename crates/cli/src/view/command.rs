@@ -102,7 +102,7 @@ fn read(args: &View, opened: Opened) -> Result<(Recorded, Option<String>), Refus
 
 /// Writes the page where it is to go, and says what it is.
 fn write_page(args: &View, scene: &Scene, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
-    let Some(path) = &args.output else {
+    let Some(path) = args.output.as_deref().filter(|path| path.as_os_str() != "-") else {
         embed::write_page(out, scene)?;
         return Ok(Status::Fine);
     };
