@@ -62,12 +62,13 @@ unsafe impl<T: Send> Send for BiasedLock<T> {}
 // SAFETY: `value` and `turns` are reached by one thread at a time (seen-or-stopped, taken-first).
 unsafe impl<T: Send> Sync for BiasedLock<T> {}
 
-/// Holds a [`BiasedLock`] lock. It stays on its thread.
+/// Holds a [`BiasedLock`] lock, and what is kept for as long. It stays on its thread.
 #[must_use]
-pub struct BiasedLockGuard<'a, T> {
+pub struct BiasedLockGuard<'a, T, K = ()> {
     lock: &'a BiasedLock<T>,
     way: Way,
     stays: PhantomData<*const ()>,
+    _kept: K,
 }
 
 /// How a lock was taken.
@@ -107,20 +108,34 @@ impl<T> BiasedLock<T> {
     /// Takes the lock. A thread that has it already waits for ever.
     #[inline]
     pub fn lock(&self) -> BiasedLockGuard<'_, T> {
-        let way = if self.lock_own() { Way::Own } else { self.lock_shared() };
-        self.guard(way)
+        self.lock_and_keep(())
     }
 
-    /// Takes the lock where this thread owns it and is not inside: by plain loads and stores, with no call.
+    /// As [`lock`](Self::lock), with a guard that keeps a value and drops it once the lock is given back.
+    #[inline]
+    pub fn lock_and_keep<K>(&self, kept: K) -> BiasedLockGuard<'_, T, K> {
+        let way = if self.lock_own() { Way::Own } else { self.lock_shared() };
+        self.guard(way, kept)
+    }
+
+    /// As [`lock_and_keep`](Self::lock_and_keep), where this thread owns the lock and is not inside: by plain loads and
+    /// stores, with no call.
     #[inline(always)]
-    pub fn try_own(&self) -> Option<BiasedLockGuard<'_, T>> {
-        if self.lock_own() { Some(self.guard(Way::Own)) } else { None }
+    pub fn own_and_keep<K>(&self, kept: K) -> Option<BiasedLockGuard<'_, T, K>> {
+        if self.lock_own() { Some(self.guard(Way::Own, kept)) } else { None }
     }
 
     /// Takes the lock where it is free this moment.
     #[inline]
     pub fn try_lock(&self) -> Option<BiasedLockGuard<'_, T>> {
-        if self.lock_own() { Some(self.guard(Way::Own)) } else { self.try_shared() }
+        self.try_lock_and_keep(|| ())
+    }
+
+    /// As [`try_lock`](Self::try_lock), with a guard that keeps a value, made once the lock is taken.
+    #[inline]
+    pub fn try_lock_and_keep<K>(&self, kept: impl FnOnce() -> K) -> Option<BiasedLockGuard<'_, T, K>> {
+        let way = if self.lock_own() { Way::Own } else { self.try_shared()? };
+        Some(self.guard(way, kept()))
     }
 
     /// The value: no other thread can have the lock.
@@ -164,7 +179,7 @@ impl<T> BiasedLock<T> {
     }
 
     #[inline(never)]
-    fn try_shared(&self) -> Option<BiasedLockGuard<'_, T>> {
+    fn try_shared(&self) -> Option<Way> {
         // An owner that is inside is not disturbed; in a forked process it may not be there.
         if sync::is_forked() || self.held.load(Ordering::Relaxed) || !self.take() {
             return None;
@@ -174,8 +189,7 @@ impl<T> BiasedLock<T> {
             self.taken.store(false, Ordering::Release);
             return None;
         }
-        let way = self.turn();
-        Some(self.guard(way))
+        Some(self.turn())
     }
 
     #[inline]
@@ -224,8 +238,8 @@ impl<T> BiasedLock<T> {
     }
 
     #[inline]
-    fn guard(&self, way: Way) -> BiasedLockGuard<'_, T> {
-        BiasedLockGuard { lock: self, way, stays: PhantomData }
+    fn guard<K>(&self, way: Way, kept: K) -> BiasedLockGuard<'_, T, K> {
+        BiasedLockGuard { lock: self, way, stays: PhantomData, _kept: kept }
     }
 }
 
@@ -244,7 +258,7 @@ impl<T> BiasedLockGuard<'_, T> {
     }
 }
 
-impl<T> Drop for BiasedLockGuard<'_, T> {
+impl<T, K> Drop for BiasedLockGuard<'_, T, K> {
     #[inline]
     fn drop(&mut self) {
         match self.way {
@@ -255,7 +269,7 @@ impl<T> Drop for BiasedLockGuard<'_, T> {
     }
 }
 
-impl<T> Deref for BiasedLockGuard<'_, T> {
+impl<T, K> Deref for BiasedLockGuard<'_, T, K> {
     type Target = T;
 
     #[inline]
@@ -265,7 +279,7 @@ impl<T> Deref for BiasedLockGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for BiasedLockGuard<'_, T> {
+impl<T, K> DerefMut for BiasedLockGuard<'_, T, K> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this thread is inside (seen-or-stopped, taken-first).
@@ -280,7 +294,7 @@ impl<T> fmt::Debug for BiasedLock<T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for BiasedLockGuard<'_, T> {
+impl<T: fmt::Debug, K> fmt::Debug for BiasedLockGuard<'_, T, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

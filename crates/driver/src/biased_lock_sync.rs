@@ -149,14 +149,14 @@ mod tests {
         let lock = BiasedLock::with_patience(0, 3);
         (0..2).for_each(|_| *lock.lock() += 1);
         assert_eq!(lock.owner(), NO_THREAD);
-        assert!(lock.try_own().is_none(), "no thread owns it");
+        assert!(lock.own_and_keep(()).is_none(), "no thread owns it");
         *lock.lock() += 1;
         if !can_stop_all() {
             return eprintln!("skipped: the system has no membarrier, so locks have no owners");
         }
         assert_eq!(lock.owner(), thread_number());
-        *lock.try_own().expect("it is this thread's") += 1;
-        std::thread::scope(|scope| scope.spawn(|| assert!(lock.try_own().is_none())).join()).expect("no panic");
+        *lock.own_and_keep(()).expect("it is this thread's") += 1;
+        std::thread::scope(|scope| scope.spawn(|| assert!(lock.own_and_keep(()).is_none())).join()).expect("no panic");
         assert_eq!(lock.owner(), thread_number(), "who only asks for its own ends nothing");
         std::thread::scope(|scope| scope.spawn(|| *lock.lock() += 1).join()).expect("no panic");
         assert_eq!(lock.owner(), NO_THREAD);

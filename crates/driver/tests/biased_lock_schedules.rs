@@ -71,7 +71,7 @@ fn program() {
             for turn in 0..TURNS {
                 let guard = match (number + turn) % 4 {
                     0 => lock.try_lock(),
-                    1 => lock.try_own().or_else(|| Some(lock.lock())),
+                    1 => lock.own_and_keep(()).or_else(|| Some(lock.lock())),
                     _ => Some(lock.lock()),
                 };
                 let Some(mut guard) = guard else { continue };
@@ -79,7 +79,7 @@ fn program() {
                 *guard += 1;
                 done.fetch_add(1, Ordering::SeqCst);
                 thread::yield_now();
-                assert!(lock.try_lock().is_none() && lock.try_own().is_none(), "it is inside already");
+                assert!(lock.try_lock().is_none() && lock.own_and_keep(()).is_none(), "it is inside already");
                 inside.store(false, Ordering::SeqCst);
             }
             biased_lock_sync::ENDED.lock().unwrap().push(biased_lock_sync::thread_number());

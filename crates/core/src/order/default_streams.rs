@@ -82,7 +82,7 @@ pub fn before<T: Ties>(standing: Standing, ties: &mut T) -> Result<(), T::Refuse
 /// What is done after each operation of a stream, once it is made.
 #[inline]
 pub fn after<T: Ties>(standing: Standing, ties: &mut T) {
-    if standing == Standing::Barrier {
+    if matches!(standing, Standing::Barrier) {
         ties.publish();
     }
 }

@@ -390,6 +390,7 @@ impl ExecShared {
     }
 
     /// Records which addresses a launch freed, and which of its own hold memory anew.
+    #[inline]
     fn keep_memory(&self, at: Point, freed: &[(Range, Point)], anew: &[Range], memory: Option<&mut GraphMemory>) {
         match memory {
             Some(memory) => memory.launched(&self.arena_keys, at, freed, anew),

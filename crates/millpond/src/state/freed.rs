@@ -23,7 +23,7 @@ impl Freed {
 
     #[inline]
     pub(crate) fn is_some(&self) -> bool {
-        self.0.site.act == Act::Free
+        matches!(self.0.site.act, Act::Free)
     }
 
     #[inline]

@@ -45,7 +45,7 @@ pub(crate) struct Ranked<const RANK: u8, G> {
 pub(crate) type Guard<'a, const RANK: u8, T> = Ranked<RANK, MutexGuard<'a, T>>;
 pub(crate) type ReadGuard<'a, const RANK: u8, T> = Ranked<RANK, RwLockReadGuard<'a, T>>;
 pub(crate) type WriteGuard<'a, const RANK: u8, T> = Ranked<RANK, RwLockWriteGuard<'a, T>>;
-pub(crate) type BiasedGuard<'a, const RANK: u8, T> = Ranked<RANK, BiasedLockGuard<'a, T>>;
+pub(crate) type BiasedGuard<'a, const RANK: u8, T> = BiasedLockGuard<'a, T, Held<RANK>>;
 
 #[inline]
 pub(crate) fn lock<const RANK: u8, T: ?Sized>(mutex: &Mutex<RANK, T>) -> Guard<'_, RANK, T> {
@@ -92,21 +92,19 @@ impl<const RANK: u8, T> Biased<RANK, T> {
     /// Takes the lock. A thread that has it already waits for ever.
     #[inline]
     pub(crate) fn lock(&self) -> BiasedGuard<'_, RANK, T> {
-        let held = Held::in_order();
-        Ranked::new(self.0.lock(), held)
+        self.0.lock_and_keep(Held::in_order())
     }
 
     /// Takes the lock where it is free this moment.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<BiasedGuard<'_, RANK, T>> {
-        self.0.try_lock().map(|guard| Ranked::new(guard, Held::tried()))
+        self.0.try_lock_and_keep(Held::tried)
     }
 
     /// As [`lock`](Self::lock), where this thread owns it and is not inside: with no call, and no wait.
     #[inline(always)]
     pub(crate) fn try_own(&self) -> Option<BiasedGuard<'_, RANK, T>> {
-        let held = Held::in_order();
-        self.0.try_own().map(|guard| Ranked::new(guard, held))
+        self.0.own_and_keep(Held::in_order())
     }
 
     /// The value: no other thread can have the lock.
