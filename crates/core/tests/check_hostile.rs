@@ -43,7 +43,7 @@ fn an_instance_keeps_its_number() {
         What::Launch { stream: s, accesses: smallvec![Access::whole(m, Act::Read)], start: Start::Ordered, name: None };
     for end in [in_capture.to_vec(), vec![What::Free { memory: m, stream: s }, read]] {
         let findings = check(begin.iter().cloned().chain(end).collect());
-        assert!(findings.iter().any(|it| it.sentence == "instance 0 is made, and it is there already"), "{findings:?}");
+        assert!(findings.iter().any(|it| it.sentence == "instance 0 exists already"), "{findings:?}");
     }
 }
 
@@ -61,7 +61,7 @@ fn a_graph_keeps_its_number() {
         symbolic: false,
     });
     let findings = check(all);
-    let taken = findings.iter().filter(|it| it.sentence == "graph 1 is made, and it is there already").count();
+    let taken = findings.iter().filter(|it| it.sentence == "graph 1 exists already").count();
     assert_eq!(taken, 3, "{findings:?}");
 }
 

@@ -60,7 +60,7 @@ impl Checker {
         checked.map_err(|error| self.capture_refused(call, error, stream))
     }
 
-    /// Something that a capture may forbid whoever does it.
+    /// A call that a capture in progress may forbid, on whichever thread it is made.
     pub(super) fn refuse_unsafe(&mut self, call: Call<'_>, what: &'static str) -> Step {
         if !self.graphs.is_capturing() {
             return Ok(());

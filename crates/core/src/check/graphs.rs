@@ -126,11 +126,7 @@ impl Checker {
             _ => None,
         };
         let Some(number) = taken else { return Ok(()) };
-        let mut finding = Finding::new(
-            Kind::UnknownName,
-            format!("{number} is made, and it is there already"),
-            "give it another number",
-        );
+        let mut finding = Finding::new(Kind::UnknownName, format!("{number} exists already"), "give it another number");
         finding.later = Some(self.side(call, self.host_site(call, Act::Read), "made"));
         Err(Box::new(finding))
     }

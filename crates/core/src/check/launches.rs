@@ -62,7 +62,7 @@ impl Checker {
             _ if self.graphs.void_execs.contains(&exec) => Err(quiet()),
             _ => {
                 let help = "instantiate it first, and destroy it after its last launch";
-                let sentence = format!("{exec} is not there: it was never made, or is destroyed");
+                let sentence = format!("{exec} does not exist: it was never instantiated, or is destroyed");
                 let mut finding = Finding::new(Kind::UnknownName, sentence, help);
                 finding.later = Some(self.side(call, self.host_site(call, Act::Read), "used"));
                 Err(Box::new(finding))

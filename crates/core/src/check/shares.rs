@@ -53,7 +53,11 @@ impl Checker {
         let Some(Ticket { life }) = self.lives.tickets.remove(&ticket) else {
             let help =
                 "import it once, after it is exported and before the owner frees it; export again for each importer";
-            let mut finding = Finding::new(Kind::UnknownName, format!("{ticket} is no offer (any more)"), help);
+            let mut finding = Finding::new(
+                Kind::UnknownName,
+                format!("{ticket} was never exported, or was imported or withdrawn already"),
+                help,
+            );
             finding.later = Some(self.side(call, site, "imported"));
             return Err(Box::new(finding));
         };

@@ -1,8 +1,7 @@
 //! One life of memory: its allocation, its uses, and whether an act may come here.
 //!
-//! Knows what was done; who comes before whom the caller says. Not where the memory is, and not that it was freed: that
-//! whoever keeps it knows, and what comes after that breaks [`Kind::after_free`] (a stream's memory has another life by
-//! then).
+//! Knows what was done. The caller supplies the order, knows where the memory is, and records the free: an act after
+//! that breaks [`Kind::after_free`] (a stream's memory has another life by then).
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;

@@ -19,8 +19,8 @@ pub trait Done: Copy + PartialEq + Debug {
     fn act(&self) -> Act;
 }
 
-/// The uses of the same bytes: the writes, then the others, each in the order in which they were added. So it does not
-/// depend on which of them stood for which before which is the first that something has to come after.
+/// The uses of the same bytes: the writes, then the others, each in the order in which they were added. So the first
+/// use that conflicts does not depend on which uses were left out because later ones stand for them.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Kept<D: Done> {
     list: SmallVec<[D; 2]>,

@@ -180,13 +180,15 @@ impl Chain {
     }
 
     /// As [`learn_from`](Chain::learn_from), for an operation that may still be refused: then
-    /// [`roll_back`](Chain::roll_back) undoes it. Nothing where it is no news.
-    pub fn learn_tentatively(&mut self, host: &Host) -> Option<Rollback> {
-        let host_edition = self.host_edition;
-        if host_edition == host.base().edition() {
-            return None;
+    /// [`roll_back`](Chain::roll_back) undoes it, and what the same operation learned `before`. Nothing where it is no
+    /// news.
+    pub fn learn_tentatively(&mut self, host: &Host, before: Option<Rollback>) -> Option<Rollback> {
+        let before = before.filter(|before| before.at == self.seq);
+        if self.host_edition == host.base().edition() {
+            return before;
         }
-        let knowledge = Arc::clone(&self.knowledge);
+        let known = || (Arc::clone(&self.knowledge), self.host_edition);
+        let (knowledge, host_edition) = before.map_or_else(known, |before| (before.knowledge, before.host_edition));
         self.learn_news(host.base(), Some(host.knowledge()));
         Some(Rollback { knowledge, host_edition, at: self.seq })
     }
@@ -268,17 +270,33 @@ mod tests {
         let mut host = Host::new(0);
         let (before, done) = (b.submit(), a.submit());
         host.learn(&a.snapshot());
-        let rollback = c.learn_tentatively(&host).expect("news");
+        let rollback = c.learn_tentatively(&host, None).expect("news");
         assert!(c.covers(done));
         c.roll_back(rollback);
         assert!(!c.covers(done), "it was no operation");
         assert!(c.wait(&b.snapshot()) && c.covers(before));
 
-        let rollback = c.learn_tentatively(&host).expect("news again");
+        let rollback = c.learn_tentatively(&host, None).expect("news again");
         let point = c.submit();
         c.roll_back(rollback);
         assert!(c.covers(done), "an operation took the next point");
-        assert!(c.learn_tentatively(&host).is_none() && point < c.submit());
+        assert!(c.learn_tentatively(&host, None).is_none() && point < c.submit());
+    }
+
+    #[test]
+    fn what_an_operation_learns_in_two_steps_is_undone_as_one() {
+        let (mut a, mut c) = (chain(0), chain(2));
+        let mut host = Host::new(0);
+        let first = a.submit();
+        host.learn(&a.snapshot());
+        let rollback = c.learn_tentatively(&host, None);
+        let second = a.submit();
+        host.learn(&a.snapshot());
+        let rollback = c.learn_tentatively(&host, rollback);
+        assert!(c.covers(second));
+        let rollback = c.learn_tentatively(&host, rollback);
+        c.roll_back(rollback.expect("no news keeps what there was"));
+        assert!(!c.covers(first) && !c.covers(second));
     }
 
     #[test]

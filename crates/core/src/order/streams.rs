@@ -129,7 +129,7 @@ impl<T> Streams<T> {
     #[cold]
     pub fn enter_tentatively(&mut self, seat: Seat, host: &Host) -> Option<Rollback> {
         self.tie(seat);
-        self.get_mut(seat)?.chain.learn_tentatively(host)
+        self.get_mut(seat)?.chain.learn_tentatively(host, None)
     }
 
     /// The half of that which a call does that submits nothing: what the host knows stays the host's.

@@ -5,7 +5,7 @@
 //! in the way later. So the shelf is the [`PLACES`] blocks freed last: enough for what allocates and frees in a loop,
 //! and too few to shape the heap. Without a table of sizes there is nothing to look up, and a take or a put is a few
 //! nanoseconds. A large block rests here only in such a loop: where it was the last that was asked for, and one of its
-//! size was freed before it. Who asks in vain and goes to the heap drains the shelf there first.
+//! size was freed before it. On a miss the stream drains its shelf into the heap first.
 //!
 //! Knows sizes only. It lives in its stream's state, behind that stream's lock.
 //!

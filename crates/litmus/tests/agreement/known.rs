@@ -301,6 +301,12 @@ const KNOWN: &[(&str, &[&str])] = &[
          other: free u a",
         &["10 free-before-alloc", "13 free-before-alloc"],
     ),
+    // Nor where it asks other devices before it is refused.
+    (
+        "set threads apart\nset leaks off\nstream s\nstream t\nthread other\nother: a = alloc s 256\n\
+         query s yes\npool p\nother: grant p to 1\nb = alloc s 256 from p\nwrite t b\nother: write t a",
+        &["11 use-before-alloc", "12 use-before-alloc"],
+    ),
     // A stream comes after what the thread knew that made it.
     (
         "set threads apart\nset leaks off\nstream t nonblocking\nthread other\na = alloc t 256\nsynchronize t\n\

@@ -107,9 +107,9 @@ impl Hosts {
         self.knowledge.with(|host| chain.learn_from(host));
     }
 
-    /// As [`tell`](Self::tell), for an operation that may still be refused.
-    pub(crate) fn teach_tentatively(&self, chain: &mut Chain) -> Option<Rollback> {
-        self.knowledge.with(|host| chain.learn_tentatively(host))
+    /// As [`tell`](Self::tell), for an operation that may still be refused: see [`Chain::learn_tentatively`].
+    pub(crate) fn teach_tentatively(&self, chain: &mut Chain, before: Option<Rollback>) -> Option<Rollback> {
+        self.knowledge.with(|host| chain.learn_tentatively(host, before))
     }
 
     /// The calling thread knows that everything up to these has completed.

@@ -304,7 +304,10 @@ impl Progress {
 /// What cannot be waited for.
 #[cold]
 pub(crate) fn no_end() -> DriverError {
-    DriverError::Failed { call: "mark", reason: "the device took a launch in part and marks no end of it".into() }
+    DriverError::Failed {
+        call: "mark",
+        reason: "the driver submitted a part of a launch and cannot record its end".into(),
+    }
 }
 
 #[cold]

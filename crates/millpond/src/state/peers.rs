@@ -205,9 +205,14 @@ impl StreamShared {
 
     #[cold]
     fn learn_from_others(&self, state: &mut State) -> bool {
-        let is_news = self.context.learn_abroad();
-        if is_news {
-            self.context.hosts.tell(&mut state.chain);
+        let (hosts, is_news) = (&self.context.hosts, self.context.learn_abroad());
+        match is_news {
+            true if hosts.are_separate() => {
+                let before = state.rollback.take();
+                state.rollback = hosts.teach_tentatively(&mut state.chain, before);
+            }
+            true => hosts.tell(&mut state.chain),
+            false => {}
         }
         is_news
     }

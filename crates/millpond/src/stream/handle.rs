@@ -146,7 +146,7 @@ impl StreamShared {
         before(self.role.standing(), &mut self.ties(state))?;
         if submits {
             self.context.learn_beside();
-            state.rollback = hosts.teach_tentatively(&mut state.chain);
+            state.rollback = hosts.teach_tentatively(&mut state.chain, None);
         }
         Ok(Mode::Live)
     }
