@@ -76,7 +76,7 @@ impl fmt::Display for Failure {
             }
             Failure::Null(name) => write!(f, "`{name}` must not be null"),
             Failure::Value(reason) => f.write_str(reason),
-            Failure::NotReady => f.write_str("not ready: the work is not over yet"),
+            Failure::NotReady => f.write_str("not ready: work is still pending"),
         }
     }
 }

@@ -102,8 +102,8 @@ pub(crate) fn stop_all() {
 
 pub(crate) use crate::process::is_forked;
 
-/// In a forked process, whose locks may be held by threads that are not there: all of them are one, which a thread can
-/// take again that has it. Whoever waits for it looks at little, and changes nothing.
+/// In a forked process locks may be held by threads of the parent. There all locks are this one, which its holder can
+/// take again. Waiting threads only poll it.
 static FORKED: AtomicU64 = AtomicU64::new(0);
 static FORKED_DEPTH: AtomicU64 = AtomicU64::new(0);
 

@@ -6,7 +6,7 @@
 //! is unknown; after an error the state is as before the call.
 //!
 //! Terms: a *range* is reserved virtual memory; a *chunk* is physical memory, mapped whole (offset 0, its full size) at
-//! one or several places; a *mark* is a position in a stream's work, over once all work before it has completed.
+//! one or several places; a *mark* is a position in a stream's work, and completes when all work before it has.
 
 use std::fmt;
 use std::os::fd::OwnedFd;

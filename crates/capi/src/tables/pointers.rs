@@ -7,9 +7,9 @@
 //! and has three lines and pages to touch, of which the last is some other for each 50 KiB of addresses.) Where a
 //! bucket has no room the buffer goes to a map of the bucket's own, so that nothing depends on how many there are.
 //!
-//! Who holds the bucket has taken what he takes (one-place). A buffer leaves with a free that happens and no sooner
-//! ([`Pointers::free`]), so that no other thread sees a free that is refused. Two frees of one pointer: one takes the
-//! buffer, the other finds nothing.
+//! Whoever holds a bucket's lock owns what it removes from the bucket (one-place). A buffer leaves with a free that is
+//! accepted and no sooner ([`Pointers::free`]), so that no other thread sees a free that is refused. Two frees of one
+//! pointer: one takes the buffer, the other finds nothing.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;

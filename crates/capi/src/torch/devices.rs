@@ -63,7 +63,7 @@ fn open_device(ordinal: i32) -> Result<&'static TorchDevice> {
     if let Some(device) = place.get() {
         return Ok(device);
     }
-    // Who asks first without a word means CUDA.
+    // The first call without an explicit kind selects CUDA.
     let _ = KIND.compare_exchange(UNDECIDED, CUDA, Ordering::AcqRel, Ordering::Acquire);
     let entry = match KIND.load(Ordering::Acquire) {
         HOST => host_device(HostConfig::default())?,

@@ -6,7 +6,7 @@
 //! blocking ones come after the legacy stream's work, too.
 //!
 //! Invariants: `noted-after`: what is submitted is noted here after it was, so that a mark from before it may be handed
-//! out only until then; `held-here`: a mark that is kept here is shared, and no other comes to be called so.
+//! out only until then; `held-here`: a mark that is kept here is counted, so that its handle is not used again.
 
 use super::abi::Stream;
 use super::marks::Marks;

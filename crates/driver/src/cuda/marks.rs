@@ -65,7 +65,7 @@ impl Marks {
             return Err(error);
         }
         slot.holders.store(1, Ordering::Relaxed);
-        // No generation of a mark: else one of long ago could come again.
+        // Reset, so that no old mark is taken for completed once generations begin again.
         slot.over.store(0, Ordering::Relaxed);
         let generation = slot.generation.load(Ordering::Relaxed).wrapping_add(1);
         slot.generation.store(generation, Ordering::Release);

@@ -363,8 +363,8 @@ unsafe impl Driver for CudaDriver {
             return end.mark(&self.marks, stream.native);
         }
         let mark = self.marks.record(stream.native)?;
-        // Another thread may have begun to capture it between the question and the mark, which is a node then: who asks
-        // for it would spoil the capture.
+        // Another thread may have begun a capture of the stream since it was asked for. The mark is a node then, and to
+        // query it would invalidate the capture.
         self.streams.check_captured(CALL, &stream).inspect_err(|_| self.marks.forget(mark))?;
         Ok(mark)
     }

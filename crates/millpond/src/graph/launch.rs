@@ -375,7 +375,7 @@ impl ExecShared {
                 }
                 Role::Outside(index) => {
                     for mark in &self.outsides[index].marks {
-                        // A free that is not to be was a use, as far as anybody can tell.
+                        // A free of a launch that was submitted in part only is recorded as a write.
                         let act = if mark.act == Act::Free && !is_whole { Act::Write } else { mark.act };
                         if let Some(free) = launched.leave(&mut life.history, &LastAct { act, ..*mark }, knew) {
                             life.freed.end(free);

@@ -8,8 +8,8 @@
 //! Invariant **own-word**: who an importer is the system says: its process, and by its first release the device of that
 //! process which it speaks for. All that a message names is looked up among what this connection has. A message that
 //! breaks the rules ends the talk, and so does the end of the socket. What the importer still holds then comes back
-//! when its process has ended: work of a process that was killed may run on for a moment. Where the system has no files
-//! of processes, the end of the talk has to do.
+//! when its process has ended: work of a process that was killed may run on for a moment. Where the system has no
+//! pidfds, the end of the socket counts as the end of the process.
 //!
 //! Locks: a connection's, then heaps and lives, chains of others; no thread that holds one of those takes it. A lease
 //! lets go under it, so that whoever has received finds it so, and is dropped behind it: the last reference to an

@@ -1,7 +1,7 @@
 //! What may run the program's own code when it is dropped, put aside until no lock is held.
 //!
-//! A kernel owns what the program likes: buffers, streams, a device. Its drop may call in here again, take its time, or
-//! panic. So what is refused or lost on the way is not dropped where that happens but put here.
+//! A kernel may own anything: buffers, streams, a device. Its drop may call the library again, block, or panic. So what
+//! is refused or lost on the way is dropped later, from here.
 //!
 //! Invariant **dropped-last**: garbage is made before the locks of its call are taken, and dropped after they are given
 //! back, also where a panic passes. The borrow checker holds it: who may drop such a value under a lock takes

@@ -1,7 +1,7 @@
 //! When a list is looked through for what need not be kept: at lengths that double.
 //!
-//! So each entry costs a constant time however long the list is used, and what is kept in vain is no more than what is
-//! needed, or a few. Knows no list.
+//! So each entry costs amortised constant time, and there are at most about as many stale entries as live ones. Knows
+//! no list.
 
 /// A list that is shorter is not looked through.
 const LEAST: usize = 32;

@@ -1,8 +1,8 @@
 //! Who comes in and who goes: connections taken, limited, closed.
 //!
-//! A stranger costs one file, for a few seconds: until it has claimed something it is a guest, of whom there are few at
-//! a time. Where there are more, the oldest guest of the process with the most goes, so that a crowd keeps out its own.
-//! Where files are scarce no process is let in, and each gets the reason.
+//! A new connection costs one file for a few seconds. Until it has claimed something it is a guest, and guests are
+//! limited: over the limit, the oldest guest of the process that has most is closed, so that a flood displaces its own.
+//! Where files are scarce no connection is accepted, and each gets the reason.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
