@@ -191,9 +191,12 @@ impl Checker {
         instance.outputs.clear();
         instance.former.clear();
         self.leave_marks(call, exec, &mut instance, Use { point, site }, &knew);
+        // Addresses of the instance's own stay where they are when it becomes another graph's.
+        let is_own = |alloc: GraphAllocId| instance.exec.allocs()[alloc.index()].is_symbolic;
         for (alloc, memory) in gone {
-            // Addresses of the instance's own stay where they are when it becomes another graph's.
-            if let Some(life) = instance.live(alloc).filter(|_| instance.exec.allocs()[alloc.index()].is_symbolic) {
+            // A copy's memory may have the name of the original's.
+            let is_same = Self::name_of(&instance, NodeMemory::Own(alloc)) == Some(memory);
+            if let Some(life) = instance.live(alloc).filter(|_| is_own(alloc) && !is_same) {
                 self.graphs.overtaken.insert(memory, self.lives.at(life).history.born());
             }
         }
@@ -203,17 +206,22 @@ impl Checker {
             self.events.entry(EventId(key.0 as u32)).or_default().launched(snapshot, site);
         }
         let snapshot = self.time.at(seat).chain.snapshot();
-        for id in &instance.families {
-            let Some(family) = self.graphs.families.get_mut(id) else { continue };
-            family.last = Some(snapshot.clone());
-            let outputs = instance.exec.outputs().iter();
-            family.left.extend(outputs.filter_map(|&alloc| Some(((exec, alloc), instance.left(alloc, *id)?))));
-        }
+        self.note_in_families(exec, &instance, &snapshot);
         instance.last = Some(Last { snapshot, site });
         instance.launched = Some((site.stream, site.op));
         self.graphs.execs.insert(exec, instance);
         self.time.at_mut(seat).kept.last_work = Some((point.seq, point.seq));
         self.done(seat, "launched", call.op.place);
+    }
+
+    /// Instances with addresses in common come after this launch, and find what it left.
+    fn note_in_families(&mut self, exec: ExecId, instance: &Instance, launch: &Snapshot) {
+        for id in &instance.families {
+            let Some(family) = self.graphs.families.get_mut(id) else { continue };
+            family.last = Some(launch.clone());
+            let outputs = instance.exec.outputs().iter();
+            family.left.extend(outputs.filter_map(|&alloc| Some(((exec, alloc), instance.left(alloc, *id)?))));
+        }
     }
 
     /// What a launch leaves in the histories of memory, and the lives that it begins. `knew` is the stream before it.

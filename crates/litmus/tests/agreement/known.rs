@@ -307,6 +307,12 @@ const KNOWN: &[(&str, &[&str])] = &[
          query s yes\npool p\nother: grant p to 1\nb = alloc s 256 from p\nwrite t b\nother: write t a",
         &["11 use-before-alloc", "12 use-before-alloc"],
     ),
+    // An instance that becomes a copy's makes memory of the same name.
+    (
+        "set leaks off\nstream s\ngraph g symbolic\nnode n in g: alloc a 256\nx = instantiate g auto-free\n\
+         launch x s\nh = clone g\nupdate x from h\nlaunch x s\nfree s a\nfree s a",
+        &["11 double-free"],
+    ),
     // A stream comes after what the thread knew that made it.
     (
         "set threads apart\nset leaks off\nstream t nonblocking\nthread other\na = alloc t 256\nsynchronize t\n\

@@ -100,7 +100,8 @@ impl Run {
                     Held::Gone { address: at, .. } => *at == address && *it != memory && of_launch(it),
                     Held::Node(..) | Held::Void => false,
                 };
-                if self.memory.iter().any(is_there) {
+                let is_left = self.left.iter().any(|left| left.address() == address);
+                if is_left || self.memory.iter().any(is_there) {
                     return cannot("the address has another owner by now");
                 }
                 address
