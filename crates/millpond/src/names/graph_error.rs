@@ -55,7 +55,7 @@ pub enum GraphError {
     Unfreed(LaunchRefused),
     /// A graph with memory nodes that keeps [to CUDA's limits](crate::graph::Graph::set_cuda_limits) (CUDA:
     /// `cudaErrorNotSupported`).
-    #[error("CUDA cannot {what} with a graph that has memory nodes, and this graph keeps CUDA's limits")]
+    #[error("a graph with memory nodes cannot {what} in CUDA, and this graph keeps CUDA's limits")]
     CudaLimit {
         /// What was asked of it.
         what: &'static str,

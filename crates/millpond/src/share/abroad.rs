@@ -1,11 +1,11 @@
 //! Chains of other processes in this device's order.
 //!
 //! A *speaker* is a device of another process: the number that the device gave itself, and the process as the system
-//! names it. Until that process connects to this one, its device is known through third parties only: an exporter
-//! says what others did to the memory that it lends, and events pass on what came before them. **one-name**: whoever
-//! speaks of a chain, it has one slot here, never one that a chain of this device had. The device's own word and what was
-//! known of it before are one, unless the process is another one than was said: then each has slots of its own, so that no process that takes
-//! another's number for his speaks for it.
+//! names it. Until that process connects to this one, its device is known through third parties only: an exporter says
+//! what others did to the memory that it lends, and events pass on what came before them. **one-name**: whoever speaks
+//! of a chain, it has one slot here, never one that a chain of this device had. The device's own word and what was
+//! known of it before are one, unless the process is another one than was said: then each has slots of its own, so
+//! that no process that takes another's number for his speaks for it.
 //!
 //! What a speaker says of its own chains is believed; no other process can name them with effect but in an event, which
 //! its importer chose to come after, and by device and process together: an exporter passes on that its importers' work
