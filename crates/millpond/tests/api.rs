@@ -4,10 +4,14 @@
 use std::collections::HashSet;
 use std::fmt::Debug;
 
+use millpond::config::Trace;
+use millpond::device::HostKnowledge;
 use millpond::error::{CaptureError, Invalid};
-use millpond::graph::{ExternalEvent, Graph, GraphExec, Instantiate, Launch, MemAllocNode};
+use millpond::graph::{ExternalEvent, Graph, GraphExec, GraphNode, Instantiate, Launch, MemAllocNode};
+use millpond::raw::{RawMemory, Trusted};
+use millpond::share::{SharedPool, Ticket};
 use millpond::{Buffer, Device, Error, Event, HostConfig, MIB, Pool, PoolConfig, Read, Stream, View, Write};
-use millpond::{PinnedBuffer, PinnedRead, PinnedWrite};
+use millpond::{PinnedBuffer, PinnedRead, PinnedWrite, Refused, Scope};
 
 fn opened(config: HostConfig) -> millpond::Result<(Device, Pool, Stream)> {
     let device = Device::host(config)?;
@@ -52,7 +56,9 @@ fn handles_cross_threads() {
     is_send_and_sync::<(Buffer<f32>, View<f32>, MemAllocNode<f32>, ExternalEvent, Error)>();
     is_send_and_sync::<(Read<'_, f32>, Write<'_, f32>)>();
     is_send_and_sync::<(PinnedBuffer<f32>, PinnedRead<'_, f32>, PinnedWrite<'_, f32>)>();
-    is_send::<Launch>();
+    is_send_and_sync::<(GraphNode, RawMemory, Trusted, SharedPool, Ticket, HostKnowledge, Trace)>();
+    is_send_and_sync::<Refused<f32>>();
+    is_send::<(Launch, Scope<'_, '_>)>();
 }
 
 #[test]
@@ -90,7 +96,11 @@ fn debug_is_one_short_line() -> millpond::Result<()> {
     let launch = exec.launch(&stream)?;
     let event = stream.record()?;
     let x = &buffers[0];
-    let all: [&dyn Debug; 12] = [
+    let trace = Trace::create(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("debug.trace"));
+    let trace = trace.expect("its folder is there");
+    let all: [&dyn Debug; 14] = [
+        &trace,
+        &device.knowledge(),
         &device,
         &pool,
         &stream,

@@ -9,6 +9,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -22,11 +23,17 @@ use crate::sync::ranks;
 use crate::trace::tracer::TracedKnowledge;
 
 /// What a thread knew when it made this, for another thread to learn.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct HostKnowledge {
     pub(crate) base: Arc<Base>,
     /// Who stands for it in a trace.
     pub(crate) traced: Option<TracedKnowledge>,
+}
+
+impl fmt::Debug for HostKnowledge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HostKnowledge")
+    }
 }
 
 /// A host as a party of the order: after all that it knows to have completed.

@@ -6,6 +6,7 @@
 //! written to their end, whoever still holds a device; what is done after that (destructors of the program's statics)
 //! is written as it comes.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -39,9 +40,15 @@ const DEVICES_MAX: u32 = 255;
 ///
 /// A trace has room for 255 devices, those that are closed included. To open another one with it is an error; where
 /// the environment asks, the next ones are in a file of their own, with `.2` (`.3`, and so on) appended.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Trace {
     pub(crate) shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Trace({})", self.shared.path.display())
+    }
 }
 
 #[derive(Debug)]

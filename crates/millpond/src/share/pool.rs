@@ -2,6 +2,7 @@
 //!
 //! Each import needs a ticket all the same; what a shared pool saves is the files, which are fetched once and kept.
 
+use std::fmt;
 use std::sync::{Arc, Weak};
 
 use bytemuck::Pod;
@@ -20,11 +21,16 @@ use crate::{Buffer, Pool};
 /// from it there is imported with [`import`](Self::import); nothing can be allocated from it here.
 ///
 /// While it lives, chunks of the pool that were fetched once are kept, so that later imports move no files.
-#[derive(Debug)]
 pub struct SharedPool {
     context: Arc<Context>,
     peer: Arc<Peer>,
     pool: u32,
+}
+
+impl fmt::Debug for SharedPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedPool(pool {} of another process, imported by {})", self.pool, self.context.name())
+    }
 }
 
 impl Pool {

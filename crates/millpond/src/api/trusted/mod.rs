@@ -14,6 +14,8 @@
 
 mod streams;
 
+use std::fmt;
+
 use rustc_hash::FxHashMap;
 
 use crate::api::device::Device;
@@ -31,7 +33,6 @@ use streams::{Found, Streams};
 pub(crate) type Adopt = fn(&Device, u64) -> Result<Stream>;
 
 /// A device as a trusted program uses it. Made by [`Device::trusted`].
-#[derive(Debug)]
 pub struct Trusted {
     device: Device,
     pool: Pool,
@@ -39,6 +40,12 @@ pub struct Trusted {
     streams: Streams,
     /// Streams that were recorded as users of an allocation, by its address.
     users: Mutex<{ ranks::TRUSTED_USERS }, FxHashMap<u64, Vec<Stream>>>,
+}
+
+impl fmt::Debug for Trusted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Trusted({:?}, {:?})", self.device, self.pool)
+    }
 }
 
 impl Trusted {
