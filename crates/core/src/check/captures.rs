@@ -140,7 +140,8 @@ impl Checker {
         let Some(stream) = self.graphs.captured.get(&graph).and_then(|captured| captured.origin) else {
             return Ok(false);
         };
-        let Some(seat) = self.time.enter(call.op.host, stream) else { return Ok(false) };
+        // The stream learns nothing by a node.
+        let Some(seat) = self.time.look(call.op.host, stream) else { return Ok(false) };
         // After everything declared so far: all nodes that use the memory, wherever they were captured.
         let found = NodeMemory::Own(alloc);
         let label = self.label(call, None, Some(stream));

@@ -150,15 +150,20 @@ impl Chain {
 
     /// The cold half of [`wait`](Chain::wait): only edges that are news come here.
     fn merge(&mut self, snapshot: &Snapshot) {
-        let mine = Arc::make_mut(&mut self.knowledge);
-        mine.waited.join(&snapshot.knowledge.waited);
-        mine.waited.raise(snapshot.point);
-        if !Arc::ptr_eq(&mine.base, &snapshot.knowledge.base) && !mine.adopt(&snapshot.knowledge.base) {
-            let Knowledge { base, waited, .. } = mine;
-            waited.prune(|point| base.covers(point));
-        }
+        Arc::make_mut(&mut self.knowledge).merge(snapshot);
         self.seq += 1;
         self.learned = self.seq;
+    }
+
+    /// As [`wait`](Chain::wait), of an operation that learned tentatively: its wait stays where it is refused.
+    pub fn wait_beside(&mut self, snapshot: &Snapshot, tentative: Option<&mut Rollback>) -> bool {
+        let tentative = tentative.filter(|tentative| tentative.at == self.seq);
+        let is_news = self.wait(snapshot);
+        if let Some(tentative) = tentative.filter(|_| is_news) {
+            Arc::make_mut(&mut tentative.knowledge).merge(snapshot);
+            tentative.at = self.seq;
+        }
+        is_news
     }
 
     /// Puts all later points after what a host knows, because that host submits here now. Two comparisons where the
@@ -297,6 +302,18 @@ mod tests {
         let rollback = c.learn_tentatively(&host, rollback);
         c.roll_back(rollback.expect("no news keeps what there was"));
         assert!(!c.covers(first) && !c.covers(second));
+    }
+
+    #[test]
+    fn what_a_refused_operation_waited_for_stays() {
+        let (mut a, mut b, mut c) = (chain(0), chain(1), chain(2));
+        let mut host = Host::new(0);
+        let (completed, waited) = (a.submit(), b.submit());
+        host.learn(&a.snapshot());
+        let mut rollback = c.learn_tentatively(&host, None);
+        assert!(c.wait_beside(&b.snapshot(), rollback.as_mut()));
+        c.roll_back(rollback.expect("news"));
+        assert!(c.covers(waited) && !c.covers(completed));
     }
 
     #[test]

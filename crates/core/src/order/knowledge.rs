@@ -87,6 +87,16 @@ impl Knowledge {
         &self.base
     }
 
+    /// Learns all that a snapshot has.
+    pub(super) fn merge(&mut self, snapshot: &Snapshot) {
+        self.waited.join(&snapshot.knowledge.waited);
+        self.waited.raise(snapshot.point);
+        if !Arc::ptr_eq(&self.base, &snapshot.knowledge.base) && !self.adopt(&snapshot.knowledge.base) {
+            let Knowledge { base, waited, .. } = self;
+            waited.prune(|point| base.covers(point));
+        }
+    }
+
     /// Learns a base; whether that was news.
     pub(super) fn adopt(&mut self, base: &Arc<Base>) -> bool {
         if self.base.includes(base) {

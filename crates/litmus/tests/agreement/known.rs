@@ -307,6 +307,12 @@ const KNOWN: &[(&str, &[&str])] = &[
          query s yes\npool p\nother: grant p to 1\nb = alloc s 256 from p\nwrite t b\nother: write t a",
         &["11 use-before-alloc", "12 use-before-alloc"],
     ),
+    // Nor does what is dropped in a capture.
+    (
+        "set threads apart\nset leaks off\nstream s\nstream t\nthread other\na = alloc s 256\nsynchronize s\n\
+         capture t as g\nb = alloc t 256\ndrop b\nend capture t\nother: read t a",
+        &["12 use-before-alloc"],
+    ),
     // An instance that becomes a copy's makes memory of the same name.
     (
         "set leaks off\nstream s\ngraph g symbolic\nnode n in g: alloc a 256\nx = instantiate g auto-free\n\

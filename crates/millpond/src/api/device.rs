@@ -32,10 +32,10 @@ use crate::state::in_flight::{Everything, InFlight};
 use crate::state::legacy::Legacy;
 use crate::state::peers;
 use crate::state::pool::Uses;
-use crate::state::stream::Submitters;
+use crate::state::stream::{StateLock, Submitters};
 use crate::stream::handle::Stream;
 use crate::sync::handle::Handle;
-use crate::sync::locks::{Biased, Mutex, lock};
+use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
@@ -310,7 +310,6 @@ impl Device {
         let Everything { live, ended: mut ends } = context.everything()?;
         for shared in live {
             let mut state = shared.state.lock();
-            state.roll_back();
             // Looking at the legacy stream ties the others to it: it is let alone while nothing of ours is in it.
             if shared.role == StreamRole::Legacy && !context.legacy.is_used.load(Ordering::Acquire) {
                 continue;
@@ -400,7 +399,7 @@ fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, o
         context: Arc::clone(context),
         progress,
         me: me.clone(),
-        state: Biased::new(State::new(chain)),
+        state: StateLock::new(State::new(chain)),
     });
     if let Some(tracer) = &context.tracer {
         tracer.stream(id, role);

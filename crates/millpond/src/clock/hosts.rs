@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::ids::{Point, Slot};
-use millpond_core::order::{Base, Chain, Host, Knows, Rollback, Snapshot};
+use millpond_core::order::{Base, Chain, Host, Knows, Snapshot};
 use smallvec::SmallVec;
 
 use crate::names::config::HostThreads;
@@ -114,9 +114,9 @@ impl Hosts {
         self.knowledge.with(|host| chain.learn_from(host));
     }
 
-    /// As [`tell`](Self::tell), for an operation that may still be refused: see [`Chain::learn_tentatively`].
-    pub(crate) fn teach_tentatively(&self, chain: &mut Chain, before: Option<Rollback>) -> Option<Rollback> {
-        self.knowledge.with(|host| chain.learn_tentatively(host, before))
+    /// What the calling thread knows, as a party of the order.
+    pub(crate) fn with<R>(&self, ask: impl FnOnce(&Host) -> R) -> R {
+        self.knowledge.with(|host| ask(host))
     }
 
     /// The calling thread knows that everything up to these has completed.

@@ -207,10 +207,7 @@ impl StreamShared {
     fn learn_from_others(&self, state: &mut State) -> bool {
         let (hosts, is_news) = (&self.context.hosts, self.context.learn_abroad());
         match is_news {
-            true if hosts.are_separate() => {
-                let before = state.rollback.take();
-                state.rollback = hosts.teach_tentatively(&mut state.chain, before);
-            }
+            true if hosts.are_separate() => hosts.with(|host| state.learn_tentatively(host)),
             true => hosts.tell(&mut state.chain),
             false => {}
         }

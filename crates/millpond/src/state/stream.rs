@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use millpond_core::graph::NodeId;
 use millpond_core::ids::{Slot, StreamId};
 use millpond_core::op::StreamRole;
-use millpond_core::order::{Chain, Rollback, op_at};
+use millpond_core::order::{Chain, Host, Rollback, Snapshot, op_at};
 use millpond_driver::RawStream;
 
 use crate::clock::progress::Progress;
@@ -17,7 +17,7 @@ use crate::state::in_flight::Seat;
 use crate::state::pool::{Heap, PoolShared, Pools};
 use crate::state::session::Session;
 use crate::state::shelves::{PoolShelf, Shelves};
-use crate::sync::locks::Biased;
+use crate::sync::locks::{Biased, BiasedGuard};
 use crate::sync::ranks;
 
 /// Who submits to a stream: this library alone, or the program as well, by the handle that it has of it.
@@ -67,7 +67,42 @@ pub(crate) struct StreamShared<C: Pools> {
     pub(crate) context: Arc<C>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) me: Weak<StreamShared<C>>,
-    pub(crate) state: Biased<{ ranks::STREAM }, State<C>>,
+    pub(crate) state: StateLock<C>,
+}
+
+/// The lock of a stream's state. Who takes it finds what a refused operation learned undone: see [`State::rollback`].
+#[derive(Debug)]
+pub(crate) struct StateLock<C: Pools>(Biased<{ ranks::STREAM }, State<C>>);
+
+/// Holds it.
+pub(crate) type StateGuard<'a, C> = BiasedGuard<'a, { ranks::STREAM }, State<C>>;
+
+impl<C: Pools> StateLock<C> {
+    pub(crate) fn new(state: State<C>) -> Self {
+        Self(Biased::new(state))
+    }
+
+    /// Takes the lock. A thread that has it already waits for ever.
+    #[inline]
+    pub(crate) fn lock(&self) -> StateGuard<'_, C> {
+        let mut state = self.0.lock();
+        state.roll_back();
+        state
+    }
+
+    /// Takes the lock where it is free this moment.
+    pub(crate) fn try_lock(&self) -> Option<StateGuard<'_, C>> {
+        let mut state = self.0.try_lock()?;
+        state.roll_back();
+        Some(state)
+    }
+
+    /// Takes the lock where this thread owns it, for who only goes on where the stream has nothing to learn: with
+    /// separate host threads it always has, and nothing else is ever undone.
+    #[inline(always)]
+    pub(crate) fn try_own(&self) -> Option<StateGuard<'_, C>> {
+        self.0.try_own()
+    }
 }
 
 impl<C: Pools> fmt::Debug for StreamShared<C> {
@@ -81,7 +116,7 @@ impl<C: Pools> fmt::Debug for StreamShared<C> {
 pub(crate) struct State<C: Pools> {
     pub(crate) chain: Chain,
     /// With separate host threads: what the chain knew before the last operation, which may have been refused.
-    pub(crate) rollback: Option<Rollback>,
+    rollback: Option<Rollback>,
     /// Where the chain began: operations are counted from here.
     pub(crate) birth: u64,
     /// The epoch up to which it knows everything; 0 where it must always ask, and while it captures.
@@ -106,6 +141,26 @@ pub(crate) enum Mode {
     Capturing,
 }
 
+impl<C: Pools> State<C> {
+    /// Undoes what the chain learned for an operation that was refused.
+    #[inline]
+    fn roll_back(&mut self) {
+        if let Some(rollback) = self.rollback.take() {
+            self.chain.roll_back(rollback);
+        }
+    }
+
+    /// The chain learns, by [`Chain::learn_tentatively`], for an operation that may still be refused.
+    pub(crate) fn learn_tentatively(&mut self, host: &Host) {
+        self.rollback = self.chain.learn_tentatively(host, self.rollback.take());
+    }
+
+    /// Puts all later points after the snapshot, also where this operation is refused.
+    pub(crate) fn wait(&mut self, snapshot: &Snapshot) {
+        self.chain.wait_beside(snapshot, self.rollback.as_mut());
+    }
+}
+
 impl<C: Pools<Stream = StreamShared<C>>> State<C> {
     pub(crate) fn new(chain: Chain) -> Self {
         Self {
@@ -118,15 +173,6 @@ impl<C: Pools<Stream = StreamShared<C>>> State<C> {
             capture: None,
             window: None,
             shelves: Shelves::default(),
-        }
-    }
-
-    /// Undoes what the chain learned for an operation that was refused. Whoever looks at the chain from outside of an
-    /// operation does this first.
-    #[inline]
-    pub(crate) fn roll_back(&mut self) {
-        if let Some(rollback) = self.rollback.take() {
-            self.chain.roll_back(rollback);
         }
     }
 

@@ -27,7 +27,7 @@ impl StreamShared {
             return Ok(());
         }
         self.context.driver.wait(self.raw, mark)?;
-        state.chain.wait(snapshot);
+        state.wait(snapshot);
         Ok(())
     }
 
@@ -38,7 +38,7 @@ impl StreamShared {
         self.context.meet(of);
         if !state.chain.knows_of(snapshot) {
             self.context.wait_abroad(self.raw, mark)?;
-            state.chain.wait(snapshot);
+            state.wait(snapshot);
         }
         Ok(())
     }
@@ -50,7 +50,7 @@ impl StreamShared {
         }
         let driver = &*self.context.driver;
         progress.with_mark(driver, |mark| driver.wait(self.raw, mark))?;
-        state.chain.wait(snapshot);
+        state.wait(snapshot);
         Ok(())
     }
 
@@ -66,7 +66,6 @@ impl StreamShared {
             // Its end is in `ended`, or will be: see the caller.
             return Ok(());
         }
-        other.roll_back();
         let end = stream.end(&mut other);
         self.wait_for_chain(state, &end, &stream.progress)?;
         // It must note itself again with its next operation.

@@ -129,7 +129,6 @@ impl StreamShared {
         if state.is_closed {
             return Err(Invalid::StreamClosed(self.id).into());
         }
-        state.roll_back();
         self.close_window(state)?;
         if let Some(capture) = &state.capture {
             if capture.is_open() {
@@ -146,7 +145,7 @@ impl StreamShared {
         before(self.role.standing(), &mut self.ties(state))?;
         if submits {
             self.context.learn_beside();
-            state.rollback = hosts.teach_tentatively(&mut state.chain, None);
+            hosts.with(|host| state.learn_tentatively(host));
         }
         Ok(Mode::Live)
     }
@@ -167,7 +166,6 @@ impl StreamShared {
         }
         self.close_name();
         state.epoch = 0;
-        state.roll_back();
         // What came to it meanwhile has no end any more.
         let _ = self.close_window(&mut state);
         if state.capture.take().is_some() {

@@ -123,7 +123,7 @@ impl StreamShared {
         for (last, (snapshot, mark)) in &ends {
             if !state.chain.covers(*last) {
                 self.context.driver.wait(self.raw, mark.raw)?;
-                state.chain.wait(snapshot);
+                state.wait(snapshot);
                 followed = Followed::New;
             }
         }

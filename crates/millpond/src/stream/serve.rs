@@ -400,9 +400,6 @@ impl PoolShared {
         }
         let (rounded, bytes) = (life.range.bytes, life.bytes);
         let waits = park(&mut life);
-        if let Some((_, state)) = &mut state {
-            state.roll_back();
-        }
         if let Some((home, state)) = &mut state
             && life.lent.is_none()
             && !state.is_closed

@@ -1,10 +1,10 @@
 //! Several host threads: one host, or each for itself.
 
-use std::sync::Barrier;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier, Mutex};
 
-use millpond::check::Kind;
-use millpond::config::HostThreads;
+use millpond::check::{Finding, Kind};
+use millpond::config::{HostThreads, Reporter, Violations};
 use millpond::pool::PeerAccess;
 use millpond::{Device, DeviceConfig, HostConfig, PoolConfig};
 
@@ -262,6 +262,53 @@ fn what_a_thread_knows_of_one_device_it_tells_by_another() {
         one.learn(&told);
         assert!(comes_after(&v, &z), "it was told by the thread that waited");
     });
+}
+
+/// What a thread knew that was refused on a stream, that stream does not bring to who waits for it.
+#[test]
+fn help_names_streams_that_bring_what_is_missing() {
+    on_every_device_apart(|on| {
+        let (pool, [a, b]) = (on.pool(PoolConfig::default()), on.streams());
+        let (c, t) = (on.stream(), on.stream());
+        let x = a.alloc::<u32>(&pool, 64).unwrap();
+        order(&a, &b);
+        a.declare(x.read()).unwrap();
+        b.declare(x.read()).unwrap();
+        let y = t.alloc::<u32>(&pool, 64).unwrap();
+        let help = || t.declare(x.write()).unwrap_err().violation().unwrap().help().to_owned();
+        let before = help();
+        elsewhere(|| {
+            a.synchronize().unwrap();
+            b.synchronize().unwrap();
+            assert_eq!(kind_of(&c.declare(y.read()).unwrap_err()), Kind::UseBeforeAlloc);
+        });
+        assert_eq!(help(), before);
+        order(&a, &t);
+        order(&b, &t);
+        t.declare(x.write()).unwrap();
+    });
+}
+
+/// A wait that is put in for a reported operation brings what the other stream comes after, and no more.
+#[test]
+fn a_report_brings_nothing_that_was_refused() {
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let report = Arc::clone(&reported);
+    let reporter = Reporter::new(move |finding: &Finding| report.lock().unwrap().push(finding.kind));
+    let config = HostConfig::default().host_threads(HostThreads::Separate);
+    let device = Device::host(config.violations(Violations::Report(reporter))).unwrap();
+    let (pool, [a, c, t]) = (device.default_pool(), [(); 3].map(|()| device.stream().unwrap()));
+    let (x, y) = (a.alloc::<u32>(&pool, 64).unwrap(), c.alloc::<u32>(&pool, 64).unwrap());
+    let gone = a.alloc::<u32>(&pool, 64).unwrap();
+    let view = gone.view();
+    a.free(gone).unwrap();
+    elsewhere(|| {
+        a.synchronize().unwrap();
+        c.declare(view.read()).unwrap_err();
+    });
+    t.declare(y.read()).unwrap();
+    t.declare(x.read()).unwrap();
+    assert_eq!(*reported.lock().unwrap(), [Kind::UseAfterFree, Kind::UseBeforeAlloc, Kind::UseBeforeAlloc]);
 }
 
 /// Also of devices that have nothing to do with each other: a thread is one.
