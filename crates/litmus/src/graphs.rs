@@ -24,9 +24,10 @@ impl Lower {
                 let (from, to) = (self.node_number(graph, from)?, self.node_number(graph, to)?);
                 self.push(What::GraphEdgeRemove { graph, from, to })?;
             }
-            ["remove", "node", node, "in", graph] => {
+            ["remove", "node", name, "in", graph] => {
                 let graph = self.graph(graph)?;
-                let node = self.node_number(graph, node)?;
+                let node = self.node_number(graph, name)?;
+                self.free_names.insert((graph, (*name).to_owned()));
                 self.push(What::GraphNodeRemove { graph, node })?;
             }
             [name, "=", "clone", graph] => self.clone_graph(name, graph)?,
@@ -76,6 +77,9 @@ impl Lower {
         if let Some(nodes) = self.nodes.get(&graph).cloned() {
             self.nodes.insert(copy, nodes);
         }
+        let free = self.free_names.iter().filter(|(of, _)| *of == graph);
+        let free: Vec<_> = free.map(|(_, name)| (copy, name.clone())).collect();
+        self.free_names.extend(free);
         self.sizes.insert(copy, self.sizes.get(&graph).copied().unwrap_or(0));
         self.push(What::GraphClone { graph, copy })
     }
@@ -132,8 +136,10 @@ impl Lower {
         let size = self.sizes.entry(graph).or_insert(0);
         let number = NodeId(*size);
         *size += 1;
-        if self.nodes.entry(graph).or_default().insert(name.to_owned(), number).is_some() {
-            return self.refuse(format!("`{name}` is a node of that graph already"), "take another name");
+        let is_taken = self.nodes.entry(graph).or_default().insert(name.to_owned(), number).is_some();
+        if is_taken && !self.free_names.remove(&(graph, name.to_owned())) {
+            let help = "take another name; what is repeated makes one node, or a graph in each round";
+            return self.refuse(format!("`{name}` is a node of that graph already"), help);
         }
         // Outside of its graph the memory is known by its own name, not by its node's.
         let allocated = match (&rest[colon + 1..], &node) {

@@ -39,7 +39,7 @@ pub mod model;
 mod streams;
 mod text;
 
-pub use fix::{Change, Fixed, Left, fix};
+pub use fix::{Change, Fixed, Left, fix, fix_within};
 pub use text::statement;
 
 use std::collections::{BTreeSet, HashMap};

@@ -67,6 +67,8 @@ pub(crate) struct Lower {
     pub(crate) settings: Settings,
     /// The nodes of each graph that was made by hand, by their names.
     pub(crate) nodes: HashMap<GraphId, HashMap<String, NodeId>>,
+    /// Names of nodes that were removed: they may be taken again.
+    pub(crate) free_names: HashSet<(GraphId, String)>,
     /// How many nodes a graph has.
     pub(crate) sizes: HashMap<GraphId, u32>,
     bounds: Sizes,
@@ -95,6 +97,7 @@ pub(crate) fn lower(lines: &[Line]) -> Result<Program, Refusal> {
         names: Names::new(),
         settings: Settings::default(),
         nodes: HashMap::new(),
+        free_names: HashSet::new(),
         sizes: HashMap::new(),
         bounds: Sizes::default(),
         ops: Vec::new(),

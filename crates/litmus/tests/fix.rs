@@ -167,3 +167,15 @@ fn names_and_loops_keep_their_meaning() {
         assert!(fixed.left.is_empty() && fixed.text.contains(expected), "{:?}\n{}", fixed.left, fixed.text);
     }
 }
+
+/// A free that more nodes come beside than a line has room for is put behind all of them.
+#[test]
+fn a_hundred_readers_are_waited_for_at_once() {
+    let readers: String = (0..100).map(|at| format!("node r{at} in g after n: read a\n")).collect();
+    let begin = "graph g\nstream s\nnode n in g: alloc a 64\n";
+    let text = format!("{begin}{readers}node f in g after n: free a\nx = instantiate g\nlaunch x s\n");
+    let fixed = millpond_litmus::fix(&text, &|settings| settings).unwrap();
+    assert!(fixed.left.is_empty() && fixed.changes.len() == 1, "{:?}", fixed.left);
+    let fixed = millpond_litmus::fix_within(&text, &|settings| settings, 0).unwrap();
+    assert_eq!((fixed.text, fixed.left.len()), (text, 1), "no step is left for it");
+}

@@ -153,3 +153,15 @@ fn a_name_of_another_process_is_refused() {
         assert!(refusal.contains("is another process's") && refusal.starts_with("line 7"), "{line}: {refusal}");
     }
 }
+
+/// A name is one process's, and a node's until that is removed.
+#[test]
+fn names_are_taken_once() {
+    let refusal = |text: &str| Program::parse(text).unwrap_err().to_string();
+    let taken = refusal("process q\nstream s\nq: stream s");
+    assert!(taken.starts_with("line 3") && taken.contains("another process's already"), "{taken}");
+    let taken = refusal("graph g\nnode m in g: empty\nnode m in g: empty");
+    assert!(taken.starts_with("line 3") && taken.contains("a node of that graph already"), "{taken}");
+    let again = "graph g\nnode m in g: empty\nremove node m in g\nh = clone g\nnode m in g: empty\nnode m in h: empty";
+    assert!(Program::parse(again).is_ok());
+}

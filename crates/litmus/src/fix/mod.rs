@@ -28,7 +28,7 @@ use millpond_core::ids::AllocId;
 use crate::{Program, Refusal};
 use lines::Lines;
 
-/// So many operations, lines and findings are looked at, all in all: hostile programs end.
+/// So many operations, lines and findings [`fix`] looks at, all in all: hostile programs end.
 const STEPS_MAX: usize = 6_000_000;
 /// An order is a number for each stream: so many are looked at in one step.
 const STREAMS_A_STEP: usize = 64;
@@ -73,7 +73,16 @@ pub struct Fixed {
 /// # Errors
 /// The text is no program.
 pub fn fix(text: &str, adjust: &dyn Fn(Settings) -> Settings) -> Result<Fixed, Refusal> {
-    let mut fixing = Fixing { adjust, steps: 0 };
+    fix_within(text, adjust, STEPS_MAX)
+}
+
+/// As [`fix`], with an end after about so many steps, each an operation, a line or a finding that is looked at: what is
+/// wrong then is left.
+///
+/// # Errors
+/// The text is no program.
+pub fn fix_within(text: &str, adjust: &dyn Fn(Settings) -> Settings, steps: usize) -> Result<Fixed, Refusal> {
+    let mut fixing = Fixing { adjust, steps: 0, most: steps };
     let mut at = fixing.judge(Lines::new(text)?)?;
     let (mut changes, mut made) = (Vec::new(), BTreeMap::<Key, u32>::new());
     let mut left: BTreeMap<Key, String> = BTreeMap::new();
@@ -187,11 +196,12 @@ impl Judged {
 struct Fixing<'a> {
     adjust: &'a dyn Fn(Settings) -> Settings,
     steps: usize,
+    most: usize,
 }
 
 impl Fixing<'_> {
     fn is_over(&self) -> bool {
-        self.steps > STEPS_MAX
+        self.steps > self.most
     }
 
     fn judge(&mut self, lines: Lines) -> Result<Judged, Refusal> {
@@ -233,7 +243,7 @@ impl Fixing<'_> {
     /// Without what was put in and is not needed: of several waits some may follow from others. It is right without
     /// this: a quarter of the steps that are left must do.
     fn smallest(&mut self, at: &Judged, gone: Key, mut best: Judged) -> Judged {
-        let (mut seen, until) = (HashSet::new(), self.steps + STEPS_MAX.saturating_sub(self.steps) / 4);
+        let (mut seen, until) = (HashSet::new(), self.steps + self.most.saturating_sub(self.steps) / 4);
         while let Some((pair, lines)) = best.lines.without_one(&seen) {
             seen.insert(pair);
             if self.steps > until {

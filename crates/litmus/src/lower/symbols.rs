@@ -43,6 +43,9 @@ impl Lower {
             Some(old) if std::mem::discriminant(old) != std::mem::discriminant(&symbol) => {
                 self.refuse(format!("`{name}` is {} already", old.noun()), "take another name")
             }
+            _ if self.owners.get(name).is_some_and(|owner| *owner != self.process()) => {
+                self.refuse(format!("`{name}` is another process's already"), "take another name")
+            }
             _ => {
                 match symbol {
                     // Who may use these is for the checker to judge.
