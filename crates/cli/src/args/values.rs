@@ -1,4 +1,4 @@
-//! Numbers with units, as arguments have them.
+//! Values of arguments: numbers with units, files.
 
 use std::path::PathBuf;
 

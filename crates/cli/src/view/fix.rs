@@ -5,8 +5,10 @@ use similar::{ChangeTag, TextDiff};
 
 use super::scene::{Fix, Mark};
 
-/// Programs of more operations times violations are not corrected for a page: that would take longer than to draw it.
+/// Programs of more operations times violations are not corrected for a page, and others in so many steps: more would
+/// take longer than to draw it.
 const WORK_MAX: usize = 200_000;
+const STEPS_MAX: usize = 400_000;
 /// So many lines are shown around one that changes.
 const AROUND: usize = 2;
 
@@ -15,7 +17,8 @@ pub(super) fn fix(text: &str, program: &Program, marks: &[Mark]) -> Option<Fix> 
     if marks.is_empty() || program.ops().len() * marks.len() > WORK_MAX {
         return None;
     }
-    let Fixed { text: fixed, changes, left } = millpond_litmus::fix(text, &|settings| settings).ok()?;
+    let Fixed { text: fixed, changes, left } =
+        millpond_litmus::fix_within(text, &|settings| settings, STEPS_MAX).ok()?;
     let mut lines = Vec::new();
     let diff = TextDiff::from_lines(text, &fixed);
     for (at, group) in diff.grouped_ops(AROUND).iter().enumerate() {

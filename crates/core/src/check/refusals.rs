@@ -153,6 +153,7 @@ impl Checker {
         self.more.extend(said);
     }
 
+    /// What happened, for [`capture_refused`](Self::capture_refused).
     fn capture_sentence(&self, call: Call<'_>, error: &CaptureError, stream: StreamId) -> String {
         match error {
             CaptureError::Unjoined { stream, described, .. } => {

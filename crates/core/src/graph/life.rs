@@ -15,7 +15,7 @@ use crate::op::{Act, Part};
 const READS_KEPT: u32 = 16;
 
 /// So many missing edges of one node are looked at together.
-const ENDS_MAX: usize = 64;
+const ENDS_MAX: usize = 256;
 
 /// What a node does to memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
