@@ -90,7 +90,7 @@ impl Checker {
                 instance.former.insert(alloc, left);
             }
         }
-        let (new, outdated) = (instance.names.learn_all(&names), instance.exec.outdated());
+        let (new, outdated) = (instance.names.turn_into(&names), instance.exec.outdated());
         (instance.graph, instance.homes) = (copy, homes);
         let before = std::mem::take(&mut instance.families);
         instance.settle();

@@ -67,8 +67,10 @@ impl Names {
         }
     }
 
-    /// Knows all that another graph knows: the names that are new.
-    pub(super) fn learn_all(&mut self, other: &Names) -> Vec<Memory> {
+    /// An instance becomes another graph's, whose names mean what they mean there; what its launches left keeps the
+    /// former ones, too. The names that are new.
+    pub(super) fn turn_into(&mut self, other: &Names) -> Vec<Memory> {
+        (self.keys, self.children) = (other.keys.clone(), other.children.clone());
         let new = other.memory.iter().filter(|(key, memory)| self.memory.insert(**key, **memory).is_none());
         new.map(|(_, memory)| *memory).collect()
     }

@@ -313,6 +313,13 @@ const KNOWN: &[(&str, &[&str])] = &[
          capture t as g\nb = alloc t 256\ndrop b\nend capture t\nother: read t a",
         &["12 use-before-alloc"],
     ),
+    // An instance that became a copy's is a child with the copy's memory.
+    (
+        "set leaks off\nstream s\nstream t nonblocking\nstream u nonblocking\ngraph g\nnode n in g: alloc a 256\n\
+         h = clone g\nx = instantiate g\nupdate x from h\ncapture s as k\nrecord e s\nwait t e\nwait u e\n\
+         launch x t\nread u a\nrecord f u\nwait s f\nrecord i t\nwait s i\nend capture s",
+        &["15 use-before-alloc"],
+    ),
     // An instance that becomes a copy's makes memory of the same name.
     (
         "set leaks off\nstream s\ngraph g symbolic\nnode n in g: alloc a 256\nx = instantiate g auto-free\n\
