@@ -36,6 +36,7 @@ mod api;
 mod clock;
 pub mod graph;
 mod names;
+mod operations;
 pub mod pool;
 pub mod share;
 mod state;
@@ -131,14 +132,14 @@ pub mod guide {
 pub use api::device::Device;
 pub use names::config::{DeviceConfig, HostConfig, PoolConfig};
 pub use names::error::{Error, Result};
+pub use operations::scope::Scope;
 pub use pool::handle::Pool;
 pub use state::access::{Access, Read, Write};
-pub use state::buffer::{Buffer, View};
-pub use state::pinned::{PinnedBuffer, PinnedRead, PinnedWrite};
-pub use state::refused::Refused;
+pub use stream::buffer::{Buffer, View};
 pub use stream::event::Event;
 pub use stream::handle::Stream;
-pub use stream::scope::Scope;
+pub use stream::host_memory::{PinnedBuffer, PinnedRead, PinnedWrite};
+pub use stream::refused::Refused;
 
 pub use bytemuck::Pod;
 pub use millpond_core::units::{GIB, KIB, MIB};
@@ -166,7 +167,7 @@ pub mod error {
         CaptureError, Error, GraphError, Holder, Invalid, Nearest, OutOfMemory, Report, Result,
     };
     pub use crate::names::share_error::ShareError;
-    pub use crate::state::refused::Refused;
+    pub use crate::stream::refused::Refused;
     pub use millpond_core::pool::Exhausted;
     pub use millpond_driver::DriverError;
 }
@@ -198,8 +199,8 @@ pub mod raw {
     pub use crate::api::held::Freeing;
     pub use crate::api::raw::{AccessList, AllWork, LiveAllocation, PoolPicture, RawMemory};
     pub use crate::api::trusted::Trusted;
+    pub use crate::operations::launch::Queue;
     pub use crate::state::access::Elements;
-    pub use crate::stream::launch::Queue;
     pub use crate::trace::callers::{Caller, name_callers_with};
     pub use millpond_driver::RawStream;
 }

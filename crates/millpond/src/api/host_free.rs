@@ -18,8 +18,8 @@ use crate::state::allocation::{site, violation};
 use crate::state::device::{Origin, Owned, PoolShared};
 use crate::state::ends::{free_import, free_in_graph};
 use crate::state::listening::{Listening, check_free};
-use crate::state::refused::Refused;
-use crate::stream::serve::not_launched;
+use crate::stream::refused::Refused;
+use crate::stream::release::not_launched;
 use crate::{Buffer, Device};
 
 impl Device {

@@ -10,7 +10,6 @@ pub(crate) mod graphs;
 pub(crate) mod handles;
 pub(crate) mod held;
 pub(crate) mod host_free;
-pub(crate) mod locate;
 pub(crate) mod pinned;
 pub(crate) mod raw;
 pub(crate) mod sharing;

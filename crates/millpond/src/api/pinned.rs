@@ -10,7 +10,7 @@ use millpond_driver::{DriverError, process};
 use crate::Device;
 use crate::names::count::Count;
 use crate::names::error::Result;
-use crate::state::pinned::PinnedBuffer;
+use crate::stream::host_memory::PinnedBuffer;
 
 impl Device {
     /// Host memory for copies of this device that run while the program goes on (CUDA: `cudaMallocHost`). The contents

@@ -23,14 +23,14 @@ use crate::names::count::{Count, Span};
 use crate::names::error::{Invalid, Result};
 use crate::names::statistics::PoolStatistics;
 use crate::state::access::{Access, Declared, Read, Source, Write, sealed};
-use crate::state::buffer::Buffer;
 use crate::state::context::FoundPool;
 use crate::state::device::{Allocation, Origin, Owned, PoolShared, StreamShared};
 use crate::state::named::NodeName;
 use crate::state::node::MemAllocNode;
-use crate::state::refused::Refused;
 use crate::state::stream::Mode;
+use crate::stream::buffer::Buffer;
 use crate::stream::handle::Stream;
+use crate::stream::refused::Refused;
 
 /// Bytes of device memory by name: a life of an allocation, or what an alloc node allocates. Owns nothing; using it
 /// after the free is refused.
@@ -297,14 +297,6 @@ fn add_end(owned: &Owned, point: Point) {
 }
 
 impl StreamShared {
-    /// Refuses what the program would do in a capture of its own, which is then no node that Millpond knows.
-    pub(crate) fn check_captured(&self, call: &'static str) -> Result<()> {
-        match self.submitters.are_shared() && self.context.driver.is_captured(self.raw) {
-            true => Err(DriverError::Captured { call }.into()),
-            false => Ok(()),
-        }
-    }
-
     fn record_end(&self, owned: &Owned) {
         add_end(owned, self.progress.last(self.slot));
     }

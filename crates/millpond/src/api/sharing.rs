@@ -7,7 +7,7 @@ use bytemuck::Pod;
 use crate::api::device::Device;
 use crate::names::error::Result;
 use crate::share::{Peers, SharedPool, SharingStatistics, Ticket};
-use crate::state::buffer::Buffer;
+use crate::stream::buffer::Buffer;
 use crate::stream::event::Event;
 
 impl Device {

@@ -23,6 +23,7 @@ use crate::names::graph_error::GraphError;
 use crate::names::share_error::ShareError;
 use crate::names::stream_names::side;
 use crate::state::access::{Access, Declared, Source};
+use crate::state::aliased::{Few, find_aliased};
 use crate::state::context::Context;
 use crate::state::device::{Allocation, Arena, Origin};
 use crate::state::named::Named;
@@ -30,7 +31,6 @@ use crate::state::named::NodeName;
 use crate::state::node::MemAllocNode;
 use crate::stream::external::{EventNode, ExternalEvent};
 use crate::stream::payload::{LatePlace, Payload};
-use crate::stream::wanted::{Few, find_aliased};
 use crate::sync::garbage::{Garbage, Held};
 use crate::sync::locks::Mutex;
 use crate::sync::ranks;
@@ -268,7 +268,7 @@ impl Body {
     fn memory_named(&mut self, named: Named) -> Result<Memory> {
         self.check_device(named.device, || "a view".into())?;
         let found = match named.pool {
-            None => match self.context.find_import(named.id) {
+            None => match self.context.share.find_import(named.id) {
                 Some(import) => import,
                 None => self.context.graphs().find(named.id)?,
             },
@@ -353,7 +353,7 @@ impl Body {
         let node = self.core.add_work(payload.work(), dependencies, accesses, label)?;
         self.core.set_may_share(node, may_share);
         if let Some(tracer) = self.node_tracer() {
-            tracer.node(self.core.id(), dependencies, payload.traced(tracer, self.core.id(), traced), place);
+            tracer.node(self.core.id(), dependencies, payload.traced(tracer.accesses(self.core.id(), traced)), place);
         }
         self.keep(node, payload.take());
         Ok(node)

@@ -25,12 +25,11 @@ use super::registry::Graphs;
 use crate::names::error::{Error, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
 use crate::state::access::Access;
-use crate::state::device::{CapturedAt, Session, State};
+use crate::state::device::{CapturedAt, Session};
 use crate::stream::handle::Stream;
 use crate::stream::payload::Payload;
 use crate::sync::garbage::{Garbage, Held};
-use crate::sync::locks::{BiasedGuard, lock};
-use crate::sync::ranks;
+use crate::sync::locks::lock;
 
 /// A capture that a node is added to.
 pub(crate) struct Adding<'a> {
@@ -175,6 +174,12 @@ impl Recording {
         Ok(())
     }
 
+    /// A stream is closed: the capture that began on it, if any did.
+    pub(super) fn abandon<'g>(&mut self, stream: StreamId, garbage: &'g Garbage) -> Option<Held<'g, Open>> {
+        let id = self.captures.abandon(stream)?;
+        self.take_out(id, garbage)
+    }
+
     /// An event at the tails of a captured stream.
     pub(crate) fn record(&mut self, stream: StreamId) -> Result<CapturedAt> {
         match self.captures.record(stream) {
@@ -209,24 +214,6 @@ impl Recording {
 }
 
 impl Graphs {
-    /// A stream is gone, whose state is locked: a capture that began on it has ended.
-    #[cold]
-    pub(crate) fn abandon<'g>(
-        &self,
-        stream: StreamId,
-        _: &mut BiasedGuard<'g, { ranks::STREAM }, State>,
-        garbage: &'g Garbage,
-    ) {
-        let mut recording = lock(&self.captures);
-        let ended = recording.captures.abandon(stream).and_then(|id| recording.take_out(id, garbage));
-        drop(recording);
-        if let Some(open) = &ended {
-            self.open.fetch_sub(1, Ordering::AcqRel);
-            open.session.is_open.store(false, Ordering::Release);
-            self.leave_captured(&open.session);
-        }
-    }
-
     /// Refuses what acts at once or waits for everything, while a capture forbids it; that is invalid then.
     #[inline]
     pub(crate) fn refuse_in_capture(&self, call: &'static str) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What the verbs of a stream do while it captures: each becomes a node, and nothing goes to the device.
+//! What operations of a stream do while it captures: each becomes a node, and nothing goes to the device.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -7,25 +7,22 @@ use std::sync::atomic::Ordering;
 use millpond_core::check::{Act, Place, Use};
 use millpond_core::graph::{GraphAllocId, Memory};
 use millpond_core::ids::{AllocId, Point, Slot};
-use millpond_core::order::default_streams::Standing;
 use millpond_core::units::Range;
-use millpond_driver::process;
 
 use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
 use crate::state::access::Access;
 use crate::state::allocation::site;
-use crate::state::buffer::Buffer;
 use crate::state::device::{Allocation, Origin, Owned, PoolShared, Session, State, StreamShared};
 use crate::state::named::NodeName;
 use crate::state::node::MemAllocNode;
+use crate::stream::buffer::Buffer;
 use crate::stream::event::{At, Event};
 use crate::stream::external::{EventNode, ExternalEvent};
 use crate::stream::handle::Stream;
 use crate::stream::hot::Served;
-use crate::stream::launch::To;
-use crate::stream::payload::Payload;
+use crate::stream::payload::{Payload, To};
 use crate::sync::garbage::Garbage;
 use crate::sync::handle::Handle;
 use crate::sync::locks::{BiasedGuard, lock};
@@ -186,27 +183,6 @@ impl StreamShared {
                 state.counted(Ok(()))
             }
         }
-    }
-
-    /// Refuses a call that waits for this stream or asks about it, while it captures.
-    #[inline]
-    pub(crate) fn refuse_in_capture(&self, call: &'static str) -> Result<()> {
-        if self.context.graphs().open.load(Ordering::Acquire) == 0 {
-            return Ok(());
-        }
-        process::refuse_forked()?;
-        lock(&self.context.graphs().captures).check_stream(self.id, call)
-    }
-
-    /// The legacy stream is used: no blocking stream may be capturing.
-    pub(crate) fn refuse_implicit(&self) -> Result<()> {
-        if self.context.graphs().open.load(Ordering::Acquire) == 0 {
-            return Ok(());
-        }
-        process::refuse_forked()?;
-        let streams = self.context.streams();
-        let blocking = |id| streams.iter().any(|it| it.id == id && it.role.standing() == Standing::Tied);
-        lock(&self.context.graphs().captures).check_legacy(blocking)
     }
 }
 

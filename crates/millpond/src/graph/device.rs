@@ -4,12 +4,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use millpond_core::check::Side;
-use millpond_core::graph::{ArenaKey, GraphAllocId};
-use millpond_core::ids::AllocId;
+use millpond_core::graph::{ArenaKey, GraphAllocId, NodeId};
+use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::op::Memory as TracedMemory;
+use millpond_core::order::default_streams::Standing;
 use millpond_core::pool::Frontier;
 use millpond_core::units::{GIB, Range, round_up};
-use millpond_driver::{Driver, DriverError};
+use millpond_driver::{Driver, DriverError, RawGraph, process};
 
 use super::capture::{drop_captured, name_captured};
 use super::memory::trim;
@@ -17,8 +18,10 @@ use super::registry::Graphs;
 use crate::names::error::Result;
 use crate::state::arena::Arenas;
 use crate::state::context::Context;
-use crate::state::device::{Allocation, Arena, Life, Session};
+use crate::state::device::{Allocation, Arena, Life, Session, State};
 use crate::state::parts::DeviceGraphs;
+use crate::stream::payload::Payload;
+use crate::sync::garbage::Garbage;
 use crate::sync::locks::{BiasedGuard, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
@@ -52,6 +55,41 @@ impl DeviceGraphs<Context> for Graphs {
 
     fn finish(&self, context: &Context) {
         self.finish_closing(context);
+    }
+
+    #[cold]
+    fn abandon<'g>(&self, stream: StreamId, _: &mut BiasedGuard<'g, { ranks::STREAM }, State>, garbage: &'g Garbage) {
+        let mut recording = lock(&self.captures);
+        let ended = recording.abandon(stream, garbage);
+        drop(recording);
+        if let Some(open) = &ended {
+            self.open.fetch_sub(1, Ordering::AcqRel);
+            open.session.is_open.store(false, Ordering::Release);
+            self.leave_captured(&open.session);
+        }
+    }
+
+    fn refuse_in_capture(&self, stream: StreamId, call: &'static str) -> Result<()> {
+        if self.open.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        process::refuse_forked()?;
+        lock(&self.captures).check_stream(stream, call)
+    }
+
+    fn refuse_legacy_use(&self, context: &Context) -> Result<()> {
+        if self.open.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        process::refuse_forked()?;
+        let streams = context.streams();
+        let blocking = |id| streams.iter().any(|it| it.id == id && it.role.standing() == Standing::Tied);
+        lock(&self.captures).check_legacy(blocking)
+    }
+
+    fn keep_seen(&self, session: &Session, node: NodeId, seen: Result<Option<RawGraph>>) -> Result<()> {
+        let seen = seen.map(|graph| Payload::seen(&session.context, graph));
+        lock(&self.captures).keep(session, node, seen)
     }
 }
 

@@ -36,14 +36,31 @@ use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
 use crate::pool::shell::TRIES;
 use crate::state::allocation::site;
-use crate::state::buffer::Buffer;
 use crate::state::device::{Owned, State, StreamShared};
 use crate::state::node::MemAllocNode;
 use crate::state::stream::Mode;
+use crate::stream::buffer::Buffer;
 use crate::stream::handle::Stream;
 use crate::sync::locks::lock;
 
 /// One launch of a graph, and the memory that it leaves live.
+///
+/// ```
+/// # fn main() -> millpond::Result<()> {
+/// # let device = millpond::Device::host(Default::default())?;
+/// # let (stream, pool) = (device.stream()?, device.default_pool());
+/// stream.begin_capture()?;
+/// let x = stream.alloc::<u32>(&pool, 4)?;
+/// stream.launch(x.write(), |x| x.fill(7))?;
+/// let node = x.into_alloc_node(); // not freed in the graph: each launch leaves it live
+/// let exec = stream.end_capture()?.instantiate(Default::default())?;
+///
+/// let x = exec.launch(&stream)?.take(node)?; // a buffer like any other from here on
+/// assert_eq!(stream.copy_to_host(x.read())?, [7; 4]);
+/// stream.free(x)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "what a launch leaves live is taken from here; else it stays live until it is freed by other means"]
 pub struct Launch {
@@ -110,7 +127,7 @@ impl GraphExec {
             return Err(Invalid::OtherDevice { what: "a graph".into(), with: shared.title() }.into());
         }
         process::refuse_forked()?;
-        exec.context.settle_shares();
+        exec.context.share.settle();
         let once = || {
             // What is looked up is let go behind the locks: it may be the last of its kind by then.
             let mut named = None;

@@ -12,7 +12,7 @@
 // | `body` | a graph in the making: core's graph, and what each node does |
 // | `build` | [`Graph`]: building node by node |
 // | `capture` | a stream's calls become nodes |
-// | `captured` | what the verbs of a capturing stream do |
+// | `captured` | what operations of a capturing stream do |
 // | `check` | whether a launch may be made |
 // | `device` | what the floors below ask of a device's graphs |
 // | `events` | external event nodes of an instance: order at the precision of nodes |
@@ -30,7 +30,6 @@
 // | `registry` | what the graphs of a device share |
 // | `submit` | a program goes to the driver, lane by lane |
 // | `traced` | what a trace says of graphs |
-// | `window` | foreign code in a capture |
 
 mod attempt;
 mod body;
@@ -56,7 +55,6 @@ mod recording;
 mod registry;
 mod submit;
 mod traced;
-mod window;
 
 pub use crate::state::node::{GraphNode, MemAllocNode};
 pub use crate::stream::external::ExternalEvent;

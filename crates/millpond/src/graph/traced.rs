@@ -234,9 +234,4 @@ impl Tracer {
             self.push(Place::Source(caller), What::Take { exec, node, memory });
         }
     }
-
-    /// What an event node does.
-    pub(crate) fn event_node(event: &TracedEvent, records: bool) -> NodeOp {
-        if records { NodeOp::EventRecord(event.id) } else { NodeOp::EventWait(event.id) }
-    }
 }

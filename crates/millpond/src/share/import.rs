@@ -79,11 +79,6 @@ impl Context {
         Ok((Owned { allocation, generation, address: range.start }, bytes))
     }
 
-    /// The import with this number.
-    pub(crate) fn find_import(&self, id: AllocId) -> Option<Arc<Allocation>> {
-        lock(&self.share().imports).get(&id).cloned()
-    }
-
     /// The import that starts at an address, or what is there instead.
     pub(crate) fn find_import_at(&self, pointer: u64) -> std::result::Result<Owned, Nearest> {
         let all: Vec<_> = lock(&self.share().imports).values().cloned().collect();

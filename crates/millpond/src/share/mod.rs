@@ -163,7 +163,38 @@ pub(crate) struct Sharing {
     awaits: Awaits,
 }
 
-impl DeviceSharing for Sharing {}
+impl DeviceSharing<Context> for Sharing {
+    #[inline]
+    fn host_learned(&self, context: &Context) {
+        self.returns.host_learned(context);
+    }
+
+    #[inline]
+    fn settle(&self) {
+        if self.has_exporter.load(Ordering::Acquire) {
+            self.settle_with_importers();
+        }
+    }
+
+    fn find_import(&self, id: AllocId) -> Option<Arc<Allocation>> {
+        lock(&self.imports).get(&id).cloned()
+    }
+
+    fn finish(&self, context: &Context) {
+        self.returns.close_rest(context);
+        let peers: Vec<_> = lock(&self.peers).values().cloned().collect();
+        peers.iter().for_each(|peer| peer.drop_rest(context));
+    }
+
+    fn stop(&self, context: &Context) {
+        self.returns.finish_all(context);
+        self.finish(context);
+        if let Some(exporter) = lock(&self.exporter).take() {
+            exporter.stop();
+        }
+        context.close_abroad();
+    }
+}
 
 impl Context {
     /// What the device shares, as this floor knows it.
@@ -211,6 +242,14 @@ impl Sharing {
     fn next_key(&self) -> u64 {
         // Connections of importers count up from below.
         u64::MAX - self.next_key.fetch_add(1, Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn settle_with_importers(&self) {
+        let exporter = lock(&self.exporter).clone();
+        if let Some(exporter) = exporter {
+            exporter.settle(Connection::has_leases);
+        }
     }
 
     fn times(&self) -> Times {
@@ -271,45 +310,6 @@ impl Context {
         drop(former);
         let answer = ask(&peer)?;
         Ok((peer, answer))
-    }
-
-    /// Serves all that importers have said so far that hold something.
-    #[inline]
-    pub(crate) fn settle_shares(&self) {
-        if self.share().has_exporter.load(Ordering::Acquire) {
-            self.settle_with_importers();
-        }
-    }
-
-    #[cold]
-    fn settle_with_importers(&self) {
-        let exporter = lock(&self.share().exporter).clone();
-        if let Some(exporter) = exporter {
-            exporter.settle(Connection::has_leases);
-        }
-    }
-
-    /// The host has learned something: exporters get what is known to have completed.
-    #[inline]
-    pub(crate) fn tell_exporters(&self) {
-        self.share().returns.host_learned(self);
-    }
-
-    /// Tries once more to give back what the driver refused to take.
-    pub(crate) fn finish_imports(&self) {
-        self.share().returns.close_rest(self);
-        let peers: Vec<_> = lock(&self.share().peers).values().cloned().collect();
-        peers.iter().for_each(|peer| peer.drop_rest(self));
-    }
-
-    /// The device is gone.
-    pub(crate) fn stop_sharing(&self) {
-        self.share().returns.finish_all(self);
-        self.finish_imports();
-        if let Some(exporter) = lock(&self.share().exporter).take() {
-            exporter.stop();
-        }
-        self.close_abroad();
     }
 }
 

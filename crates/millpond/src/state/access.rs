@@ -1,8 +1,8 @@
 //! Accesses: what a launch says it will do to memory, and the slices it gets for saying so.
 //!
 //! Declaring an access is the only way from a buffer to its bytes. Knows allocations and addresses; whether an access
-//! is right is decided in `stream/launch.rs`, before any slice is made. One of the files of this crate with `unsafe`:
-//! making a slice of checked memory.
+//! is right is decided in `operations/launch.rs`, before any slice is made. One of the files of this crate with
+//! `unsafe`: making a slice of checked memory.
 //!
 //! Invariant **exclusive-write**: while a launch that writes bytes of an allocation runs, no other work of the device
 //! touches them: unordered conflicting uses are refused when they are declared, and one launch may not both write bytes

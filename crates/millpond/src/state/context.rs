@@ -51,7 +51,7 @@ pub(crate) struct Context {
     /// What the device's graphs share.
     pub(crate) graphs: Box<dyn DeviceGraphs<Context>>,
     /// What is shared with other processes.
-    pub(crate) share: Box<dyn DeviceSharing>,
+    pub(crate) share: Box<dyn DeviceSharing<Context>>,
     /// What writes the operations down, where that is asked for.
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// What becomes of a violation.
@@ -127,6 +127,6 @@ impl Context {
             }
         }
         self.hosts.learn(snapshots);
-        self.tell_exporters();
+        self.share.host_learned(self);
     }
 }

@@ -14,6 +14,7 @@ use millpond_core::order::{Chain, Knows};
 use millpond_core::units::Bytes;
 
 use crate::names::error::{Error, Holder, Invalid};
+use crate::names::stream_names;
 use crate::state::context::Context;
 use crate::state::{allocation, arena, imported, origin, pool, session, shelves, stream};
 use crate::trace::callers;
@@ -147,6 +148,19 @@ impl Life {
     #[inline(always)]
     pub(crate) fn is_unlent(&self, generation: u64) -> bool {
         self.lent.is_none() && self.freed.is_none() && self.generation == generation
+    }
+}
+
+impl StreamShared {
+    /// What messages call it.
+    #[cold]
+    pub(crate) fn title(&self) -> String {
+        stream_names::title(self.context.number, self.id)
+    }
+
+    /// It is closed.
+    pub(crate) fn close_name(&self) {
+        stream_names::close(self.context.number, self.id);
     }
 }
 

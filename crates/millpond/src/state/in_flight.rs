@@ -37,9 +37,9 @@ pub(crate) struct Seat(usize);
 #[derive(Debug)]
 pub(crate) struct InFlight<S> {
     /// Streams that the program has closed and the driver has not.
-    pub(super) unclosed: Mutex<{ ranks::UNCLOSED }, Vec<Unclosed>>,
+    pub(crate) unclosed: Mutex<{ ranks::UNCLOSED }, Vec<Unclosed>>,
     /// What kept foreign streams open that were closed late.
-    pub(super) let_go: Mutex<{ ranks::LET_GO }, Vec<Keep>>,
+    pub(crate) let_go: Mutex<{ ranks::LET_GO }, Vec<Keep>>,
     table: Mutex<{ ranks::IN_FLIGHT }, Table<S>>,
 }
 
@@ -128,7 +128,7 @@ impl<S> InFlight<S> {
     }
 
     /// The streams that live and the ends of the others, at one moment.
-    pub(super) fn everything(&self) -> Everything<S> {
+    pub(crate) fn everything(&self) -> Everything<S> {
         let table = lock(&self.table);
         let live = table.seats.iter().filter_map(Entry::live).collect();
         let ended = table.seats.iter().filter_map(Entry::end).collect();
@@ -136,21 +136,21 @@ impl<S> InFlight<S> {
     }
 
     /// Nothing of a stream is in flight.
-    pub(super) fn leave(&self, seat: Seat) {
+    pub(crate) fn leave(&self, seat: Seat) {
         let entry = lock(&self.table).leave(seat.0);
         drop(entry);
     }
 
     /// A stream is closed, and its end is marked if there is something to wait for. Whether it is time to look for ends
     /// that a host has waited for.
-    pub(super) fn close(&self, unclosed: &Unclosed, end: Option<Arc<Mark>>) -> bool {
+    pub(crate) fn close(&self, unclosed: &Unclosed, end: Option<Arc<Mark>>) -> bool {
         let mut table = lock(&self.table);
         table.close(unclosed, end);
         table.sweep.is_due(table.closed)
     }
 
     /// Lets go of the ends that a host knows to have completed. What is known of all those that were let go of.
-    pub(super) fn sweep(&self, base: &Base) -> Arc<Base> {
+    pub(crate) fn sweep(&self, base: &Base) -> Arc<Base> {
         let mut table = lock(&self.table);
         let over = table.sweep(base);
         let known = Arc::clone(table.over.base());

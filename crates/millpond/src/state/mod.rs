@@ -3,10 +3,9 @@
 
 #[allow(unsafe_code)]
 pub(crate) mod access;
+pub(crate) mod aliased;
 pub(crate) mod allocation;
 pub(crate) mod arena;
-pub(crate) mod buffer;
-pub(crate) mod closing;
 pub(crate) mod context;
 pub(crate) mod device;
 pub(crate) mod ends;
@@ -24,10 +23,7 @@ pub(crate) mod node;
 pub(crate) mod origin;
 pub(crate) mod parts;
 pub(crate) mod peers;
-#[allow(unsafe_code)]
-pub(crate) mod pinned;
 pub(crate) mod pool;
-pub(crate) mod refused;
 pub(crate) mod retired;
 pub(crate) mod session;
 pub(crate) mod shelf_count;

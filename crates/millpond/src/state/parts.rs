@@ -6,15 +6,19 @@ use std::fmt;
 use std::sync::Arc;
 
 use millpond_core::check::Side;
-use millpond_core::graph::GraphAllocId;
-use millpond_core::ids::AllocId;
+use millpond_core::graph::{GraphAllocId, NodeId};
+use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::op::Memory as TracedMemory;
 use millpond_core::pool::Frontier;
+use millpond_driver::RawGraph;
 
 use crate::names::error::Result;
 use crate::state::allocation::{Allocation, Life};
+use crate::state::pool::Pools;
 use crate::state::session::Session;
+use crate::state::stream::State;
 use crate::state::types::DeviceTypes;
+use crate::sync::garbage::Garbage;
 use crate::sync::locks::BiasedGuard;
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
@@ -26,7 +30,7 @@ pub(crate) trait Captured<C: DeviceTypes> {
 }
 
 /// What the graphs of a device share.
-pub(crate) trait DeviceGraphs<C: DeviceTypes>: Captured<C> + Any + fmt::Debug + Send + Sync {
+pub(crate) trait DeviceGraphs<C: Pools>: Captured<C> + Any + fmt::Debug + Send + Sync {
     /// The memory of a life that a launch began, and that ended just now, is free after `after`. Its lock is held until
     /// that is known: the next launch must not begin another life in between.
     fn freed(&self, allocation: &Arc<Allocation<C>>, life: BiasedGuard<'_, { ranks::LIFE }, Life<C>>, after: Frontier);
@@ -48,7 +52,39 @@ pub(crate) trait DeviceGraphs<C: DeviceTypes>: Captured<C> + Any + fmt::Debug + 
 
     /// Gives back what nothing uses any more of graphs that are gone. Never waits.
     fn finish(&self, context: &C);
+
+    /// A stream is closed, whose state is locked: a capture that began on it has ended.
+    fn abandon<'g>(
+        &self,
+        stream: StreamId,
+        state: &mut BiasedGuard<'g, { ranks::STREAM }, State<C>>,
+        garbage: &'g Garbage,
+    );
+
+    /// Refuses a call that waits for a stream or asks about it, while it captures.
+    fn refuse_in_capture(&self, stream: StreamId, call: &'static str) -> Result<()>;
+
+    /// The legacy default stream is used: no blocking stream may be capturing.
+    fn refuse_legacy_use(&self, context: &C) -> Result<()>;
+
+    /// What a captured stream's window has seen is what a node does.
+    fn keep_seen(&self, session: &Session<C>, node: NodeId, seen: Result<Option<RawGraph>>) -> Result<()>;
 }
 
 /// What a device shares with other processes.
-pub(crate) trait DeviceSharing: Any + fmt::Debug + Send + Sync {}
+pub(crate) trait DeviceSharing<C: DeviceTypes>: Any + fmt::Debug + Send + Sync {
+    /// The host has learned something: exporters get what is known to have completed.
+    fn host_learned(&self, context: &C);
+
+    /// Serves all that importers have said so far that hold something.
+    fn settle(&self);
+
+    /// Memory of another process that this device has.
+    fn find_import(&self, id: AllocId) -> Option<Arc<Allocation<C>>>;
+
+    /// Tries once more to give back what the driver refused to take.
+    fn finish(&self, context: &C);
+
+    /// The device is gone.
+    fn stop(&self, context: &C);
+}

@@ -102,7 +102,7 @@ impl Ties for Tied<'_> {
 
     fn gather(&mut self) -> Result<()> {
         let Self { stream, state } = self;
-        stream.refuse_implicit()?;
+        stream.context.graphs.refuse_legacy_use(&stream.context)?;
         let legacy = &stream.context.legacy;
         let blocking = std::mem::take(&mut lock(&legacy.noted).blocking);
         for (i, other) in blocking.iter().enumerate() {

@@ -7,19 +7,15 @@
 //!
 //! Knows snapshots and marks; nothing of graphs. Its lock is a leaf.
 
-use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use millpond_core::check::Place;
 use millpond_core::graph::EventKey;
 
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
 use crate::state::device::StreamShared;
-use crate::state::stream::Mode;
 use crate::stream::event::{At, Event, Record};
-use crate::stream::handle::Stream;
 use crate::sync::handle::Handle;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
@@ -135,6 +131,11 @@ impl ExternalEvent {
         drop(former);
     }
 
+    /// The device that it is of.
+    pub(crate) fn owner(&self) -> &Arc<Context> {
+        &self.shared.context
+    }
+
     pub(crate) fn check_device(&self, number: u32, with: impl FnOnce() -> String) -> Result<()> {
         match self.shared.context.number == number {
             true => Ok(()),
@@ -142,86 +143,7 @@ impl ExternalEvent {
         }
     }
 
-    fn check_stream(&self, stream: &StreamShared) -> Result<()> {
+    pub(crate) fn check_stream(&self, stream: &StreamShared) -> Result<()> {
         self.check_device(stream.context.number, || StreamId::to_string(&stream.id))
-    }
-}
-
-impl Stream {
-    /// Records an external event: from now on it stands for everything submitted to the stream so far. In a capture
-    /// this is an event record node, which every launch of the graph runs (CUDA: `cudaEventRecordWithFlags`,
-    /// `cudaEventRecordExternal`).
-    ///
-    /// # Errors
-    /// The event is of another device; the driver refused.
-    #[track_caller]
-    pub fn record_external(&self, event: &ExternalEvent) -> Result<()> {
-        let place = Place::Source(Location::caller());
-        let shared = &self.shared;
-        event.check_stream(shared)?;
-        let mut state = shared.state.lock();
-        let mode = shared.enter(&mut state);
-        match mode {
-            Err(error) => {
-                drop(state);
-                shared.note_refused(&error, |tracer| {
-                    event.traced().into_iter().for_each(|event| tracer.record(shared.id, event, place));
-                });
-                Err(error)
-            }
-            Ok(Mode::Capturing) => state.counted(shared.capture_event(EventNode::Record, event, place)),
-            Ok(Mode::Live) => {
-                event.set(shared.record_op(&mut state, None)?);
-                if let (Some(tracer), Some(event)) = (&shared.context.tracer, event.traced()) {
-                    tracer.record(shared.id, event, place);
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// Makes all later work of this stream come after the last record of an external event; where it was never
-    /// recorded this has no effect. In a capture this is an event wait node, which waits for what the event holds when
-    /// the graph is launched (CUDA: `cudaStreamWaitEvent`, `cudaEventWaitExternal`). Outside captures the event may be
-    /// of another device of the same kind.
-    ///
-    /// # Errors
-    /// The event is of another device and cannot be waited for; the driver refused.
-    #[track_caller]
-    pub fn wait_external(&self, event: &ExternalEvent) -> Result<()> {
-        let place = Place::Source(Location::caller());
-        let shared = &self.shared;
-        let mut state = shared.state.lock();
-        let record = event.record();
-        // A wait for nothing submits nothing, so that the stream does not come after what its caller knows.
-        let mode = if record.is_some() { shared.enter(&mut state) } else { shared.enter_to_ask(&mut state) };
-        match mode {
-            Err(error) => {
-                drop(state);
-                shared.note_refused(&error, |tracer| {
-                    event.traced().into_iter().for_each(|event| tracer.wait(shared.id, event, place));
-                });
-                Err(error)
-            }
-            Ok(Mode::Capturing) => {
-                event.check_stream(shared)?;
-                state.counted(shared.capture_event(EventNode::Wait, event, place))
-            }
-            Ok(Mode::Live) => {
-                if let Some((snapshot, mark)) = record {
-                    let owner = &event.shared.context;
-                    match owner.number == shared.context.number {
-                        true => shared.wait_for(&mut state, &snapshot, mark.raw)?,
-                        false => shared.wait_abroad(&mut state, &snapshot, &mark, owner)?,
-                    }
-                    state.chain.submit();
-                    if let (Some(tracer), Some(event)) = (&shared.context.tracer, event.traced()) {
-                        tracer.wait(shared.id, event, place);
-                    }
-                    shared.leave(&mut state);
-                }
-                Ok(())
-            }
-        }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! It takes the stream's lock, looks on the shelf, checks and goes; no lock is shared with another stream and no driver
 //! call is made. Nothing is in the way where there is nothing to learn, and the shelf has the block or the life is
-//! plainly over. Whatever else is the case is found before anything has changed, and `serve.rs` does the call from its
-//! beginning. So there is one way through each function here, straight down; what it calls is cold.
+//! plainly over. Whatever else is the case is found before anything has changed, and `operations/memory.rs` does the
+//! call from its beginning. So there is one way through each function here, straight down; what it calls is cold.
 //!
 //! Both are calls whose arguments and results are in registers, or stay where the caller has them: what is returned in
 //! memory is written in words and read at once in vectors, which a processor waits for.

@@ -3,21 +3,7 @@
 use millpond_driver::process;
 
 use crate::names::stream_names;
-use crate::state::device::StreamShared;
 use crate::stream::handle::Stream;
-
-impl StreamShared {
-    /// What messages call it.
-    #[cold]
-    pub(crate) fn title(&self) -> String {
-        stream_names::title(self.context.number, self.id)
-    }
-
-    /// It is closed.
-    pub(crate) fn close_name(&self) {
-        stream_names::close(self.context.number, self.id);
-    }
-}
 
 impl Stream {
     /// Gives it a name, which messages and traces use in place of its number. The last name given counts. In a process

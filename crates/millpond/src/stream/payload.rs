@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use millpond_core::graph::{Access as NodeAccess, Exec as CoreExec, FlatNode, GraphId, Memory, Work};
+use millpond_core::graph::{Exec as CoreExec, FlatNode, Memory, Work};
 use millpond_core::op::NodeOp;
+use millpond_driver::RawGraph;
 use smallvec::SmallVec;
 
 use crate::state::access::{Access, Movable, movable, repeated};
@@ -77,6 +78,15 @@ pub(crate) enum Payload {
     Late(Arc<Late>),
 }
 
+/// Where an operation that was declared goes, with the addresses that it has there: none gets at them who does not
+/// look which it is.
+pub(crate) enum To<'a, P> {
+    /// To the device, by this stream.
+    Device(P),
+    /// Into a graph, as what a node does.
+    Graph(&'a mut Payload, P),
+}
+
 impl std::fmt::Debug for Payload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -96,6 +106,11 @@ impl std::fmt::Debug for Payload {
 }
 
 impl Payload {
+    /// What foreign code gave to a stream that captured, as the graph of it; none where that was nothing.
+    pub(crate) fn seen(context: &Context, graph: Option<RawGraph>) -> Self {
+        graph.map_or(Payload::Nothing, |graph| Payload::Foreign(Arc::new(Foreign::new(context, graph))))
+    }
+
     /// A kernel; where there is no memory there are no slices, and it is kept and not run.
     pub(crate) fn kernel<A: Access>(
         context: &Context,
@@ -147,12 +162,8 @@ impl Payload {
         }
     }
 
-    /// What a trace says that a node does.
-    pub(crate) fn traced(&self, tracer: &Tracer, graph: GraphId, accesses: &[NodeAccess]) -> NodeOp {
-        self.op(tracer.accesses(graph, accesses))
-    }
-
-    fn op(&self, accesses: SmallVec<[millpond_core::op::Access; 2]>) -> NodeOp {
+    /// What a trace says that a node does, with its accesses as the trace has them.
+    pub(crate) fn traced(&self, accesses: SmallVec<[millpond_core::op::Access; 2]>) -> NodeOp {
         match self {
             Payload::Kernel(_) | Payload::Foreign(_) | Payload::Open => NodeOp::Kernel(accesses),
             Payload::HostFunction(_) => NodeOp::HostFunction(accesses),
@@ -164,7 +175,7 @@ impl Payload {
             Payload::EventWait(event) => event.traced().map_or(NodeOp::Empty, |event| Tracer::event_node(event, false)),
             Payload::Late(late) => match &late.work {
                 LateWork::Kernel(_) => NodeOp::Kernel(accesses),
-                LateWork::Bytes(payload) => payload.op(accesses),
+                LateWork::Bytes(payload) => payload.traced(accesses),
             },
             Payload::Nothing if accesses.is_empty() => NodeOp::Empty,
             Payload::Nothing => NodeOp::Kernel(accesses),

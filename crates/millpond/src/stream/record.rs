@@ -66,7 +66,7 @@ impl StreamShared {
             let mut state = self.state.lock();
             while self.enter_to_ask(&mut state)? == Mode::Capturing {
                 // Not refused where the capture ended this moment.
-                self.refuse_in_capture(ask.call())?;
+                self.context.graphs.refuse_in_capture(self.id, ask.call())?;
             }
             let record = self.record(&mut state)?;
             Ok(self.traced(record, |tracer, event| tracer.record_to_ask(self.id, event, Place::Source(caller))))

@@ -4,19 +4,17 @@
 //! that is missing is put in, and the program goes on as if it had been right. What is written down in a trace is what
 //! the program said, without that edge: the checker says the same of it.
 
-use std::panic::Location;
 use std::sync::Arc;
 
 use millpond_core::check::{Act, Edge, Finding, Kind, Side};
 use millpond_core::ids::StreamId;
-use millpond_core::op::Memory as TracedMemory;
 use millpond_core::order::Knows;
-use millpond_driver::{Driver, process};
+use millpond_driver::Driver;
 
 use crate::names::error::{Error, Result};
 use crate::names::violations::Violations;
 use crate::state::context::Context;
-use crate::state::device::{PoolShared, StreamShared};
+use crate::state::device::StreamShared;
 use crate::trace::tracer::Tracer;
 
 impl Context {
@@ -28,18 +26,6 @@ impl Context {
         };
         reporter.call(violation);
         Some(violation)
-    }
-}
-
-impl Context {
-    /// What a trace calls memory that starts at an address and is not live. A forked process writes none.
-    #[cold]
-    pub(crate) fn freed_at(&self, tracer: &Tracer, address: u64) -> Option<TracedMemory> {
-        process::refuse_forked().ok()?;
-        match PoolShared::freed_on(self, address) {
-            Some((allocation, generation)) => Some(tracer.memory(allocation.id, generation)),
-            None => self.graphs.freed_at(self, tracer, address),
-        }
     }
 }
 
@@ -87,19 +73,10 @@ impl StreamShared {
 
     /// Who writes the stream's operations down: none where it is captured into a graph that was there, whose nodes
     /// are written as such.
-    fn tracer(&self) -> Option<&Arc<Tracer>> {
+    pub(crate) fn tracer(&self) -> Option<&Arc<Tracer>> {
         let tracer = self.context.tracer.as_ref()?;
         let is_seen = self.state.lock().capture.as_ref().is_none_or(|session| session.is_traced);
         is_seen.then_some(tracer)
-    }
-
-    /// As [`note_refused`](Self::note_refused), for a free by address of what was freed before.
-    #[cold]
-    pub(crate) fn note_second_free(&self, address: u64, caller: &'static Location<'static>) {
-        let Some(tracer) = self.tracer() else { return };
-        if let Some(memory) = self.context.freed_at(tracer, address) {
-            tracer.free_of(memory, self.id, caller);
-        }
     }
 
     /// Puts later work of this stream after all work of another.

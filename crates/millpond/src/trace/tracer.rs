@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, DeviceId, EventId, GraphId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Name, Op, Part, Place, Reach, Space, StreamRole, What};
+use millpond_core::op::{Access, Act, Mark, Memory, Name, NodeOp, Op, Part, Place, Reach, Space, StreamRole, What};
 use millpond_core::trace::ops::Writer;
 use millpond_driver::{PeerAccess, process};
 use rustc_hash::FxHashMap;
@@ -257,6 +257,11 @@ impl Tracer {
             self.push(Place::Unknown, What::EventCopy { event: event.id, from: from.id });
         }
         event
+    }
+
+    /// What a node does that records an event, or waits for it.
+    pub(crate) fn event_node(event: &TracedEvent, records: bool) -> NodeOp {
+        if records { NodeOp::EventRecord(event.id) } else { NodeOp::EventWait(event.id) }
     }
 
     #[cold]

@@ -22,9 +22,9 @@ use crate::api::device::Device;
 use crate::names::error::{Error, Result};
 use crate::names::native::PER_THREAD;
 use crate::pool::handle::Pool;
-use crate::state::buffer::Buffer;
-use crate::state::refused::Refused;
+use crate::stream::buffer::Buffer;
 use crate::stream::handle::Stream;
+use crate::stream::refused::Refused;
 use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use streams::{Found, Streams};
@@ -33,6 +33,17 @@ use streams::{Found, Streams};
 pub(crate) type Adopt = fn(&Device, u64) -> Result<Stream>;
 
 /// A device as a trusted program uses it. Made by [`Device::trusted`].
+///
+/// ```
+/// # fn main() -> millpond::Result<()> {
+/// let device = millpond::Device::host(Default::default())?;
+/// // SAFETY: the only handle that is used is 0, the legacy default stream, which is always open.
+/// let trusted = unsafe { device.trusted(device.default_pool(), true) };
+/// let x = trusted.alloc(4096, 0)?; // on the stream with this handle
+/// trusted.free(x, false, 0).map_err(|refused| refused.error)?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Trusted {
     device: Device,
     pool: Pool,

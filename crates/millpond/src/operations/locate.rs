@@ -4,16 +4,19 @@
 //! Cold throughout: a pointer that is right is found by one look at its pool. Knows pools, graphs, imports and the
 //! other devices of the process; decides nothing.
 
+use std::panic::Location;
 use std::sync::Arc;
 
+use millpond_core::op::Memory as TracedMemory;
 use millpond_core::pool::{Located, Neighbour};
 use millpond_driver::{Driver, process};
 
 use crate::graph::find_in_graphs;
 use crate::names::error::{Invalid, Nearest, Result};
 use crate::state::context::Context;
-use crate::state::device::{Allocation, Heap, Owned, PoolShared};
+use crate::state::device::{Allocation, Heap, Owned, PoolShared, StreamShared};
 use crate::state::peers;
+use crate::trace::tracer::Tracer;
 
 impl Heap {
     /// What was freed there last, where its entry has not served again since.
@@ -132,5 +135,28 @@ impl PoolShared {
             };
             Some(Nearest::OtherDevice { device: other.name(), what })
         })
+    }
+}
+
+impl Context {
+    /// What a trace calls memory that starts at an address and is not live. A forked process writes none.
+    #[cold]
+    pub(crate) fn freed_at(&self, tracer: &Tracer, address: u64) -> Option<TracedMemory> {
+        process::refuse_forked().ok()?;
+        match PoolShared::freed_on(self, address) {
+            Some((allocation, generation)) => Some(tracer.memory(allocation.id, generation)),
+            None => self.graphs.freed_at(self, tracer, address),
+        }
+    }
+}
+
+impl StreamShared {
+    /// As [`note_refused`](Self::note_refused), for a free by address of what was freed before.
+    #[cold]
+    pub(crate) fn note_second_free(&self, address: u64, caller: &'static Location<'static>) {
+        let Some(tracer) = self.tracer() else { return };
+        if let Some(memory) = self.context.freed_at(tracer, address) {
+            tracer.free_of(memory, self.id, caller);
+        }
     }
 }

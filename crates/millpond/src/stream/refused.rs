@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::names::error::{Error, Report};
-use crate::state::buffer::Buffer;
+use crate::stream::buffer::Buffer;
 
 /// A free that was refused, and the buffer, which is as it was.
 ///

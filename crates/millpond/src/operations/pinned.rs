@@ -1,7 +1,8 @@
 //! Copies between device memory and pinned host memory: neither side is staged, and the host goes on meanwhile.
 //!
 //! Knows accesses. Both sides are uses at one point of the stream, judged and recorded as those of a launch: the pinned
-//! side as well, so that copies of two streams need an order there, too. What the host may do is in `state/pinned.rs`.
+//! side as well, so that copies of two streams need an order there, too. What the host may do is in
+//! `stream/host_memory.rs`.
 
 use std::panic::Location;
 
@@ -9,12 +10,12 @@ use bytemuck::Pod;
 use millpond_driver::CopyKind;
 
 use crate::names::error::{CaptureError, Result};
+use crate::operations::copy::check_lengths;
 use crate::pool::shell;
 use crate::state::access::{Read, Write};
-use crate::state::pinned::{PinnedRead, PinnedWrite};
-use crate::stream::copy::check_lengths;
 use crate::stream::handle::Stream;
-use crate::stream::launch::To;
+use crate::stream::host_memory::{PinnedRead, PinnedWrite};
+use crate::stream::payload::To;
 
 impl Stream {
     /// Copies pinned host memory to the device, in stream order (CUDA: `cudaMemcpyAsync`, host to device, from

@@ -8,21 +8,20 @@ use std::sync::Arc;
 
 use millpond_core::check::{Act, Fault, Kind};
 use millpond_core::op::Part;
-use smallvec::SmallVec;
 
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::share_error::ShareError;
 use crate::state::access::{Access, Declared, Source};
+use crate::state::aliased::{Few, find_aliased};
 use crate::state::allocation::site;
+use crate::state::context::Context;
 use crate::state::device::{Allocation, Life, Origin, State, StreamShared};
+use crate::state::named::Named;
 use crate::state::peers;
-use crate::stream::serve::not_launched;
+use crate::stream::release::not_launched;
 use crate::sync::garbage::Garbage;
 use crate::sync::locks::BiasedGuard;
 use crate::sync::ranks;
-
-/// Nearly all launches declare few accesses.
-pub(crate) type Few<T> = SmallVec<[T; 4]>;
 
 /// What a launch does to one allocation.
 #[derive(Debug)]
@@ -143,26 +142,6 @@ pub(crate) fn first(mut refused: Vec<(usize, Error)>, no_access: Option<Vec<(usi
     Some(first)
 }
 
-/// The first access to bytes that an access before it has, too, where one of them writes: of accesses to some memory,
-/// sorted by that and by their first byte.
-pub(crate) fn find_aliased<M: PartialEq>(accesses: impl Iterator<Item = (M, Act, Part)>) -> Option<usize> {
-    // The ends of the uses and of the writes so far: whoever begins before one of them overlaps.
-    let (mut last, mut used, mut written) = (None, 0, 0);
-    for (at, (memory, act, part)) in accesses.enumerate() {
-        if last.as_ref() != Some(&memory) {
-            (last, used, written) = (Some(memory), 0, 0);
-        }
-        if part.from() < if act == Act::Write { used } else { written } {
-            return Some(at);
-        }
-        used = used.max(part.to());
-        if act == Act::Write {
-            written = written.max(part.to());
-        }
-    }
-    None
-}
-
 /// Whether one launch names two lives of an allocation: one of them has ended, and its place was used again.
 fn is_overtaken(pair: &[Wanted<'_>]) -> bool {
     pair[0].is_of(&pair[1]) && pair[0].generation != pair[1].generation
@@ -276,5 +255,19 @@ impl StreamShared {
         addresses.push(address + part.from());
         wanted.push(Wanted { allocation, generation, act: declared.act, part, at });
         Ok(())
+    }
+}
+
+impl Context {
+    /// The allocation that a view of this device names.
+    #[cold]
+    pub(crate) fn resolve(&self, named: Named) -> Result<Arc<Allocation>> {
+        let Some(id) = named.pool else {
+            let import = self.share.find_import(named.id);
+            return import.map_or_else(|| self.graphs().find(named.id), Ok);
+        };
+        let pools = self.pools();
+        let pool = pools.iter().find(|pool| pool.id == id);
+        pool.and_then(|pool| pool.resolve(named.index)).ok_or_else(|| Invalid::Stale.into())
     }
 }

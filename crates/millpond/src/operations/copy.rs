@@ -14,10 +14,9 @@ use crate::names::role::Ask;
 use crate::pool::handle::Pool;
 use crate::pool::shell;
 use crate::state::access::{Read, Write};
-use crate::state::buffer::Buffer;
+use crate::stream::buffer::Buffer;
 use crate::stream::handle::Stream;
-use crate::stream::launch::To;
-use crate::stream::payload::Payload;
+use crate::stream::payload::{Payload, To};
 
 impl Stream {
     /// Allocates memory and fills it with zeros, in stream order (CUDA: `cudaMallocAsync` and `cudaMemsetAsync`).
@@ -73,7 +72,7 @@ impl Stream {
     pub fn copy_to_host<T: Pod>(&self, from: Read<'_, T>) -> Result<Vec<T>> {
         let shared = &self.shared;
         const CALL: &str = "copy_to_host";
-        shared.refuse_in_capture(CALL).inspect_err(|error| {
+        shared.context.graphs.refuse_in_capture(shared.id, CALL).inspect_err(|error| {
             shared.note_refused(error, |tracer| tracer.asked(shared.id, Ask::Synchronize, Location::caller()));
         })?;
         let bytes = from.bytes();

@@ -1,30 +1,29 @@
-//! How a stream serves memory: from its own shelf at once, from the pool's heap when that misses.
+//! Memory allocated and freed in stream order, whatever is in the way of the hot path: something to learn, a capture,
+//! memory of graphs and of other processes, what is lent, and what is to be refused.
 //!
-//! Here is what does so whatever is in the way: something to learn, a capture, memory of graphs and of other
-//! processes, what is lent, and what is to be refused. Where nothing is, `hot.rs` has done it already. What misses goes
-//! to the heap (`relieve.rs`).
-//!
-//! Invariant **ordered-reuse**: a shelf holds blocks freed on its own stream, so that whatever takes one comes after
-//! that free; the heap hands a block to a stream only by the pool's rule LEGAL.
+//! Where nothing is, `stream/hot.rs` has done it already. What misses the shelf goes to the heap (`stream/relieve.rs`),
+//! what is freed to a shelf or a heap (`stream/release.rs`).
 
 use std::panic::Location;
 use std::sync::Arc;
 
-use millpond_core::check::{Act, Fault, Kind, Place, Site, Subject, Use};
-use millpond_core::ids::Seq;
-use millpond_core::order::{Knows, op_at};
-use millpond_core::pool::{Freed, Frontier};
-use millpond_core::units::Range;
-use millpond_driver::{Access, process};
+use bytemuck::Pod;
+use millpond_core::check::{Act, Fault, Kind};
+use millpond_driver::DriverError;
 
-use crate::names::error::{CaptureError, Error, Result};
-use crate::pool::shell;
-use crate::state::allocation::{site, violation};
-use crate::state::device::{Allocation, Life, Origin, Owned, PoolShared, Session, Shelved, State, StreamShared};
-use crate::state::ends::{drop_import, drop_in_graph, free_import, free_in_graph};
-use crate::state::listening::{Listening, check_free, own_points, park};
+use crate::names::count::Count;
+use crate::names::error::{Error, Result};
+use crate::pool::handle::Pool;
+use crate::state::allocation::site;
+use crate::state::device::{Origin, Owned, PoolShared, Session, Shelved, State, StreamShared};
+use crate::state::ends::{free_import, free_in_graph};
+use crate::state::listening::{Listening, check_free};
 use crate::state::stream::Mode;
+use crate::stream::buffer::{Buffer, Kept};
+use crate::stream::handle::Stream;
 use crate::stream::hot::Served;
+use crate::stream::refused::Refused;
+use crate::stream::release::not_launched;
 use crate::sync::locks::BiasedGuard;
 use crate::sync::ranks;
 
@@ -252,41 +251,17 @@ impl StreamShared {
         Ok(())
     }
 
-    /// The life of a pool's memory ends at this stream's next point: the block's bytes, the life's, and that point.
-    #[inline(always)] // What it takes and gives stays in registers.
-    pub(crate) fn end_life(
-        &self,
-        state: &mut State,
-        mut life: BiasedGuard<'_, { ranks::LIFE }, Life>,
-        (allocation, generation): (&Allocation, u64),
-        caller: &'static Location<'static>,
-    ) -> (u64, u64, Seq) {
-        let free = self.next_use(state, Act::Free, caller);
-        life.freed.end(free);
-        if let Some(tracer) = &self.context.tracer {
-            tracer.free(allocation.id, generation, self.id, caller);
-        }
-        (life.range.bytes, life.bytes, free.point.seq)
-    }
-
-    /// Takes the next point, for an operation that was found right.
-    #[inline]
-    pub(crate) fn next_use(&self, state: &mut State, act: Act, caller: &'static Location<'static>) -> Use {
-        state.chain.submit();
-        self.last_use(state, act, caller)
-    }
-
-    /// What was done at the last point.
-    #[inline(always)]
-    pub(crate) fn last_use(&self, state: &State, act: Act, caller: &'static Location<'static>) -> Use {
-        Use { point: state.chain.last(), site: site(act, self.id, state.op(), caller) }
-    }
-
-    #[inline]
-    fn check_device(&self, allocation: &Allocation) -> Result<()> {
-        match allocation.device == self.context.number {
-            true => Ok(()),
-            false => Err(allocation.elsewhere(format!("{} of {}", self.id, self.context.name()))),
+    /// What cannot be counted in bytes is out of memory like anything else that is too large.
+    #[cold]
+    #[inline(never)]
+    fn refuse_too_many(&self, pool: &Pool, bytes: u64, caller: &'static Location<'static>) -> Box<Error> {
+        match self.alloc_in_full(pool.arc(), bytes, caller) {
+            Ok(served) => {
+                // No device has so much.
+                PoolShared::drop_allocation(served.into());
+                Box::new(DriverError::OutOfMemory { call: "alloc", bytes }.into())
+            }
+            Err(error) => error,
         }
     }
 
@@ -296,138 +271,91 @@ impl StreamShared {
         let _ = self.enter(&mut state)?;
         Ok(state.capture.clone())
     }
+}
 
-    /// A fault as an error, with how far this stream comes after the other side's.
-    #[cold]
-    pub(crate) fn refuse(
-        &self,
-        state: &State,
-        allocation: &Allocation,
-        subject: Subject,
-        mut fault: Fault,
-        mut later: Site,
-    ) -> Error {
-        let Use { point, site } = fault.earlier;
-        if allocation.device != self.context.number || site.stream.device().is_some() {
-            // Streams of several devices: both sides say which.
-            for side in std::iter::once(&mut fault.earlier).chain(&mut fault.ends) {
-                side.site.stream = side.site.stream.of_device(allocation.device);
+impl Stream {
+    /// Allocates `len` elements that exist from this point of the stream on (CUDA: `cudaMallocFromPoolAsync`). The
+    /// contents are undefined: any bytes, possibly of former allocations. The address is a multiple of 512.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) with a report of who holds what, after everything idle was
+    /// moved or given back; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a destroyed pool or one of
+    /// another device.
+    #[inline(always)] // Thin: what it returns is made in its caller's place, not copied there.
+    #[track_caller]
+    pub fn alloc<T: Pod>(&self, pool: &Pool, len: usize) -> Result<Buffer<T>> {
+        let caller = Location::caller();
+        let Some(count) = Count::<T>::new(len) else {
+            let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
+            return Err(*self.shared.refuse_too_many(pool, bytes, caller));
+        };
+        if count.bytes() == 0 {
+            return Ok(Buffer::new(None, count));
+        }
+        let served = match self.shared.alloc_from_shelf(&pool.shared, count.bytes(), caller) {
+            Some(served) => Ok(served),
+            None => self.shared.alloc_in_full(pool.arc(), count.bytes(), caller),
+        };
+        served.map(|served| Buffer::new(Some(served.into()), count)).map_err(|error| *error)
+    }
+
+    /// Frees a buffer at this point of the stream (CUDA: `cudaFreeAsync`). It may have been allocated and used on other
+    /// streams: the free must come after all of that.
+    ///
+    /// # Errors
+    /// A violation, with the buffer, which is as it was: still live, to be freed once the missing edge is there.
+    #[inline(always)] // As for `alloc`.
+    #[track_caller]
+    pub fn free<T: Pod>(&self, buffer: Buffer<T>) -> std::result::Result<(), Refused<T>> {
+        let caller = Location::caller();
+        let mut buffer = buffer;
+        match self.shared.free_to_shelf::<false>(buffer.place(), caller) {
+            true => {
+                // Nothing is left in it.
+                std::mem::forget(buffer);
+                Ok(())
             }
-            later.stream = later.stream.of_device(self.context.number);
-        }
-        let is_node = self.context.chains.find(point.slot).is_some_and(|progress| progress.is_of_launches());
-        let known = (!is_node && !state.chain.covers(point)).then(|| {
-            let origin = op_at(point.seq).saturating_sub(site.op);
-            op_at(state.chain.seen(point.slot)).saturating_sub(origin)
-        });
-        violation(self.context.number, subject, fault, later, known).into()
-    }
-
-    /// Puts a freed block on the stream's shelf; what falls off waits for the next visit to the heap.
-    #[inline(always)] // As for `end_life`.
-    pub(crate) fn shelve(&self, state: &mut State, freed: Shelved, rounded: u64, bytes: u64) {
-        let Shelved { allocation, seq } = freed;
-        let pool = allocation.pool();
-        if pool.bypasses_shelves() {
-            return self.free_to_heap(state, Shelved { allocation, seq }, rounded, bytes);
-        }
-        let many_fell = state.shelf_or_new(self, pool).put(Shelved { allocation, seq }, rounded, bytes);
-        if let Some(pool) = many_fell {
-            self.return_fallen(state, &pool);
+            false => self.free_in_full(buffer, caller),
         }
     }
 
-    /// What fell off the shelf returns to the heap.
     #[cold]
     #[inline(never)]
-    pub(crate) fn return_fallen(&self, state: &mut State, pool: &PoolShared) {
-        state.return_to(&mut pool.lock(), pool, false);
+    fn free_in_full<T>(
+        &self,
+        buffer: Buffer<T>,
+        caller: &'static Location<'static>,
+    ) -> std::result::Result<(), Refused<T>> {
+        let (owned, count) = buffer.into_owned();
+        let Some(owned) = owned else { return Ok(()) };
+        let freed = self.shared.free_in_full::<Kept>(owned, caller);
+        freed.map_err(|(error, owned)| Refused { error, buffer: Buffer::new(Some(owned), count) })
     }
 
-    /// A block goes to the heap without resting on a shelf.
-    #[cold]
-    fn free_to_heap(&self, state: &State, freed: Shelved, rounded: u64, bytes: u64) {
-        let pool = Arc::clone(freed.allocation.pool());
-        if pool.guard {
-            let range = Range::new(freed.allocation.address(), rounded);
-            // Where the device refuses, the bytes stay readable: the guard is a help, not a promise.
-            let _ = shell::submit_protect(&self.context, self.raw, range, Access::None);
+    /// Frees memory by its address, which may have come from anywhere (CUDA: `cudaFreeAsync`). Null is fine and has no
+    /// effect. A buffer that owned the memory then owns nothing. In a capture this is a free node.
+    ///
+    /// # Errors
+    /// [`Invalid::Pointer`] where it is not the start of a live allocation, with what is nearest; a violation as for
+    /// [`free`](Self::free). Nothing is lost either way.
+    #[track_caller]
+    pub fn free_address(&self, address: u64) -> Result<()> {
+        let caller = Location::caller();
+        if address == 0 {
+            return Ok(());
         }
-        let mut heap = pool.lock();
-        heap.give_back(freed.allocation, Freed::at(&state.chain, freed.seq));
-        heap.count_used(-(bytes as i64));
-        pool.destroy_exposed(&mut heap);
-        drop(heap);
-        pool.trim_if_destroyed();
-    }
-}
-
-/// Memory of an alloc node has no life before its graph is launched.
-#[cold]
-pub(crate) fn not_launched(allocation: &Allocation) -> Error {
-    CaptureError::NotLaunched { allocation: allocation.id.to_string() }.into()
-}
-
-impl PoolShared {
-    /// Frees an allocation whose buffer was dropped: after everything declared so far. Never fails, adds no order, and
-    /// waits for nothing but room to tell an import's exporter of it.
-    pub(crate) fn drop_allocation(owned: Owned) {
-        Self::end_allocation(owned, true);
-    }
-
-    /// As [`drop_allocation`](Self::drop_allocation), and whether it goes into a trace: not where it has the free that
-    /// the program asked for.
-    pub(crate) fn end_allocation(owned: Owned, is_traced: bool) {
-        let Owned { allocation, generation, .. } = owned;
-        if allocation.is_import() {
-            return drop_import(&allocation, generation);
-        }
-        if !matches!(allocation.origin, Origin::Pool(_)) {
-            return drop_in_graph(&allocation, generation);
-        }
-        let home = allocation.life().home.upgrade();
-        let mut state = home.as_ref().and_then(|home| Some((home, home.state.try_lock()?)));
-        // In a forked process nothing is free, as it is the parent's.
-        if state.is_none() && process::is_forked() {
-            return;
-        }
-        let mut life = allocation.life();
-        if life.freed.is_some() || life.generation != generation {
-            return;
-        }
-        if let Some(tracer) = allocation.pool().context.tracer.as_ref().filter(|_| is_traced) {
-            tracer.dropped(allocation.id, generation);
-        }
-        let (rounded, bytes) = (life.range.bytes, life.bytes);
-        let waits = park(&mut life);
-        if let Some((home, state)) = &mut state
-            && life.lent.is_none()
-            && !state.is_closed
-            && life.history.all_points(|point| state.chain.covers(point))
-        {
-            // A drop is no operation, and may as well not have come here: no stream comes after it.
-            let free = state.chain.pass();
-            let site = Site { act: Act::Free, stream: home.id, op: 0, place: Place::Unknown };
-            life.freed.end(Use { point: free, site });
-            drop(life);
-            home.shelve(state, Shelved { allocation, seq: free.seq }, rounded, bytes);
-            return home.progress.publish(free.seq);
-        }
-        let after = Frontier::of(own_points(&life));
-        let last = life.history.uses().last().copied().unwrap_or(life.history.born());
-        life.freed.end(Use { point: last.point, site: Site { act: Act::Free, place: Place::Unknown, ..last.site } });
-        drop(life);
-        drop(state);
-        if waits {
-            // Its memory goes back with the last importer.
-            return;
-        }
-        let pool = Arc::clone(allocation.pool());
-        let mut heap = pool.lock();
-        heap.give_back(allocation, Freed::after(after));
-        heap.count_used(-(bytes as i64));
-        pool.destroy_exposed(&mut heap);
-        drop(heap);
-        pool.trim_if_destroyed();
+        let shared = &self.shared;
+        let entered = shared.enter_to_free().inspect_err(|error| {
+            let found = PoolShared::find_on(&shared.context, address);
+            shared.note_refused(error, |tracer| match &found {
+                Ok(owned) => tracer.free_owned(owned, Some(shared.id), caller),
+                Err(_) => shared.note_second_free(address, caller),
+            });
+        });
+        let capture = entered?;
+        let captured = capture.and_then(|capture| shared.context.graphs().find_captured(&capture, address));
+        let found = captured.map_or_else(|| PoolShared::find_on(&shared.context, address), Ok);
+        let owned = found.inspect_err(|_| shared.note_second_free(address, caller))?;
+        shared.free::<Owned>(owned, caller).map_err(|(error, _)| error)
     }
 }

@@ -1,9 +1,9 @@
 //! Host memory that copies read and write as they run: [`PinnedBuffer`] (CUDA: page-locked memory).
 //!
 //! It is memory with a life like any other: copies are uses at points of their streams, judged by the same law as uses
-//! of device memory (`stream/pinned.rs`). The host is one more party. It reads and writes by slices, and is asked the
-//! same when it takes one, as a party that comes after what it has synchronised with. So a slice is never of bytes that
-//! a copy may still write, nor a mutable one of bytes that a copy may still read.
+//! of device memory (`operations/pinned.rs`). The host is one more party. It reads and writes by slices, and is asked
+//! the same when it takes one, as a party that comes after what it has synchronised with. So a slice is never of bytes
+//! that a copy may still write, nor a mutable one of bytes that a copy may still read.
 //!
 //! What may come while a slice is there Rust's borrows say: a copy into the memory takes the buffer mutably, a copy
 //! from it shares it. So the host's own uses need not be kept in the life: they have ended when the next copy is

@@ -122,7 +122,7 @@ impl Context {
     pub(crate) fn finish_closing(&self) {
         self.finish_pools();
         self.graphs.finish(self);
-        self.finish_imports();
+        self.share.finish(self);
     }
 
     /// Physical memory of dropped pools that is not given back yet, in bytes.
@@ -192,7 +192,7 @@ impl Drop for Context {
         let _ = self.close_rest();
         self.finish_closing();
         self.free_retired();
-        self.stop_sharing();
+        self.share.stop(self);
         let _ = self.graphs.trim(self);
         if let Some(tracer) = &self.tracer {
             tracer.close();

@@ -7,19 +7,15 @@
 //!
 //! Invariant **no-peeking**: while a window is open, nothing of Millpond goes to the device's stream.
 
-use std::sync::Arc;
-
 use millpond_core::graph::NodeId;
-use millpond_driver::{Driver, RawStream};
+use millpond_driver::{Driver, RawGraph, RawStream};
 
 use crate::names::error::Result;
 use crate::names::graph_error::CaptureError;
 use crate::pool::shell::TRIES;
 use crate::state::context::Context;
 use crate::state::device::{State, StreamShared};
-use crate::stream::native::Foreign;
 use crate::stream::payload::Payload;
-use crate::sync::locks::lock;
 
 /// A stream of the device that captures, until this goes.
 pub(crate) struct Window<'c> {
@@ -45,13 +41,12 @@ impl<'c> Window<'c> {
     }
 
     /// What was seen.
-    fn close(mut self) -> Result<Payload> {
+    fn close(mut self) -> Result<Option<RawGraph>> {
         self.is_open = false;
         let mut refused = None;
         for _ in 0..TRIES {
             match self.context.driver.end_capture(self.raw) {
-                Ok(None) => return Ok(Payload::Nothing),
-                Ok(Some(graph)) => return Ok(Payload::Foreign(Arc::new(Foreign::new(self.context, graph)))),
+                Ok(seen) => return Ok(seen),
                 // The first refusal is the reason: where it ended the capture, the next only says so.
                 Err(error) => refused = refused.or(Some(error)),
             }
@@ -64,7 +59,7 @@ impl Drop for Window<'_> {
     fn drop(&mut self) {
         if self.is_open {
             // What was captured is not wanted.
-            let _ = Window::left(self.context, self.raw).close();
+            let _ = Window::left(self.context, self.raw).close().map(|seen| Payload::seen(self.context, seen));
         }
     }
 }
@@ -77,7 +72,7 @@ impl StreamShared {
         }
         let window = Window::open(&self.context, self.raw)?;
         let result = submit()?;
-        *payload = window.close()?;
+        *payload = Payload::seen(&self.context, window.close()?);
         Ok(result)
     }
 
@@ -95,8 +90,8 @@ impl StreamShared {
         let Some(node) = state.window.take() else { return Ok(()) };
         let seen = Window::left(&self.context, self.raw).close();
         match &state.capture {
-            Some(session) => lock(&self.context.graphs().captures).keep(session, node, seen),
-            None => seen.map(drop),
+            Some(session) => self.context.graphs.keep_seen(session, node, seen),
+            None => seen.map(|seen| drop(Payload::seen(&self.context, seen))),
         }
     }
 }

@@ -5,41 +5,23 @@
 //! slip in between.
 
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
-use std::sync::Arc;
 
-use bytemuck::Pod;
 use millpond_core::check::Use;
 use millpond_driver::{Driver, DriverError, RawStream, Task, Work};
 
-use crate::names::count::Count;
-use crate::names::error::{CaptureError, Error, Invalid, Result};
+use crate::names::error::{CaptureError, Invalid, Result};
+use crate::operations::wanted::{self, Wanted};
 use crate::pool::grants::Visit;
-use crate::pool::handle::Pool;
 use crate::pool::shell;
 use crate::state::access::{Access, task};
+use crate::state::aliased::Few;
 use crate::state::allocation::site;
-use crate::state::buffer::Buffer;
-use crate::state::buffer::Kept;
-use crate::state::context::Context;
-use crate::state::device::{Allocation, Life, Origin, Owned, PoolShared, State, StreamShared};
+use crate::state::device::{Allocation, Life, Origin, State, StreamShared};
 use crate::state::listening::Listening;
-use crate::state::named::Named;
-use crate::state::refused::Refused;
 use crate::state::stream::Mode;
 use crate::stream::handle::Stream;
-use crate::stream::payload::Payload;
-use crate::stream::wanted;
-use crate::stream::wanted::{Few, Wanted};
+use crate::stream::payload::{Payload, To};
 use crate::sync::garbage::Garbage;
-
-/// Where an operation that was declared goes, with the addresses that it has there: none gets at them who does not
-/// look which it is.
-pub(crate) enum To<'a, P> {
-    /// To the device, by this stream.
-    Device(P),
-    /// Into a graph, as what a node does.
-    Graph(&'a mut Payload, P),
-}
 
 impl StreamShared {
     /// Checks all accesses of one operation; then submits it by `work`, which gets their addresses; then records them.
@@ -184,20 +166,6 @@ impl StreamShared {
     }
 }
 
-impl Context {
-    /// The allocation that a view of this device names.
-    #[cold]
-    pub(crate) fn resolve(&self, named: Named) -> Result<Arc<Allocation>> {
-        let Some(id) = named.pool else {
-            let import = self.find_import(named.id);
-            return import.map_or_else(|| self.graphs().find(named.id), Ok);
-        };
-        let pools = self.pools();
-        let pool = pools.iter().find(|pool| pool.id == id);
-        pool.and_then(|pool| pool.resolve(named.index)).ok_or_else(|| Invalid::Stale.into())
-    }
-}
-
 /// A stream in the hands of foreign code, for the length of an [`enqueue`](Stream::enqueue).
 #[derive(Debug)]
 pub struct Queue<'s> {
@@ -275,17 +243,11 @@ impl StreamShared {
         Ok(())
     }
 
-    /// What cannot be counted in bytes is out of memory like anything else that is too large.
-    #[cold]
-    #[inline(never)]
-    fn refuse_too_many(&self, pool: &Pool, bytes: u64, caller: &'static Location<'static>) -> Box<Error> {
-        match self.alloc_in_full(pool.arc(), bytes, caller) {
-            Ok(served) => {
-                // No device has so much.
-                PoolShared::drop_allocation(served.into());
-                Box::new(DriverError::OutOfMemory { call: "alloc", bytes }.into())
-            }
-            Err(error) => error,
+    /// Refuses what the program would do in a capture of its own, which is then no node that Millpond knows.
+    pub(crate) fn check_captured(&self, call: &'static str) -> Result<()> {
+        match self.submitters.are_shared() && self.context.driver.is_captured(self.raw) {
+            true => Err(DriverError::Captured { call }.into()),
+            false => Ok(()),
         }
     }
 
@@ -299,91 +261,6 @@ impl StreamShared {
 }
 
 impl Stream {
-    /// Allocates `len` elements that exist from this point of the stream on (CUDA: `cudaMallocFromPoolAsync`). The
-    /// contents are undefined: any bytes, possibly of former allocations. The address is a multiple of 512.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) with a report of who holds what, after everything idle was
-    /// moved or given back; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a destroyed pool or one of
-    /// another device.
-    #[inline(always)] // Thin: what it returns is made in its caller's place, not copied there.
-    #[track_caller]
-    pub fn alloc<T: Pod>(&self, pool: &Pool, len: usize) -> Result<Buffer<T>> {
-        let caller = Location::caller();
-        let Some(count) = Count::<T>::new(len) else {
-            let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
-            return Err(*self.shared.refuse_too_many(pool, bytes, caller));
-        };
-        if count.bytes() == 0 {
-            return Ok(Buffer::new(None, count));
-        }
-        let served = match self.shared.alloc_from_shelf(&pool.shared, count.bytes(), caller) {
-            Some(served) => Ok(served),
-            None => self.shared.alloc_in_full(pool.arc(), count.bytes(), caller),
-        };
-        served.map(|served| Buffer::new(Some(served.into()), count)).map_err(|error| *error)
-    }
-
-    /// Frees a buffer at this point of the stream (CUDA: `cudaFreeAsync`). It may have been allocated and used on other
-    /// streams: the free must come after all of that.
-    ///
-    /// # Errors
-    /// A violation, with the buffer, which is as it was: still live, to be freed once the missing edge is there.
-    #[inline(always)] // As for `alloc`.
-    #[track_caller]
-    pub fn free<T: Pod>(&self, buffer: Buffer<T>) -> std::result::Result<(), Refused<T>> {
-        let caller = Location::caller();
-        let mut buffer = buffer;
-        match self.shared.free_to_shelf::<false>(buffer.place(), caller) {
-            true => {
-                // Nothing is left in it.
-                std::mem::forget(buffer);
-                Ok(())
-            }
-            false => self.free_in_full(buffer, caller),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn free_in_full<T>(
-        &self,
-        buffer: Buffer<T>,
-        caller: &'static Location<'static>,
-    ) -> std::result::Result<(), Refused<T>> {
-        let (owned, count) = buffer.into_owned();
-        let Some(owned) = owned else { return Ok(()) };
-        let freed = self.shared.free_in_full::<Kept>(owned, caller);
-        freed.map_err(|(error, owned)| Refused { error, buffer: Buffer::new(Some(owned), count) })
-    }
-
-    /// Frees memory by its address, which may have come from anywhere (CUDA: `cudaFreeAsync`). Null is fine and has no
-    /// effect. A buffer that owned the memory then owns nothing. In a capture this is a free node.
-    ///
-    /// # Errors
-    /// [`Invalid::Pointer`] where it is not the start of a live allocation, with what is nearest; a violation as for
-    /// [`free`](Self::free). Nothing is lost either way.
-    #[track_caller]
-    pub fn free_address(&self, address: u64) -> Result<()> {
-        let caller = Location::caller();
-        if address == 0 {
-            return Ok(());
-        }
-        let shared = &self.shared;
-        let entered = shared.enter_to_free().inspect_err(|error| {
-            let found = PoolShared::find_on(&shared.context, address);
-            shared.note_refused(error, |tracer| match &found {
-                Ok(owned) => tracer.free_owned(owned, Some(shared.id), caller),
-                Err(_) => shared.note_second_free(address, caller),
-            });
-        });
-        let capture = entered?;
-        let captured = capture.and_then(|capture| shared.context.graphs().find_captured(&capture, address));
-        let found = captured.map_or_else(|| PoolShared::find_on(&shared.context, address), Ok);
-        let owned = found.inspect_err(|_| shared.note_second_free(address, caller))?;
-        shared.free::<Owned>(owned, caller).map_err(|(error, _)| error)
-    }
-
     /// Runs a closure as a kernel on the device, at this point of the stream, with the slices of the declared
     /// accesses. Reads give `&[T]`, writes `&mut [T]`.
     ///

@@ -31,7 +31,22 @@ use crate::stream::handle::Stream;
 /// How long the scope sleeps until it looks whether a kernel has launched another.
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
 
-/// The launches of a [`Stream::scope`].
+/// The launches of a [`Stream::scope`]: closures that may borrow what outlives the scope.
+///
+/// ```
+/// # fn main() -> millpond::Result<()> {
+/// # let device = millpond::Device::host(Default::default())?;
+/// let stream = device.stream()?;
+/// let x = stream.upload(&device.default_pool(), &[3, 1, 2])?;
+/// let (mut least, mut most) = (0, 0); // locals of the caller
+/// stream.scope(|scope| {
+///     scope.launch(x.read(), |x| least = x.iter().copied().min().unwrap_or(0))?;
+///     scope.launch(x.read(), |x| most = x.iter().copied().max().unwrap_or(0))
+/// })?; // both have run
+/// assert_eq!((least, most), (1, 3));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Scope<'scope, 'env: 'scope> {
     stream: Stream,
     pending: Arc<Pending>,

@@ -1,0 +1,89 @@
+//! Records of external events, and waits for them: at once, or as nodes of a capture.
+
+use std::panic::Location;
+
+use millpond_core::check::Place;
+
+use crate::names::error::Result;
+use crate::state::stream::Mode;
+use crate::stream::external::{EventNode, ExternalEvent};
+use crate::stream::handle::Stream;
+
+impl Stream {
+    /// Records an external event: from now on it stands for everything submitted to the stream so far. In a capture
+    /// this is an event record node, which every launch of the graph runs (CUDA: `cudaEventRecordWithFlags`,
+    /// `cudaEventRecordExternal`).
+    ///
+    /// # Errors
+    /// The event is of another device; the driver refused.
+    #[track_caller]
+    pub fn record_external(&self, event: &ExternalEvent) -> Result<()> {
+        let place = Place::Source(Location::caller());
+        let shared = &self.shared;
+        event.check_stream(shared)?;
+        let mut state = shared.state.lock();
+        let mode = shared.enter(&mut state);
+        match mode {
+            Err(error) => {
+                drop(state);
+                shared.note_refused(&error, |tracer| {
+                    event.traced().into_iter().for_each(|event| tracer.record(shared.id, event, place));
+                });
+                Err(error)
+            }
+            Ok(Mode::Capturing) => state.counted(shared.capture_event(EventNode::Record, event, place)),
+            Ok(Mode::Live) => {
+                event.set(shared.record_op(&mut state, None)?);
+                if let (Some(tracer), Some(event)) = (&shared.context.tracer, event.traced()) {
+                    tracer.record(shared.id, event, place);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes all later work of this stream come after the last record of an external event; where it was never
+    /// recorded this has no effect. In a capture this is an event wait node, which waits for what the event holds when
+    /// the graph is launched (CUDA: `cudaStreamWaitEvent`, `cudaEventWaitExternal`). Outside captures the event may be
+    /// of another device of the same kind.
+    ///
+    /// # Errors
+    /// The event is of another device and cannot be waited for; the driver refused.
+    #[track_caller]
+    pub fn wait_external(&self, event: &ExternalEvent) -> Result<()> {
+        let place = Place::Source(Location::caller());
+        let shared = &self.shared;
+        let mut state = shared.state.lock();
+        let record = event.record();
+        // A wait for nothing submits nothing, so that the stream does not come after what its caller knows.
+        let mode = if record.is_some() { shared.enter(&mut state) } else { shared.enter_to_ask(&mut state) };
+        match mode {
+            Err(error) => {
+                drop(state);
+                shared.note_refused(&error, |tracer| {
+                    event.traced().into_iter().for_each(|event| tracer.wait(shared.id, event, place));
+                });
+                Err(error)
+            }
+            Ok(Mode::Capturing) => {
+                event.check_stream(shared)?;
+                state.counted(shared.capture_event(EventNode::Wait, event, place))
+            }
+            Ok(Mode::Live) => {
+                if let Some((snapshot, mark)) = record {
+                    let owner = event.owner();
+                    match owner.number == shared.context.number {
+                        true => shared.wait_for(&mut state, &snapshot, mark.raw)?,
+                        false => shared.wait_abroad(&mut state, &snapshot, &mark, owner)?,
+                    }
+                    state.chain.submit();
+                    if let (Some(tracer), Some(event)) = (&shared.context.tracer, event.traced()) {
+                        tracer.wait(shared.id, event, place);
+                    }
+                    shared.leave(&mut state);
+                }
+                Ok(())
+            }
+        }
+    }
+}

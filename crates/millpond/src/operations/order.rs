@@ -1,0 +1,108 @@
+//! How a program orders streams, and asks how far they are: records, waits, synchronisation.
+
+use std::panic::Location;
+
+use millpond_core::check::Place;
+
+use crate::names::error::{CaptureError, Invalid, Result};
+use crate::names::role::Ask;
+use crate::state::stream::Mode;
+use crate::stream::event::{At, Event};
+use crate::stream::handle::Stream;
+
+impl Stream {
+    /// Records an event: everything submitted to the stream so far (CUDA: `cudaEventRecord`).
+    ///
+    /// # Errors
+    /// The stream belongs to a device that is lost, or the driver refused.
+    #[track_caller]
+    pub fn record(&self) -> Result<Event> {
+        let (shared, caller) = (&self.shared, Location::caller());
+        let mut state = shared.state.lock();
+        let recorded = match shared.enter(&mut state) {
+            Ok(Mode::Live) => return shared.record_event(&mut state, caller),
+            Ok(Mode::Capturing) => shared.capture_record(&mut state, caller),
+            Err(error) => Err(error),
+        };
+        drop(state);
+        recorded.inspect_err(|error| {
+            let place = Place::Source(caller);
+            shared.note_refused(error, |tracer| tracer.record(shared.id, &tracer.event(), place));
+        })
+    }
+
+    /// As [`record`](Self::record), with the time at which the stream gets there, for
+    /// [`Event::elapsed_since`] (CUDA: `cudaEventRecord` of an event made without `cudaEventDisableTiming`). It costs
+    /// more than an event without a time.
+    ///
+    /// # Errors
+    /// As of [`record`](Self::record), and [`CaptureError::Uncapturable`] in a capture, which goes on.
+    #[track_caller]
+    pub fn record_timed(&self) -> Result<Event> {
+        let (shared, caller) = (&self.shared, Location::caller());
+        let mut state = shared.state.lock();
+        match shared.enter(&mut state)? {
+            Mode::Live => shared.record_timed_event(&mut state, caller),
+            Mode::Capturing => Err(CaptureError::Uncapturable { call: "record_timed" }.into()),
+        }
+    }
+
+    /// Makes all later work of this stream come after the event (CUDA: `cudaStreamWaitEvent`). Costs nothing where
+    /// that is known already. The event may be of another device of the same kind.
+    ///
+    /// # Errors
+    /// [`Invalid::NotPeers`] where the event's device is of another kind; the driver refused. A stream that captures
+    /// takes events of its own device only.
+    #[track_caller]
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        let (shared, caller) = (&self.shared, Location::caller());
+        let is_abroad = event.device() != shared.context.number;
+        let mut state = shared.state.lock();
+        let waited = match (shared.enter(&mut state), &event.at) {
+            (Ok(Mode::Live), At::Live { snapshot, mark, context }) => {
+                match is_abroad {
+                    true => shared.wait_abroad(&mut state, snapshot, mark, context)?,
+                    false => shared.wait_for(&mut state, snapshot, mark.raw)?,
+                }
+                state.chain.submit();
+                if let (Some(tracer), Some(event)) = (&shared.context.tracer, &event.traced) {
+                    tracer.wait(shared.id, event, Place::Source(caller));
+                }
+                shared.leave(&mut state);
+                return Ok(());
+            }
+            (Ok(_), _) if is_abroad => {
+                let (what, with) = ("an event".into(), shared.title());
+                Err(Invalid::OtherDevice { what, with }.into())
+            }
+            (Ok(_), _) => shared.capture_wait(&mut state, event, caller),
+            (Err(error), _) => Err(error),
+        };
+        drop(state);
+        waited.inspect_err(|error| {
+            if let Some(event) = &event.traced {
+                shared.note_refused(error, |tracer| tracer.wait(shared.id, event, Place::Source(caller)));
+            }
+        })
+    }
+
+    /// Waits until all work submitted to the stream so far has completed (CUDA: `cudaStreamSynchronize`). Pools may
+    /// then give idle memory back, see [`Pool::set_release_threshold`](crate::Pool::set_release_threshold).
+    ///
+    /// # Errors
+    /// The device is lost.
+    #[track_caller]
+    pub fn synchronize(&self) -> Result<()> {
+        self.shared.record_to_ask(Ask::Synchronize, Location::caller())?.synchronize()
+    }
+
+    /// Whether all work submitted so far has completed (CUDA: `cudaStreamQuery`). A yes orders what the host submits
+    /// from then on after it.
+    ///
+    /// # Errors
+    /// The device is lost; it is not asked again about what is known to have completed.
+    #[track_caller]
+    pub fn is_idle(&self) -> Result<bool> {
+        self.shared.record_to_ask(Ask::Query, Location::caller())?.is_over()
+    }
+}

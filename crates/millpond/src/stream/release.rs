@@ -1,0 +1,200 @@
+//! Where memory goes that is freed: onto its stream's shelf, or to the heap; and a free that is refused, as an error.
+//!
+//! A free that the program asks for ends the life at the stream's next point, a drop at none: it is after everything
+//! declared so far.
+//!
+//! Invariant **ordered-reuse**: a shelf holds blocks freed on its own stream, so that whatever takes one comes after
+//! that free; the heap hands a block to a stream only by the pool's rule LEGAL.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use millpond_core::check::{Act, Fault, Place, Site, Subject, Use};
+use millpond_core::ids::Seq;
+use millpond_core::order::{Knows, op_at};
+use millpond_core::pool::{Freed, Frontier};
+use millpond_core::units::Range;
+use millpond_driver::{Access, process};
+
+use crate::names::error::{CaptureError, Error, Result};
+use crate::pool::shell;
+use crate::state::allocation::{site, violation};
+use crate::state::device::{Allocation, Life, Origin, Owned, PoolShared, Shelved, State, StreamShared};
+use crate::state::ends::{drop_import, drop_in_graph};
+use crate::state::listening::{own_points, park};
+use crate::sync::locks::BiasedGuard;
+use crate::sync::ranks;
+
+impl StreamShared {
+    /// The life of a pool's memory ends at this stream's next point: the block's bytes, the life's, and that point.
+    #[inline(always)] // What it takes and gives stays in registers.
+    pub(crate) fn end_life(
+        &self,
+        state: &mut State,
+        mut life: BiasedGuard<'_, { ranks::LIFE }, Life>,
+        (allocation, generation): (&Allocation, u64),
+        caller: &'static Location<'static>,
+    ) -> (u64, u64, Seq) {
+        let free = self.next_use(state, Act::Free, caller);
+        life.freed.end(free);
+        if let Some(tracer) = &self.context.tracer {
+            tracer.free(allocation.id, generation, self.id, caller);
+        }
+        (life.range.bytes, life.bytes, free.point.seq)
+    }
+
+    /// Takes the next point, for an operation that was found right.
+    #[inline]
+    pub(crate) fn next_use(&self, state: &mut State, act: Act, caller: &'static Location<'static>) -> Use {
+        state.chain.submit();
+        self.last_use(state, act, caller)
+    }
+
+    /// What was done at the last point.
+    #[inline(always)]
+    pub(crate) fn last_use(&self, state: &State, act: Act, caller: &'static Location<'static>) -> Use {
+        Use { point: state.chain.last(), site: site(act, self.id, state.op(), caller) }
+    }
+
+    #[inline]
+    pub(crate) fn check_device(&self, allocation: &Allocation) -> Result<()> {
+        match allocation.device == self.context.number {
+            true => Ok(()),
+            false => Err(allocation.elsewhere(format!("{} of {}", self.id, self.context.name()))),
+        }
+    }
+
+    /// A fault as an error, with how far this stream comes after the other side's.
+    #[cold]
+    pub(crate) fn refuse(
+        &self,
+        state: &State,
+        allocation: &Allocation,
+        subject: Subject,
+        mut fault: Fault,
+        mut later: Site,
+    ) -> Error {
+        let Use { point, site } = fault.earlier;
+        if allocation.device != self.context.number || site.stream.device().is_some() {
+            // Streams of several devices: both sides say which.
+            for side in std::iter::once(&mut fault.earlier).chain(&mut fault.ends) {
+                side.site.stream = side.site.stream.of_device(allocation.device);
+            }
+            later.stream = later.stream.of_device(self.context.number);
+        }
+        let is_node = self.context.chains.find(point.slot).is_some_and(|progress| progress.is_of_launches());
+        let known = (!is_node && !state.chain.covers(point)).then(|| {
+            let origin = op_at(point.seq).saturating_sub(site.op);
+            op_at(state.chain.seen(point.slot)).saturating_sub(origin)
+        });
+        violation(self.context.number, subject, fault, later, known).into()
+    }
+
+    /// Puts a freed block on the stream's shelf; what falls off waits for the next visit to the heap.
+    #[inline(always)] // As for `end_life`.
+    pub(crate) fn shelve(&self, state: &mut State, freed: Shelved, rounded: u64, bytes: u64) {
+        let Shelved { allocation, seq } = freed;
+        let pool = allocation.pool();
+        if pool.bypasses_shelves() {
+            return self.free_to_heap(state, Shelved { allocation, seq }, rounded, bytes);
+        }
+        let many_fell = state.shelf_or_new(self, pool).put(Shelved { allocation, seq }, rounded, bytes);
+        if let Some(pool) = many_fell {
+            self.return_fallen(state, &pool);
+        }
+    }
+
+    /// What fell off the shelf returns to the heap.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn return_fallen(&self, state: &mut State, pool: &PoolShared) {
+        state.return_to(&mut pool.lock(), pool, false);
+    }
+
+    /// A block goes to the heap without resting on a shelf.
+    #[cold]
+    pub(crate) fn free_to_heap(&self, state: &State, freed: Shelved, rounded: u64, bytes: u64) {
+        let pool = Arc::clone(freed.allocation.pool());
+        if pool.guard {
+            let range = Range::new(freed.allocation.address(), rounded);
+            // Where the device refuses, the bytes stay readable: the guard is a help, not a promise.
+            let _ = shell::submit_protect(&self.context, self.raw, range, Access::None);
+        }
+        let mut heap = pool.lock();
+        heap.give_back(freed.allocation, Freed::at(&state.chain, freed.seq));
+        heap.count_used(-(bytes as i64));
+        pool.destroy_exposed(&mut heap);
+        drop(heap);
+        pool.trim_if_destroyed();
+    }
+}
+
+/// Memory of an alloc node has no life before its graph is launched.
+#[cold]
+pub(crate) fn not_launched(allocation: &Allocation) -> Error {
+    CaptureError::NotLaunched { allocation: allocation.id.to_string() }.into()
+}
+
+impl PoolShared {
+    /// Frees an allocation whose buffer was dropped: after everything declared so far. Never fails, adds no order, and
+    /// waits for nothing but room to tell an import's exporter of it.
+    pub(crate) fn drop_allocation(owned: Owned) {
+        Self::end_allocation(owned, true);
+    }
+
+    /// As [`drop_allocation`](Self::drop_allocation), and whether it goes into a trace: not where it has the free that
+    /// the program asked for.
+    pub(crate) fn end_allocation(owned: Owned, is_traced: bool) {
+        let Owned { allocation, generation, .. } = owned;
+        if allocation.is_import() {
+            return drop_import(&allocation, generation);
+        }
+        if !matches!(allocation.origin, Origin::Pool(_)) {
+            return drop_in_graph(&allocation, generation);
+        }
+        let home = allocation.life().home.upgrade();
+        let mut state = home.as_ref().and_then(|home| Some((home, home.state.try_lock()?)));
+        // In a forked process nothing is free, as it is the parent's.
+        if state.is_none() && process::is_forked() {
+            return;
+        }
+        let mut life = allocation.life();
+        if life.freed.is_some() || life.generation != generation {
+            return;
+        }
+        if let Some(tracer) = allocation.pool().context.tracer.as_ref().filter(|_| is_traced) {
+            tracer.dropped(allocation.id, generation);
+        }
+        let (rounded, bytes) = (life.range.bytes, life.bytes);
+        let waits = park(&mut life);
+        if let Some((home, state)) = &mut state
+            && life.lent.is_none()
+            && !state.is_closed
+            && life.history.all_points(|point| state.chain.covers(point))
+        {
+            // A drop is no operation, and may as well not have come here: no stream comes after it.
+            let free = state.chain.pass();
+            let site = Site { act: Act::Free, stream: home.id, op: 0, place: Place::Unknown };
+            life.freed.end(Use { point: free, site });
+            drop(life);
+            home.shelve(state, Shelved { allocation, seq: free.seq }, rounded, bytes);
+            return home.progress.publish(free.seq);
+        }
+        let after = Frontier::of(own_points(&life));
+        let last = life.history.uses().last().copied().unwrap_or(life.history.born());
+        life.freed.end(Use { point: last.point, site: Site { act: Act::Free, place: Place::Unknown, ..last.site } });
+        drop(life);
+        drop(state);
+        if waits {
+            // Its memory goes back with the last importer.
+            return;
+        }
+        let pool = Arc::clone(allocation.pool());
+        let mut heap = pool.lock();
+        heap.give_back(allocation, Freed::after(after));
+        heap.count_used(-(bytes as i64));
+        pool.destroy_exposed(&mut heap);
+        drop(heap);
+        pool.trim_if_destroyed();
+    }
+}
