@@ -58,6 +58,15 @@ impl TicketKind {
 
 /// The right to import one thing once. Made by an export, good for one import; a plain value that can be written to a
 /// pipe ([`to_bytes`](Self::to_bytes)) or passed as text (`Display`, `FromStr`).
+///
+/// ```
+/// use millpond_core::share::{Ticket, TicketKind};
+///
+/// // As `Buffer::export` of the library makes one:
+/// let ticket = Ticket { kind: TicketKind::Memory, exporter: 1, nonce: 2, bytes: 4096 };
+/// assert_eq!(Ticket::from_bytes(&ticket.to_bytes()), Ok(ticket));
+/// assert_eq!(ticket.to_string().parse(), Ok(ticket));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
     /// What it stands for.

@@ -22,7 +22,29 @@ use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::TracedKnowledge;
 
-/// What a thread knew when it made this, for another thread to learn.
+/// What a thread knew when it made this, for another thread to learn: only with
+/// [`HostThreads::Separate`](crate::config::HostThreads::Separate) does that matter.
+///
+/// ```
+/// use millpond::config::{HostConfig, HostThreads};
+///
+/// # fn main() -> millpond::Result<()> {
+/// let device = millpond::Device::host(HostConfig::default().host_threads(HostThreads::Separate))?;
+/// let (left, right) = (device.stream()?, device.stream()?);
+/// let x = left.upload(&device.default_pool(), &[1, 2, 3])?;
+/// left.synchronize()?; // this thread knows that the copy has completed
+/// let known = device.knowledge();
+/// std::thread::scope(|scope| {
+///     let other = scope.spawn(|| {
+///         assert!(right.copy_to_host(x.read()).is_err()); // the other one does not,
+///         device.learn(&known); // until it learns it
+///         right.copy_to_host(x.read())
+///     });
+///     assert_eq!(other.join().expect("it does not panic")?, [1, 2, 3]);
+///     Ok(())
+/// })
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct HostKnowledge {
     pub(crate) base: Arc<Base>,

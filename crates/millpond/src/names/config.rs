@@ -117,7 +117,22 @@ impl HostConfig {
     }
 }
 
-/// A simulated device.
+/// Settings of a simulated device ([`Device::sim`](crate::Device::sim)): for tests of orders and of footprints, at
+/// sizes that no machine has.
+///
+/// ```
+/// use millpond::config::SimConfig;
+/// use millpond::units::{GIB, MIB};
+///
+/// # fn main() -> millpond::Result<()> {
+/// let device = millpond::Device::sim(SimConfig::default().total_bytes(4096 * GIB))?;
+/// let stream = device.stream()?;
+/// let x = stream.alloc::<u8>(&device.default_pool(), 3000 * GIB as usize)?;
+/// assert!(device.default_pool().statistics().reserved_bytes >= 3000 * GIB);
+/// stream.free(x)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct SimConfig {

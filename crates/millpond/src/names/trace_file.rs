@@ -38,6 +38,23 @@ const DEVICES_MAX: u32 = 255;
 /// running process writes that file already (a parent that hands its environment down), the process's number is
 /// appended to the name.
 ///
+/// ```
+/// use millpond::config::{HostConfig, Trace};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = std::env::temp_dir();
+/// let trace = Trace::create(folder.join(format!("example-{}.trace", std::process::id())))?;
+/// let device = millpond::Device::host(HostConfig::default().trace(trace.clone()))?;
+/// let stream = device.stream()?;
+/// let x = stream.alloc::<u32>(&device.default_pool(), 4)?;
+/// stream.free(x)?;
+/// trace.flush()?; // now `millpond check` and `millpond view` read it
+/// assert!(trace.path().metadata()?.len() > 0);
+/// # std::fs::remove_file(trace.path())?;
+/// # Ok(())
+/// # }
+/// ```
+///
 /// A trace has room for 255 devices, those that are closed included. To open another one with it is an error; where
 /// the environment asks, the next ones are in a file of their own, with `.2` (`.3`, and so on) appended.
 #[derive(Clone)]

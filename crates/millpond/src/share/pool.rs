@@ -20,6 +20,28 @@ use crate::{Buffer, Pool};
 /// A pool of another process (CUDA: a pool imported with `cudaMemPoolImportFromShareableHandle`). What was allocated
 /// from it there is imported with [`import`](Self::import); nothing can be allocated from it here.
 ///
+/// ```
+/// use millpond::config::PoolConfig;
+///
+/// # fn main() -> millpond::Result<()> {
+/// # let [device, here] = [(); 2].map(|()| millpond::Device::host(Default::default()).unwrap());
+/// // In the process that owns the pool:
+/// let pool = device.pool(PoolConfig::default().shareable(true))?;
+/// let stream = device.stream()?;
+/// let x = stream.upload(&pool, &[1, 2, 3])?;
+/// stream.synchronize()?;
+/// let tickets = (pool.export()?, x.export()?); // 64 bytes each, sent by any means
+///
+/// // In another one:
+/// let shared = here.import_pool(&tickets.0)?;
+/// // SAFETY: the exporter does not use `x` any more.
+/// let y = unsafe { shared.import::<i32>(&tickets.1) }?;
+/// let stream = here.stream()?;
+/// assert_eq!(stream.copy_to_host(y.read())?, [1, 2, 3]);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// While it lives, chunks of the pool that were fetched once are kept, so that later imports move no files.
 pub struct SharedPool {
     context: Arc<Context>,
