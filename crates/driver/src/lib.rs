@@ -16,6 +16,7 @@
 //! | [`process`] | what becomes of the process as a whole |
 //! | `ledger` | ranges, chunks and mappings, as bookkeeping |
 //! | `pages` | host memory for copies |
+//! | `places` | numbered places that never move, found without a lock |
 //! | `peers` | devices that know each other |
 //! | `sockets` | who is at the other end of a socket |
 //! | `sim` | [`SimDriver`]: no memory, no threads; every call is data |
@@ -35,6 +36,7 @@ mod ledger;
 mod pages;
 mod panics;
 mod peers;
+mod places;
 mod prefetch;
 pub mod process;
 mod sim;
@@ -52,6 +54,7 @@ pub use failures::Failures;
 pub use graphs::{Node, NodeWork, RawExec, RawGraph, Repeated};
 pub use host::{HostConfig, HostDriver, STREAMS_MAX, Schedule, WORKERS_MAX, drop_after_item, is_in_item};
 pub use peers::{Fence, HeldMemory, HostFence, HostWaiter, Peer, PeerAccess, Waiter};
+pub use places::Places;
 pub use prefetch::prefetch;
 pub use sim::{Call, Completion, SimConfig, SimDriver, Violation, Watch, WorkCall};
 pub use sockets::{SocketPeer, is_unread, refuse_files, socket_peer, socket_peer_file};

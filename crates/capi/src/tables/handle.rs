@@ -4,20 +4,11 @@
 //! kind or made up is refused and nothing dangles (number-handles). An entry is reached under a lock of its own, held
 //! for one call: threads with different handles share nothing. To C a handle is a pointer to an incomplete struct, so
 //! that the compiler keeps kinds apart.
-//!
-//! Places never move: they are in segments of which each is twice as large as the one before.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
-
-use millpond_driver::BiasedLock;
+use millpond_driver::{BiasedLock, Places};
 
 use crate::status::{Failure, Result};
 
-/// The first segment has so many places.
-const FIRST: u32 = 64;
-/// Segments, and so places: 64 times two to the 20th, which the index's 26 bits hold.
-const SEGMENTS: usize = 20;
 const INDEX_BITS: u32 = 26;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 
@@ -35,41 +26,21 @@ pub(crate) struct Table<T> {
     kind: &'static str,
     /// Tells handles of different kinds apart.
     tag: u8,
-    segments: [OnceLock<Box<[Slot<T>]>>; SEGMENTS],
-    used: AtomicU32,
-    vacant: Mutex<Vec<u32>>,
+    places: Places<Slot<T>>,
 }
 
 impl<T> Table<T> {
     pub(crate) const fn new(kind: &'static str, tag: u8) -> Self {
-        let segments = [const { OnceLock::new() }; SEGMENTS];
-        Self { kind, tag, segments, used: AtomicU32::new(0), vacant: Mutex::new(Vec::new()) }
-    }
-
-    /// The segment of an index, and the place in it.
-    #[inline]
-    fn locate(index: u32) -> (usize, usize) {
-        let shifted = index + FIRST;
-        let segment = shifted.ilog2() - FIRST.ilog2();
-        (segment as usize, (shifted - (FIRST << segment)) as usize)
-    }
-
-    fn vacant(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
-        self.vacant.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { kind, tag, places: Places::new(1 << INDEX_BITS) }
     }
 
     /// Adds an entry: its handle.
     pub(crate) fn insert<H>(&self, entry: T) -> Result<*mut H> {
-        let index = self.vacant().pop().unwrap_or_else(|| self.used.fetch_add(1, Ordering::Relaxed));
-        let (segment, at) = Self::locate(index);
-        let Some(segment) = self.segments.get(segment) else {
-            self.used.fetch_sub(1, Ordering::Relaxed);
+        let new = || Slot(BiasedLock::new(Held { generation: 0, entry: None }));
+        let Some((index, slot)) = self.places.take(new) else {
             return Err(Failure::Value(format!("there are too many {} handles", self.kind)));
         };
-        let size = (FIRST as usize) << Self::locate(index).0;
-        let slots = segment
-            .get_or_init(|| (0..size).map(|_| Slot(BiasedLock::new(Held { generation: 0, entry: None }))).collect());
-        let mut held = slots[at].0.lock();
+        let mut held = slot.0.lock();
         held.generation = held.generation.wrapping_add(1);
         held.entry = Some(entry);
         // Lowest bit 1: no handle is null, and none is an aligned address.
@@ -82,8 +53,7 @@ impl<T> Table<T> {
         let number = handle as u64;
         let tag = (number >> 1) as u8 & 0xF;
         let index = ((number >> 5) & INDEX_MASK) as u32;
-        let (segment, at) = Self::locate(index);
-        match self.segments.get(segment).and_then(OnceLock::get).and_then(|slots| slots.get(at)) {
+        match self.places.find(index) {
             Some(slot) if tag == self.tag && number & 1 == 1 => Ok((slot, (number >> (INDEX_BITS + 5)) as u32, index)),
             _ => Err(Failure::Handle(self.kind)),
         }
@@ -117,7 +87,7 @@ impl<T> Table<T> {
         }
         let entry = held.entry.take().ok_or(Failure::Handle(self.kind))?;
         drop(held);
-        self.vacant().push(index);
+        self.places.give_back(index);
         Ok(entry)
     }
 }

@@ -11,15 +11,16 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::PLACES_MAX;
 use super::abi::graph::{
     CAPTURE_RELAXED, CopyParams, CopySide, Graph, GraphExec, GraphNode, HostParams, MemsetParams, USER_OBJECT_MOVE,
     USER_OBJECT_NO_SYNC, UserObject,
 };
 use super::abi::{Code, Context, Stream};
 use super::gpu::{Gpu, Lost};
-use super::slots::Slots;
 use super::table::GraphTable;
 use crate::errors::{failed, unknown};
+use crate::places::Places;
 use crate::{Node, NodeWork, RawExec, RawGraph, Repeated, Result, panics};
 
 /// The most bytes of one copy or fill.
@@ -36,8 +37,8 @@ struct Place {
 pub(super) struct Graphs {
     gpu: Arc<Gpu>,
     table: GraphTable,
-    captured: Slots<Mutex<Place>>,
-    execs: Slots<Mutex<Place>>,
+    captured: Places<Mutex<Place>>,
+    execs: Places<Mutex<Place>>,
 }
 
 /// A graph that is being built; destroyed when this goes.
@@ -65,7 +66,7 @@ struct Kept {
 
 impl Graphs {
     pub(super) fn new(gpu: Arc<Gpu>, table: GraphTable) -> Self {
-        Self { gpu, table, captured: Slots::new(), execs: Slots::new() }
+        Self { gpu, table, captured: Places::new(PLACES_MAX), execs: Places::new(PLACES_MAX) }
     }
 
     /// # Safety
@@ -346,8 +347,8 @@ unsafe extern "C" fn let_go(kept: *mut c_void) {
 }
 
 /// A new place for a handle; none where there are too many.
-fn enlist(slots: &Slots<Mutex<Place>>, native: usize) -> Option<u64> {
-    let (number, place) = slots.take()?;
+fn enlist(slots: &Places<Mutex<Place>>, native: usize) -> Option<u64> {
+    let (number, place) = slots.take(Mutex::default)?;
     let mut place = lock(place);
     *place = Place { generation: place.generation.wrapping_add(1), native };
     Some(u64::from(place.generation) << 32 | u64::from(number))
@@ -357,7 +358,7 @@ fn enlist(slots: &Slots<Mutex<Place>>, native: usize) -> Option<u64> {
 #[inline]
 fn find<'a>(
     call: &'static str,
-    slots: &'a Slots<Mutex<Place>>,
+    slots: &'a Places<Mutex<Place>>,
     what: &'static str,
     handle: u64,
 ) -> Result<MutexGuard<'a, Place>> {

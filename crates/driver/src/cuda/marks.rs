@@ -12,12 +12,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use super::PLACES_MAX;
 use super::abi::{Code, EVENT_DISABLE_TIMING, Event, Stream};
 use super::abroad::Abroad;
 use super::gpu::{Entered, Gpu};
-use super::slots::Slots;
 use super::table::AllTable;
 use crate::errors::failed;
+use crate::places::Places;
 use crate::{RawMark, Result};
 
 /// An event and who has it.
@@ -36,13 +37,13 @@ struct Slot {
 #[derive(Debug)]
 pub(super) struct Marks {
     gpu: Arc<Gpu>,
-    slots: Slots<Slot>,
+    slots: Places<Slot>,
     pub(super) abroad: Abroad,
 }
 
 impl Marks {
     pub(super) fn new(gpu: Arc<Gpu>) -> Self {
-        Self { abroad: Abroad::new(gpu.clone()), gpu, slots: Slots::new() }
+        Self { abroad: Abroad::new(gpu.clone()), gpu, slots: Places::new(PLACES_MAX) }
     }
 
     /// Marks the end of a stream's present work. The stream is held by the caller.
@@ -59,7 +60,7 @@ impl Marks {
 
     fn record_by(&self, record: impl FnOnce(&Entered<'_>, Event) -> Code) -> Result<RawMark> {
         const CALL: &str = "mark";
-        let (number, slot) = self.slots.take().ok_or_else(|| failed(CALL, "too many marks are kept"))?;
+        let (number, slot) = self.slots.take(Slot::default).ok_or_else(|| failed(CALL, "too many marks are kept"))?;
         if let Err(error) = self.record_in(slot, record) {
             self.slots.give_back(number);
             return Err(error);

@@ -17,7 +17,6 @@
 //! | `times` | events with timing |
 //! | `uploads` | host bytes that copies in flight read |
 //! | `pinned` | host memory for copies |
-//! | `slots` | numbered places, found without a lock |
 //! | [`own_pool`] | CUDA's own pool, for measurements beside Millpond's |
 //! | [`survey`] | what CUDA there is on this machine |
 
@@ -32,7 +31,6 @@ mod marks;
 mod memory;
 pub mod own_pool;
 mod pinned;
-mod slots;
 mod streams;
 mod submit;
 pub mod survey;
@@ -65,6 +63,9 @@ use crate::{
     Driver, Fence, HeldMemory, MarkName, Node, Peer, PeerAccess, Properties, RawChunk, RawExec, RawGraph, RawMark,
     RawStream, RawTime, Result, StreamFlags, Work,
 };
+
+/// The most streams, marks and graphs of a device that can be open at once, of each.
+const PLACES_MAX: u32 = 1 << 20;
 
 /// A CUDA device.
 ///

@@ -16,13 +16,14 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::ThreadId;
 
+use super::PLACES_MAX;
 use super::abi::{Code, Context, EVENT_DISABLE_TIMING, Event, STREAM_DEFAULT, STREAM_NON_BLOCKING, Stream};
 use super::apart::{LegacyCall, capture_call, legacy_call};
 use super::ends::End;
 use super::gpu::{Entered, Gpu};
 use super::marks::Marks;
-use super::slots::Slots;
 use crate::errors::{failed, unknown};
+use crate::places::Places;
 use crate::{DriverError, RawStream, Result, StreamFlags, Tie};
 
 /// What stands for a stream of another context in ours: events belong to one context, and that one may go before the
@@ -76,7 +77,7 @@ struct Slot {
 #[derive(Debug)]
 pub(super) struct Streams {
     gpu: Arc<Gpu>,
-    slots: Slots<Slot>,
+    slots: Places<Slot>,
     /// Marked in the stead of streams that capture, once there was one: 0 until then.
     stand_in: Mutex<Stream>,
     /// Held while a stream of another context is marked.
@@ -108,7 +109,7 @@ impl Held<'_> {
 
 impl Streams {
     pub(super) fn new(gpu: Arc<Gpu>) -> Self {
-        Self { gpu, slots: Slots::new(), stand_in: Mutex::default(), crossing: Mutex::default() }
+        Self { gpu, slots: Places::new(PLACES_MAX), stand_in: Mutex::default(), crossing: Mutex::default() }
     }
 
     pub(super) fn open(&self, StreamFlags { tie, priority, .. }: StreamFlags) -> Result<RawStream> {
@@ -391,7 +392,7 @@ impl Streams {
     }
 
     fn enlist(&self, call: &'static str, open: Open) -> Result<RawStream> {
-        let Some((number, slot)) = self.slots.take() else {
+        let Some((number, slot)) = self.slots.take(Slot::default) else {
             open.bridge.into_iter().for_each(|bridge| self.take_down(bridge));
             self.destroy(open);
             return Err(failed(call, "too many streams are open"));

@@ -12,11 +12,11 @@
 //! * `drained-slot`: a slot changes hands only when `done == submitted`.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use crate::{HostFence, Waiter};
+use crate::{HostFence, Places, Waiter};
 
-use super::sync::{AtomicU64, Condvar, Mutex, Ordering, lock};
+use super::sync::{AtomicU64, Condvar, Mutex, Ordering};
 
 /// A slot's number.
 pub(crate) type SlotIndex = u16;
@@ -173,34 +173,17 @@ impl<I> Queue<I> {
 }
 
 /// All slots. They never move and are never freed before the table, so looking one up takes no lock.
-pub(crate) struct Table<I> {
-    blocks: Box<[OnceLock<Block<I>>]>,
-    free: Mutex<Free>,
-}
-
-/// Slots without a stream.
-struct Free {
-    slots: Vec<SlotIndex>,
-    /// Slots from here on have never been used.
-    fresh: usize,
-}
-
-/// Slots are made this many at a time.
-const BLOCK_SLOTS: usize = 64;
-
-type Block<I> = Box<[Slot<I>]>;
+pub(crate) struct Table<I>(Places<Slot<I>>);
 
 impl<I> Table<I> {
     pub(crate) fn new() -> Self {
-        let blocks = (0..STREAMS_MAX / BLOCK_SLOTS).map(|_| OnceLock::new()).collect();
-        Self { blocks, free: Mutex::new(Free { slots: Vec::new(), fresh: 0 }) }
+        Self(Places::new(STREAMS_MAX as u32))
     }
 
     /// A slot that was in use at some time.
     #[inline]
     pub(crate) fn find(&self, index: SlotIndex) -> Option<&Slot<I>> {
-        let index = usize::from(index);
-        self.blocks[index / BLOCK_SLOTS].get().map(|block| &block[index % BLOCK_SLOTS])
+        self.0.find(index.into())
     }
 
     /// A slot that is known to exist.
@@ -211,14 +194,7 @@ impl<I> Table<I> {
 
     /// Takes a slot without a stream.
     pub(crate) fn take(&self) -> Option<SlotIndex> {
-        let mut free = lock(&self.free);
-        if let Some(index) = free.slots.pop() {
-            return Some(index);
-        }
-        let index = SlotIndex::try_from(free.fresh).ok()?;
-        self.blocks[usize::from(index) / BLOCK_SLOTS].get_or_init(|| (0..BLOCK_SLOTS).map(|_| Slot::new()).collect());
-        free.fresh += 1;
-        Some(index)
+        self.0.take(Slot::new).map(|(index, _)| index as SlotIndex)
     }
 
     /// Leaves a closed slot to a later stream, unless its numbers are nearly used up. INVARIANT: drained-slot.
@@ -228,13 +204,12 @@ impl<I> Table<I> {
             slot.is_closed() && slot.done.load(Ordering::Relaxed) == slot.submitted.load(Ordering::Relaxed)
         });
         if self.slot(index).serves_again() {
-            lock(&self.free).slots.push(index);
+            self.0.give_back(index.into());
         }
     }
 
-    /// Every slot that was ever in use. Takes the lock under which they are made, so none is missed.
+    /// Every slot that was ever in use.
     pub(crate) fn indices(&self) -> impl Iterator<Item = SlotIndex> + use<I> {
-        let fresh = lock(&self.free).fresh;
-        (0..fresh).map(|index| index as SlotIndex)
+        (0..self.0.taken()).map(|index| index as SlotIndex)
     }
 }
