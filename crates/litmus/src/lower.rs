@@ -10,7 +10,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use millpond_core::check::Settings;
-use millpond_core::ids::{AllocId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId, TicketId};
+use millpond_core::ids::{
+    AllocId, DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId, TicketId,
+};
 use millpond_core::op::{Memory, Names, Op, Place, What};
 
 use crate::bounds::Sizes;
@@ -78,6 +80,10 @@ pub(crate) struct Lower {
     owners: HashMap<String, ProcessId>,
     /// The process of each thread; of those that are not here the first.
     pub(crate) processes: HashMap<HostId, ProcessId>,
+    /// Processes that have ended.
+    pub(crate) ended: HashSet<ProcessId>,
+    /// The legacy stream of each process and device that has a name.
+    pub(crate) legacy: HashMap<(ProcessId, DeviceId), StreamId>,
     counts: HashMap<Count, u32>,
     /// Names that some line gives to memory: they may be used before.
     promised: HashSet<String>,
@@ -105,6 +111,8 @@ pub(crate) fn lower(lines: &[Line]) -> Result<Program, Refusal> {
         // Number 0 is the legacy stream and the main thread.
         owners: HashMap::new(),
         processes: HashMap::new(),
+        ended: HashSet::new(),
+        legacy: HashMap::new(),
         counts: HashMap::from([(Count::Stream, 1), (Count::Host, 1)]),
         promised: promised(lines),
         freed: HashSet::new(),
@@ -156,6 +164,9 @@ impl Lower {
                         Some(name) => self.host(name)?,
                         None => HostId(0),
                     };
+                    if self.ended.contains(&self.process()) {
+                        return self.refuse("this process has ended", "destroy it behind the last line that it does");
+                    }
                     self.statement(&words)?;
                 }
             }

@@ -75,12 +75,18 @@ impl Lower {
             rest => (StreamRole::Blocking, rest),
         };
         let device = self.device(rest)?;
-        let stream = match role {
-            StreamRole::Legacy if device == DeviceId(0) => StreamId(0),
+        let legacy = (role == StreamRole::Legacy).then(|| (self.process(), device));
+        // Each process has one legacy stream for each device, whatever it is called.
+        let known = legacy.and_then(|whose| self.legacy.get(&whose).copied());
+        let stream = known.unwrap_or_else(|| match legacy {
+            Some((ProcessId(0), DeviceId(0))) => StreamId(0),
             _ => StreamId(self.next(Count::Stream)),
-        };
+        });
         self.define(name, Symbol::Stream(stream))?;
-        self.push(What::StreamCreate { stream, role, device })?;
+        if known.is_none() {
+            self.push(What::StreamCreate { stream, role, device })?;
+        }
+        self.legacy.extend(legacy.map(|whose| (whose, stream)));
         let name = self.names.intern(name);
         self.push(What::StreamName { stream, name })
     }
@@ -159,15 +165,29 @@ impl Lower {
         self.push(What::EventWait { event, stream, external })
     }
 
+    /// A process ends, as the threads of the line's process learn.
+    fn end_process(&mut self, name: &str, process: ProcessId) -> Result<(), Refusal> {
+        let is_process = self.processes.get(&HostId(process.0)) == Some(&process);
+        if !is_process || process == self.process() {
+            let help = "a process that `process P` began ends by `destroy P`, as another one learns";
+            return self.refuse(format!("`{name}` cannot be ended here"), help);
+        }
+        self.ended.insert(process);
+        self.push(What::ProcessEnd { process })
+    }
+
     fn destroy(&mut self, name: &str) -> Result<(), Refusal> {
         self.of_this_process(name)?;
         match self.symbol(name) {
-            Some(Symbol::Stream(stream)) => self.push(What::StreamDestroy { stream }),
+            Some(Symbol::Stream(stream)) => {
+                self.legacy.retain(|_, legacy| *legacy != stream);
+                self.push(What::StreamDestroy { stream })
+            }
             Some(Symbol::Event(event)) => self.push(What::EventDestroy { event }),
             Some(Symbol::Pool(pool)) => self.push(What::PoolDestroy { pool }),
             Some(Symbol::Graph(graph)) => self.push(What::GraphDestroy { graph }),
             Some(Symbol::Exec(exec)) => self.push(What::ExecDestroy { exec }),
-            Some(Symbol::Host(host)) => self.push(What::ProcessEnd { process: ProcessId(host.0) }),
+            Some(Symbol::Host(host)) => self.end_process(name, ProcessId(host.0)),
             _ => {
                 let help = "streams, events, pools, graphs, instances and processes can be destroyed; memory is freed";
                 self.refuse(format!("`{name}` cannot be destroyed"), help)

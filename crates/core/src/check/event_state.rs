@@ -49,6 +49,13 @@ impl Event {
         self.made.is_none_or(|(_, of, is_shared)| of == process || is_shared)
     }
 
+    /// A stream or a launch waits for its record: that is not lost any more.
+    pub(super) fn waited(&mut self) {
+        if let Stands::Recorded(recorded) = &mut self.stands {
+            recorded.is_waited = true;
+        }
+    }
+
     /// A record that a launch made.
     pub(super) fn launched(&mut self, snapshot: Snapshot, site: Site) {
         self.stands = Stands::Recorded(Recorded { snapshot, site, is_waited: false, lost: None });

@@ -7,11 +7,13 @@
 use super::checker::{Call, Checker, Step};
 use super::event_state::{Event, Lost, Recorded, Stands};
 use super::finding::{Finding, Side};
+use super::graph_state::Instance;
 use super::timeline::{Learned, Seat};
 use crate::ids::{EventId, StreamId};
 use crate::life::{Kind, Site};
 use crate::op::{Act, Mark, What};
 use crate::order::Knows;
+use crate::order::default_streams::Standing;
 
 impl Checker {
     /// The rare operations of events.
@@ -23,12 +25,12 @@ impl Checker {
                 Ok(())
             }
             What::EventCopy { event, from } => {
-                let mut copy = self.events.get(&from).cloned().unwrap_or_default();
-                if let Stands::Recorded(recorded) = &mut copy.stands {
-                    // Who waits for either of them waits for the record.
-                    recorded.is_waited = true;
-                }
-                self.events.insert(event, copy);
+                // Who waits for either of them waits for the record.
+                let copy = self.events.get_mut(&from).map(|from| {
+                    from.waited();
+                    from.clone()
+                });
+                self.events.insert(event, copy.unwrap_or_default());
                 Ok(())
             }
             What::EventDestroy { event } => {
@@ -57,7 +59,11 @@ impl Checker {
             if external {
                 return self.captured_event(call, seat, event, true);
             }
-            let captured = self.captured_record(call, seat)?;
+            let mut captured = self.captured_record(call, seat)?;
+            if mark == Mark::Progress {
+                // Who waits for it joins the capture, and comes after nothing of it.
+                captured.tails.clear();
+            }
             self.events.entry(event).or_default().stands = Stands::Captured(captured);
             self.done(seat, "recorded", call.op.place);
             return Ok(());
@@ -117,7 +123,8 @@ impl Checker {
                 recorded.is_waited = true;
                 lost = recorded.lost.take().map(|lost| (lost, recorded.site));
                 let stream = self.time.at_mut(seat);
-                stream.kept.last_work = None;
+                let ended_work = stream.kept.last_work.take().is_some();
+                stream.kept.last_wait = None;
                 if stream.chain.wait(&recorded.snapshot) {
                     let what = recorded.snapshot.clone();
                     let (recorded, site) = (Some(recorded.site), site);
@@ -125,7 +132,11 @@ impl Checker {
                     self.needs(call.op.place);
                     None
                 } else {
-                    Some((Kind::RedundantWait, Some(recorded.site)))
+                    // Work that may start early does not start before it.
+                    stream.kept.last_wait = ended_work.then_some(call.op.place);
+                    // An operation of the legacy stream is one that others come after.
+                    let is_barrier = stream.role.standing() == Standing::Barrier;
+                    (!is_barrier).then_some((Kind::RedundantWait, Some(recorded.site)))
                 }
             }
             Some(Stands::Progress(site)) => Some((Kind::EmptyWait, Some(*site))),
@@ -135,11 +146,8 @@ impl Checker {
             true => self.time.at_mut(seat).note("waited for", call.op.place),
             false => self.done(seat, "waited for", call.op.place),
         }
-        if let Some((lost, again)) = lost
-            && !self.time.at(seat).chain.covers(lost.snapshot.point())
-        {
-            let finding = self.overwritten(call, lost.site, again, site);
-            self.more.push(finding);
+        if let Some((lost, again)) = lost {
+            self.note_lost(call, seat, &lost, again, site);
         }
         if let Some((kind, recorded)) = advice {
             self.advise_on_wait(call, kind, recorded, site);
@@ -147,8 +155,19 @@ impl Checker {
         Ok(())
     }
 
+    /// A wait meets an event that was recorded again before: what the first record stood for is lost, unless the stream
+    /// comes after that at any rate.
+    #[cold]
+    fn note_lost(&mut self, call: Call<'_>, seat: Seat, lost: &Lost, again: Site, waiter: Site) {
+        if !self.time.at(seat).chain.covers(lost.snapshot.point()) {
+            let finding = self.overwritten(call, lost.site, again, waiter);
+            self.more.push(finding);
+        }
+    }
+
     fn synchronize_event(&mut self, call: Call<'_>, event: EventId, verb: &'static str, is_over: bool) -> Step {
         let site = self.host_site(call, Act::Read);
+        self.check_event_process(call, event, site)?;
         match self.events.get_mut(&event).map(|event| &mut event.stands) {
             Some(Stands::Captured(captured)) => {
                 let captured = captured.clone();
@@ -166,25 +185,39 @@ impl Checker {
 
     /// Whether an event may be used on a stream: of the same device, and shared where another process uses it.
     fn check_event(&self, call: Call<'_>, event: EventId, seat: Seat, is_record: bool) -> Step {
-        let Some((device, process, shared)) = self.events.get(&event).and_then(|event| event.made) else {
+        let site = self.site(call, seat, Act::Read);
+        self.check_event_process(call, event, site)?;
+        if is_record { self.check_event_device(call, event, seat) } else { Ok(()) }
+    }
+
+    /// Whether the process that is at work may use an event.
+    pub(super) fn check_event_process(&self, call: Call<'_>, event: EventId, site: Site) -> Step {
+        let process = self.time.process(call.op.host);
+        let Some((_, owner, _)) = self.events.get(&event).filter(|it| !it.is_for(process)).and_then(|it| it.made)
+        else {
             return Ok(());
         };
-        let site = self.site(call, seat, Act::Read);
-        if process != self.time.process(call.op.host) && !shared {
-            let sentence = format!("{event} is of {process} and is used by {}", self.time.process(call.op.host));
-            let mut finding = Finding::new(Kind::NotShareable, sentence, "create it for use between processes");
-            finding.later = Some(self.side(call, site, "used"));
-            return Err(Box::new(finding));
-        }
-        // A stream may wait for an event of another device, and records only its own.
+        let sentence = format!("{event} is of {owner} and is used by {process}");
+        let mut finding = Finding::new(Kind::NotShareable, sentence, "create it for use between processes");
+        finding.later = Some(self.side(call, site, "used"));
+        Err(Box::new(finding))
+    }
+
+    /// A stream may wait for an event of another device, and records only its own.
+    fn check_event_device(&self, call: Call<'_>, event: EventId, seat: Seat) -> Step {
         let own = self.time.at(seat).kept.device;
-        if is_record && device != own {
-            let sentence = format!("{event} is of {device} and is recorded on a stream of {own}");
-            let mut finding = Finding::new(Kind::WrongDevice, sentence, format!("create the event on {own}"));
-            finding.later = Some(self.side(call, site, "recorded"));
-            return Err(Box::new(finding));
-        }
-        Ok(())
+        let made = self.events.get(&event).and_then(|event| event.made);
+        let Some((device, ..)) = made.filter(|(device, ..)| *device != own) else { return Ok(()) };
+        let sentence = format!("{event} is of {device} and is recorded on a stream of {own}");
+        let mut finding = Finding::new(Kind::WrongDevice, sentence, format!("create the event on {own}"));
+        finding.later = Some(self.side(call, self.site(call, seat, Act::Read), "recorded"));
+        Err(Box::new(finding))
+    }
+
+    /// As [`check_event_device`](Self::check_event_device), of all events that a launch records.
+    pub(super) fn check_records(&self, call: Call<'_>, seat: Seat, instance: &Instance) -> Step {
+        let mut records = instance.exec.summary().records.iter();
+        records.try_for_each(|(_, key)| self.check_event_device(call, EventId(key.0 as u32), seat))
     }
 
     fn external_outside(&self, call: Call<'_>, site: Site, verb: &str) -> Box<Finding> {

@@ -50,7 +50,7 @@ impl Checker {
                 };
                 if later.act != Act::Free && named.0.0 == graph {
                     let Memory { id, generation } = memory;
-                    return Err(self.made_anew(call, Pin { graph, alloc: named.0.1, id, generation }));
+                    return Err(self.made_anew(call, Pin { graph, alloc: named.0.1, id, generation }, "named"));
                 }
                 if later.act != Act::Free {
                     self.pin(graph, named.0, memory);
@@ -307,6 +307,9 @@ impl Checker {
             }
             ref other => {
                 let (work, named) = work(other);
+                if let NodeOp::EventRecord(event) | NodeOp::EventWait(event) = *other {
+                    self.check_event_process(call, event, self.host_site(call, Act::Read))?;
+                }
                 let sites: SmallVec<[Site; 2]> = named.iter().map(|it| self.host_site(call, it.act)).collect();
                 let accesses = self.node_accesses(call, graph, named, &sites)?;
                 self.refuse_aliased_node(call, self.host_site(call, Act::Write), named, &accesses)?;

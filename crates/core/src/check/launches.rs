@@ -16,9 +16,9 @@ use super::homes::Family;
 use super::lives::{LifeId, Source};
 use super::names::Key;
 use super::protocol::Launched;
-use super::timeline::Seat;
+use super::timeline::{LastWork, Seat};
 use crate::graph::{GraphAllocId, Lanes, Memory as NodeMemory};
-use crate::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
+use crate::ids::{EventId, ExecId, GraphId, NodeId, Point, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Act, Memory, Name};
 use crate::order::Snapshot;
@@ -31,7 +31,7 @@ impl Checker {
         let (copy, names, homes) = (Arc::new(made.graph.clone()), made.names.clone(), made.homes.clone());
         let core = draft.instantiate(0, auto_free);
         if let Some(pin) = core.outdated() {
-            return Err(self.made_anew(call, pin));
+            return Err(self.made_anew(call, pin, "instantiated"));
         }
         self.graphs.hold(&names);
         let lanes = Lanes::new(&core, || self.time.open_slot());
@@ -78,7 +78,12 @@ impl Checker {
         let (copy, names, homes) = (Arc::new(made.graph.clone()), made.names.clone(), made.homes.clone());
         let Some(instance) = self.graphs.execs.get_mut(&exec) else { return Ok(()) };
         let keys: Vec<(GraphAllocId, Key)> = instance.outputs.keys().map(|it| (*it, instance.key(*it))).collect();
-        if let Err(error) = instance.exec.update(draft) {
+        // What is refused leaves the instance as it was.
+        let outdated = instance.exec.check_update(&draft).map(|()| draft.outdated());
+        if let Ok(Some(pin)) = outdated {
+            return Err(self.made_anew(call, pin, "updated"));
+        }
+        if let Err(error) = outdated.and_then(|_| instance.exec.update(draft)) {
             let mut finding = Finding::new(Kind::GraphRefused, error.to_string(), "instantiate the changed graph");
             finding.later = Some(self.side(call, self.host_site(call, Act::Read), "updated"));
             return Err(Box::new(finding));
@@ -90,7 +95,7 @@ impl Checker {
                 instance.former.insert(alloc, left);
             }
         }
-        let (new, outdated) = (instance.names.turn_into(&names), instance.exec.outdated());
+        let new = instance.names.turn_into(&names);
         (instance.graph, instance.homes) = (copy, homes);
         let before = std::mem::take(&mut instance.families);
         instance.settle();
@@ -98,7 +103,7 @@ impl Checker {
         self.graphs.enroll(&families);
         self.graphs.withdraw_from(&before);
         self.graphs.hold_each(&new);
-        outdated.map_or(Ok(()), |pin| Err(self.made_anew(call, pin)))
+        Ok(())
     }
 
     /// An instance is launched on a stream, or becomes a child node of its capture.
@@ -115,7 +120,9 @@ impl Checker {
                 let (graph, Instance { names, homes, .. }) = (Arc::clone(&instance.graph), &instance);
                 self.capture_child(call, seat, graph, names, homes).map(|()| None)
             }
-            false => self.try_launch(call, seat, exec, &instance).map(Some),
+            false => self
+                .check_records(call, seat, &instance)
+                .and_then(|()| self.try_launch(call, seat, exec, &instance).map(Some)),
         };
         if launched.is_err() {
             // What was left unfreed is reported here, and not as a leak again.
@@ -167,6 +174,9 @@ impl Checker {
             .iter()
             .filter_map(|&(node, _)| Some((node, self.waited_for(&instance, node)?.clone())))
             .collect();
+        for (_, key) in instance.exec.summary().waits.iter().filter(|(wait, _)| waits.iter().any(|it| it.0 == *wait)) {
+            self.events.entry(EventId(key.0 as u32)).or_default().waited();
+        }
         let (base, knew) = (self.time.base(call.op.host), self.time.at(seat).chain.snapshot());
         let exports = instance.lanes.exports(&instance.exec, &base, &knew, &waits);
         let site = self.site(call, seat, Act::Write);
@@ -201,6 +211,7 @@ impl Checker {
             }
         }
         instance.exec.launched();
+        let lanes: Vec<Point> = instance.lanes.begins().collect();
         instance.lanes.advance();
         for (&(_, key), snapshot) in instance.exec.summary().records.iter().zip(exports) {
             self.events.entry(EventId(key.0 as u32)).or_default().launched(snapshot, site);
@@ -210,7 +221,7 @@ impl Checker {
         instance.last = Some(Last { snapshot, site });
         instance.launched = Some((site.stream, site.op));
         self.graphs.execs.insert(exec, instance);
-        self.time.at_mut(seat).kept.last_work = Some((point.seq, point.seq));
+        self.time.at_mut(seat).kept.last_work = Some(LastWork { from: point.seq, lanes: lanes.into() });
         self.done(seat, "launched", call.op.place);
     }
 
@@ -230,18 +241,19 @@ impl Checker {
             let mark = instance.exec.summary().marks[at];
             let launched = Launched { whole, point: |node| instance.lanes.point(&instance.exec, node) };
             let done = launched.by(mark.node, mark.act);
-            let life = match (mark.memory, mark.act) {
+            let found = match (mark.memory, mark.act) {
                 (NodeMemory::Own(alloc), Act::Allocate) => {
                     self.bear(call, exec, instance, (alloc, mark.node), done);
                     continue;
                 }
-                (NodeMemory::Own(alloc), _) => instance.live(alloc),
-                (memory, _) => Self::name_of(instance, memory)
-                    .and_then(|memory| self.resolve(call, memory, done.site).ok())
-                    .map(|target| target.life),
+                (NodeMemory::Own(alloc), _) => instance.live(alloc).map(|life| (life, None)),
+                (memory, _) => Self::name_of(instance, memory).and_then(|memory| {
+                    let target = self.resolve(call, memory, done.site).ok()?;
+                    Some((target.life, target.is_lease.then_some(memory)))
+                }),
             };
-            let Some(life) = life else { continue };
-            if let Some(free) = launched.leave(&mut self.lives.at_mut(life).history, &mark, knew) {
+            let Some((life, import)) = found else { continue };
+            if let Some(free) = launched.leave(&mark, |used| self.lives.add_use(life, import, used, mark.part, knew)) {
                 self.end(life, free);
             }
         }

@@ -13,8 +13,9 @@ use super::numbers::Numbers;
 pub(super) use super::numbers::{Found, LifeId, Named};
 use crate::graph::GraphAllocId;
 use crate::ids::{AllocId, DeviceId, ExecId, PoolId, ProcessId, Seq, Slot, TicketId};
-use crate::life::{History, Use};
-use crate::op::{Access, Memory, Name, Place, Space};
+use crate::life::{Fault, History, Use};
+use crate::op::{Access, Memory, Name, Part, Place, Space};
+use crate::order::Knows;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// How many freed names are remembered.
@@ -46,8 +47,19 @@ pub(super) struct Lease {
     pub(super) memory: Memory,
     pub(super) process: ProcessId,
     pub(super) place: Place,
+    /// Whether its free was refused: it is not reported as a leak, too.
+    pub(super) is_doubtful: bool,
     /// What the importer did with it: its free must come after that.
     pub(super) history: History,
+}
+
+impl Lease {
+    /// Whether the importer may free it now.
+    pub(super) fn check_free(&mut self, who: &impl Knows) -> Result<(), Fault> {
+        let checked = self.history.check_free(who);
+        self.is_doubtful |= checked.is_err();
+        checked
+    }
 }
 
 /// One life of an allocation.
@@ -196,6 +208,24 @@ impl Lives {
     pub(super) fn at_mut(&mut self, id: LifeId) -> &mut Life {
         self.end_line(id);
         self.lives[id as usize].as_mut().expect("no name leads to a life that has ended")
+    }
+
+    /// Adds a use of a life that was found right; `who` stood before it then. One by an `import` of the memory is one
+    /// that the import's own free must come after, too.
+    #[inline]
+    pub(super) fn add_use(&mut self, id: LifeId, import: Option<Memory>, new: Use, part: Part, who: &impl Knows) {
+        let life = self.at_mut(id);
+        let Some(import) = import else { return life.history.add_use(new, part, who) };
+        // It may never be done, if its process ends before: what it comes after stays beside it.
+        life.history.add(new, part, |known| known.point.slot == new.point.slot);
+        if let Some(lease) = self.lease_mut(id, import) {
+            lease.history.add_use(new, part, who);
+        }
+    }
+
+    /// The import of a life that has this name.
+    pub(super) fn lease_mut(&mut self, id: LifeId, import: Memory) -> Option<&mut Lease> {
+        self.at_mut(id).leases.iter_mut().find(|lease| lease.memory == import)
     }
 
     /// Whether a stream's access repeats the one before; see [`Numbers`].

@@ -77,14 +77,13 @@ impl<P: Fn(NodeId) -> Option<Point>> Launched<P> {
         Use { point: (self.point)(node).unwrap_or(self.whole.point), ..self.by_itself(act) }
     }
 
-    /// Leaves a node's act in the history of the memory: its free, where it frees that. `knew` is the launching stream
-    /// before the launch.
-    pub fn leave(&self, history: &mut History, mark: &Mark, knew: &impl Knows) -> Option<Use> {
+    /// What a node did to the memory, left in its history by `add`; or its free, where it frees that.
+    pub fn leave(&self, mark: &Mark, add: impl FnOnce(Use)) -> Option<Use> {
         let done = self.by(mark.node, mark.act);
         if mark.act == Act::Free {
             return Some(done);
         }
-        history.add_use(done, mark.part, knew);
+        add(done);
         None
     }
 }

@@ -116,11 +116,11 @@ impl Checker {
 
     /// A graph names what an earlier launch of a graph left that is in it.
     #[cold]
-    pub(super) fn made_anew(&self, call: Call<'_>, pin: Pin) -> Refused {
+    pub(super) fn made_anew(&self, call: Call<'_>, pin: Pin, verb: &'static str) -> Refused {
         let sentence =
             format!("{} is what an earlier launch left, and each launch of this graph makes it anew", pin.id);
         let mut finding = Finding::new(Kind::GraphRefused, sentence, "name its alloc node in the graph");
-        finding.later = Some(self.side(call, self.host_site(call, Act::Read), "instantiated"));
+        finding.later = Some(self.side(call, self.host_site(call, Act::Read), verb));
         Box::new(finding)
     }
 

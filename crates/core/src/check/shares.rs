@@ -63,7 +63,13 @@ impl Checker {
         };
         let process = self.time.process(call.op.host);
         let history = History::new(Use { point: ALWAYS, site });
-        self.lives.at_mut(life).leases.push(Lease { memory, process, place: call.op.place, history });
+        self.lives.at_mut(life).leases.push(Lease {
+            memory,
+            process,
+            place: call.op.place,
+            is_doubtful: false,
+            history,
+        });
         self.lives.name(memory, Named::Lease(life));
         Ok(())
     }
@@ -72,8 +78,7 @@ impl Checker {
     pub(super) fn release(&mut self, call: Call<'_>, seat: Seat, memory: Memory, life: LifeId) -> Step {
         let site = self.site(call, seat, Act::Free);
         let chain = &self.time.at(seat).chain;
-        let lease = self.lives.at(life).leases.iter().find(|lease| lease.memory == memory);
-        if let Some(Err(fault)) = lease.map(|lease| lease.history.check_free(chain)) {
+        if let Some(Err(fault)) = self.lives.lease_mut(life, memory).map(|lease| lease.check_free(chain)) {
             return Err(self.unordered(call, life, fault, site));
         }
         let point = self.time.at_mut(seat).chain.submit();
@@ -86,8 +91,7 @@ impl Checker {
     pub(super) fn release_now(&mut self, call: Call<'_>, memory: Memory, life: LifeId) -> Step {
         let site = self.host_site(call, Act::Free);
         let base = self.time.base(call.op.host);
-        let lease = self.lives.at(life).leases.iter().find(|lease| lease.memory == memory);
-        if let Some(Err(fault)) = lease.map(|lease| lease.history.check_free(&HostKnows(&base))) {
+        if let Some(Err(fault)) = self.lives.lease_mut(life, memory).map(|lease| lease.check_free(&HostKnows(&base))) {
             return Err(self.unordered(call, life, fault, site));
         }
         let point = self.time.act(call.op.host);

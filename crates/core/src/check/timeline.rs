@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::ring::Ring;
-use crate::ids::{DeviceId, HostId, Point, ProcessId, Seq, Slot, StreamId};
+use crate::ids::{DeviceId, HostId, NodeId, Point, ProcessId, Seq, Slot, StreamId};
 use crate::life::Site;
 use crate::op::{Name, Place, StreamRole};
 use crate::order::default_streams::Standing;
@@ -53,8 +53,29 @@ pub(super) struct Past {
     pub(super) name: Option<Name>,
     recent: Ring<(Seq, &'static str, u64, Place), RECENT>,
     pub(super) learned: Ring<Learned, LEARNED>,
-    /// Where its last work is, and where it began: for work that may start early.
-    pub(super) last_work: Option<(Seq, Seq)>,
+    /// Its last work, which work that may start early can overlap.
+    pub(super) last_work: Option<LastWork>,
+    /// As `last_work`, while it captures: nodes.
+    pub(super) last_nodes: Vec<NodeId>,
+    /// A wait that ended the last work and had no other effect.
+    pub(super) last_wait: Option<Place>,
+}
+
+/// The last work of a stream, and what began early after it.
+#[derive(Debug)]
+pub(super) struct LastWork {
+    /// Its position in the stream.
+    pub(super) from: Seq,
+    /// Of a graph whose nodes have points of their own: what those come after, in each chain.
+    pub(super) lanes: Box<[Point]>,
+}
+
+impl LastWork {
+    /// Whether something was done by it, or since, on a stream with this chain.
+    pub(super) fn has_done(&self, point: Point, slot: Slot) -> bool {
+        (point.slot == slot && point.seq >= self.from)
+            || self.lanes.iter().any(|lane| lane.slot == point.slot && lane.seq < point.seq)
+    }
 }
 
 impl Stream {
@@ -238,6 +259,8 @@ impl Timeline {
             recent: Ring::default(),
             learned: Ring::default(),
             last_work: None,
+            last_nodes: Vec::new(),
+            last_wait: None,
         };
         let seat = self.streams.create(home, role, base, past);
         self.seats.insert(stream, seat);

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::checker::{Call, Checker, Refused, Step};
 use super::finding::Finding;
 use super::lives::{LifeId, Named, Source};
-use super::timeline::{HostKnows, Seat};
+use super::timeline::{HostKnows, LastWork, Seat};
 use crate::graph::Access as NodeAccess;
 use crate::ids::{Point, PoolId, Slot, StreamId};
 use crate::life::{Kind, Site, Use};
@@ -108,7 +108,7 @@ impl Checker {
     ) -> Step {
         let seat = self.enter(call, stream)?;
         if self.graphs.is_captured(stream) {
-            return self.captured_launch(call, seat, accesses, name);
+            return self.captured_launch(call, seat, accesses, start, name);
         }
         if !(start == Start::Ordered && self.repeat(call, seat, accesses)) {
             self.launch_anew(call, seat, accesses, start)?;
@@ -141,7 +141,7 @@ impl Checker {
         let stream = self.time.at_mut(seat);
         let point = stream.chain.submit();
         if start == Start::Ordered || stream.kept.last_work.is_none() {
-            stream.kept.last_work = Some((point.seq, point.seq));
+            stream.kept.last_work = Some(LastWork { from: point.seq, lanes: Box::default() });
         }
         (point, stream.kept.id, stream.kept.ops + 1)
     }
@@ -277,22 +277,13 @@ impl Checker {
     /// Adds a use that was found right.
     #[inline]
     fn add_use(&mut self, target: Target, access: Access, new: Use, seat: Seat) {
-        let chain = &self.time.at(seat).chain;
+        let import = target.is_lease.then_some(access.memory);
+        self.lives.add_use(target.life, import, new, access.part, &self.time.at(seat).chain);
         let life = self.lives.at_mut(target.life);
-        match target.is_lease {
-            false => life.history.add_use(new, access.part, chain),
-            // It may never be done, if its process ends before: what it comes after stays beside it.
-            true => life.history.add(new, access.part, |known| known.point.slot == new.point.slot),
-        }
         if (life.history.len() > life.settle_at || life.history.is_due()) && !life.is_exportable() {
             let time = &self.time;
             life.history.settle(|point| time.is_settled(point));
             life.settle_at = 16.max(2 * life.history.len());
-        }
-        if target.is_lease
-            && let Some(lease) = life.leases.iter_mut().find(|lease| lease.memory == access.memory)
-        {
-            lease.history.add_use(new, access.part, chain);
         }
     }
 
@@ -308,10 +299,15 @@ impl Checker {
 
     /// Work that may start before the launch before it has completed must not rely on that.
     fn check_early(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access], targets: &[Target]) -> Step {
+        // What the host knows to have completed has done so before the launch is called.
+        let base = self.time.base(call.op.host);
         let stream = self.time.at(seat);
-        let Some((from, _)) = stream.kept.last_work else { return Ok(()) };
+        let Some(last) = &stream.kept.last_work else {
+            stream.kept.last_wait.into_iter().for_each(|wait| self.needs(wait));
+            return Ok(());
+        };
         let slot = stream.chain.slot();
-        let overlaps = |known: &&Use| known.point.slot == slot && known.point.seq >= from;
+        let overlaps = |known: &&Use| last.has_done(known.point, slot) && !base.covers(known.point);
         for (access, target) in accesses.iter().zip(targets) {
             let conflicts = |known: &&Use| access.act.conflicts(known.site.act);
             let life = self.lives.at(target.life);
@@ -339,8 +335,8 @@ impl Checker {
         let point = self.time.act(call.op.host);
         for (access, target) in accesses.iter().zip(&targets) {
             let new = Use { point, site: self.host_site(call, access.act) };
-            let life = self.lives.at_mut(target.life);
-            life.history.add_use(new, access.part, &HostKnows(&base));
+            let import = target.is_lease.then_some(access.memory);
+            self.lives.add_use(target.life, import, new, access.part, &HostKnows(&base));
         }
         Ok(())
     }
@@ -419,7 +415,7 @@ impl Checker {
     pub(super) fn find_leaks(&mut self, call: Call<'_>) {
         let mut leaks: Vec<Finding> = Vec::new();
         for life in self.lives.living() {
-            for lease in &life.leases {
+            for lease in life.leases.iter().filter(|lease| !lease.is_doubtful) {
                 leaks.push(self.leaked_lease(call, life, lease));
             }
             if !life.is_doubtful && life.leases.is_empty() {

@@ -110,6 +110,11 @@ pub struct Draft {
 }
 
 impl Draft {
+    /// As [`Exec::outdated`], of an instance that it becomes.
+    pub fn outdated(&self) -> Option<Pin> {
+        outdated(&self.flat.pins, &self.flat.allocs)
+    }
+
     /// Puts child graphs in place, checks the order, and places what has no addresses.
     ///
     /// # Errors
@@ -228,8 +233,7 @@ impl Exec {
 
     /// A life that a node names and that each launch would make anew: its graph is in here.
     pub fn outdated(&self) -> Option<Pin> {
-        let is_own = |pin: &&Pin| self.allocs.iter().any(|it| (it.graph, it.alloc) == (pin.graph, pin.alloc));
-        self.pins.iter().find(is_own).copied()
+        outdated(&self.pins, &self.allocs)
     }
 
     /// The allocations that a launch leaves unfreed.
@@ -345,6 +349,22 @@ impl Exec {
     /// # Errors
     /// The first node in which they differ; the exec is as before.
     pub fn update(&mut self, draft: Draft) -> Result<(), UpdateRefused> {
+        self.check_update(&draft)?;
+        for (old, new) in self.allocs.iter_mut().zip(draft.flat.allocs) {
+            *old = FlatAlloc { range: old.range, ..new };
+        }
+        self.live = self.unfreed().count();
+        self.nodes = draft.flat.nodes;
+        self.summary = draft.summary;
+        self.pins = draft.flat.pins;
+        Ok(())
+    }
+
+    /// Whether it can be [updated](Self::update) so.
+    ///
+    /// # Errors
+    /// The first node in which they differ.
+    pub fn check_update(&self, draft: &Draft) -> Result<(), UpdateRefused> {
         let (old, new) = (&self.nodes, &draft.flat.nodes);
         for (at, (old, new)) in old.iter().zip(new).enumerate() {
             let node = NodeId(at as u32);
@@ -370,13 +390,12 @@ impl Exec {
         if old.len() != new.len() || self.allocs.len() != draft.flat.allocs.len() {
             return Err(UpdateRefused::Topology(NodeId(old.len().min(new.len()) as u32)));
         }
-        for (old, new) in self.allocs.iter_mut().zip(draft.flat.allocs) {
-            *old = FlatAlloc { range: old.range, ..new };
-        }
-        self.live = self.unfreed().count();
-        self.nodes = draft.flat.nodes;
-        self.summary = draft.summary;
-        self.pins = draft.flat.pins;
         Ok(())
     }
+}
+
+/// A life that a node names and that each launch would make anew: its graph is in there.
+fn outdated(pins: &[Pin], allocs: &[FlatAlloc]) -> Option<Pin> {
+    let is_own = |pin: &&Pin| allocs.iter().any(|it| (it.graph, it.alloc) == (pin.graph, pin.alloc));
+    pins.iter().find(is_own).copied()
 }

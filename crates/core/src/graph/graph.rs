@@ -285,6 +285,23 @@ impl Graph {
         Ok(self.push(Node::new(NodeKind::Child(child), &[], label), dependencies))
     }
 
+    /// The child graphs that use an allocation of this graph.
+    pub fn children_using(&self, alloc: GraphAllocId) -> impl Iterator<Item = NodeId> + '_ {
+        let memory = Memory::Foreign { graph: self.id, alloc };
+        let nodes = if self.depth > 1 { &self.nodes[..] } else { &[] };
+        let uses = move |node: &Node| matches!(&node.kind, NodeKind::Child(child) if child.uses(memory));
+        let using = nodes.iter().enumerate().filter(move |(_, node)| !node.is_removed && uses(node));
+        using.map(|(at, _)| NodeId(at as u32))
+    }
+
+    /// Whether a node uses some memory, those of child graphs included.
+    fn uses(&self, memory: Memory) -> bool {
+        self.nodes().any(|(_, node)| match &node.kind {
+            NodeKind::Child(child) => child.uses(memory),
+            _ => node.accesses.iter().any(|access| access.memory == memory),
+        })
+    }
+
     /// Conditional nodes are not built: always an error that says so.
     ///
     /// # Errors

@@ -71,7 +71,7 @@ impl Lower {
     }
 
     /// The process that the line is of.
-    fn process(&self) -> ProcessId {
+    pub(crate) fn process(&self) -> ProcessId {
         self.processes.get(&self.host).copied().unwrap_or(ProcessId(0))
     }
 

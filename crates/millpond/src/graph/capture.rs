@@ -239,7 +239,7 @@ fn with_open<R>(session: &Session, act: impl FnOnce(&mut Body, &mut Uses) -> R) 
 pub(crate) fn drop_captured(session: &Arc<Session>, alloc: GraphAllocId) {
     with_open(session, |body, uses| {
         let memory = Memory::Own(alloc);
-        let mut after: SmallVec<[NodeId; 4]> = uses.last(memory).collect();
+        let mut after: SmallVec<[NodeId; 4]> = uses.last(memory).chain(body.core.children_using(alloc)).collect();
         after.sort_unstable();
         after.dedup();
         if after.is_empty() {

@@ -386,7 +386,7 @@ impl ExecShared {
                     life.begin(output.bytes, launched.by(output.node, Act::Allocate));
                     (life.range, life.name) = (output.range, output.name.clone());
                     for mark in &output.marks {
-                        launched.leave(&mut life.history, mark, knew);
+                        launched.leave(mark, |used| life.history.add_use(used, mark.part, knew));
                     }
                     begun[index].set(life.generation);
                 }
@@ -394,7 +394,9 @@ impl ExecShared {
                     for mark in &self.outsides[index].marks {
                         // A free of a launch that was submitted in part only is recorded as a write.
                         let act = if mark.act == Act::Free && !is_whole { Act::Write } else { mark.act };
-                        if let Some(free) = launched.leave(&mut life.history, &LastAct { act, ..*mark }, knew) {
+                        let mark = LastAct { act, ..*mark };
+                        let left = launched.leave(&mark, |used| life.history.add_use(used, mark.part, knew));
+                        if let Some(free) = left {
                             life.freed.end(free);
                             freed.push((life.range, free.point));
                         }

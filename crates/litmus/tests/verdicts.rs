@@ -1,0 +1,142 @@
+//! Programs that got a wrong verdict once: wrong ones that passed, right ones that were refused, advice that was none.
+//!
+//! A line is behind `/`, and says what is found there; nothing else is, not even advice.
+
+use millpond_litmus::Program;
+
+const PROGRAMS: &[(&str, &str)] = &[
+    (
+        "An import that a graph reads is freed beside that launch",
+        "process P / pool p shared / event e shared / stream s / a = alloc s 64 from p / record e s / \
+         export a as k / P: stream q / P: stream r / P: b = import k / P: graph g / \
+         P: node n in g: read b / P: x = instantiate g / P: wait q e / P: launch x q / \
+         P: free r b !! free-before-use / drop a",
+    ),
+    (
+        "An import that the host reads is freed by a thread that was not told",
+        "set threads apart / process P / thread T in P / pool p shared / event e shared / stream s / \
+         a = alloc s 64 from p / record e s / export a as k / P: b = import k / P: synchronize e / \
+         P: host read b / T: free now b !! free-before-use / drop a",
+    ),
+    (
+        "The legacy streams of two processes are two",
+        "process P / pool p shared / P: stream m legacy / stream l legacy / a = alloc l 64 from p / \
+         write l a / export a as k / P: b = import k / P: read m b !! use-before-alloc / P: free m b / \
+         free l a !! free-before-use",
+    ),
+    (
+        "A programmatic event orders nothing in a capture",
+        "set leaks off / stream s / stream t / capture s as g / a = alloc s 64 / write s a / record e s progress / \
+         wait t e / free t a !! free-before-alloc / record f t / wait s f / end capture s / \
+         x = instantiate g / launch x s",
+    ),
+    (
+        "A captured launch that starts early overlaps the one before",
+        "stream s / capture s as g / a = alloc s 1024 / write s a / kernel s read a early !! weak-order / \
+         free s a / end capture s / x = instantiate g / launch x s",
+    ),
+    (
+        "A launch that starts early overlaps a graph whose nodes have points of their own",
+        "stream s / a = alloc s 64 / graph g / node w in g: write a / node r in g: record e / \
+         x = instantiate g / launch x s / kernel s read a early !! weak-order / free s a",
+    ),
+    (
+        "An event of one process is synchronised with by another",
+        "process P / event e / pool p shared / stream s / a = alloc s 64 from p / record e s / \
+         export a as k / P: b = import k / P: synchronize e !! not-shareable / \
+         P: host read b !! use-before-alloc / P: free now b / drop a",
+    ),
+    (
+        "An event of one process is queried by another",
+        "process P / event e / pool p shared / stream s / a = alloc s 64 from p / record e s / \
+         export a as k / P: b = import k / P: query e yes !! not-shareable / \
+         P: host read b !! use-before-alloc / P: free now b / drop a",
+    ),
+    (
+        "A graph waits for the event of another process",
+        "process P / pool p shared / stream s / event e / a = alloc s 1024 from p / graph g / \
+         node n in g: record e / x = instantiate g / launch x s / export a as k / P: stream q / \
+         P: b = import k / P: graph h / P: node w in h: wait e !! not-shareable / \
+         P: node r in h after w: read b / P: y = instantiate h / P: launch y q / P: free q b / drop a",
+    ),
+    (
+        "A graph records the event of another device",
+        "stream s / event e on 1 / graph g / node n in g: record e / x = instantiate g / \
+         launch x s !! wrong-device",
+    ),
+    (
+        "An update that is refused leaves the instance as it was",
+        "stream s / c = alloc s 64 / graph g / node n in g: alloc a 64 / x = instantiate g / launch x s / \
+         b = take a from x / graph k / node i in k: child g / node r in k after i: read c / \
+         y = instantiate k auto-free / graph k2 / node i2 in k2: child g / \
+         node r2 in k2 after i2: read b / free s b / update y from k2 !! graph-refused / launch y s / \
+         drop a / free s c",
+    ),
+    (
+        "A record that a graph waited for is not lost",
+        "stream s nonblocking / stream t nonblocking / stream u nonblocking / stream v nonblocking / \
+         a = alloc s 64 / record e s / graph g / node w in g: wait e / node r in g after w: read a / \
+         x = instantiate g / launch x t / b = alloc u 64 / record e u / wait v e / read v b / drop a / \
+         drop b",
+    ),
+    (
+        "A record that a copy of the event was waited for is not lost",
+        "stream s nonblocking / stream t nonblocking / stream u nonblocking / stream v nonblocking / \
+         a = alloc s 64 / record e s / event f holds e / wait t f / read t a / b = alloc u 64 / \
+         record e u / wait v e / read v b / drop a / drop b",
+    ),
+    ("The legacy stream has two names", "stream l legacy / a = alloc l 64 / stream m legacy / read m a / free m a"),
+    (
+        "The legacy streams of two processes order each their own",
+        "process P / stream s / stream l legacy / P: stream m legacy / a = alloc s 64 / read l a / \
+         free s a",
+    ),
+    (
+        "The host knows that the launch before has completed",
+        "stream s / a = alloc s 1024 / write s a / synchronize s / kernel s read a early / free s a",
+    ),
+    (
+        "A drop in a capture comes after a child that uses the memory",
+        "stream s / stream t / capture s as g relaxed / a = alloc s 64 / graph h / node r in h: write a / \
+         x = instantiate h / record e s / wait t e / launch x t / drop a / record f t / wait s f / \
+         end capture s / y = instantiate g / launch y s",
+    ),
+    (
+        "A wait of the legacy stream is one that others come after",
+        "stream s / stream u / stream l legacy / a = alloc s 64 / record e s / wait l e / read u a / \
+         free u a",
+    ),
+    (
+        "A wait before a launch that starts early has an effect",
+        "stream s / a = alloc s 64 / write s a / record e s / wait s e / kernel s read a early / \
+         free s a",
+    ),
+];
+
+#[test]
+fn each_program_gets_its_verdict() {
+    let mut wrong = Vec::new();
+    for (title, program) in PROGRAMS {
+        let text: Vec<&str> = program.split(" / ").collect();
+        let program = Program::parse(&text.join("\n")).unwrap_or_else(|refusal| panic!("{title}: {refusal}"));
+        let findings = program.check();
+        wrong.extend(program.differences(&findings).into_iter().map(|it| format!("{title}: {it}")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What is refused while it is read, by the line that it names.
+#[test]
+fn a_process_that_has_ended_does_nothing() {
+    for (program, line, what) in [
+        ("process P / stream s / P: destroy P", 3, "`P` cannot be ended here"),
+        ("process P / destroy main", 2, "`main` cannot be ended here"),
+        ("process P / thread T in P / destroy T", 3, "`T` cannot be ended here"),
+        ("process P / thread T in P / destroy P / T: stream q", 4, "this process has ended"),
+        ("process P / destroy P / P: tell main", 3, "this process has ended"),
+    ] {
+        let text: Vec<&str> = program.split(" / ").collect();
+        let refusal = Program::parse(&text.join("\n")).expect_err(program);
+        assert!(refusal.to_string().contains(&format!("line {line}: {what}")), "{program}: {refusal}");
+    }
+}
