@@ -9,30 +9,53 @@ use millpond_core::op::{NodeOp, What};
 
 /// The most nodes of a graph, those of its children included. What orders them is looked up for each pair.
 const NODES_MAX: u64 = 10_000;
-/// The most nodes of all launches.
+/// The most nodes and accesses of all launches.
 const LAUNCHED_MAX: u64 = 1 << 24;
-/// The most nodes of all copies and instances.
+/// The most nodes and accesses of all copies and instances.
 const COPIED_MAX: u64 = 1 << 20;
+/// The most accesses of all operations.
+const ACCESSES_MAX: u64 = 1 << 19;
+
+/// How large a graph is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    nodes: u64,
+    /// Accesses of its nodes.
+    accesses: u64,
+}
+
+impl Size {
+    fn both(self) -> u64 {
+        self.nodes + self.accesses
+    }
+}
 
 /// The sizes of graphs and instances.
 #[derive(Debug, Default)]
 pub(crate) struct Sizes {
-    graphs: HashMap<GraphId, u64>,
-    execs: HashMap<ExecId, u64>,
+    graphs: HashMap<GraphId, Size>,
+    execs: HashMap<ExecId, Size>,
     captures: HashMap<StreamId, GraphId>,
     launched: u64,
     copied: u64,
+    accesses: u64,
 }
 
 impl Sizes {
     /// Takes the next operation; what is too large, if something is.
     pub(crate) fn take(&mut self, what: &What) -> Option<String> {
-        let of = |graph: &GraphId| self.graphs.get(graph).copied().unwrap_or(0);
-        let mut added = 1;
+        let accesses = accesses(what);
+        self.accesses += accesses;
+        if self.accesses > ACCESSES_MAX {
+            return Some(format!("operations of more than {ACCESSES_MAX} accesses"));
+        }
+        let of = |graph: &GraphId| self.graphs.get(graph).copied().unwrap_or_default();
+        let mut added = Size { nodes: 1, accesses };
         match what {
             What::GraphNode { graph, node, .. } => {
-                let child = if let NodeOp::Child(child) = &**node { of(child) } else { 0 };
-                return self.grow(*graph, child + 1);
+                let child = if let NodeOp::Child(child) = &**node { of(child) } else { Size::default() };
+                let added = Size { nodes: child.nodes + 1, accesses: child.accesses + accesses };
+                return self.grow(*graph, added);
             }
             What::GraphClone { graph, copy } => {
                 let size = of(graph);
@@ -51,10 +74,11 @@ impl Sizes {
                 self.captures.remove(stream);
             }
             What::GraphLaunch { exec, .. } => {
-                added += self.execs.get(exec).copied().unwrap_or(0);
-                self.launched += added;
+                let size = self.execs.get(exec).copied().unwrap_or_default();
+                added = Size { nodes: size.nodes + 1, accesses: size.accesses };
+                self.launched += added.both();
                 if self.launched > LAUNCHED_MAX {
-                    return Some(format!("launches of more than {LAUNCHED_MAX} nodes"));
+                    return Some(format!("launches of more than {LAUNCHED_MAX} nodes and accesses"));
                 }
             }
             _ => {}
@@ -63,16 +87,34 @@ impl Sizes {
         captures.into_iter().find_map(|graph| self.grow(graph, added))
     }
 
-    fn copy(&mut self, nodes: u64) -> Option<String> {
-        self.copied += nodes;
-        (self.copied > COPIED_MAX).then(|| format!("copies and instances of more than {COPIED_MAX} nodes"))
+    fn copy(&mut self, size: Size) -> Option<String> {
+        self.copied += size.both();
+        (self.copied > COPIED_MAX).then(|| format!("copies and instances of more than {COPIED_MAX} nodes and accesses"))
     }
 
-    fn grow(&mut self, graph: GraphId, nodes: u64) -> Option<String> {
+    fn grow(&mut self, graph: GraphId, added: Size) -> Option<String> {
         let size = self.graphs.entry(graph).or_default();
-        *size += nodes;
-        (*size > NODES_MAX).then(|| format!("a graph of more than {NODES_MAX} nodes, those of its children included"))
+        size.nodes += added.nodes;
+        size.accesses += added.accesses;
+        let is_too_large = size.nodes > NODES_MAX;
+        is_too_large.then(|| format!("a graph of more than {NODES_MAX} nodes, those of its children included"))
     }
+}
+
+/// How many accesses an operation names.
+fn accesses(what: &What) -> u64 {
+    let named = match what {
+        What::Launch { accesses, .. } | What::HostAccess { accesses } => accesses.len(),
+        What::GraphNode { node, .. } => match &**node {
+            NodeOp::Kernel(accesses)
+            | NodeOp::Copy(accesses)
+            | NodeOp::Fill(accesses)
+            | NodeOp::HostFunction(accesses) => accesses.len(),
+            _ => 0,
+        },
+        _ => 0,
+    };
+    named as u64
 }
 
 #[cfg(test)]
@@ -102,5 +144,24 @@ mod tests {
         (0..1_000).for_each(|at| writeln!(copies, "h{at} = clone g").unwrap());
         let refusal = Program::parse(&copies).expect_err("they are too large");
         assert!(refusal.what.contains("copies and instances of more than"), "{refusal}");
+    }
+
+    #[test]
+    fn few_lines_do_not_become_any_number_of_accesses() {
+        let parts: String = (0..500).map(|at| format!(" a[{at}..{}]", at + 1)).collect();
+        let read = format!("stream s\na = alloc s 512\nrepeat 10000\nread s{parts}\nend repeat\n");
+        let node = format!("stream s\na = alloc s 512\ngraph g\nnode n in g: read{parts}\nx = instantiate g\n");
+        let launched = format!("{node}repeat 10000\nlaunch x s\nlaunch x s\nlaunch x s\nlaunch x s\nend repeat\n");
+        let again = format!("stream s\na = alloc s 64\nrepeat 10000\nread s{}\nend repeat\n", " a".repeat(1000));
+        let wide = format!("stream s\na = alloc s 64\nwrite s{}\n", " a".repeat(5000));
+        for (text, what) in [
+            (read, "more than 524288 accesses"),
+            (launched, "more than 16777216 nodes and accesses"),
+            (again, "too many words"),
+            (wide, "names too much"),
+        ] {
+            let refusal = Program::parse(&text).expect_err("it is too large");
+            assert!(refusal.what.contains(what), "{refusal}");
+        }
     }
 }

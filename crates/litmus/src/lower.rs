@@ -21,6 +21,8 @@ use crate::{Expected, Program, Refusal};
 
 /// The most operations of a program.
 const OPS_MAX: usize = 200_000;
+/// The most words of all lines, those of loops counted each time.
+const WORDS_MAX: usize = 1 << 22;
 
 /// What a name stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,6 +77,7 @@ pub(crate) struct Lower {
     pub(crate) sizes: HashMap<GraphId, u32>,
     bounds: Sizes,
     ops: Vec<Op>,
+    words: usize,
     symbols: HashMap<String, Symbol>,
     /// The process that made what a name means, where only that may use it.
     owners: HashMap<String, ProcessId>,
@@ -107,6 +110,7 @@ pub(crate) fn lower(lines: &[Line]) -> Result<Program, Refusal> {
         sizes: HashMap::new(),
         bounds: Sizes::default(),
         ops: Vec::new(),
+        words: 0,
         symbols: HashMap::from([("main".to_owned(), Symbol::Host(HostId(0)))]),
         // Number 0 is the legacy stream and the main thread.
         owners: HashMap::new(),
@@ -149,6 +153,10 @@ impl Lower {
         while at < range.end {
             let line = &lines[at];
             self.line = line.number;
+            self.words += line.words.len();
+            if self.words > WORDS_MAX {
+                return self.refuse("the program has too many words", format!("at most {WORDS_MAX} are read"));
+            }
             let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
             match words[..] {
                 ["repeat", times] => {

@@ -9,6 +9,8 @@ use smallvec::SmallVec;
 use crate::Refusal;
 use crate::lower::{Count, Lower, Symbol};
 
+/// The most accesses of an operation.
+const ACCESSES_MAX: usize = 4096;
 /// The most bytes of an allocation.
 const BYTES_MAX: u64 = 1 << 40;
 
@@ -168,6 +170,10 @@ impl Lower {
             let access = Access { memory, act, part };
             if act == Act::Write || !accesses.contains(&access) {
                 accesses.push(access);
+            }
+            if accesses.len() > ACCESSES_MAX {
+                return self
+                    .refuse("the operation names too much", format!("at most {ACCESSES_MAX} accesses are read"));
             }
         }
         Ok(())

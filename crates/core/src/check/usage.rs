@@ -13,7 +13,7 @@ use super::timeline::{HostKnows, LastWork, Seat};
 use crate::graph::Access as NodeAccess;
 use crate::ids::{Point, PoolId, Slot, StreamId};
 use crate::life::{Kind, Site, Use};
-use crate::op::{Access, Act, Memory, Name, Reach, Space, Start};
+use crate::op::{Access, Act, Memory, Name, Part, Reach, Space, Start, find_aliased};
 use crate::order::{Knows, Learns};
 
 /// The point of something that all streams come after.
@@ -205,15 +205,11 @@ impl Checker {
     /// Bytes that an operation writes it names once.
     #[inline]
     fn refuse_aliased(&self, call: Call<'_>, seat: Seat, accesses: &[Access], targets: &[Target]) -> Step {
-        let overlaps = |other: usize, at: usize| accesses[other].part.overlaps(accesses[at].part);
-        let twice = |at: usize| {
-            (0..at).any(|other| {
-                targets[other].life == targets[at].life
-                    && accesses[at].act.conflicts(accesses[other].act)
-                    && overlaps(other, at)
-            })
-        };
-        match (1..targets.len()).find(|at| twice(*at)) {
+        if accesses.len() < 2 {
+            return Ok(());
+        }
+        let named = accesses.iter().zip(targets).map(|(access, target)| (target.life, access.act, access.part));
+        match first_aliased(named) {
             Some(at) => {
                 Err(self.aliased(call, self.lives.at(targets[at].life).memory, self.site(call, seat, Act::Write)))
             }
@@ -229,15 +225,7 @@ impl Checker {
         accesses: &[Access],
         found: &[NodeAccess],
     ) -> Step {
-        let overlaps = |other: usize, at: usize| accesses[other].part.overlaps(accesses[at].part);
-        let twice = |at: usize| {
-            (0..at).any(|other| {
-                found[other].memory == found[at].memory
-                    && accesses[at].act.conflicts(accesses[other].act)
-                    && overlaps(other, at)
-            })
-        };
-        match (1..found.len()).find(|at| twice(*at)) {
+        match first_aliased(found.iter().map(|access| (access.memory, access.act, access.part))) {
             Some(at) => Err(self.aliased(call, accesses[at].memory, Site { act: Act::Write, ..site })),
             None => Ok(()),
         }
@@ -425,4 +413,11 @@ impl Checker {
         debug_assert!(leaks.iter().all(|leak| leak.kind == Kind::Leak));
         self.more.append(&mut leaks);
     }
+}
+
+/// The place among some accesses of the first, by memory and first byte, that an earlier one of these is in the way of.
+fn first_aliased<M: Ord + Copy>(accesses: impl Iterator<Item = (M, Act, Part)>) -> Option<usize> {
+    let mut sorted: SmallVec<[_; 4]> = accesses.enumerate().collect();
+    sorted.sort_by_key(|(_, (memory, _, part))| (*memory, *part));
+    find_aliased(sorted.iter().map(|(_, access)| *access)).map(|at| sorted[at].0)
 }

@@ -14,6 +14,7 @@
 //! | `node` | what is put into a graph by hand |
 //! | `quoted` | how names stand in messages |
 
+mod aliased;
 mod memory;
 mod node;
 mod place;
@@ -21,6 +22,7 @@ mod quoted;
 
 use smallvec::SmallVec;
 
+pub use aliased::find_aliased;
 pub use memory::{Access, Act, Memory, Part, Reach, Space};
 pub use node::{CaptureMode, NodeOp};
 pub use place::{Name, Names, Place};

@@ -11,7 +11,7 @@ use millpond_core::graph::{
     Memory, NodeId, Pin,
 };
 use millpond_core::ids::{AllocId, StreamId};
-use millpond_core::op::NodeOp;
+use millpond_core::op::{NodeOp, find_aliased};
 use millpond_driver::DriverError;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -22,8 +22,7 @@ use crate::names::error::{Invalid, Result};
 use crate::names::graph_error::GraphError;
 use crate::names::share_error::ShareError;
 use crate::names::stream_names::side;
-use crate::state::access::{Access, Declared, Source};
-use crate::state::aliased::{Few, find_aliased};
+use crate::state::access::{Access, Declared, Few, Source};
 use crate::state::context::Context;
 use crate::state::device::{Allocation, Arena, Origin};
 use crate::state::named::Named;

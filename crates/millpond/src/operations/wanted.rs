@@ -7,12 +7,11 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use millpond_core::check::{Act, Fault, Kind};
-use millpond_core::op::Part;
+use millpond_core::op::{Part, find_aliased};
 
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::share_error::ShareError;
-use crate::state::access::{Access, Declared, Source};
-use crate::state::aliased::{Few, find_aliased};
+use crate::state::access::{Access, Declared, Few, Source};
 use crate::state::allocation::site;
 use crate::state::context::Context;
 use crate::state::device::{Allocation, Life, Origin, State, StreamShared};

@@ -14,12 +14,16 @@ use std::ops::RangeBounds;
 use bytemuck::Pod;
 use millpond_core::check::Act;
 use millpond_core::op::Part;
+use smallvec::SmallVec;
 
 use crate::names::count::Span;
 use crate::names::error::Result;
 use crate::state::device::Owned;
 use crate::state::named::Named;
 use crate::state::named::NodeName;
+
+/// Nearly all launches declare few accesses.
+pub(crate) type Few<T> = SmallVec<[T; 4]>;
 
 /// Whose memory: a buffer at hand, or a name to look up.
 #[derive(Clone, Copy, Debug)]
