@@ -362,7 +362,7 @@ impl<E: Execute> Streams<E> {
     fn look_closer(self: &Arc<Self>, mark: Packed) -> Result<bool, Refusal> {
         if let Drive::Seeded(seeded) = &self.drive
             && !self.is_lost()
-            && let Some(slot) = seeded.choose()
+            && let Some(slot) = seeded.choose(self.next_for(mark))
         {
             self.run_one(seeded, slot);
         }
@@ -395,12 +395,30 @@ impl<E: Execute> Streams<E> {
 
     fn run_until(self: &Arc<Self>, seeded: &Seeded, mark: Packed) -> Result<(), Refusal> {
         let slot = self.table.slot(mark.slot());
+        let mut next = self.next_for(mark);
         loop {
-            match seeded.duty(|| slot.has_done(mark.number()), || self.is_lost()) {
+            match seeded.duty(next, || slot.has_done(mark.number()), || self.is_lost()) {
                 Duty::Run(slot) => self.run_one(seeded, slot),
                 Duty::Again => {}
-                Duty::Stuck => return Err(Refusal::Stuck),
+                Duty::Stuck if self.next_for(mark) == next => return Err(Refusal::Stuck),
+                // Another thread has run something meanwhile.
+                Duty::Stuck => {}
                 Duty::Over => return self.check_lost(),
+            }
+            next = self.next_for(mark);
+        }
+    }
+
+    /// The stream whose turn it is for a mark to be reached: its own, or the one that it waits for.
+    fn next_for(&self, mark: Packed) -> SlotIndex {
+        let mut at = mark.slot();
+        loop {
+            let queue = lock(&self.table.slot(at).queue);
+            match queue.entries.front() {
+                Some(&Entry::Wait(before)) if !self.table.slot(before.slot()).has_done(before.number()) => {
+                    at = before.slot();
+                }
+                _ => return at,
             }
         }
     }

@@ -1,7 +1,8 @@
 //! The seeded schedule: nothing runs by itself; who waits runs what is ready, in an order that a seed chooses.
 //!
 //! Knows no work and no stream, only slot numbers. A program that uses the device from one thread gets the same order
-//! from the same seed each time; other seeds explore other orders.
+//! from the same seed each time; other seeds explore other orders. An item that waits itself runs only what it waits
+//! for: anything else may want what the item has.
 
 use super::slot::{Packed, SlotIndex};
 use super::sync::{Condvar, Mutex, MutexGuard, ThreadId, lock, sleep, thread};
@@ -51,24 +52,27 @@ impl Seeded {
         self.announce(state);
     }
 
-    /// Chooses a ready stream, if there is one, and counts the caller as running.
-    pub(crate) fn choose(&self) -> Option<SlotIndex> {
+    /// Chooses a ready stream, if there is one, and counts the caller as running. `needed` is the stream whose turn it
+    /// is for what the caller waits for.
+    pub(crate) fn choose(&self, needed: SlotIndex) -> Option<SlotIndex> {
+        let me = thread::current().id();
         let mut state = lock(&self.state);
-        let slot = state.choose()?;
-        state.running.push(thread::current().id());
+        let slot = state.choose(me, needed)?;
+        state.running.push(me);
         Some(slot)
     }
 
-    /// What a waiting thread is to do. Sleeps only while another thread runs something; `is_over` and `is_lost` are
-    /// asked with the lock held, under which every end of a run is announced, so that none is missed.
-    pub(crate) fn duty(&self, is_over: impl Fn() -> bool, is_lost: impl Fn() -> bool) -> Duty {
+    /// What a waiting thread is to do; `needed` as for [`choose`](Self::choose). Sleeps only while another thread runs
+    /// something; `is_over` and `is_lost` are asked with the lock held, under which every end of a run is announced, so
+    /// that none is missed.
+    pub(crate) fn duty(&self, needed: SlotIndex, is_over: impl Fn() -> bool, is_lost: impl Fn() -> bool) -> Duty {
         let me = thread::current().id();
         let mut state = lock(&self.state);
         if is_over() {
             return Duty::Over;
         }
         let lost = is_lost();
-        if !lost && let Some(slot) = state.choose() {
+        if !lost && let Some(slot) = state.choose(me, needed) {
             state.running.push(me);
             Duty::Run(slot)
         } else if state.running.iter().any(|&thread| thread != me) {
@@ -124,7 +128,12 @@ impl Seeded {
 }
 
 impl State {
-    fn choose(&mut self) -> Option<SlotIndex> {
+    /// For a thread that runs no item any ready stream, else the one that it needs.
+    fn choose(&mut self, me: ThreadId, needed: SlotIndex) -> Option<SlotIndex> {
+        if self.running.contains(&me) {
+            let place = self.ready.iter().position(|slot| *slot == needed)?;
+            return Some(self.ready.swap_remove(place));
+        }
         if self.ready.is_empty() {
             return None;
         }
