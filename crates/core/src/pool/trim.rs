@@ -13,7 +13,16 @@ impl Pool {
     pub fn synchronized(&mut self, completed: &impl Completed) {
         self.retire(completed);
         self.open_closed(completed);
-        self.release_down_to(self.config.release_threshold);
+        self.release_down_to(self.kept_bytes());
+    }
+
+    /// How much stays reserved at a synchronisation, idle or not: the release threshold, and no more than may be
+    /// reserved at all.
+    pub fn kept_bytes(&self) -> u64 {
+        match self.config.max_bytes {
+            0 => self.config.release_threshold,
+            max_bytes => self.config.release_threshold.min(max_bytes),
+        }
     }
 
     /// Gives back what can be, but keeps at least `keep` bytes reserved. Leaves steps.

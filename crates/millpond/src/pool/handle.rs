@@ -96,7 +96,8 @@ impl Pool {
         self.shared.lock().pool.set_release_threshold(bytes);
     }
 
-    /// The most memory that the pool may have from now on; what it has beyond that stays until it is idle.
+    /// The most memory that the pool may have from now on. What it has beyond that goes back to the system, as far as
+    /// it is idle, and the rest whenever the host synchronises.
     ///
     /// # Errors
     /// No memory could be had with it ([`PoolConfig::max_bytes`](crate::PoolConfig::max_bytes)).
@@ -105,6 +106,10 @@ impl Pool {
         let config = crate::PoolConfig { max_bytes, ..self.config() };
         let core = config.to_core(self.shared.context.properties.granularity, is_apart)?;
         self.shared.lock().set_max_bytes(core.max_bytes);
+        if max_bytes.is_some_and(|max_bytes| self.shared.lock().pool.reserved() > max_bytes) {
+            // What the device refuses to take back stays until a synchronisation.
+            let _ = self.shared.trim_to(core.max_bytes);
+        }
         Ok(())
     }
 

@@ -80,7 +80,7 @@ impl PoolShared {
         let base = self.context.hosts.base();
         self.destroy_exposed(&mut heap);
         heap.pool.retire(&KnownToHost(&base));
-        if heap.pool.reserved() > heap.pool.config().release_threshold || heap.pool.is_fragmented() {
+        if heap.pool.reserved() > heap.pool.kept_bytes() || heap.pool.is_fragmented() {
             drop(heap);
             self.drain_shelves(None, 0);
             heap = self.lock();
