@@ -46,11 +46,16 @@ impl StreamId {
     /// Numbers of streams lie below this; what is above names the device, where that is not the first.
     pub const DEVICE_SHIFT: u32 = 24;
 
-    /// The stream as one of a device, for messages about several. Devices beyond the first 254 have no place there.
+    /// Stands for all devices beyond the first 254.
+    pub const FAR_DEVICE: u32 = 255;
+
+    /// The stream as one of a device, counted from 1, for messages about several; one that is so already stays.
     #[must_use]
     pub fn of_device(self, device: u32) -> StreamId {
-        match (device, self) {
-            (..=254, Self(number)) if number >> Self::DEVICE_SHIFT == 0 => Self(number | device << Self::DEVICE_SHIFT),
+        match self {
+            Self(number) if number >> Self::DEVICE_SHIFT == 0 => {
+                Self(number | device.min(Self::FAR_DEVICE) << Self::DEVICE_SHIFT)
+            }
             _ => self,
         }
     }
@@ -83,6 +88,7 @@ impl fmt::Display for StreamId {
             Self::HOST => f.write_str("the host"),
             Self(number) => match self.device() {
                 None => write!(f, "stream {number}"),
+                Some(Self::FAR_DEVICE) => write!(f, "{} of another device", self.on_its_device()),
                 Some(device) => write!(f, "{} of device {device}", self.on_its_device()),
             },
         }

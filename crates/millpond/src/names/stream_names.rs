@@ -44,7 +44,8 @@ impl Called {
 /// What a stream is called in messages of a device: by its name, where it has one, else by its number.
 #[cold]
 pub(crate) fn title(device: u32, stream: StreamId) -> String {
-    if stream == StreamId::HOST {
+    // Devices that have no number are not told apart.
+    if stream == StreamId::HOST || stream.device() == Some(StreamId::FAR_DEVICE) {
         return stream.to_string();
     }
     let own = stream.on_its_device();
