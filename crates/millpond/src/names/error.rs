@@ -201,7 +201,9 @@ pub enum Invalid {
         nearest: Nearest,
     },
     /// The view names a life of an allocation that has ended, and nothing is left that tells how.
-    #[error("this view's allocation was freed, and its place has been used again since")]
+    #[error(
+        "this view's allocation is not live: it was freed, or its pool, its device or the capture that made it is gone"
+    )]
     Stale,
     /// The stream was closed.
     #[error("{0} is closed")]

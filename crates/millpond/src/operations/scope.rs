@@ -183,8 +183,11 @@ impl Stream {
         let scope = Scope { stream: self.clone(), pending: Arc::clone(&pending), scope: PhantomData, env: PhantomData };
         let launched = catch_unwind(AssertUnwindSafe(|| launches(&scope)));
         pending.wait(self);
-        let done = launched.unwrap_or_else(|panic| resume_unwind(panic))?;
-        self.synchronize()?;
+        let launched = launched.unwrap_or_else(|panic| resume_unwind(panic));
+        // Also where the closure returned an error, which goes before one of this.
+        let synchronized = self.synchronize();
+        let done = launched?;
+        synchronized?;
         Ok(done)
     }
 

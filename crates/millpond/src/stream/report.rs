@@ -82,17 +82,21 @@ impl StreamShared {
     /// Puts later work of this stream after all work of another.
     fn follow(&self, stream: StreamId) -> Result<Followed> {
         let other = self.context.streams().into_iter().find(|it| it.id == stream && it.id != self.id);
-        let ends = match other {
-            Some(other) => {
-                let mut state = other.state.lock();
-                if state.is_closed || state.capture.is_some() {
-                    return Ok(Followed::Not);
-                }
+        let mut end = None;
+        if let Some(other) = other {
+            let mut state = other.state.lock();
+            if state.capture.is_some() {
+                return Ok(Followed::Not);
+            }
+            if !state.is_closed {
                 // A record of a shared stream is always new: that alone would not help.
                 let last = state.chain.last();
-                vec![(last, other.record(&mut state)?)]
+                end = Some((last, other.record(&mut state)?));
             }
-            // It is closed: its end is among those that were not waited for.
+        }
+        let ends = match end {
+            Some(end) => vec![end],
+            // It is closed, perhaps this moment: its end is among those that were not waited for.
             None => self.context.in_flight.ended().into_iter().map(|end| (end.0.point(), end)).collect(),
         };
         let mut state = self.state.lock();

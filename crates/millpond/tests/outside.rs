@@ -1,0 +1,138 @@
+//! What readers who did not write the library found with safe programs against it, on the host device.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use millpond::check::Finding;
+use millpond::config::{Reporter, Schedule, Violations};
+use millpond::error::Invalid;
+use millpond::graph::Instantiate;
+use millpond::pool::PeerAccess;
+use millpond::{Device, Event, HostConfig, MIB, PoolConfig, Result};
+
+fn device() -> Device {
+    Device::host(HostConfig::default()).expect("the host device opens")
+}
+
+fn reporting(report: impl Fn(&Finding) + Send + Sync + 'static) -> Device {
+    let report = Violations::Report(Reporter::new(report));
+    Device::host(HostConfig::default().violations(report)).expect("the host device opens")
+}
+
+/// A reported operation goes on, whether or not the other side's stream closes at that moment.
+#[test]
+fn a_report_goes_on_while_the_other_stream_closes() {
+    let device = reporting(|_| ());
+    let stream = device.stream().unwrap();
+    let x = stream.alloc::<u32>(&device.default_pool(), 16).unwrap();
+    for round in 0..1000 {
+        let other = device.stream().unwrap();
+        other.launch(x.write(), |x| x.fill(1)).unwrap();
+        let closing = std::thread::spawn(move || drop(other));
+        stream.launch(x.write(), |x| x.fill(2)).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        closing.join().unwrap();
+    }
+    stream.free(x).unwrap();
+}
+
+/// A kernel that waits runs what it waits for, and not another instance with the same closure, which it holds.
+#[test]
+fn a_seeded_kernel_that_waits_runs_no_other_instance_of_it() {
+    for seed in 0..16 {
+        for synchronizes in [true, false] {
+            let config = HostConfig::default().schedule(Schedule::Seeded(seed));
+            let device = Device::host(config).unwrap();
+            let [s, t, u] = [(); 3].map(|()| device.stream().unwrap());
+            let event = Arc::<Mutex<Option<Event>>>::default();
+            let asked = Arc::clone(&event);
+            let mut graph = device.graph().unwrap();
+            let wait = move || {
+                let event = asked.lock().unwrap().clone().expect("it is recorded before the launch");
+                match synchronizes {
+                    true => event.synchronize().unwrap(),
+                    false => drop(event.is_over().unwrap()),
+                }
+            };
+            graph.add_host_function(&[], wait).unwrap();
+            let instances = [(); 2].map(|()| graph.instantiate(Instantiate::default()).unwrap());
+            u.launch((), |()| ()).unwrap();
+            *event.lock().unwrap() = Some(u.record().unwrap());
+            let _ = (instances[0].launch(&s).unwrap(), instances[1].launch(&t).unwrap());
+            s.synchronize().unwrap();
+            t.synchronize().unwrap();
+        }
+    }
+}
+
+/// What is idle beyond a new limit goes back at once, and serves nobody.
+#[test]
+fn a_limit_holds_for_memory_that_is_there() {
+    let device = device();
+    let stream = device.stream().unwrap();
+    let pool = device.pool(PoolConfig::default().release_threshold(u64::MAX)).unwrap();
+    let alloc = || (0..8).filter_map(|_| stream.alloc::<u8>(&pool, 3 * MIB as usize).ok()).collect::<Vec<_>>();
+    let all = alloc();
+    assert_eq!(all.len(), 8);
+    drop(all);
+    stream.synchronize().unwrap();
+    pool.set_max_bytes(Some(4 * MIB)).unwrap();
+    assert!(pool.statistics().reserved_bytes <= 4 * MIB, "{:?}", pool.statistics());
+    assert_eq!(alloc().len(), 1);
+    // What is in use goes back once it is idle and the host synchronises.
+    pool.set_max_bytes(None).unwrap();
+    let all = alloc();
+    pool.set_max_bytes(Some(4 * MIB)).unwrap();
+    assert!(pool.statistics().reserved_bytes >= 24 * MIB);
+    drop(all);
+    stream.synchronize().unwrap();
+    assert!(pool.statistics().reserved_bytes <= 4 * MIB, "{:?}", pool.statistics());
+}
+
+/// Devices beyond those that messages number are still other devices.
+#[test]
+fn the_three_hundredth_device_is_another_one() {
+    (0..300).for_each(|_| drop(device()));
+    let reports = Arc::new(AtomicUsize::new(0));
+    let devices = [(); 2].map(|()| {
+        let reports = Arc::clone(&reports);
+        reporting(move |_| _ = reports.fetch_add(1, Ordering::Relaxed))
+    });
+    let [one, two] = &devices;
+    let (s, first, second) = (one.stream().unwrap(), two.stream().unwrap(), two.stream().unwrap());
+    one.default_pool().grant(two, PeerAccess::ReadWrite).unwrap();
+    let x = s.alloc::<u32>(&one.default_pool(), 16).unwrap();
+    let y = first.alloc::<u32>(&two.default_pool(), 16).unwrap();
+    let refused = second.launch(x.read(), |_| ()).expect_err("no wait of this device's streams can mend it");
+    assert!(refused.to_string().contains("of another device"), "{refused}");
+    assert_eq!(reports.load(Ordering::Relaxed), 1);
+    second.launch(y.read(), |_| ()).unwrap();
+    assert_eq!(reports.load(Ordering::Relaxed), 2, "the refused launch put no edge in");
+}
+
+/// The host has synchronised with a scope's stream however the scope ends.
+#[test]
+fn a_scope_that_fails_has_synchronised() {
+    let device = device();
+    let stream = device.stream().unwrap();
+    let x = stream.alloc::<u32>(&device.default_pool(), 4).unwrap();
+    let mut ran = false;
+    let failed: Result<()> = stream.scope(|scope| {
+        scope.launch(x.write(), |_| ran = true)?;
+        Err(Invalid::Stale.into())
+    });
+    assert!(failed.is_err() && ran);
+    device.free(x).unwrap();
+}
+
+/// A view whose pool is gone does not say that its place was used again.
+#[test]
+fn a_view_of_what_is_gone_says_no_more_than_is_known() {
+    let device = device();
+    let stream = device.stream().unwrap();
+    let pool = device.pool(PoolConfig::default()).unwrap();
+    let x = stream.alloc::<u32>(&pool, 4).unwrap();
+    let view = x.view();
+    drop((pool, x));
+    let refused = stream.memset(view.write(), 0).expect_err("nothing is there");
+    assert!(refused.to_string().contains("it was freed, or its pool, its device or the capture"), "{refused}");
+}
