@@ -124,6 +124,16 @@ fn a_scope_that_fails_has_synchronised() {
     device.free(x).unwrap();
 }
 
+/// A device whose chunks are large has a default pool all the same.
+#[test]
+fn a_granularity_of_a_gibibyte_is_a_setting_like_any_other() {
+    let device = Device::host(HostConfig::default().granularity(1 << 30)).unwrap();
+    let stream = device.stream().unwrap();
+    let x = stream.upload(&device.default_pool(), &[1, 2, 3]).unwrap();
+    assert_eq!(stream.copy_to_host(x.read()).unwrap(), [1, 2, 3]);
+    stream.free(x).unwrap();
+}
+
 /// A view whose pool is gone does not say that its place was used again.
 #[test]
 fn a_view_of_what_is_gone_says_no_more_than_is_known() {

@@ -6,7 +6,7 @@ use super::checker::{Call, Checker, Refused};
 use super::finding::{Edge, Finding, Side, Spot, Subject};
 use super::lives::{Found, Named};
 use super::timeline::Seat;
-use crate::graph::{CaptureError, GraphError, GraphFault, Memory as NodeMemory, NodeSite, Pin};
+use crate::graph::{CaptureError, CaptureId, GraphError, GraphFault, Memory as NodeMemory, NodeSite, Pin};
 use crate::ids::{GraphId, StreamId};
 use crate::life::{Kind, Site};
 use crate::op::{Act, Memory, Names, Quoted};
@@ -134,6 +134,12 @@ impl Checker {
         all.into_iter().find(|(_, it)| it.origin.as_ref().is_some_and(is_it))?.1.begun
     }
 
+    /// Where a capture began that goes on.
+    fn begun(&self, capture: CaptureId) -> Option<Site> {
+        let is_it = |origin: &StreamId| self.graphs.captures.of(*origin) == Some(capture);
+        self.graphs.captured.values().find(|it| it.origin.as_ref().is_some_and(is_it))?.begun
+    }
+
     /// Captures that never end, so that what they declared never runs; why one became invalid was said then.
     pub(super) fn find_open_captures(&mut self, call: Call<'_>) {
         let captures = &self.graphs.captures;
@@ -184,6 +190,17 @@ impl Checker {
                     self.title(call, *stream)
                 )
             }
+            CaptureError::AlreadyCapturing(stream) => {
+                format!("{} is being captured already", self.title(call, *stream))
+            }
+            CaptureError::NotCapturing(stream) => format!("{} is not being captured", self.title(call, *stream)),
+            CaptureError::Unmatched { stream, origin, .. } => {
+                let (stream, origin) = (self.title(call, *stream), self.title(call, *origin));
+                format!("{stream} joined a capture that began on {origin}, and is to end there")
+            }
+            CaptureError::CapturedEvent(_) => "the event was recorded in a capture: it stands for a node and never \
+                                               completes; a capture that goes on is invalid from now on"
+                .to_owned(),
             other => other.to_string(),
         }
     }
@@ -215,7 +232,12 @@ impl Checker {
         };
         let sentence = self.capture_sentence(call, &error, stream);
         let mut finding = Finding::new(kind, sentence, help);
-        finding.earlier = self.capture_begun(stream).map(|begun| self.side(call, begun, "captured"));
+        let begun = match error {
+            // It may have ended.
+            CaptureError::CapturedEvent(capture) => self.begun(capture),
+            _ => self.capture_begun(stream),
+        };
+        finding.earlier = begun.map(|begun| self.side(call, begun, "captured"));
         if matches!(error, CaptureError::LegacyStream) {
             finding.remedy = Some(Err("which other stream is to be captured, only the program knows"));
         }

@@ -169,7 +169,10 @@ impl Device {
         });
         peers::enter(&context);
         let legacy = open_stream(&context, StreamRole::Legacy, tied(Tie::Legacy))?;
-        let default_pool = open_pool(&context, PoolConfig::default(), false)?;
+        // One chunk at least, however large the device's are.
+        let mut config = PoolConfig::default();
+        config.chunk_bytes_max = config.chunk_bytes_max.max(context.properties.granularity);
+        let default_pool = open_pool(&context, config, false)?;
         let current_pool = Mutex::new(default_pool.clone());
         let per_thread = Mutex::default();
         Ok(Device { shared: Handle::new(DeviceShared { context, default_pool, current_pool, legacy, per_thread }) })

@@ -44,7 +44,7 @@ impl Called {
 /// What a stream is called in messages of a device: by its name, where it has one, else by its number.
 #[cold]
 pub(crate) fn title(device: u32, stream: StreamId) -> String {
-    // Devices that have no number are not told apart.
+    // Devices that have no number are not distinguished.
     if stream == StreamId::HOST || stream.device() == Some(StreamId::FAR_DEVICE) {
         return stream.to_string();
     }
