@@ -21,8 +21,8 @@ pub enum Violations {
     /// The violation is handed to a reporter and the operation goes on: its stream waits for the other side's work
     /// first, so that memory stays whole. What no wait of one stream can put right is reported and refused all the
     /// same: a use after the free, a second free, a stale name, work of another process or another device, a [free by
-    /// the host](crate::Device::free), a [slice of pinned memory](crate::PinnedBuffer). What a capture refuses is an error of
-    /// the capture and not reported.
+    /// the host](crate::Device::free), a [slice of pinned memory](crate::PinnedBuffer). What a capture refuses is an
+    /// error of the capture and not reported.
     Report(Reporter),
 }
 
