@@ -184,7 +184,11 @@ impl Stream {
         let launched = catch_unwind(AssertUnwindSafe(|| launches(&scope)));
         pending.wait(self);
         let launched = launched.unwrap_or_else(|panic| resume_unwind(panic));
-        // Also where the closure returned an error, which goes before one of this.
+        // Also where the closure returned an error, which goes before one of this. A capture has refused its launches:
+        // it goes on, and there is nothing to wait for.
+        if launched.is_err() && self.is_capturing().unwrap_or(false) {
+            return launched;
+        }
         let synchronized = self.synchronize();
         let done = launched?;
         synchronized?;
