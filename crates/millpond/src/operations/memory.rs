@@ -336,8 +336,8 @@ impl Stream {
     /// effect. A buffer that owned the memory then owns nothing. In a capture this is a free node.
     ///
     /// # Errors
-    /// [`Invalid::Pointer`](crate::error::Invalid::Pointer) where it is not the start of a live allocation, with what is
-    /// nearest; a violation as for [`free`](Self::free). Nothing is lost either way.
+    /// [`Invalid::Pointer`](crate::error::Invalid::Pointer) where it is not the start of a live allocation, with what
+    /// is nearest; a violation as for [`free`](Self::free). Nothing is lost either way.
     #[track_caller]
     pub fn free_address(&self, address: u64) -> Result<()> {
         let caller = Location::caller();
