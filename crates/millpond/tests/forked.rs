@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use millpond::graph::Instantiate;
+use millpond::graph::{Graph, GraphExec, Instantiate};
 use millpond::{Buffer, Device, Error, Event, HostConfig, PinnedBuffer, Pool, PoolConfig, Stream};
 
 // SAFETY: functions of the C library, with its types.
@@ -17,6 +17,23 @@ unsafe extern "C" {
     fn waitpid(child: i32, status: *mut i32, options: i32) -> i32;
     safe fn alarm(seconds: u32) -> u32;
     safe fn exit(status: i32) -> !;
+}
+
+/// Forks, and says what `fork` does. The new process is ended where it hangs.
+fn fork_for_a_while() -> i32 {
+    // SAFETY: the library refuses to be used in the new process, which is what is shown here.
+    let child = unsafe { fork() };
+    if child == 0 {
+        alarm(20);
+    }
+    child
+}
+
+fn status_of(child: i32) -> i32 {
+    let mut status = -1;
+    // SAFETY: the place is valid for the call.
+    unsafe { waitpid(child, &mut status, 0) };
+    status
 }
 
 fn says_so<T>(what: &str, answer: Result<T, Error>) {
@@ -29,7 +46,8 @@ fn says_so<T>(what: &str, answer: Result<T, Error>) {
 
 /// What the threads do that the forked process does not have.
 type Act = fn(&Device, &Stream, &Pool, &Pool);
-const BUSY: [Act; 6] = [
+const BUSY: [Act; 7] = [
+    |_, _, _, _| std::thread::spawn(|| {}).join().unwrap(),
     |_, stream, pool, _| {
         let it = stream.alloc::<u8>(pool, 8192).unwrap();
         stream.free(it).unwrap();
@@ -72,6 +90,10 @@ const BUSY: [Act; 6] = [
         let found = stream.free_address(it.into_address());
         found.unwrap();
         shared.trim_to(0).unwrap();
+        stream.record().unwrap().export().unwrap();
+        let outside = device.external_event();
+        stream.record_external(&outside).unwrap();
+        stream.wait_external(&outside).unwrap();
     },
 ];
 
@@ -107,6 +129,14 @@ fn refuses_work(stream: &Stream, other: &Stream, a: &Buffer<u8>, event: &Event) 
     says_so("capture", stream.begin_capture());
 }
 
+fn refuses_graphs(stream: &Stream, exec: &GraphExec, graph: &mut Graph, inner: &Graph) {
+    says_so("upload", exec.upload(stream));
+    says_so("child", graph.add_child(&[], inner));
+    says_so("add a node", graph.add_empty(&[]));
+    says_so("instantiate", graph.instantiate(Instantiate::default()));
+    says_so("graph launch", exec.launch(stream));
+}
+
 /// The program of the next test.
 #[test]
 #[ignore = "a program for another test"]
@@ -131,64 +161,60 @@ fn program() {
     device.synchronize().unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     let busy: Vec<_> = BUSY.into_iter().map(|act| repeat(act, &is_over, &device, &pool, &shared)).collect();
-    std::thread::sleep(Duration::from_millis(5));
-    // SAFETY: the child does what it is here to show.
-    let child = unsafe { fork() };
-    if child == 0 {
-        alarm(20);
-        let all = catch_unwind(AssertUnwindSafe(|| {
-            says_so("alloc", stream.alloc::<u8>(&pool, 4096));
-            says_so("alloc on a stream in use", other.alloc::<u8>(&pool, 4096));
-            says_so("memset", stream.memset(a.write(), 7));
-            says_so("copy_from_host", stream.copy_from_host(a.write(), &[1; 4096]));
-            says_so("per-thread stream", device.per_thread_stream());
-            says_so("begin a capture elsewhere", other.begin_capture());
-            says_so("graph memory", device.trim_graph_memory());
-            says_so("current pool", device.set_current_pool(&shared));
-            says_so("ticket", shared.export());
-            says_so("export read-only", b.export_read_only());
-            says_so("external event", stream.record_external(&outside));
-            says_so("wait for an external event", other.wait_external(&outside));
-            says_so("address", device.free_address(b.address()));
-            says_so("upload", exec.upload(&stream));
-            says_so("child", graph.add_child(&[], &inner));
-            refuses_work(&stream, &other, &a, &event);
-            says_so("synchronize the device", device.synchronize());
-            says_so("event", event.synchronize());
-            says_so("stream", device.stream());
-            says_so("pool", device.pool(PoolConfig::default()));
-            says_so("graph", device.graph());
-            says_so("add a node", graph.add_empty(&[]));
-            says_so("instantiate", graph.instantiate(Instantiate::default()));
-            says_so("graph launch", exec.launch(&stream));
-            says_so("export", b.export());
-            says_so("trim", pool.trim_to(0));
-            says_so("all work", device.all_work());
-            refuses_copies_beside(&device, &stream, &a, &mut host);
-            assert!(pool.audit().unwrap_err().contains("forked"));
-            assert!(
-                std::env::var_os("MILLPOND_TRACE").is_none()
-                    || device.flush_trace().unwrap_err().to_string().contains("forked")
-            );
-            drop((graph.clone(), device.external_event())); // These cannot be refused, and wait for nothing.
-            says_so("free by address", stream.free_address(a.address()));
-            says_so("a new device", Device::host(HostConfig::default()));
-            let a = stream.free(a).unwrap_err();
-            says_so("free", Err::<(), _>(a.error));
-            let b = device.free(b).unwrap_err();
-            says_so("free at once", Err::<(), _>(b.error));
-            drop((
-                a.buffer, b.buffer, host, left, event, exec, graph, stream, other, pool, shared, device, outside, inner,
-            ));
-        }));
-        exit(if all.is_ok() { 0 } else { 1 });
+    // A process with a large trace forks slowly.
+    let forks = if std::env::var_os("MILLPOND_TRACE").is_none() { 200 } else { 10 };
+    for round in 0..forks {
+        std::thread::sleep(Duration::from_micros(round * 7919 % 3000));
+        let child = fork_for_a_while();
+        if child == 0 {
+            let all = catch_unwind(AssertUnwindSafe(|| {
+                says_so("alloc", stream.alloc::<u8>(&pool, 4096));
+                says_so("alloc on a stream in use", other.alloc::<u8>(&pool, 4096));
+                says_so("memset", stream.memset(a.write(), 7));
+                says_so("copy_from_host", stream.copy_from_host(a.write(), &[1; 4096]));
+                says_so("per-thread stream", device.per_thread_stream());
+                says_so("begin a capture elsewhere", other.begin_capture());
+                says_so("graph memory", device.trim_graph_memory());
+                says_so("current pool", device.set_current_pool(&shared));
+                says_so("ticket", shared.export());
+                says_so("export read-only", b.export_read_only());
+                says_so("external event", stream.record_external(&outside));
+                says_so("wait for an external event", other.wait_external(&outside));
+                says_so("address", device.free_address(b.address()));
+                refuses_work(&stream, &other, &a, &event);
+                says_so("synchronize the device", device.synchronize());
+                says_so("event", event.synchronize());
+                says_so("stream", device.stream());
+                says_so("pool", device.pool(PoolConfig::default()));
+                says_so("graph", device.graph());
+                refuses_graphs(&stream, &exec, &mut graph, &inner);
+                says_so("export", b.export());
+                says_so("trim", pool.trim_to(0));
+                says_so("all work", device.all_work());
+                refuses_copies_beside(&device, &stream, &a, &mut host);
+                assert!(pool.audit().unwrap_err().contains("forked"));
+                assert!(
+                    std::env::var_os("MILLPOND_TRACE").is_none()
+                        || device.flush_trace().unwrap_err().to_string().contains("forked")
+                );
+                drop((graph.clone(), device.external_event())); // These cannot be refused, and wait for nothing.
+                says_so("free by address", stream.free_address(a.address()));
+                says_so("a new device", Device::host(HostConfig::default()));
+                let a = stream.free(a).unwrap_err();
+                says_so("free", Err::<(), _>(a.error));
+                let b = device.free(b).unwrap_err();
+                says_so("free at once", Err::<(), _>(b.error));
+                drop((
+                    a.buffer, b.buffer, host, left, event, exec, graph, stream, other, pool, shared, device, outside,
+                    inner,
+                ));
+            }));
+            exit(if all.is_ok() { 0 } else { 1 });
+        }
+        assert_eq!(status_of(child), 0, "the child's answers");
     }
     is_over.store(true, Ordering::Relaxed);
     busy.into_iter().for_each(|thread| thread.join().unwrap());
-    let mut status = -1;
-    // SAFETY: the place is valid for the call.
-    unsafe { waitpid(child, &mut status, 0) };
-    assert_eq!(status, 0, "the child's answers");
     assert_eq!(stream.copy_to_host(a.read()).unwrap(), [5; 4096]);
     assert_eq!(other.copy_to_host(b.read()).unwrap(), [6; 4096]);
     stream.copy_to_pinned(a.read(), host.write()).unwrap();
@@ -204,7 +230,7 @@ fn program() {
 #[test]
 fn a_forked_process_is_refused_and_its_parent_loses_nothing() {
     for trace in [false, true] {
-        for _ in 0..5 {
+        for _ in 0..2 {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["--exact", "--ignored", "program"]);
             if trace {
@@ -233,17 +259,12 @@ fn forks_in_a_kernel(panics: bool) {
     let ended = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&ended);
     let fork_there = move |_: &mut [u32]| {
-        // SAFETY: the new process does nothing but return.
-        let child = unsafe { fork() };
+        let child = fork_for_a_while();
         if child == 0 {
-            alarm(20);
             assert!(!panics, "meant");
             return;
         }
-        let mut status = -1;
-        // SAFETY: the place is valid for the call.
-        unsafe { waitpid(child, &mut status, 0) };
-        seen.store(status == i32::from(panics) << 8, Ordering::Relaxed);
+        seen.store(status_of(child) == i32::from(panics) << 8, Ordering::Relaxed);
     };
     stream.launch(x.write(), fork_there).unwrap();
     for _ in 0..3 {

@@ -61,7 +61,7 @@ use uploads::Uploads;
 use crate::errors::failed;
 use crate::{
     Driver, Fence, HeldMemory, MarkName, Node, Peer, PeerAccess, Properties, RawChunk, RawExec, RawGraph, RawMark,
-    RawStream, RawTime, Result, StreamFlags, Work,
+    RawStream, RawTime, Result, StreamFlags, Work, process,
 };
 
 /// The most streams, marks and graphs of a device that can be open at once, of each.
@@ -100,6 +100,7 @@ impl CudaDriver {
     /// error says which.
     pub fn new(config: CudaConfig) -> Result<Self> {
         const CALL: &str = "open CUDA";
+        process::refuse_forked()?;
         let api = Api::load(config.library.as_deref())?;
         let gpu = Arc::new(Gpu::new(api, config.ordinal)?);
         let name = survey::name(&gpu.api, gpu.device)?;

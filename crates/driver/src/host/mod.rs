@@ -93,8 +93,10 @@ impl HostDriver {
     /// Makes a device. There may be several in a process; they know nothing of each other.
     ///
     /// # Errors
-    /// If the granularity is not a power of two of at least a page, or the system refuses a file or a thread.
+    /// If the granularity is not a power of two of at least a page, the system refuses a file or a thread, or this
+    /// process was forked from one that had a device.
     pub fn new(config: HostConfig) -> Result<Self> {
+        process::refuse_forked()?;
         if !config.granularity.is_power_of_two() || config.granularity < page_bytes() {
             let reason = format!("a granularity of {} B is not a power of two of at least a page", config.granularity);
             return Err(failed("open", reason));

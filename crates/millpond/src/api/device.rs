@@ -109,6 +109,9 @@ thread_local! {
 
 impl Drop for PerThread {
     fn drop(&mut self) {
+        if process::is_forked() {
+            return;
+        }
         for device in self.devices.iter().filter_map(Weak::upgrade) {
             let stream = lock(&device.per_thread).remove(&self.thread);
             drop(stream);

@@ -283,6 +283,7 @@ impl Stream {
     /// As for [`begin_capture`](Self::begin_capture).
     #[track_caller]
     pub fn begin_capture_in(&self, mode: CaptureMode) -> Result<()> {
+        process::refuse_forked()?;
         let (shared, caller) = (&self.shared, Location::caller());
         let body = Body::to_capture(&shared.context, Addressing::Fixed);
         let graph = body.core.id();

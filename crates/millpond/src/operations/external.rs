@@ -3,6 +3,7 @@
 use std::panic::Location;
 
 use millpond_core::check::Place;
+use millpond_driver::process;
 
 use crate::names::error::Result;
 use crate::state::stream::Mode;
@@ -51,6 +52,7 @@ impl Stream {
     /// The event is of another device and cannot be waited for; the driver refused.
     #[track_caller]
     pub fn wait_external(&self, event: &ExternalEvent) -> Result<()> {
+        process::refuse_forked()?;
         let place = Place::Source(Location::caller());
         let shared = &self.shared;
         let mut state = shared.state.lock();

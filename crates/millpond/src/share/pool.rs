@@ -66,9 +66,10 @@ impl Pool {
         if !shared.shareable {
             return Err(ShareError::NotShareable { what: shared.id.to_string() }.into());
         }
+        let exporter = shared.context.exporter()?;
         let target: Weak<_> = Arc::downgrade(self.arc());
         let life = shared.context.share().times().ticket_life;
-        shared.context.exporter()?.issue(TicketKind::Pool, Target::Pool(target), 0, life)
+        exporter.issue(TicketKind::Pool, Target::Pool(target), 0, life)
     }
 }
 
