@@ -3,9 +3,9 @@
 //! Asked only while a trace is written. The first frame above the library is the caller. What stands at a return
 //! address is looked up once; of an object that was unloaded since, the names are those of before.
 
+use millpond_driver::locks::{Mutex, lock};
 use std::collections::hash_map::Entry;
 use std::ffi::{CStr, c_void};
-use std::sync::{Mutex, PoisonError};
 
 use millpond::raw::{self, Caller};
 use rustc_hash::FxHashMap;
@@ -23,8 +23,16 @@ enum Frame {
     Outside(Caller),
 }
 
+mod ranks {
+    //! Callers are asked for under locks of the library: this one comes after all.
+    millpond_driver::ranks! {
+        before u8::MAX;
+        Frames "what stands at return addresses";
+    }
+}
+
 /// What stands at return addresses.
-static FRAMES: Mutex<Option<FxHashMap<usize, Frame>>> = Mutex::new(None);
+static FRAMES: Mutex<ranks::Frames, Option<FxHashMap<usize, Frame>>> = Mutex::new(None);
 
 /// Traces name the lines of C programs from now on.
 pub(crate) fn name_in_traces() {
@@ -33,7 +41,7 @@ pub(crate) fn name_in_traces() {
 
 /// The call of the program that is going on in this thread.
 fn caller() -> Option<Caller> {
-    let mut frames = FRAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut frames = lock(&FRAMES);
     let frames = frames.get_or_insert_default();
     let (mut is_below_entry, mut found) = (true, None);
     backtrace::trace(|frame| {

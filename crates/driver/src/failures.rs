@@ -3,8 +3,8 @@
 //! The simple version: a list of rules, each with a countdown; every call that can fail is held against every rule.
 //! One departure: an atomic flag says whether any rule is set, so that an unarmed check costs one load.
 
+use crate::locks::{self, Mutex, lock};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use crate::{CallKind, DriverError, Result};
 
@@ -29,8 +29,8 @@ struct Rule {
 #[derive(Debug, Default)]
 pub struct Failures {
     armed: AtomicBool,
-    rules: Mutex<Vec<Rule>>,
-    struck: Mutex<Vec<CallKind>>,
+    rules: Mutex<locks::FailureRules, Vec<Rule>>,
+    struck: Mutex<locks::FailuresStruck, Vec<CallKind>>,
 }
 
 impl Failures {
@@ -56,14 +56,14 @@ impl Failures {
 
     /// Takes every wish back.
     pub fn disarm(&self) {
-        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rules = lock(&self.rules);
         rules.clear();
         self.armed.store(false, Ordering::Release);
     }
 
     /// The kinds of the calls that were made to fail so far, in order.
     pub fn struck(&self) -> Vec<CallKind> {
-        self.struck.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.struck).clone()
     }
 
     /// To be asked once before each call: its error, where it is to fail. `bytes` is for the message.
@@ -73,7 +73,7 @@ impl Failures {
     }
 
     fn add(&self, rule: Rule) {
-        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rules = lock(&self.rules);
         rules.push(rule);
         self.armed.store(true, Ordering::Release);
     }
@@ -85,7 +85,7 @@ impl Failures {
             return Ok(());
         }
         let mut error = None;
-        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rules = lock(&self.rules);
         // Every rule sees the call, also those behind the one that strikes.
         rules.retain_mut(|rule| {
             if rule.kind.is_some_and(|of| of != kind) {
@@ -109,7 +109,7 @@ impl Failures {
         match error {
             None => Ok(()),
             Some(error) => {
-                self.struck.lock().unwrap_or_else(PoisonError::into_inner).push(kind);
+                lock(&self.struck).push(kind);
                 Err(error)
             }
         }

@@ -12,6 +12,7 @@
 //! | `failures` | calls made to fail on demand |
 //! | `tap` | [`Counting`] and [`Failing`]: drivers around drivers |
 //! | `biased_lock` | [`BiasedLock`]: a lock for what one thread uses nearly always |
+//! | [`locks`] | locks with ranks: what may be waited for while what is held |
 //! | `prefetch` | [`prefetch`]: memory that is wanted soon |
 //! | [`process`] | what becomes of the process as a whole |
 //! | `ledger` | ranges, chunks and mappings, as bookkeeping |
@@ -33,6 +34,7 @@ mod failures;
 mod graphs;
 mod host;
 mod ledger;
+pub mod locks;
 mod pages;
 mod panics;
 mod peers;

@@ -5,15 +5,15 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::errors::{failed, unknown};
+use crate::locks::{self, Guard, Mutex, lock};
 use crate::{DriverError, Result};
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
-    kept: Mutex<HashMap<u64, Layout>>,
+    kept: Mutex<locks::Pages, HashMap<u64, Layout>>,
 }
 
 impl Pages {
@@ -57,8 +57,8 @@ impl Pages {
         self.lock().iter().map(|(&at, layout)| (at, layout.size() as u64)).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Layout>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, HashMap<u64, Layout>> {
+        lock(&self.kept)
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | `ranks` | in which order its locks are taken |
 //! | `mode` | what the command asks for |
 //! | `abi` | CUDA's types that the driver crate does not have |
 //! | `entry` | how a call comes in, where the real functions are, what is passed on and counted |
@@ -36,6 +37,7 @@ mod mode;
 mod own_file;
 mod place;
 mod python;
+mod ranks;
 mod report;
 mod search;
 mod serve;

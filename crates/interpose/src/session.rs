@@ -11,9 +11,10 @@
 
 mod process;
 
+use crate::ranks;
+use millpond_driver::locks::{Guard, Mutex, lock};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, Memory, Names, Op, Part, Place, Space, Start, StreamRole, What};
@@ -80,7 +81,7 @@ pub(crate) struct Session {
     is_finished: bool,
 }
 
-static SESSION: AtomicPtr<Mutex<Session>> = AtomicPtr::new(std::ptr::null_mut());
+static SESSION: AtomicPtr<Mutex<ranks::Session, Session>> = AtomicPtr::new(std::ptr::null_mut());
 static THREADS: AtomicU32 = AtomicU32::new(0);
 /// Counted when a process forks, so that threads count anew.
 static PROCESS: AtomicU64 = AtomicU64::new(1);
@@ -153,11 +154,11 @@ impl At {
 }
 
 /// The session of the process.
-fn session() -> Option<MutexGuard<'static, Session>> {
+fn session() -> Option<Guard<'static, Session>> {
     let at = SESSION.load(Ordering::Acquire);
     let session = if at.is_null() { begin()? } else { at };
     // SAFETY: a session is never given back.
-    Some(unsafe { &*session }.lock().unwrap_or_else(PoisonError::into_inner))
+    Some(lock(unsafe { &*session }))
 }
 
 /// A launch of nothing.
@@ -166,7 +167,7 @@ fn no_launch() -> What {
 }
 
 #[cold]
-fn begin() -> Option<*mut Mutex<Session>> {
+fn begin() -> Option<*mut Mutex<ranks::Session, Session>> {
     // Whether a judge looks for races; none where there is no judge.
     let is_judged = match noting() {
         Noting::Check { races, .. } => Some(*races),

@@ -201,6 +201,8 @@ pub mod raw {
     pub use crate::api::trusted::Trusted;
     pub use crate::operations::launch::Queue;
     pub use crate::state::access::Elements;
+    #[doc(hidden)] // For crates that call this one under locks of their own.
+    pub use crate::sync::ranks::FIRST as FIRST_RANK;
     pub use crate::trace::callers::{Caller, name_callers_with};
     pub use millpond_driver::RawStream;
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::status::{Result, guard, millpond_status, place};
 use crate::tables::graph::{self, millpond_graph_t};
-use crate::tables::lock;
 use crate::tables::pointers::POINTERS;
 use crate::tables::stream::{STREAMS, StreamEntry, millpond_stream_t};
+use millpond_driver::locks::lock;
 
 /// Begins a capture (CUDA: cudaStreamBeginCapture, global mode): what is done on this stream, and on streams that wait
 /// for its events, becomes nodes of a graph. Memory that is allocated and not freed in the capture is live after each

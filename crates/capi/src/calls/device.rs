@@ -8,8 +8,8 @@ use millpond::HostConfig;
 use crate::status::{Failure, given, guard, millpond_status, place};
 use crate::tables::device::millpond_checks::*;
 use crate::tables::device::{DEVICES, Report, cuda_device, host_device, millpond_device_t, millpond_report};
-use crate::tables::lock;
 use crate::tables::pool::{POOLS, millpond_pool_t};
+use millpond_driver::locks::lock;
 
 /// The settings of a host device. Zeros are the defaults.
 #[repr(C)]

@@ -10,9 +10,9 @@ use crate::status::{Failure, guard, millpond_status, place};
 use crate::tables::alloc_nodes::AllocNodes;
 use crate::tables::graph::{GRAPHS, millpond_graph_t};
 use crate::tables::handle::Table;
-use crate::tables::lock;
 use crate::tables::pointers::POINTERS;
 use crate::tables::stream::{STREAMS, millpond_stream_t};
+use millpond_driver::locks::lock;
 
 /// Not a type to look into: an instance's handle points to it in name only.
 pub enum millpond_graph_exec {}

@@ -10,7 +10,7 @@ use crate::status::{Failure, Result, guard, millpond_status, place, slice};
 use crate::tables::device::{DEVICES, millpond_device_t};
 use crate::tables::event::{external, millpond_event_t};
 use crate::tables::graph::{GRAPHS, GraphEntry, add, millpond_graph_t};
-use crate::tables::lock;
+use millpond_driver::locks::lock;
 
 /// A node of a graph (CUDA: cudaGraphNode_t): a number that is good for its graph only; 0 is none.
 pub type millpond_graph_node_t = u64;
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn millpond_graph_add_child_graph_node(
         let child = GRAPHS.find(child)?;
         add_node(node, graph, dependencies, count, |entry, after| {
             // Two threads that make two graphs each other's children would wait for one another.
-            let Ok(child) = child.try_lock() else {
+            let Some(child) = child.try_lock() else {
                 return Err(Failure::Value(
                     "the child is being changed: by another thread, or as its own parent".into(),
                 ));

@@ -11,10 +11,10 @@ use millpond::{Buffer, Pool};
 use super::access::graph_memory;
 use crate::status::{Failure, Result, guard, guard_hot, millpond_status, place, text};
 use crate::tables::device::{DEVICES, DeviceEntry, millpond_device_t};
-use crate::tables::lock;
 use crate::tables::pointers::{Outcome, POINTERS};
 use crate::tables::pool::{POOLS, millpond_pool_t};
 use crate::tables::stream::{STREAMS, StreamEntry, millpond_stream_t};
+use millpond_driver::locks::lock;
 
 /// What is allocated belongs to the C side from here on.
 #[inline]

@@ -9,7 +9,7 @@ use millpond::config::Trace;
 
 use crate::status::{Failure, guard, millpond_status, text};
 use crate::tables::device::{DEVICES, TRACE, millpond_device_t};
-use crate::tables::lock;
+use millpond_driver::locks::lock;
 
 /// Begins a trace: all that is done on devices that are opened from now on is written to the file, what was in it is
 /// gone. `millpond check FILE` finds wrong orders in it, `millpond view FILE` draws it. Without a call the environment

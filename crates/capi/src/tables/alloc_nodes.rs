@@ -1,17 +1,17 @@
 //! What graphs allocate, by address.
 
+use millpond_driver::locks::{Mutex, lock};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 use millpond::graph::MemAllocNode;
 
-use super::lock;
+use super::ranks;
 
 /// What a graph's alloc nodes allocate, by address. Of two nodes at one address the later one counts: whatever comes
 /// after it in the graph means it.
 #[derive(Default)]
 pub(crate) struct AllocNodes {
-    nodes: Mutex<BTreeMap<u64, MemAllocNode<u8>>>,
+    nodes: Mutex<ranks::AllocNodes, BTreeMap<u64, MemAllocNode<u8>>>,
 }
 
 impl AllocNodes {

@@ -4,7 +4,9 @@
 
 use std::ffi::{CString, c_char, c_void};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+
+use millpond_driver::locks::{Mutex, lock};
 
 use millpond::config::Trace;
 use millpond::cuda::CudaConfig;
@@ -12,7 +14,7 @@ use millpond::{Device, DeviceConfig, HostConfig, Stream};
 
 use super::alloc_nodes::AllocNodes;
 use super::handle::Table;
-use super::lock;
+use super::ranks;
 use crate::callers;
 use crate::status::{Failure, Result};
 
@@ -50,13 +52,13 @@ pub(crate) struct Report {
 pub(crate) struct DeviceEntry {
     pub(crate) device: Device,
     pub(crate) checks: AtomicI32,
-    pub(crate) report: Mutex<Option<Report>>,
+    pub(crate) report: Mutex<ranks::Report, Option<Report>>,
     /// Changes with the current pool.
     pool_epoch: AtomicU64,
     /// Addresses that captures in progress have allocated.
-    pub(crate) captured: Mutex<Vec<u64>>,
+    pub(crate) captured: Mutex<ranks::Captured, Vec<u64>>,
     /// What graphs allocate; those whose graphs are gone are dropped with the next.
-    alloc_nodes: Mutex<Vec<Weak<AllocNodes>>>,
+    alloc_nodes: Mutex<ranks::AllocNodeLists, Vec<Weak<AllocNodes>>>,
     has_graphs: AtomicBool,
     /// Where memory is allocated that belongs to no stream.
     immediate: OnceLock<Stream>,
@@ -142,10 +144,10 @@ impl DeviceEntry {
 pub(crate) static DEVICES: Table<Arc<DeviceEntry>> = Table::new("device", 1);
 
 /// The trace of devices that are opened from now on.
-pub(crate) static TRACE: Mutex<Option<Trace>> = Mutex::new(None);
+pub(crate) static TRACE: Mutex<ranks::Trace, Option<Trace>> = Mutex::new(None);
 
 /// CUDA devices that handles name, by number.
-static CUDA_DEVICES: Mutex<Vec<(i32, Weak<DeviceEntry>)>> = Mutex::new(Vec::new());
+static CUDA_DEVICES: Mutex<ranks::CudaDevices, Vec<(i32, Weak<DeviceEntry>)>> = Mutex::new(Vec::new());
 
 /// A new host device.
 pub(crate) fn host_device(config: HostConfig) -> Result<Arc<DeviceEntry>> {

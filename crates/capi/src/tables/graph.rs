@@ -1,12 +1,15 @@
 //! Graphs by handle.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use millpond_driver::locks::Mutex;
 
 use millpond::graph::{Graph, GraphNode};
 
 use super::alloc_nodes::AllocNodes;
 use super::device::DeviceEntry;
 use super::handle::Table;
+use super::ranks;
 use crate::status::Result;
 
 /// Not a type to look into: a graph's handle points to it in name only.
@@ -23,7 +26,7 @@ pub(crate) struct GraphEntry {
     pub(crate) device: Arc<DeviceEntry>,
 }
 
-pub(crate) static GRAPHS: Table<Arc<Mutex<GraphEntry>>> = Table::new("graph", 5);
+pub(crate) static GRAPHS: Table<Arc<Mutex<ranks::Graph, GraphEntry>>> = Table::new("graph", 5);
 
 /// A handle for a graph.
 pub(crate) fn add(graph: Graph, alloc_nodes: Arc<AllocNodes>, device: Arc<DeviceEntry>) -> Result<millpond_graph_t> {

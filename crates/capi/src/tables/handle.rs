@@ -5,7 +5,10 @@
 //! for one call: threads with different handles share nothing. To C a handle is a pointer to an incomplete struct, so
 //! that the compiler keeps kinds apart.
 
-use millpond_driver::{BiasedLock, Places};
+use millpond_driver::Places;
+use millpond_driver::locks::Biased;
+
+use super::ranks;
 
 use crate::status::{Failure, Result};
 
@@ -14,7 +17,7 @@ const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 
 /// A place, for one entry after another; the generation changes with each.
 #[repr(align(128))] // No cache line is shared with another handle's.
-struct Slot<T>(BiasedLock<Held<T>>);
+struct Slot<T>(Biased<ranks::Handle, Held<T>>);
 
 struct Held<T> {
     generation: u32,
@@ -36,7 +39,7 @@ impl<T> Table<T> {
 
     /// Adds an entry: its handle.
     pub(crate) fn insert<H>(&self, entry: T) -> Result<*mut H> {
-        let new = || Slot(BiasedLock::new(Held { generation: 0, entry: None }));
+        let new = || Slot(Biased::new(Held { generation: 0, entry: None }));
         let Some((index, slot)) = self.places.take(new) else {
             return Err(Failure::Value(format!("there are too many {} handles", self.kind)));
         };

@@ -1,7 +1,9 @@
 //! Devices by number, opened when they are first asked for.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
+
+use millpond_driver::locks::{Mutex, lock};
 
 use millpond::raw::Trusted;
 use millpond::{HostConfig, PoolConfig};
@@ -9,7 +11,7 @@ use millpond::{HostConfig, PoolConfig};
 use super::private::Private;
 use crate::status::{Failure, Result};
 use crate::tables::device::{DeviceEntry, cuda_device, host_device};
-use crate::tables::lock;
+use crate::tables::ranks;
 
 /// Devices have numbers below this.
 const DEVICES_MAX: usize = 64;
@@ -23,7 +25,7 @@ pub(super) struct TorchDevice {
 
 static OPEN: [OnceLock<&'static TorchDevice>; DEVICES_MAX] = [const { OnceLock::new() }; DEVICES_MAX];
 /// Held while a device is opened.
-static OPENING: Mutex<()> = Mutex::new(());
+static OPENING: Mutex<ranks::TorchOpening, ()> = Mutex::new(());
 
 const UNDECIDED: u8 = 0;
 const CUDA: u8 = 1;

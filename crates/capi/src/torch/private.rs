@@ -17,9 +17,9 @@
 //!
 //! Not the hot path: captures are rare.
 
+use millpond_driver::locks::{Mutex, lock};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ThreadId;
 
@@ -29,7 +29,7 @@ use millpond::{Buffer, Device, Error, Event, MIB, Pool, PoolConfig, Stream};
 use super::peaks::{Peaks, Taken};
 use crate::calls::pool::millpond_pool_statistics;
 use crate::status::{Failure, Result};
-use crate::tables::lock;
+use crate::tables::ranks;
 
 /// What the program calls a pool: PyTorch's `MempoolId_t`, a pair.
 #[repr(C)]
@@ -266,7 +266,7 @@ pub(super) struct Private {
     /// The pool of what is not private.
     shared: Pool,
     stream: Stream,
-    pools: Mutex<Pools>,
+    pools: Mutex<ranks::TorchPools, Pools>,
     recording: AtomicUsize,
 }
 

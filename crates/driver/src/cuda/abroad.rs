@@ -10,13 +10,14 @@
 //! Invariants: `ours-to-destroy`: an event in the list was made or opened here, and leaves it to be destroyed.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::abi::{EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, Event, EventName, Stream, attribute};
 use super::gpu::Gpu;
 use super::survey;
 use super::table::EventTable;
 use crate::errors::{failed, unknown};
+use crate::locks::{self, Guard, Mutex, lock};
 use crate::{MarkName, RawMark, Result};
 
 /// The lower half of these marks: no slot of other marks has this number.
@@ -36,7 +37,7 @@ pub(super) struct Abroad {
     gpu: Arc<Gpu>,
     /// The functions for it, where the device can.
     table: Option<EventTable>,
-    passing: Mutex<Numbered>,
+    passing: Mutex<locks::CudaPassing, Numbered>,
 }
 
 #[derive(Debug, Default)]
@@ -120,8 +121,8 @@ impl Abroad {
         RawMark(u64::from(number) << 32 | APART)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Numbered> {
-        self.passing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, Numbered> {
+        lock(&self.passing)
     }
 }
 

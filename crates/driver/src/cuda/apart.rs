@@ -8,31 +8,31 @@
 //! [`change_capture`]. A call that blocks delays captures until it is done: one on a stream whose queue is full, and a
 //! synchronisation of the context where its work cannot be marked instead.
 
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::locks::{self, ReadGuard, RwLock, WriteGuard, read, write};
 
 /// One for the process, for several drivers may be of one context.
-static CAPTURES: RwLock<()> = RwLock::new(());
+static CAPTURES: RwLock<locks::CudaCaptures, ()> = RwLock::new(());
 
 /// While this lives no capture begins or ends.
 #[derive(Debug)]
 pub(super) struct LegacyCall {
-    _shared: RwLockReadGuard<'static, ()>,
+    _shared: ReadGuard<'static, ()>,
 }
 
 /// While this lives nothing is called on the legacy stream, and no context is synchronised.
 #[derive(Debug)]
 pub(super) struct CaptureCall {
-    _alone: RwLockWriteGuard<'static, ()>,
+    _alone: WriteGuard<'static, ()>,
 }
 
 /// For a call on the legacy stream or a stream of the program's, or one that synchronises the context.
 pub(super) fn legacy_call() -> LegacyCall {
-    LegacyCall { _shared: CAPTURES.read().unwrap_or_else(PoisonError::into_inner) }
+    LegacyCall { _shared: read(&CAPTURES) }
 }
 
 /// For a call that begins or ends a capture.
 pub(super) fn capture_call() -> CaptureCall {
-    CaptureCall { _alone: CAPTURES.write().unwrap_or_else(PoisonError::into_inner) }
+    CaptureCall { _alone: write(&CAPTURES) }
 }
 
 /// Makes a call of the program's that begins or ends a capture, apart from all calls of this driver that it could spoil

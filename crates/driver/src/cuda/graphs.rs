@@ -9,7 +9,7 @@
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::PLACES_MAX;
 use super::abi::graph::{
@@ -20,6 +20,7 @@ use super::abi::{Code, Context, Stream};
 use super::gpu::{Gpu, Lost};
 use super::table::GraphTable;
 use crate::errors::{failed, unknown};
+use crate::locks::{self, Guard, Mutex, lock};
 use crate::places::Places;
 use crate::{Node, NodeWork, RawExec, RawGraph, Repeated, Result, panics};
 
@@ -37,8 +38,8 @@ struct Place {
 pub(super) struct Graphs {
     gpu: Arc<Gpu>,
     table: GraphTable,
-    captured: Places<Mutex<Place>>,
-    execs: Places<Mutex<Place>>,
+    captured: Places<Mutex<locks::CudaGraph, Place>>,
+    execs: Places<Mutex<locks::CudaGraph, Place>>,
 }
 
 /// A graph that is being built; destroyed when this goes.
@@ -347,7 +348,7 @@ unsafe extern "C" fn let_go(kept: *mut c_void) {
 }
 
 /// A new place for a handle; none where there are too many.
-fn enlist(slots: &Places<Mutex<Place>>, native: usize) -> Option<u64> {
+fn enlist(slots: &Places<Mutex<locks::CudaGraph, Place>>, native: usize) -> Option<u64> {
     let (number, place) = slots.take(Mutex::default)?;
     let mut place = lock(place);
     *place = Place { generation: place.generation.wrapping_add(1), native };
@@ -358,17 +359,13 @@ fn enlist(slots: &Places<Mutex<Place>>, native: usize) -> Option<u64> {
 #[inline]
 fn find<'a>(
     call: &'static str,
-    slots: &'a Places<Mutex<Place>>,
+    slots: &'a Places<Mutex<locks::CudaGraph, Place>>,
     what: &'static str,
     handle: u64,
-) -> Result<MutexGuard<'a, Place>> {
+) -> Result<Guard<'a, Place>> {
     let place = slots.find(handle as u32).map(lock);
     let live = place.filter(|place| place.native != 0 && place.generation == (handle >> 32) as u32);
     live.ok_or_else(|| unknown(call, what, handle))
-}
-
-fn lock(place: &Mutex<Place>) -> MutexGuard<'_, Place> {
-    place.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl std::fmt::Debug for Graphs {

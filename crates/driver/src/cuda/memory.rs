@@ -7,7 +7,7 @@
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::abi::{AccessDesc, Address, Allocation, AllocationProp, Code, Device, GRANULARITY_MINIMUM, attribute};
 use super::gpu::Gpu;
@@ -15,6 +15,7 @@ use super::survey;
 use super::table::ShareTable;
 use crate::errors::failed;
 use crate::ledger::Ledger;
+use crate::locks::{self, Guard, Mutex, lock};
 use crate::{DriverError, PeerAccess, RawChunk, Result};
 
 /// The memory of one device, as far as this driver mapped it.
@@ -25,7 +26,7 @@ pub(super) struct Memory {
     /// The functions that share memory between processes, where the device can.
     shares: Option<ShareTable>,
     /// Held during calls: the library has a lock of its own around them.
-    ledger: Mutex<Ledger<Allocation>>,
+    ledger: Mutex<locks::CudaLedger, Ledger<Allocation>>,
 }
 
 impl Memory {
@@ -239,8 +240,8 @@ impl Memory {
         self.lock().used_bytes()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Ledger<Allocation>> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, Ledger<Allocation>> {
+        lock(&self.ledger)
     }
 }
 

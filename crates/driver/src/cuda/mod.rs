@@ -40,7 +40,7 @@ mod uploads;
 
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use abi::{Code, Event};
@@ -59,6 +59,7 @@ use times::Times;
 use uploads::Uploads;
 
 use crate::errors::failed;
+use crate::locks::{self, Mutex, lock};
 use crate::{
     Driver, Fence, HeldMemory, MarkName, Node, Peer, PeerAccess, Properties, RawChunk, RawExec, RawGraph, RawMark,
     RawStream, RawTime, Result, StreamFlags, Work, process,
@@ -181,12 +182,12 @@ impl Drop for Busy<'_> {
 /// Other devices' memory that work of this one uses.
 struct Kept {
     gpu: Arc<Gpu>,
-    memory: Mutex<Vec<HeldMemory>>,
+    memory: Mutex<locks::CudaKept, Vec<HeldMemory>>,
 }
 
 impl Kept {
     fn add(&self, memory: HeldMemory) {
-        let mut kept = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.memory);
         if !kept.iter().any(|it| Arc::ptr_eq(it, &memory)) {
             kept.push(memory);
         }
@@ -196,7 +197,7 @@ impl Kept {
 impl Drop for Kept {
     /// It goes once nothing of the context runs any more. Where that cannot be waited for it stays with the process.
     fn drop(&mut self) {
-        let kept = std::mem::take(self.memory.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let kept = std::mem::take(self.memory.get_mut());
         if !kept.is_empty() && !self.gpu.synchronize() {
             std::mem::forget(kept);
         }

@@ -5,12 +5,13 @@
 
 use std::collections::HashMap;
 use std::ffi::c_uint;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::abi::Code;
 use super::gpu::Gpu;
 use super::table::PinTable;
 use crate::errors::{failed, unknown};
+use crate::locks::{self, Guard, Mutex, lock};
 use crate::{DriverError, Result};
 
 /// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for all contexts, also those that streams of the program are of.
@@ -24,7 +25,7 @@ const ALIGNED: usize = 512;
 pub(super) struct Pinned {
     gpu: Arc<Gpu>,
     /// What CUDA calls the memory, by the address that was handed out.
-    kept: Mutex<HashMap<u64, u64>>,
+    kept: Mutex<locks::CudaPinned, HashMap<u64, u64>>,
 }
 
 impl Pinned {
@@ -79,15 +80,15 @@ impl Pinned {
         self.gpu.api.pins.ok_or_else(|| failed(call, missing))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, HashMap<u64, u64>> {
+        lock(&self.kept)
     }
 }
 
 impl Drop for Pinned {
     /// It goes once nothing of the context runs any more. Where that cannot be waited for it stays with the process.
     fn drop(&mut self) {
-        let kept = std::mem::take(self.kept.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let kept = std::mem::take(self.kept.get_mut());
         if kept.is_empty() || !self.gpu.synchronize() {
             return;
         }

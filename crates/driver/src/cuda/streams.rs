@@ -13,7 +13,7 @@
 //! goes to the per-thread default stream on the thread that it was opened on, for the handle names another one
 //! elsewhere.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
 use std::thread::ThreadId;
 
 use super::PLACES_MAX;
@@ -23,6 +23,7 @@ use super::ends::End;
 use super::gpu::{Entered, Gpu};
 use super::marks::Marks;
 use crate::errors::{failed, unknown};
+use crate::locks::{self, Mutex, ReadGuard, RwLock, lock, read, write};
 use crate::places::Places;
 use crate::{DriverError, RawStream, Result, StreamFlags, Tie};
 
@@ -68,7 +69,7 @@ struct Occupant {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Slot {
-    occupant: RwLock<Occupant>,
+    occupant: RwLock<locks::CudaOccupant, Occupant>,
     /// Of a stream that is alone.
     end: End,
 }
@@ -79,9 +80,9 @@ pub(super) struct Streams {
     gpu: Arc<Gpu>,
     slots: Places<Slot>,
     /// Marked in the stead of streams that capture, once there was one: 0 until then.
-    stand_in: Mutex<Stream>,
+    stand_in: Mutex<locks::CudaStandIn, Stream>,
     /// Held while a stream of another context is marked.
-    crossing: Mutex<()>,
+    crossing: Mutex<locks::CudaCrossing, ()>,
 }
 
 /// An open stream, not closed while this lives.
@@ -94,7 +95,7 @@ pub(super) struct Held<'a> {
     is_foreign: bool,
     /// What is known of its end, where that can be.
     pub(super) end: Option<&'a End>,
-    _slot: RwLockReadGuard<'a, Occupant>,
+    _slot: ReadGuard<'a, Occupant>,
     /// Where this is the legacy stream, or one of the program's (legacy-apart).
     _legacy: Option<LegacyCall>,
 }
@@ -199,7 +200,7 @@ impl Streams {
         const CALL: &str = "close_stream";
         let (number, generation) = unpack(stream);
         let slot = self.slots.find(number).ok_or_else(|| unknown(CALL, "stream", stream.0))?;
-        let mut occupant = slot.occupant.write().unwrap_or_else(PoisonError::into_inner);
+        let mut occupant = write(&slot.occupant);
         let open = occupant
             .open
             .filter(|_| occupant.generation == generation)
@@ -228,7 +229,7 @@ impl Streams {
     fn find(&self, call: &'static str, stream: RawStream) -> Result<Held<'_>> {
         let (number, generation) = unpack(stream);
         let slot = self.slots.find(number).ok_or_else(|| unknown(call, "stream", stream.0))?;
-        let occupant = slot.occupant.read().unwrap_or_else(PoisonError::into_inner);
+        let occupant = read(&slot.occupant);
         match occupant.open {
             Some(open) if occupant.generation == generation => {
                 let is_elsewhere = open.thread.is_some_and(|thread| thread != std::thread::current().id());
@@ -291,7 +292,7 @@ impl Streams {
     fn cross(&self, call: &'static str, held: &mut Held<'_>) -> Result<()> {
         let Some(Bridge { context, event, follower }) = held.bridge else { return Ok(()) };
         // The event's record and the wait for it are one: another thread may mark the same stream.
-        let _one = self.crossing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = lock(&self.crossing);
         let entered = self.gpu.enter_other(call, context)?;
         // SAFETY: an event and a stream of that context, which is current.
         entered.check(call, unsafe { (entered.table.record_event)(event, held.native) })?;
@@ -337,7 +338,7 @@ impl Streams {
     /// A stream to be marked in the stead of those that capture: it is made to come after what they had before.
     pub(super) fn stand_in(&self) -> Result<Stream> {
         const CALL: &str = "begin_capture";
-        let mut stand_in = self.stand_in.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stand_in = lock(&self.stand_in);
         if *stand_in == Stream::default() {
             let entered = self.gpu.enter(CALL)?;
             // SAFETY: a place for a stream (context-current).
@@ -382,7 +383,7 @@ impl Streams {
     fn change<R>(&self, call: &'static str, stream: RawStream, act: impl FnOnce(&mut Open) -> Result<R>) -> Result<R> {
         let (number, generation) = unpack(stream);
         let slot = self.slots.find(number).ok_or_else(|| unknown(call, "stream", stream.0))?;
-        let mut occupant = slot.occupant.write().unwrap_or_else(PoisonError::into_inner);
+        let mut occupant = write(&slot.occupant);
         let is_live = occupant.generation == generation;
         let open = occupant.open.as_mut().filter(|_| is_live).ok_or_else(|| unknown(call, "stream", stream.0))?;
         if open.thread.is_some_and(|thread| thread != std::thread::current().id()) {
@@ -397,7 +398,7 @@ impl Streams {
             self.destroy(open);
             return Err(failed(call, "too many streams are open"));
         };
-        let mut occupant = slot.occupant.write().unwrap_or_else(PoisonError::into_inner);
+        let mut occupant = write(&slot.occupant);
         occupant.generation += 1;
         occupant.open = Some(open);
         Ok(RawStream(u64::from(occupant.generation) << 32 | u64::from(number)))
@@ -414,13 +415,13 @@ impl Streams {
 impl Drop for Streams {
     fn drop(&mut self) {
         for slot in self.slots.iter() {
-            let open = slot.occupant.write().unwrap_or_else(PoisonError::into_inner).open.take();
+            let open = write(&slot.occupant).open.take();
             open.into_iter().for_each(|open| {
                 open.bridge.into_iter().for_each(|bridge| self.take_down(bridge));
                 self.destroy(open);
             });
         }
-        let native = std::mem::take(self.stand_in.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let native = std::mem::take(self.stand_in.get_mut());
         if native != Stream::default() {
             self.destroy(owned(native));
         }

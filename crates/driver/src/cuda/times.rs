@@ -7,20 +7,21 @@
 //! Invariant **event-stays**, as of `marks`: an event is destroyed only with the table.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::abi::{Code, EVENT_DEFAULT, Event, Stream};
 use super::gpu::Gpu;
 use super::table::TimeTable;
 use crate::errors::{failed, unknown};
+use crate::locks::{self, Guard, Mutex, lock};
 use crate::{RawTime, Result};
 
 /// The times of one device.
 #[derive(Debug)]
 pub(super) struct Times {
     gpu: Arc<Gpu>,
-    state: Mutex<State>,
+    state: Mutex<locks::CudaTimes, State>,
 }
 
 #[derive(Debug, Default)]
@@ -93,14 +94,14 @@ impl Times {
         self.gpu.api.times.ok_or_else(|| failed(call, "the driver library has no function `cuEventElapsedTime`"))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, State> {
+        lock(&self.state)
     }
 }
 
 impl Drop for Times {
     fn drop(&mut self) {
-        let State { taken, free, .. } = std::mem::take(self.state.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let State { taken, free, .. } = std::mem::take(self.state.get_mut());
         if taken.is_empty() && free.is_empty() {
             return;
         }

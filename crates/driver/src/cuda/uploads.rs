@@ -2,11 +2,12 @@
 //!
 //! Knows bytes and the marks behind their copies; nothing of streams. What has completed is let go with the next copy.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::gpu::Gpu;
 use super::marks::Marks;
 use crate::RawMark;
+use crate::locks::{self, Mutex, lock};
 
 /// Bytes, and the mark after the copy that reads them, where one was to be had.
 type Upload = (Option<RawMark>, Arc<[u8]>);
@@ -14,7 +15,7 @@ type Upload = (Option<RawMark>, Arc<[u8]>);
 /// See the module.
 pub(super) struct Uploads {
     gpu: Arc<Gpu>,
-    in_flight: Mutex<Vec<Upload>>,
+    in_flight: Mutex<locks::CudaUploads, Vec<Upload>>,
 }
 
 impl Uploads {
@@ -24,7 +25,7 @@ impl Uploads {
 
     /// A copy of these bytes was submitted.
     pub(super) fn add(&self, marks: &Marks, after: Option<RawMark>, bytes: Arc<[u8]>) {
-        let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_flight = lock(&self.in_flight);
         in_flight.retain(|(after, _)| match *after {
             Some(mark) if matches!(marks.is_over(mark), Ok(true)) => {
                 marks.forget(mark);
@@ -40,7 +41,7 @@ impl Uploads {
 impl Drop for Uploads {
     /// They go once nothing of the context runs any more. Where that cannot be waited for they stay with the process.
     fn drop(&mut self) {
-        let in_flight = std::mem::take(self.in_flight.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let in_flight = std::mem::take(self.in_flight.get_mut());
         if !in_flight.is_empty() && !self.gpu.synchronize() {
             std::mem::forget(in_flight);
         }

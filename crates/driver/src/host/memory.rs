@@ -19,7 +19,6 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use millpond_core::units::GIB;
 use rustix::io::Errno;
@@ -27,6 +26,7 @@ use rustix::io::Errno;
 use super::os;
 use crate::errors::failed;
 use crate::ledger::{Ledger, Leftover};
+use crate::locks::{self, Guard, Mutex, lock};
 use crate::{DriverError, RawChunk, Result};
 
 /// What a chunk is made of.
@@ -65,7 +65,7 @@ struct State {
 pub(super) struct Memory {
     granularity: u64,
     file: OwnedFd,
-    state: Mutex<State>,
+    state: Mutex<locks::HostMemory, State>,
 }
 
 /// The least step by which the device's file grows. Its size costs nothing; steps are system calls.
@@ -226,8 +226,8 @@ impl Memory {
         own.chain(shared).sum::<rustix::io::Result<u64>>().map_err(|error| refusal("resident_bytes", error))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, State> {
+        lock(&self.state)
     }
 
     /// Writes a chunk down that is a file by itself.
@@ -274,7 +274,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.get_mut();
         for (at, bytes) in state.ledger.ranges() {
             // SAFETY: a range of ours. The device is gone, and with it all work; its addresses end here by contract.
             let _ = unsafe { os::release(at, bytes as usize) };

@@ -20,8 +20,8 @@ mod times;
 
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use memory::Memory;
@@ -31,6 +31,7 @@ pub use streams::{STREAMS_MAX, Schedule, WORKERS_MAX, drop_after_item, is_in_ite
 use times::{Clock, Times};
 
 use crate::errors::{failed, unknown};
+use crate::locks::{self, Mutex, lock};
 use crate::pages::Pages;
 use crate::{
     Access, Driver, DriverError, Fence, HeldMemory, Peer, PeerAccess, Properties, RawChunk, RawMark, RawStream,
@@ -87,7 +88,7 @@ pub struct HostDriver {
 }
 
 /// Memory of other devices, with the workers.
-type Kept = Arc<Mutex<Vec<HeldMemory>>>;
+type Kept = Arc<Mutex<locks::HostKept, Vec<HeldMemory>>>;
 
 impl HostDriver {
     /// Makes a device. There may be several in a process; they know nothing of each other.
@@ -246,7 +247,7 @@ unsafe impl Driver for HostDriver {
     }
 
     fn keep(&self, memory: HeldMemory) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.kept);
         if !kept.iter().any(|it| Arc::ptr_eq(it, &memory)) {
             kept.push(memory);
         }

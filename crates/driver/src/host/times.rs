@@ -5,10 +5,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::errors::{failed, unknown};
+use crate::locks::{self, Guard, Mutex, lock};
 use crate::{RawTime, Result};
 
 /// What the device's time is.
@@ -45,7 +46,7 @@ type Taken = Arc<OnceLock<Duration>>;
 pub(super) struct Times {
     clock: Arc<Clock>,
     next: AtomicU64,
-    taken: Mutex<HashMap<RawTime, Taken>>,
+    taken: Mutex<locks::HostTimes, HashMap<RawTime, Taken>>,
 }
 
 impl Times {
@@ -81,7 +82,7 @@ impl Times {
         taken.get().copied().ok_or_else(|| failed(CALL, "the work before it has not completed"))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<RawTime, Taken>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, HashMap<RawTime, Taken>> {
+        lock(&self.taken)
     }
 }

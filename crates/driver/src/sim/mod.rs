@@ -16,7 +16,7 @@ mod tests;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ pub use config::{Completion, SimConfig, Violation, Watch};
 use state::State;
 
 use crate::errors::failed;
+use crate::locks::{self, Guard, Mutex, lock, wait_for};
 use crate::pages::Pages;
 use crate::panics::message;
 use crate::{
@@ -39,7 +40,7 @@ pub struct SimDriver {
     config: SimConfig,
     /// Next address or handle where nothing is kept but chunks.
     next: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<locks::Sim, State>,
     /// Host memory, which is real.
     pages: Pages,
     /// An item of the queue has run.
@@ -109,8 +110,8 @@ impl SimDriver {
         self.config.watch == Watch::Counts && self.config.completion == Completion::AtOnce
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, State> {
+        lock(&self.state)
     }
 
     fn fresh(&self, step: u64) -> u64 {
@@ -172,7 +173,7 @@ impl SimDriver {
                 return Err(DriverError::Failed { call: "block_on", reason });
             }
             if state.runner.is_some() {
-                drop(self.ran.wait(state).unwrap_or_else(PoisonError::into_inner));
+                drop(wait_for(&self.ran, state));
                 continue;
             }
             let item = state.pending.pop_front().expect("one-queue: an item that has not run is pending");

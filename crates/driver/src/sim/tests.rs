@@ -100,7 +100,7 @@ fn work_runs_when_somebody_blocks() {
 fn work_that_blocks_on_itself_is_reported() {
     let sim = Arc::new(at_block());
     let stream = sim.open_stream(StreamFlags::default()).unwrap();
-    let answer = Arc::new(Mutex::new(None));
+    let answer = Arc::new(std::sync::Mutex::new(None));
     let task = {
         let (sim, answer) = (sim.clone(), answer.clone());
         move || {

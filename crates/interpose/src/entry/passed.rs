@@ -4,9 +4,10 @@
 //! the address of a *counter*: two instructions, that add one and jump on with everything as it was. Questions (names
 //! with `Get` or `Query` in them) and calls that make neither work nor memory are not counted.
 
+use crate::ranks;
+use millpond_driver::locks::{Mutex, lock};
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// How many functions can be counted; others pass uncounted.
 const COUNTERS: usize = 256;
@@ -40,7 +41,7 @@ std::arch::global_asm!(
     ".popsection",
 );
 
-static NAMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static NAMES: Mutex<ranks::PassedNames, Vec<String>> = Mutex::new(Vec::new());
 
 // SAFETY: the labels above: the code, of which only the address is used, and two tables of words that are 0 at first.
 unsafe extern "C" {
@@ -84,7 +85,7 @@ pub(super) fn counter(name: &str, real: usize) -> Option<usize> {
     if !may_matter(name) {
         return None;
     }
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut names = lock(&NAMES);
     let known = (0..names.len()).find(|at| TARGETS[*at].load(Ordering::Relaxed) == real);
     let at = known.unwrap_or(names.len());
     if at >= COUNTERS {
@@ -101,7 +102,7 @@ pub(super) fn counter(name: &str, real: usize) -> Option<usize> {
 /// What was called so far without being understood, and how often.
 pub(crate) fn counts() -> Vec<(String, u64)> {
     // Who comes here from a signal must not wait.
-    let Ok(names) = NAMES.try_lock() else { return Vec::new() };
+    let Some(names) = NAMES.try_lock() else { return Vec::new() };
     let counts = names.iter().cloned().zip(COUNTS.iter().map(|count| count.load(Ordering::Relaxed)));
     counts.filter(|(_, count)| *count > 0).collect()
 }

@@ -5,8 +5,9 @@
 //! counts until its stream is seen to capture no more. What may not happen while anything captures makes captures that
 //! begin meanwhile wait ([`while_none`]).
 
+use crate::ranks;
+use millpond_driver::locks::{Guard, Mutex, lock};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use millpond_driver::cuda::change_capture;
@@ -19,13 +20,13 @@ static GOING_ON: AtomicU32 = AtomicU32::new(0);
 /// Calls that captures which begin wait for.
 static KEPT_OFF: AtomicU32 = AtomicU32::new(0);
 /// The streams that began the captures: others take part, and may go before the end.
-static ORIGINS: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
+static ORIGINS: Mutex<ranks::Origins, Vec<Stream>> = Mutex::new(Vec::new());
 
 /// A capture waits no longer than this for such calls: what those wait for may be work that waits for its thread.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-fn origins() -> MutexGuard<'static, Vec<Stream>> {
-    ORIGINS.lock().unwrap_or_else(PoisonError::into_inner)
+fn origins() -> Guard<'static, Vec<Stream>> {
+    lock(&ORIGINS)
 }
 
 /// Whether any stream may capture.

@@ -5,17 +5,18 @@
 //!
 //! Invariant `closed-first`: a stream that the program closes is closed here before.
 
+use crate::ranks;
+use millpond_driver::locks::{Mutex, RwLock, lock, read, write};
 use std::cell::Cell;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 use millpond::cuda::CudaConfig;
 use millpond::raw::Trusted;
 use millpond::{Device, DeviceConfig, PoolConfig, Stream as Own};
-use rustc_hash::FxHashMap;
 
-use super::{begin, captures, figures, say_left};
+use super::{Table, begin, captures, figures, say_left};
 use crate::abi::{Context, Stream};
 use crate::ask;
 use crate::entry::real;
@@ -34,9 +35,9 @@ pub(super) struct Served {
 
 static OPEN: [AtomicPtr<Served>; DEVICES_MAX] = [const { AtomicPtr::new(std::ptr::null_mut()) }; DEVICES_MAX];
 /// Held while a device is opened: those that could not be.
-static REFUSED: Mutex<[bool; DEVICES_MAX]> = Mutex::new([false; DEVICES_MAX]);
+static REFUSED: Mutex<ranks::Refused, [bool; DEVICES_MAX]> = Mutex::new([false; DEVICES_MAX]);
 /// The device and the context of each stream that was met.
-static STREAMS: RwLock<Option<FxHashMap<Stream, (i32, Context)>>> = RwLock::new(None);
+static STREAMS: RwLock<ranks::Streams, Table<Stream, (i32, Context)>> = RwLock::new(None);
 
 /// The primary context of each device whose default streams were met. Millpond's streams are of that one.
 static PRIMARY: [AtomicUsize; DEVICES_MAX] = [const { AtomicUsize::new(0) }; DEVICES_MAX];
@@ -79,7 +80,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Served> {
 
 #[cold]
 fn open(ordinal: i32) -> Option<&'static Served> {
-    let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut refused = lock(&REFUSED);
     let at = OPEN[ordinal as usize].load(Ordering::Acquire);
     // SAFETY: as above.
     if let Some(open) = unsafe { at.as_ref() } {
@@ -114,7 +115,7 @@ pub(super) fn lose(ordinal: i32) {
     if let Some(primary) = PRIMARY.get(ordinal as usize) {
         primary.store(0, Ordering::Relaxed);
     }
-    let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut streams = write(&STREAMS);
     streams.get_or_insert_default().retain(|_, it| it.0 != ordinal);
     GONE.fetch_add(1, Ordering::AcqRel);
 }
@@ -132,7 +133,7 @@ pub(super) fn of_stream(stream: Stream) -> Option<i32> {
     if last == stream && then == gone {
         return Some(ordinal);
     }
-    let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
+    let streams = read(&STREAMS);
     let ordinal = match streams.as_ref().and_then(|all| all.get(&stream)) {
         Some((ordinal, _)) => *ordinal,
         None => {
@@ -173,7 +174,7 @@ fn is_primary(device: i32) -> bool {
 fn meet(stream: Stream) -> Option<i32> {
     let context = ask::context_of(stream)?;
     let ordinal = ask::device_of(context);
-    let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut streams = write(&STREAMS);
     streams.get_or_insert_default().insert(stream, (ordinal, context));
     Some(ordinal)
 }
@@ -181,7 +182,7 @@ fn meet(stream: Stream) -> Option<i32> {
 /// The program is about to close a stream (closed-first).
 pub(super) fn close(stream: Stream) {
     captures::give_up(stream);
-    let known = STREAMS.write().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().remove(&stream);
+    let known = write(&STREAMS).get_or_insert_default().remove(&stream);
     GONE.fetch_add(1, Ordering::AcqRel);
     if let Some(served) = known.and_then(|(ordinal, _)| OPEN.get(ordinal as usize)) {
         // SAFETY: an open device is never given back.
@@ -192,7 +193,7 @@ pub(super) fn close(stream: Stream) {
 
 /// The program is about to destroy a context, and all its streams with it (closed-first).
 pub(super) fn close_all_of(context: Context) {
-    let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
+    let streams = read(&STREAMS);
     let all = streams.iter().flatten();
     let gone: Vec<Stream> = all.filter(|(_, it)| it.1 == context).map(|(stream, _)| *stream).collect();
     drop(streams);

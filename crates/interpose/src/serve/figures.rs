@@ -2,9 +2,10 @@
 //!
 //! Of the driver's pools (`--driver-pool`) the driver is asked itself, so that both are measured by the same program.
 
+use crate::ranks;
+use millpond_driver::locks::{Mutex, lock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{begin, is_ours};
@@ -32,7 +33,7 @@ static OPENED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 static FREED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 static PASSED: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 /// Of the pools that were destroyed.
-static RETIRED: Mutex<Sums> = Mutex::new(BTreeMap::new());
+static RETIRED: Mutex<ranks::Retired, Sums> = Mutex::new(BTreeMap::new());
 
 fn count(of: &[AtomicU64; 2], nanoseconds: u64) {
     of[0].fetch_add(1, Ordering::Relaxed);
@@ -99,12 +100,12 @@ pub(super) fn last_of(handle: Pool, ours: Option<(i32, &millpond::Pool)>) -> Opt
 
 /// A pool is destroyed, whose last figures these are.
 pub(super) fn retire((ordinal, peaks): (i32, [u64; 2])) {
-    add(&mut RETIRED.lock().unwrap_or_else(PoisonError::into_inner), ordinal, peaks);
+    add(&mut lock(&RETIRED), ordinal, peaks);
 }
 
 /// Of the pools that were destroyed so far; they are taken out.
 pub(super) fn retired() -> Sums {
-    std::mem::take(&mut *RETIRED.lock().unwrap_or_else(PoisonError::into_inner))
+    std::mem::take(&mut *lock(&RETIRED))
 }
 
 /// How many calls were served and in how many nanoseconds: allocations, frees, devices opened.

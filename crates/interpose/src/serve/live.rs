@@ -3,12 +3,14 @@
 //! A map by first addresses, in parts with a lock each. An allocation leaves with its free and before the driver can
 //! give the address to another thread; of two frees of one pointer one finds it.
 
+use crate::ranks;
+use millpond_driver::locks::{Guard, Mutex, lock};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millpond::Buffer;
-use rustc_hash::FxHashMap;
 
+use super::Table;
 use super::pools::ServedPool;
 
 const PARTS: usize = 64;
@@ -32,13 +34,13 @@ pub(super) struct Found {
 }
 
 #[repr(align(64))]
-struct Part(Mutex<Option<FxHashMap<u64, Live>>>);
+struct Part(Mutex<ranks::Live, Table<u64, Live>>);
 
 static LIVE: [Part; PARTS] = [const { Part(Mutex::new(None)) }; PARTS];
 
-fn part(address: u64) -> MutexGuard<'static, Option<FxHashMap<u64, Live>>> {
+fn part(address: u64) -> Guard<'static, Table<u64, Live>> {
     let part = ((address >> 9).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) as usize % PARTS;
-    LIVE[part].0.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&LIVE[part].0)
 }
 
 /// An allocation has been made.
@@ -71,7 +73,7 @@ pub(super) fn starting_at(address: u64) -> Option<Found> {
 /// Everything of a device is gone: nothing of it is to be freed any more.
 pub(super) fn lose(ordinal: i32) {
     for part in &LIVE {
-        let mut part = part.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut part = lock(&part.0);
         let Some(all) = part.as_mut() else { continue };
         let gone: Vec<u64> = all.iter().filter(|(_, it)| it.pool.ordinal == ordinal).map(|(at, _)| *at).collect();
         gone.into_iter().filter_map(|address| all.remove(&address)).for_each(std::mem::forget);

@@ -39,12 +39,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use millpond::Error;
 use millpond_driver::DriverError;
+use rustc_hash::FxHashMap;
 
 use crate::abi::Code;
 use crate::entry::thunk::is_inside;
 use crate::mode::{self, Serving};
 use crate::report::say;
 use crate::signals::{self, End, Who};
+
+/// A table that is made with its first entry.
+type Table<K, V> = Option<FxHashMap<K, V>>;
 
 /// Whether a device was opened. In a process that was forked after that nothing is served.
 static IS_BEGUN: AtomicBool = AtomicBool::new(false);

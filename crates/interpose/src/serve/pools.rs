@@ -4,19 +4,20 @@
 //! managed, imported) are the driver's. Settings go to both twins: the driver's answers for what both know, ours for
 //! what is reserved and used.
 
+use crate::ranks;
+use millpond_driver::locks::{self, RwLock};
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use millpond::error::Invalid;
 use millpond::pool::PeerAccess;
 use millpond::{Error, PoolConfig};
 use millpond_driver::cuda::abi::AllocationProp;
 use millpond_driver::cuda::abi::pool::attribute;
-use rustc_hash::FxHashMap;
 
 use super::devices::{self, Served};
-use super::{begin, figures, is_ours, put, say_left};
+use super::{Table, begin, figures, is_ours, put, say_left};
 use crate::abi::{AccessDesc, Code, Location, Pool, PoolProps};
 use crate::ask;
 use crate::calls::{list, read};
@@ -34,13 +35,13 @@ pub(crate) struct ServedPool {
 }
 
 /// Pools that were met; none for the driver's own.
-static POOLS: RwLock<Option<FxHashMap<Pool, Option<Arc<ServedPool>>>>> = RwLock::new(None);
+static POOLS: RwLock<ranks::Pools, Table<Pool, Option<Arc<ServedPool>>>> = RwLock::new(None);
 /// The pool that streams of a device take memory from, once known; none for one of the driver's.
-static CURRENT: RwLock<Option<FxHashMap<i32, Option<Arc<ServedPool>>>>> = RwLock::new(None);
+static CURRENT: RwLock<ranks::Current, Table<i32, Option<Arc<ServedPool>>>> = RwLock::new(None);
 
 /// The pool of a handle, if it is ours.
 pub(super) fn find(handle: Pool) -> Option<Arc<ServedPool>> {
-    let pools = POOLS.read().unwrap_or_else(PoisonError::into_inner);
+    let pools = locks::read(&POOLS);
     match pools.as_ref().and_then(|all| all.get(&handle)) {
         Some(known) => known.clone(),
         None => {
@@ -66,14 +67,14 @@ fn enlisted(served: &'static Served, pool: millpond::Pool, handle: Pool) -> Arc<
 
 /// Of two threads that meet a pool the first one's counts.
 fn keep(handle: Pool, pool: Option<Arc<ServedPool>>) -> Option<Arc<ServedPool>> {
-    let mut pools = POOLS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut pools = locks::write(&POOLS);
     pools.get_or_insert_default().entry(handle).or_insert(pool).clone()
 }
 
 /// The pool that a device's streams take memory from, if it is ours.
 #[inline]
 pub(super) fn current_of(ordinal: i32) -> Option<Arc<ServedPool>> {
-    let current = CURRENT.read().unwrap_or_else(PoisonError::into_inner);
+    let current = locks::read(&CURRENT);
     match current.as_ref().and_then(|all| all.get(&ordinal)) {
         Some(known) => known.clone(),
         None => {
@@ -87,30 +88,30 @@ pub(super) fn current_of(ordinal: i32) -> Option<Arc<ServedPool>> {
 #[cold]
 fn learn_current(ordinal: i32) -> Option<Arc<ServedPool>> {
     // Asked under the lock: whoever changes it forgets the answer after that, so that an old one does not stay.
-    let mut current = CURRENT.write().unwrap_or_else(PoisonError::into_inner);
+    let mut current = locks::write(&CURRENT);
     let found = find(ask::pool_of(ordinal)?);
     current.get_or_insert_default().entry(ordinal).or_insert(found).clone()
 }
 
 fn forget_current(ordinal: i32) {
-    CURRENT.write().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().remove(&ordinal);
+    locks::write(&CURRENT).get_or_insert_default().remove(&ordinal);
 }
 
 /// All pools of ours.
 pub(super) fn all() -> Vec<Arc<ServedPool>> {
-    let pools = POOLS.read().unwrap_or_else(PoisonError::into_inner);
+    let pools = locks::read(&POOLS);
     pools.iter().flatten().filter_map(|(_, pool)| pool.clone()).collect()
 }
 
 /// All handles that were met, be they ours or the driver's.
 pub(super) fn handles() -> Vec<Pool> {
-    let pools = POOLS.read().unwrap_or_else(PoisonError::into_inner);
+    let pools = locks::read(&POOLS);
     pools.iter().flatten().map(|(handle, _)| *handle).collect()
 }
 
 /// Everything of a device is gone. Its pools are left as they are: they could not give anything back.
 pub(super) fn lose(ordinal: i32) {
-    let mut pools = POOLS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut pools = locks::write(&POOLS);
     let is_gone = |pool: &Arc<ServedPool>| pool.ordinal == ordinal;
     for (_, pool) in pools.get_or_insert_default().extract_if(|_, pool| pool.as_ref().is_some_and(is_gone)) {
         std::mem::forget(pool);
@@ -155,7 +156,7 @@ fn twin(handle: Pool, props: &PoolProps) -> Option<Arc<ServedPool>> {
 
 /// `cuMemPoolDestroy`: it leaves before the driver can give its handle out again. What is allocated from it lives on.
 pub(crate) fn destroy(handle: Pool, real: impl Fn() -> Code) -> Code {
-    let gone = POOLS.write().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().remove(&handle);
+    let gone = locks::write(&POOLS).get_or_insert_default().remove(&handle);
     let ours = gone.as_ref().and_then(Option::as_deref).map(|it| (it.ordinal, &it.pool));
     let last = figures::last_of(handle, ours);
     let code = real();
@@ -166,7 +167,7 @@ pub(crate) fn destroy(handle: Pool, real: impl Fn() -> Code) -> Code {
         (Some(pool), Code::SUCCESS) => {
             let ordinal = pool.as_ref().map(|it| it.ordinal);
             // A device whose current pool goes takes memory from its default one again.
-            let mut current = CURRENT.write().unwrap_or_else(PoisonError::into_inner);
+            let mut current = locks::write(&CURRENT);
             current.get_or_insert_default().retain(|device, _| ordinal.is_some_and(|it| it != *device));
             drop((current, pool));
             code

@@ -2,7 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
+
+use millpond_driver::locks::{Guard, lock};
 
 use super::{PROCESS, SESSION, Session, THREADS};
 use crate::entry::thunk::{Inside, is_inside};
@@ -23,14 +24,14 @@ pub(crate) fn forget_code(base: Option<usize>) {
         return;
     }
     // SAFETY: a session is never given back.
-    let mut session = unsafe { &*at }.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut session = lock(unsafe { &*at });
     if session.process == std::process::id() {
         session.places.forget_code(base);
     }
 }
 
 /// The session, unless another thread holds it for long: a process may end in the middle of anything.
-fn patiently(looks: u32) -> Option<MutexGuard<'static, Session>> {
+fn patiently(looks: u32) -> Option<Guard<'static, Session>> {
     let at = SESSION.load(Ordering::Acquire);
     if at.is_null() {
         return None;
@@ -40,7 +41,7 @@ fn patiently(looks: u32) -> Option<MutexGuard<'static, Session>> {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         // SAFETY: a session is never given back.
-        if let Ok(session) = unsafe { &*at }.try_lock() {
+        if let Some(session) = unsafe { &*at }.try_lock() {
             return Some(session);
         }
     }

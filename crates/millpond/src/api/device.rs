@@ -13,6 +13,7 @@ use millpond_core::ids::{PoolId, StreamId};
 use millpond_core::op::{StreamKind, StreamRole};
 use millpond_core::order::{Chain, Slots};
 use millpond_core::units::{GIB, MIB, Range, round_up};
+use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::{
     CallCounts, Counting, Driver, DriverError, HostDriver, Properties, RawStream, SimDriver, StreamFlags, Tie, process,
 };
@@ -35,7 +36,6 @@ use crate::state::pool::Uses;
 use crate::state::stream::{StateLock, Submitters};
 use crate::stream::handle::Stream;
 use crate::sync::handle::Handle;
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
@@ -91,9 +91,9 @@ struct DeviceShared {
     /// The pool that the device came with.
     default_pool: Pool,
     /// The pool that unnamed allocations come from.
-    current_pool: Mutex<{ ranks::CURRENT_POOL }, Pool>,
+    current_pool: Mutex<ranks::CurrentPool, Pool>,
     legacy: Stream,
-    per_thread: Mutex<{ ranks::PER_THREAD }, HashMap<ThreadId, Stream>>,
+    per_thread: Mutex<ranks::PerThread, HashMap<ThreadId, Stream>>,
 }
 
 /// The devices on which a thread has a default stream: those are closed when it ends.

@@ -1,11 +1,11 @@
 //! Which other devices may use a pool's memory: asked and granted (CUDA: `cudaMemPoolSetAccess`).
 
+use millpond_driver::locks::lock;
 use millpond_driver::{Driver, PeerAccess, process};
 
 use crate::api::device::Device;
 use crate::names::error::{Invalid, Result};
 use crate::pool::handle::Pool;
-use crate::sync::locks::lock;
 
 impl Device {
     /// Whether work of this device could be [let in](Pool::grant) to memory of another (CUDA:

@@ -11,6 +11,8 @@
 
 use std::panic::Location;
 
+use millpond_driver::locks::BiasedGuard;
+
 use crate::api::device::Device;
 use crate::api::raw::{RawMemory, Whose};
 use crate::names::error::Result;
@@ -18,8 +20,6 @@ use crate::state::device::{Owned, PoolShared, Shelved, State, StreamShared};
 use crate::state::stream::Mode;
 use crate::stream::buffer::Buffer;
 use crate::stream::handle::Stream;
-use crate::sync::locks::BiasedGuard;
-use crate::sync::ranks;
 
 /// A stream that is about to free what a table holds. While this lives the stream is locked: nothing but the table is
 /// to be asked.
@@ -27,7 +27,7 @@ use crate::sync::ranks;
 #[derive(Debug)]
 pub struct Freeing<'s> {
     stream: &'s StreamShared,
-    state: BiasedGuard<'s, { ranks::STREAM }, State>,
+    state: BiasedGuard<'s, State>,
     /// Whether what is freed now goes to the device, and to no graph.
     is_live: bool,
     /// What was freed, and is yet to be put on the shelf: the block, its bytes and the life's.

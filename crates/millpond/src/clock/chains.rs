@@ -7,11 +7,11 @@ use std::sync::Arc;
 use millpond_core::ids::{Point, Seq, Slot};
 use millpond_core::order::Completed;
 use millpond_core::pool::Frontier;
+use millpond_driver::locks::{ReadGuard, RwLock, WriteGuard, read, write};
 use millpond_driver::{Driver, RawStream};
 
 use crate::clock::mark::CountedDriver;
 use crate::clock::progress::Progress;
-use crate::sync::locks::{ReadGuard, RwLock, WriteGuard, read, write};
 use crate::sync::ranks;
 use crate::sync::sweep::Sweep;
 
@@ -75,7 +75,7 @@ impl Listed {
 /// The chains of a device, and those of other devices that use its memory, by slot.
 #[derive(Debug, Default)]
 pub(crate) struct Chains {
-    table: RwLock<{ ranks::CHAINS }, Table>,
+    table: RwLock<ranks::Chains, Table>,
 }
 
 #[derive(Debug, Default)]
@@ -119,11 +119,11 @@ impl Table {
 }
 
 impl Chains {
-    fn read(&self) -> ReadGuard<'_, { ranks::CHAINS }, Table> {
+    fn read(&self) -> ReadGuard<'_, Table> {
         read(&self.table)
     }
 
-    fn write(&self) -> WriteGuard<'_, { ranks::CHAINS }, Table> {
+    fn write(&self) -> WriteGuard<'_, Table> {
         write(&self.table)
     }
 
@@ -183,7 +183,7 @@ impl Chains {
 
 /// Asks the device what has completed.
 pub(crate) struct Poll<'a> {
-    table: ReadGuard<'a, { ranks::CHAINS }, Table>,
+    table: ReadGuard<'a, Table>,
     driver: &'a dyn Driver,
 }
 

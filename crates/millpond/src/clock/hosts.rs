@@ -15,10 +15,10 @@ use std::sync::{Arc, Weak};
 
 use millpond_core::ids::{Point, Slot};
 use millpond_core::order::{Base, Chain, Host, Knows, Snapshot};
+use millpond_driver::locks::{Mutex, lock};
 use smallvec::SmallVec;
 
 use crate::names::config::HostThreads;
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::TracedKnowledge;
 
@@ -84,7 +84,7 @@ pub(crate) struct Hosts {
 pub(crate) struct Knowledge {
     pub(crate) number: u32,
     threads: HostThreads,
-    one: Mutex<{ ranks::HOST }, Host>,
+    one: Mutex<ranks::Host, Host>,
     /// Whether the order of the device and another's may know points of each other.
     pub(crate) has_met: AtomicBool,
 }

@@ -9,11 +9,11 @@ use std::sync::{Arc, OnceLock};
 
 use millpond_core::ids::{Point, Seq, Slot};
 use millpond_core::order::Completed;
+use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::{Driver, DriverError, RawMark, RawStream};
 use smallvec::SmallVec;
 
 use crate::clock::mark::{CountedDriver, Mark};
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 
 /// How far one chain is.
@@ -31,10 +31,10 @@ pub(crate) struct Progress {
     is_shared: AtomicBool,
     /// A mark made ahead, and the position that it covers: no other can be had while foreign code captures the stream,
     /// or where it is another thread's default stream.
-    ahead: Mutex<{ ranks::ENDS_AHEAD }, Option<(Mark, Seq)>>,
+    ahead: Mutex<ranks::EndsAhead, Option<(Mark, Seq)>>,
     /// Whether some of its work is where the stream's marks do not cover it.
     has_strays: AtomicBool,
-    strays: Mutex<{ ranks::STRAYS }, Vec<Stray>>,
+    strays: Mutex<ranks::Strays, Vec<Stray>>,
 }
 
 /// Work of a launch that the driver took on another stream of its own, and would not put the launching stream after.
@@ -52,7 +52,7 @@ enum Queue {
     /// In a stream of the driver.
     Stream(RawStream),
     /// In launches of a graph: the end of the last one.
-    Launches(Mutex<{ ranks::LAUNCH_END }, Option<LaunchEnd>>),
+    Launches(Mutex<ranks::LaunchEnd, Option<LaunchEnd>>),
 }
 
 /// The end of a launch.

@@ -13,6 +13,7 @@ use millpond_core::graph::{
 use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::op::{NodeOp, find_aliased};
 use millpond_driver::DriverError;
+use millpond_driver::locks::Mutex;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -31,7 +32,6 @@ use crate::state::node::MemAllocNode;
 use crate::stream::external::{EventNode, ExternalEvent};
 use crate::stream::payload::{LatePlace, Payload};
 use crate::sync::garbage::{Garbage, Held};
-use crate::sync::locks::Mutex;
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
@@ -91,7 +91,7 @@ pub(crate) struct Body {
     /// The graph that this is a clone of, and those that that one was, with how many nodes each had then.
     pub(super) originals: Vec<(GraphId, usize)>,
     /// Whether the instance made last is there.
-    pub(crate) instance: Arc<Mutex<{ ranks::INSTANCE }, Weak<Instance>>>,
+    pub(crate) instance: Arc<Mutex<ranks::Instance, Weak<Instance>>>,
 }
 
 impl Body {

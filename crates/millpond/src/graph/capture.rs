@@ -15,6 +15,7 @@ use millpond_core::graph::{
     GraphError as CoreError, Memory, NodeId, Uses,
 };
 use millpond_core::ids::StreamId;
+use millpond_driver::locks::lock;
 use millpond_driver::process;
 use smallvec::SmallVec;
 
@@ -29,7 +30,6 @@ use crate::state::device::{CapturedAt, Session};
 use crate::stream::handle::Stream;
 use crate::stream::payload::Payload;
 use crate::sync::garbage::{Garbage, Held};
-use crate::sync::locks::lock;
 
 /// A capture that a node is added to.
 pub(crate) struct Adding<'a> {

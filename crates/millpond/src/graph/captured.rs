@@ -8,6 +8,7 @@ use millpond_core::check::{Act, Place, Use};
 use millpond_core::graph::{GraphAllocId, Memory};
 use millpond_core::ids::{AllocId, Point, Slot};
 use millpond_core::units::Range;
+use millpond_driver::locks::{BiasedGuard, lock};
 
 use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Result};
@@ -25,8 +26,6 @@ use crate::stream::hot::Served;
 use crate::stream::payload::{Payload, To};
 use crate::sync::garbage::Garbage;
 use crate::sync::handle::Handle;
-use crate::sync::locks::{BiasedGuard, lock};
-use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
 impl StreamShared {
@@ -104,7 +103,7 @@ impl StreamShared {
     #[cold]
     pub(crate) fn capture_work<'g, A: Access, R>(
         &self,
-        (state, garbage): (&mut BiasedGuard<'g, { ranks::STREAM }, State>, &'g Garbage),
+        (state, garbage): (&mut BiasedGuard<'g, State>, &'g Garbage),
         accesses: &A,
         may_share: bool,
         caller: &'static Location<'static>,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use millpond_core::check::{Act, Fault, Launch, Side, judge};
 use millpond_core::graph::{Demand, LaunchRefused, NodeSite};
 use millpond_core::units::Range;
+use millpond_driver::locks::BiasedGuard;
 use smallvec::SmallVec;
 
 use super::events::{Waited, standing};
@@ -20,11 +21,9 @@ use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::GraphError;
 use crate::state::allocation::site;
 use crate::state::device::{Life, State, StreamShared};
-use crate::sync::locks::BiasedGuard;
-use crate::sync::ranks;
 
 /// Their lives, locked.
-pub(super) type Lives<'f> = SmallVec<[BiasedGuard<'f, { ranks::LIFE }, Life>; 16]>;
+pub(super) type Lives<'f> = SmallVec<[BiasedGuard<'f, Life>; 16]>;
 
 /// A launch that is being made.
 pub(super) struct Launching<'a> {
@@ -159,7 +158,7 @@ impl Judged<'_, '_> {
     }
 
     fn unfreed(&self) -> usize {
-        let is_unfreed = |(found, life): &(&Found, &BiasedGuard<'_, { ranks::LIFE }, Life>)| {
+        let is_unfreed = |(found, life): &(&Found, &BiasedGuard<'_, Life>)| {
             matches!(found.role, Role::Output(_)) && life.freed.is_none()
         };
         self.found().zip(self.lives).filter(is_unfreed).count()

@@ -10,6 +10,7 @@ use millpond_core::op::Memory as TracedMemory;
 use millpond_core::order::default_streams::Standing;
 use millpond_core::pool::Frontier;
 use millpond_core::units::{GIB, Range, round_up};
+use millpond_driver::locks::{BiasedGuard, lock};
 use millpond_driver::{Driver, DriverError, RawGraph, process};
 
 use super::capture::{drop_captured, name_captured};
@@ -22,12 +23,10 @@ use crate::state::device::{Allocation, Arena, Life, Session, State};
 use crate::state::parts::DeviceGraphs;
 use crate::stream::payload::Payload;
 use crate::sync::garbage::Garbage;
-use crate::sync::locks::{BiasedGuard, lock};
-use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
 impl DeviceGraphs<Context> for Graphs {
-    fn freed(&self, allocation: &Arc<Allocation>, life: BiasedGuard<'_, { ranks::LIFE }, Life>, after: Frontier) {
+    fn freed(&self, allocation: &Arc<Allocation>, life: BiasedGuard<'_, Life>, after: Frontier) {
         self.frees.push(life.range, after);
         drop(life);
         self.take_orphan(allocation);
@@ -58,7 +57,7 @@ impl DeviceGraphs<Context> for Graphs {
     }
 
     #[cold]
-    fn abandon<'g>(&self, stream: StreamId, _: &mut BiasedGuard<'g, { ranks::STREAM }, State>, garbage: &'g Garbage) {
+    fn abandon<'g>(&self, stream: StreamId, _: &mut BiasedGuard<'g, State>, garbage: &'g Garbage) {
         let mut recording = lock(&self.captures);
         let ended = recording.abandon(stream, garbage);
         drop(recording);

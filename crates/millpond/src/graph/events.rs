@@ -13,6 +13,7 @@ use std::sync::Arc;
 use millpond_core::graph::{Demand, Exec as CoreExec, Lanes, NodeId, Standing};
 use millpond_core::ids::Point;
 use millpond_core::order::{Base, Knows, Snapshot};
+use millpond_driver::locks::lock;
 use smallvec::SmallVec;
 
 use super::last::Last;
@@ -23,7 +24,6 @@ use crate::state::context::Context;
 use crate::stream::event::Record;
 use crate::stream::external::ExternalEvent;
 use crate::stream::payload::Payload;
-use crate::sync::locks::lock;
 
 /// See the module.
 #[derive(Debug)]

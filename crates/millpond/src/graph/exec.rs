@@ -14,6 +14,7 @@ use millpond_core::graph::{
 };
 use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::units::Range;
+use millpond_driver::locks::{Biased, lock};
 use millpond_driver::{Driver, RawStream, StreamFlags, process};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
@@ -36,7 +37,6 @@ use crate::state::device::{Allocation, Arena, Origin};
 use crate::state::node::MemAllocNode;
 use crate::stream::native::Native;
 use crate::sync::handle::Handle;
-use crate::sync::locks::{Biased, lock};
 use crate::sync::ranks;
 
 /// How a graph is instantiated.
@@ -133,7 +133,7 @@ pub(crate) struct ExecShared {
     pub(crate) auto_free: bool,
     /// What a trace knows it as.
     pub(crate) traced: Option<Arc<TracedExec>>,
-    pub(crate) run: Biased<{ ranks::RUN }, Run>,
+    pub(crate) run: Biased<ranks::Run, Run>,
     instance: Arc<Instance>,
     _grants: Vec<Arc<Grant>>,
 }

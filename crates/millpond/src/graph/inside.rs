@@ -8,11 +8,11 @@ use std::sync::{Arc, Weak};
 
 use millpond_core::check::{Act, Side};
 use millpond_core::ids::{AllocId, StreamId};
+use millpond_driver::locks::lock;
 
 use super::exec::ExecShared;
 use super::found::{Outside, Whose};
 use super::registry::{Graphs, Launched};
-use crate::sync::locks::lock;
 
 impl Graphs {
     /// An instance is there from now on.

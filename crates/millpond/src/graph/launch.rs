@@ -20,6 +20,7 @@ use millpond_core::ids::Point;
 use millpond_core::order::{Base, Chain, Knows};
 use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
+use millpond_driver::locks::lock;
 use millpond_driver::{Driver, process};
 use smallvec::SmallVec;
 
@@ -41,7 +42,6 @@ use crate::state::node::MemAllocNode;
 use crate::state::stream::Mode;
 use crate::stream::buffer::Buffer;
 use crate::stream::handle::Stream;
-use crate::sync::locks::lock;
 
 /// One launch of a graph, and the memory that it leaves live.
 ///

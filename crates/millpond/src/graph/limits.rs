@@ -3,11 +3,11 @@
 //! Knows a graph's nodes, and how many instances it has.
 
 use millpond_core::graph::NodeKind;
+use millpond_driver::locks::lock;
 
 use super::body::Body;
 use crate::names::error::Result;
 use crate::names::graph_error::GraphError;
-use crate::sync::locks::lock;
 
 fn is_memory(kind: &NodeKind) -> bool {
     matches!(kind, NodeKind::MemAlloc(_) | NodeKind::MemFree(_))

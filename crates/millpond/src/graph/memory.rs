@@ -15,6 +15,7 @@ use millpond_core::ids::{ChunkId, Point};
 use millpond_core::order::{Completed, Knows};
 use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
+use millpond_driver::locks::Biased;
 use millpond_driver::{Driver, DriverError, RawChunk, RawStream};
 use rustc_hash::FxHashMap;
 
@@ -22,7 +23,6 @@ use super::last::Last;
 use crate::names::error::{Error, Result};
 use crate::pool::shell;
 use crate::state::context::Context;
-use crate::sync::locks::Biased;
 use crate::sync::ranks;
 
 /// What the graphs of a device use and reserve, in bytes (CUDA: `cudaDeviceGetGraphMemAttribute`).
@@ -55,7 +55,7 @@ pub(crate) struct GraphMemory {
 #[derive(Debug, Default)]
 pub(crate) struct Frees {
     has_any: AtomicBool,
-    list: Biased<{ ranks::GRAPH_FREES }, Vec<(Range, Frontier)>>,
+    list: Biased<ranks::GraphFrees, Vec<(Range, Frontier)>>,
 }
 
 impl Frees {

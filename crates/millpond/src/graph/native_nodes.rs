@@ -21,8 +21,7 @@ use super::program::payload;
 use crate::state::context::Context;
 use crate::state::device::Arena;
 use crate::stream::native::Native;
-use crate::stream::payload::Payload;
-use crate::sync::locks::lock;
+use crate::stream::payload::{Payload, enter};
 
 /// A node that does nothing stays where it joins more edges than this: without it every node after it had them all.
 const JOINED_MAX: usize = 2;
@@ -86,7 +85,7 @@ fn work(payload: Payload) -> NodeWork {
         Payload::Nothing | Payload::EventRecord(_) | Payload::EventWait(_) | Payload::Open | Payload::Late(_) => {
             NodeWork::Nothing
         }
-        Payload::Kernel(kernel) | Payload::HostFunction(kernel) => NodeWork::Run(Arc::new(move || (lock(&kernel))())),
+        Payload::Kernel(kernel) | Payload::HostFunction(kernel) => NodeWork::Run(Arc::new(move || (enter(&kernel))())),
         Payload::Copy { to, from, bytes } => NodeWork::Copy { to, from, bytes },
         Payload::Upload { to, from } => NodeWork::Upload { to, from },
         Payload::Memset { at, bytes, value } => NodeWork::Fill { at, bytes, value },

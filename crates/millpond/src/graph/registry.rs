@@ -11,6 +11,7 @@ use millpond_core::check::{Act, Side, Use};
 use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
 use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::units::Range;
+use millpond_driver::locks::{Guard, Mutex, lock};
 use rustc_hash::FxHashMap;
 
 use super::grant::Grant;
@@ -23,7 +24,6 @@ use crate::state::context::Context;
 use crate::state::device::{Allocation, Arena, Owned, Session};
 use crate::state::named::NodeName;
 use crate::state::parts::Captured;
-use crate::sync::locks::{Guard, Mutex, lock};
 use crate::sync::ranks;
 
 /// So many spare ranges of addresses are kept.
@@ -75,33 +75,33 @@ pub(super) trait Launched: Send + Sync {
 pub(crate) struct Graphs {
     /// The number of their device.
     device: u32,
-    memory: Mutex<{ ranks::GRAPH_MEMORY }, GraphMemory>,
+    memory: Mutex<ranks::GraphMemory, GraphMemory>,
     pub(crate) frees: Frees,
     next_graph: AtomicU32,
     pub(crate) next_arena: AtomicU32,
     /// The instances that there are; some are gone.
-    pub(super) execs: Mutex<{ ranks::EXECS }, Vec<Weak<dyn Launched>>>,
+    pub(super) execs: Mutex<ranks::Execs, Vec<Weak<dyn Launched>>>,
     /// Whose addresses graphs have.
-    pub(super) arenas: Mutex<{ ranks::ARENAS }, Vec<Weak<Arena>>>,
+    pub(super) arenas: Mutex<ranks::Arenas, Vec<Weak<Arena>>>,
     /// How many captures are in progress; no call looks further where there are none.
     pub(crate) open: AtomicUsize,
-    pub(crate) captures: Mutex<{ ranks::CAPTURES }, Recording>,
+    pub(crate) captures: Mutex<ranks::Captures, Recording>,
     /// What launches leave live, by alloc node.
-    names: Mutex<{ ranks::OUTPUT_NAMES }, FxHashMap<Key, Named>>,
+    names: Mutex<ranks::OutputNames, FxHashMap<Key, Named>>,
     /// Where it was freed last, of alloc nodes that an exec which is gone had.
-    ended: Mutex<{ ranks::OUTPUTS_ENDED }, Ended>,
+    ended: Mutex<ranks::OutputsEnded, Ended>,
     /// The same by the number of the allocation.
-    pub(super) numbers: Mutex<{ ranks::OUTPUT_NUMBERS }, FxHashMap<AllocId, Weak<Allocation>>>,
+    pub(super) numbers: Mutex<ranks::OutputNumbers, FxHashMap<AllocId, Weak<Allocation>>>,
     /// What captures in progress have allocated.
-    captured: Mutex<{ ranks::CAPTURED }, FxHashMap<AllocId, Arc<Allocation>>>,
+    captured: Mutex<ranks::Captured, FxHashMap<AllocId, Arc<Allocation>>>,
     /// Which graph has the free node.
-    grants: Mutex<{ ranks::FREE_NODES }, FxHashMap<Key, Weak<Grant>>>,
+    grants: Mutex<ranks::FreeNodes, FxHashMap<Key, Weak<Grant>>>,
     /// Live memory of execs that are gone, for as long as the device has a handle. It refers to the device.
-    orphans: Mutex<{ ranks::ORPHANS }, Option<Vec<Arc<Allocation>>>>,
+    orphans: Mutex<ranks::Orphans, Option<Vec<Arc<Allocation>>>>,
     /// Addresses of arenas that are gone, until no work is left.
-    closing: Mutex<{ ranks::CLOSING_ARENAS }, Vec<(ArenaKey, Vec<Range>)>>,
+    closing: Mutex<ranks::ClosingArenas, Vec<(ArenaKey, Vec<Range>)>>,
     /// Addresses that arenas had, and what is mapped there, for arenas to come.
-    spare: Mutex<{ ranks::SPARE_RANGES }, Vec<Range>>,
+    spare: Mutex<ranks::SpareRanges, Vec<Range>>,
 }
 
 impl Graphs {
@@ -129,7 +129,7 @@ impl Graphs {
 
     /// The memory, past all frees.
     #[inline]
-    pub(crate) fn memory(&self) -> Guard<'_, { ranks::GRAPH_MEMORY }, GraphMemory> {
+    pub(crate) fn memory(&self) -> Guard<'_, GraphMemory> {
         let mut memory = lock(&self.memory);
         memory.learn_frees(&self.frees);
         memory

@@ -19,8 +19,7 @@ use crate::names::error::{Error, Result};
 use crate::pool::shell::{self, TRIES};
 use crate::state::context::Context;
 use crate::state::device::StreamShared;
-use crate::stream::payload::{Kernel, Payload};
-use crate::sync::locks::lock;
+use crate::stream::payload::{Kernel, Payload, enter};
 
 /// What became of a program.
 pub(crate) enum Submitted {
@@ -124,7 +123,7 @@ struct Launched(Option<Kernel>);
 
 impl Launched {
     fn run(&self) {
-        self.0.iter().for_each(|kernel| lock(kernel)());
+        self.0.iter().for_each(|kernel| enter(kernel)());
     }
 }
 

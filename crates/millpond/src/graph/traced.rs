@@ -9,13 +9,13 @@ use std::sync::atomic::Ordering;
 use millpond_core::graph::{Access as NodeAccess, GraphAllocId, Memory as NodeMemory, NodeId};
 use millpond_core::ids::{AllocId, ExecId, GraphId, PoolId, StreamId};
 use millpond_core::op::{Access, CaptureMode, Mark, Memory, NodeOp, Place, What};
+use millpond_driver::locks::lock;
 use millpond_driver::process;
 use smallvec::SmallVec;
 
 use crate::state::access::Access as Declare;
 use crate::state::context::Context;
 use crate::state::parts::Captured;
-use crate::sync::locks::lock;
 use crate::trace::tracer::{Caller, NodeNumbers, TracedEvent, Tracer};
 
 /// An instance, as a trace names it: for as long as it is there, whatever it is updated from.

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, VecDeque};
 use millpond_core::check::{Place, Side, Site};
 use millpond_core::ids::StreamId;
 use millpond_core::op::{Names, Quoted};
+use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::process;
 
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 
 /// So many streams that are closed keep their names.
@@ -26,7 +26,7 @@ struct Called {
     closed: VecDeque<Key>,
 }
 
-static CALLED: Mutex<{ ranks::STREAM_NAMES }, Called> =
+static CALLED: Mutex<ranks::StreamNames, Called> =
     Mutex::new(Called { names: BTreeMap::new(), closed: VecDeque::new() });
 
 impl Called {

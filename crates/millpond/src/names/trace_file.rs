@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use millpond_core::op::{Names, Op};
 use millpond_core::trace::ops::Writer;
+use millpond_driver::locks::{Guard, Mutex, Rank, lock};
 use millpond_driver::process;
 
-use crate::sync::locks::{Guard, Mutex, lock};
 use crate::sync::ranks;
 
 /// The environment's way to ask for a trace of every device.
@@ -77,7 +77,7 @@ pub(crate) struct Shared {
     /// Numbers of what no device counts.
     pub(crate) hosts: AtomicU32,
     pub(crate) execs: AtomicU32,
-    pub(crate) output: Mutex<{ ranks::TRACE_OUTPUT }, Output>,
+    pub(crate) output: Mutex<ranks::TraceOutput, Output>,
 }
 
 #[derive(Debug)]
@@ -154,7 +154,7 @@ impl Trace {
     /// The trace that the environment asks for, and the number of a new device in it; one for the whole process, and
     /// further ones where that is full.
     pub(crate) fn of_environment() -> Option<(Trace, u32)> {
-        static ASKED_FOR: Mutex<{ ranks::TRACES_ASKED_FOR }, Vec<Option<Trace>>> = Mutex::new(Vec::new());
+        static ASKED_FOR: Mutex<ranks::TracesAskedFor, Vec<Option<Trace>>> = Mutex::new(Vec::new());
         let mut asked_for = lock(&ASKED_FOR);
         loop {
             match asked_for.last() {
@@ -192,7 +192,7 @@ impl Trace {
 }
 
 /// The traces of this process.
-static OPEN: Mutex<{ ranks::TRACES }, Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static OPEN: Mutex<ranks::Traces, Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 /// A thread that is in the middle of a write when the process ends is waited for so many times, a millisecond each.
 const LOOKS_AT_EXIT: u32 = 200;
 
@@ -221,7 +221,7 @@ extern "C" fn finish_all() {
 }
 
 /// Takes a lock that another thread may hold for ever: `exit` can be called in the middle of anything.
-fn patiently<const RANK: u8, T>(mutex: &Mutex<RANK, T>) -> Option<Guard<'_, RANK, T>> {
+fn patiently<R: Rank, T>(mutex: &Mutex<R, T>) -> Option<Guard<'_, T>> {
     (0..LOOKS_AT_EXIT).find_map(|look| {
         if look > 0 {
             std::thread::sleep(Duration::from_millis(1));

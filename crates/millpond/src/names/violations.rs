@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use millpond_core::check::Finding;
+use millpond_driver::locks::{Mutex, lock};
 
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 
 /// So many different violations a reporter distinguishes.
@@ -61,7 +61,7 @@ impl Reporter {
     /// Writes each violation to standard error: in full at its first time, and in one line, with how often it was met,
     /// where the same is met again at the same places for the second, fourth, eighth time and so on.
     pub fn stderr() -> Self {
-        let met = Mutex::<{ ranks::REPORTED }, HashMap<String, u64>>::default();
+        let met = Mutex::<ranks::Reported, HashMap<String, u64>>::default();
         Self::new(move |violation| {
             let key = violation.key();
             let times = {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use millpond_core::check::{Act, Fault, Kind};
 use millpond_driver::DriverError;
+use millpond_driver::locks::BiasedGuard;
 
 use crate::names::count::Count;
 use crate::names::error::{Error, Result};
@@ -24,8 +25,6 @@ use crate::stream::handle::Stream;
 use crate::stream::hot::Served;
 use crate::stream::refused::Refused;
 use crate::stream::release::not_launched;
-use crate::sync::locks::BiasedGuard;
-use crate::sync::ranks;
 
 /// A free that is refused hands back what was to be freed, with the reason.
 pub(crate) type FreeResult = std::result::Result<(), (Error, Owned)>;
@@ -194,7 +193,7 @@ impl StreamShared {
     #[inline(never)]
     fn free_not_plain(
         &self,
-        mut guard: BiasedGuard<'_, { ranks::STREAM }, State>,
+        mut guard: BiasedGuard<'_, State>,
         owned: Owned,
         caller: &'static Location<'static>,
     ) -> FreeResult {

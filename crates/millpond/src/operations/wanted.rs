@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use millpond_core::check::{Act, Fault, Kind};
 use millpond_core::op::{Part, find_aliased};
+use millpond_driver::locks::BiasedGuard;
 
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::share_error::ShareError;
@@ -19,8 +20,6 @@ use crate::state::named::Named;
 use crate::state::peers;
 use crate::stream::release::not_launched;
 use crate::sync::garbage::Garbage;
-use crate::sync::locks::BiasedGuard;
-use crate::sync::ranks;
 
 /// What a launch does to one allocation.
 #[derive(Debug)]
@@ -69,7 +68,7 @@ pub(crate) fn places(wanted: &[Wanted<'_>]) -> Few<usize> {
 
 /// The lives of the different allocations, locked in the order of their numbers, and which of them each access has.
 #[inline]
-pub(crate) fn lives<'w>(wanted: &'w [Wanted<'_>]) -> (Few<usize>, Few<BiasedGuard<'w, { ranks::LIFE }, Life>>) {
+pub(crate) fn lives<'w>(wanted: &'w [Wanted<'_>]) -> (Few<usize>, Few<BiasedGuard<'w, Life>>) {
     let places = places(wanted);
     let mut lives = Few::new();
     for (wanted, place) in wanted.iter().zip(&places) {

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use millpond_core::ids::PoolId;
 use millpond_core::order::Snapshot;
+use millpond_driver::locks::{Guard, lock};
 use millpond_driver::{Driver, DriverError, process};
 
 use crate::clock::hosts::HostKnowledge;
@@ -17,8 +18,6 @@ use crate::state::device::{Closing, StreamShared};
 use crate::state::in_flight::{Everything, Unclosed};
 use crate::state::peers;
 use crate::state::pool::Pools;
-use crate::sync::locks::{Guard, lock};
-use crate::sync::ranks;
 
 impl Context {
     /// Closes a stream, or as much of that as the driver does now. What is returned is to be dropped behind all locks.
@@ -44,7 +43,7 @@ impl Context {
     ///
     /// # Errors
     /// It refuses once more.
-    fn close_rest_locked(&self) -> millpond_driver::Result<Guard<'_, { ranks::UNCLOSED }, Vec<Unclosed>>> {
+    fn close_rest_locked(&self) -> millpond_driver::Result<Guard<'_, Vec<Unclosed>>> {
         loop {
             let mut list = lock(&self.in_flight.unclosed);
             let Some(mut unclosed) = list.pop() else { return Ok(list) };

@@ -11,6 +11,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use millpond_core::check::{Act, Use};
+use millpond_driver::locks::{Guard, lock};
 use millpond_driver::{Driver, Peer, PeerAccess};
 use smallvec::SmallVec;
 
@@ -20,11 +21,9 @@ use crate::names::stream_names::side;
 use crate::state::context::Context;
 use crate::state::device::{Allocation, Heap, Origin, PoolShared, StreamShared};
 use crate::state::grants::Grants;
-use crate::sync::locks::{Guard, lock};
-use crate::sync::ranks;
 
 /// A pool's device and number, and its grants, locked.
-type Held<'a> = ((u32, u32), Guard<'a, { ranks::GRANTS }, Grants>);
+type Held<'a> = ((u32, u32), Guard<'a, Grants>);
 
 /// An access: its place among those that were declared, to what, and how.
 type Declared<'a> = (usize, &'a Allocation, Act);

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use millpond_core::ids::ChunkId;
 use millpond_core::pool::Step;
 use millpond_core::units::{Range, round_up};
+use millpond_driver::locks::lock;
 use millpond_driver::{Access, CopyKind, Driver, DriverError, Node, RawChunk, RawExec, RawStream, Result, Work};
 
 use crate::state::context::Context;
 use crate::state::device::{Closing, Heap};
 use crate::state::grants::open_mapping;
 use crate::state::retired::take;
-use crate::sync::locks::lock;
 
 /// Host memory is asked for in whole pages.
 const HOST_PAGE: u64 = 4096;

@@ -31,13 +31,13 @@ use millpond_core::check::{Place, Site, Use};
 use millpond_core::ids::{Point, Seq, Slot, StreamId};
 use millpond_core::order::next_op;
 use millpond_core::share::{ForeignEnd, ForeignPoint, ForeignUse, POINTS_MAX};
+use millpond_driver::locks::{Mutex, lock};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::socket::ProcessKey;
 use crate::clock::progress::Progress;
 use crate::state::context::Context;
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 pub(super) use namers::Namers;
 
@@ -62,7 +62,7 @@ pub(crate) struct Abroad {
 }
 
 /// Who holds a speaker has them without the device, and may let go anywhere.
-type SharedChains = Arc<Mutex<{ ranks::ABROAD }, Chains>>;
+type SharedChains = Arc<Mutex<ranks::Abroad, Chains>>;
 
 /// Whom a chain is of: the speaker, and the slot there.
 type Name = (u64, u32);

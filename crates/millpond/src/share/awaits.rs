@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use millpond_driver::Driver;
+use millpond_driver::locks::{Mutex, lock};
 use rustc_hash::FxHashMap;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -19,7 +20,6 @@ use super::peer::Peer;
 use super::socket::{self, Received};
 use crate::clock::mark::Mark;
 use crate::state::context::Context;
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 
 /// An importer's end of the socket that an exported event has. Its own byte, when it goes, says that nothing here needs
@@ -81,7 +81,7 @@ impl Opened {
 
 /// What this device has open.
 #[derive(Debug, Default)]
-pub(super) struct Awaits(Mutex<{ ranks::AWAITS }, Waiting>);
+pub(super) struct Awaits(Mutex<ranks::Awaits, Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {

@@ -5,7 +5,8 @@ use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::sync::locks::{Mutex, lock, wait_timeout};
+use millpond_driver::locks::{Mutex, lock, wait_timeout};
+
 use crate::sync::ranks;
 
 /// How often things happened.
@@ -44,11 +45,11 @@ impl Counters {
 #[derive(Debug)]
 pub(super) struct Bell {
     pub(super) file: OwnedFd,
-    pub(super) rung: Mutex<{ ranks::BELL_RUNG }, Vec<u64>>,
+    pub(super) rung: Mutex<ranks::BellRung, Vec<u64>>,
     pub(super) is_stopped: AtomicBool,
     /// Rounds of the thread that were asked for, and those that it has made.
     pub(super) asked: AtomicU64,
-    pub(super) made: Mutex<{ ranks::BELL_MADE }, u64>,
+    pub(super) made: Mutex<ranks::BellMade, u64>,
     pub(super) turned: Condvar,
 }
 

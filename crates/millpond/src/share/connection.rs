@@ -22,6 +22,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use millpond_core::ids::HostId;
 use millpond_core::share::{ChunkName, ForeignUse, LeaseId, PARTS_MAX, Part, Refusal, Request};
+use millpond_driver::locks::{Mutex, lock};
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::io::Errno;
 
@@ -33,7 +34,6 @@ use crate::state::context::Context;
 use crate::state::context::FoundContext;
 use crate::state::device::Allocation;
 use crate::state::lent::Importer;
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 
 /// Packets that are received at once; no socket holds more of an importer that obeys the rules.
@@ -61,8 +61,8 @@ pub(crate) struct Connection {
     life: OnceLock<Option<OwnedFd>>,
     /// Whether a claim of it was granted.
     has_claimed: AtomicBool,
-    state: Mutex<{ ranks::CONNECTION }, State>,
-    fetched: Mutex<{ ranks::FETCHED }, Fetched>,
+    state: Mutex<ranks::Connection, State>,
+    fetched: Mutex<ranks::Fetched, Fetched>,
 }
 
 /// What becomes of an importer.

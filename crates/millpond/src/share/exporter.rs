@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use door::Door;
 use millpond_core::share::{Desk, Refusal, Ticket, TicketKind};
+use millpond_driver::locks::{Mutex, lock};
 use rustc_hash::FxHashMap;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
@@ -31,7 +32,6 @@ use crate::names::error::Result;
 use crate::names::share_error::ShareError;
 use crate::state::context::Context;
 use crate::state::device::PoolShared;
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 
 const LISTENER: u64 = 0;
@@ -77,8 +77,8 @@ pub(crate) struct Exporter {
     next: AtomicU64,
     bell: Arc<Bell>,
     counters: Arc<Counters>,
-    desk: Mutex<{ ranks::DESK }, Desk<Target>>,
-    connections: Mutex<{ ranks::CONNECTIONS }, FxHashMap<u64, Arc<Connection>>>,
+    desk: Mutex<ranks::Desk, Desk<Target>>,
+    connections: Mutex<ranks::Connections, FxHashMap<u64, Arc<Connection>>>,
     began: Instant,
 }
 

@@ -12,6 +12,7 @@ use millpond_core::check::Use;
 use millpond_core::ids::{AllocId, Point};
 use millpond_core::share::{ForeignUse, LeaseId, Request, Ticket, TicketKind, USES_MAX};
 use millpond_core::units::Range;
+use millpond_driver::locks::{BiasedGuard, Mutex, lock};
 use millpond_driver::process;
 
 use super::abroad::{Hold, Namers};
@@ -27,7 +28,6 @@ use crate::state::device::{Allocation, Imported, Life, Origin, Owned, PoolShared
 use crate::state::ends::drop_import;
 use crate::state::imported::ImportEnd;
 use crate::state::listening::is_abroad;
-use crate::sync::locks::{BiasedGuard, Mutex, lock};
 use crate::sync::ranks;
 
 /// An import, as the process that holds it knows it.
@@ -36,7 +36,7 @@ struct Import {
     peer: Arc<Peer>,
     lease: LeaseId,
     /// Taken when the life ends.
-    window: Mutex<{ ranks::WINDOW }, Option<Window>>,
+    window: Mutex<ranks::Window, Option<Window>>,
     /// Those whose uses are in its history.
     _used: Hold,
 }
@@ -112,13 +112,7 @@ impl Context {
 }
 
 impl ImportEnd<Context> for Import {
-    fn freed(
-        &self,
-        context: &Arc<Context>,
-        id: AllocId,
-        life: BiasedGuard<'_, { ranks::LIFE }, Life>,
-        free: Option<Use>,
-    ) {
+    fn freed(&self, context: &Arc<Context>, id: AllocId, life: BiasedGuard<'_, Life>, free: Option<Use>) {
         let base = context.hosts.base();
         let latest = life.history.latest();
         let own = latest.iter().filter(|known| !is_abroad(known)).chain(&free);

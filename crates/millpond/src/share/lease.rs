@@ -10,13 +10,12 @@ use millpond_core::check::{History, Use};
 use millpond_core::ids::Point;
 use millpond_core::pool::{Freed, Frontier};
 use millpond_core::share::{LeaseId, Part};
+use millpond_driver::locks::BiasedGuard;
 
 use super::abroad::Hold;
 use crate::state::device::{Allocation, Life, PoolShared};
 use crate::state::lent::{Holder, Phase};
 use crate::state::listening::own_points;
-use crate::sync::locks::BiasedGuard;
-use crate::sync::ranks;
 
 /// What a lease holds. Dropped, it lets go: its importer is gone, or has said all that there is to say.
 ///
@@ -136,7 +135,7 @@ impl Drop for Lease {
 }
 
 /// The last holder of a life that its owner dropped has let go.
-fn give_back(allocation: &Arc<Allocation>, life: BiasedGuard<'_, { ranks::LIFE }, Life>) {
+fn give_back(allocation: &Arc<Allocation>, life: BiasedGuard<'_, Life>) {
     let (after, bytes) = (Frontier::of(own_points(&life)), life.bytes);
     drop(life);
     let pool: &Arc<PoolShared> = allocation.pool();

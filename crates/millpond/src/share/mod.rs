@@ -47,12 +47,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use bytemuck::Pod;
 use millpond_core::ids::AllocId;
 pub use millpond_core::share::{Refusal, TICKET_BYTES, Ticket, TicketError, TicketKind};
 use millpond_core::units::Range;
+use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::{Driver, process};
 use rustc_hash::FxHashMap;
 
@@ -152,13 +152,13 @@ pub(crate) struct Sharing {
     /// The device's random number, by which those know it that it talks to.
     number: OnceLock<u128>,
     next_key: AtomicU64,
-    exporter: Mutex<{ ranks::EXPORTER }, Option<Arc<Exporter>>>,
+    exporter: Mutex<ranks::Exporter, Option<Arc<Exporter>>>,
     has_exporter: AtomicBool,
-    peers: Mutex<{ ranks::PEERS }, FxHashMap<u128, Arc<Peer>>>,
-    allowed: Mutex<{ ranks::ALLOWED }, Peers>,
-    times: Mutex<{ ranks::TIMES }, Times>,
+    peers: Mutex<ranks::Peers, FxHashMap<u128, Arc<Peer>>>,
+    allowed: Mutex<ranks::Allowed, Peers>,
+    times: Mutex<ranks::Times, Times>,
     abroad: Abroad,
-    imports: Mutex<{ ranks::IMPORTS }, FxHashMap<AllocId, Arc<Allocation>>>,
+    imports: Mutex<ranks::Imports, FxHashMap<AllocId, Arc<Allocation>>>,
     returns: Returns,
     awaits: Awaits,
 }

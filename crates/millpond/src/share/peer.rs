@@ -16,6 +16,7 @@ use std::sync::{Arc, Condvar, OnceLock};
 use std::time::{Duration, Instant};
 
 use millpond_core::share::{ChunkName, FETCH_CHUNKS_MAX, Part, Reply, Request, Ticket, TicketKind};
+use millpond_driver::locks::{Mutex, lock, wait_timeout};
 use millpond_driver::{Driver, RawChunk};
 use rustc_hash::FxHashMap;
 use rustix::io::Errno;
@@ -26,7 +27,6 @@ use super::socket::{self, ProcessKey, Received};
 use crate::names::error::{Error, Result};
 use crate::names::share_error::ShareError;
 use crate::state::context::Context;
-use crate::sync::locks::{Mutex, lock, wait_timeout};
 use crate::sync::ranks;
 pub(super) use claimed::Claimed;
 use claimed::check;
@@ -44,13 +44,13 @@ pub(crate) struct Peer {
     /// When it was first seen to be gone.
     left: OnceLock<Instant>,
     socket: OwnedFd,
-    turn: Mutex<{ ranks::PEER_TURN }, Turn>,
+    turn: Mutex<ranks::PeerTurn, Turn>,
     /// A turn has ended.
     turned: Condvar,
     /// As whom its chains are known here, once it has said which device it is.
     speaker: OnceLock<Speaker>,
-    unsaid: Mutex<{ ranks::PEER_UNSAID }, Unsaid>,
-    pub(super) chunks: Mutex<{ ranks::PEER_CHUNKS }, Chunks>,
+    unsaid: Mutex<ranks::PeerUnsaid, Unsaid>,
+    pub(super) chunks: Mutex<ranks::PeerChunks, Chunks>,
 }
 
 /// Who asks.

@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use millpond_core::ids::Point;
 use millpond_core::pool::Frontier;
 use millpond_core::share::{LeaseId, Request};
+use millpond_driver::locks::{Mutex, lock};
 
 use super::peer::Peer;
 use super::window::Window;
 use crate::state::context::Context;
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 
 /// Releases remembered until the host knows that their uses have completed; the oldest are forgotten.
@@ -36,7 +36,7 @@ pub(super) struct Returning {
 /// What is on its way back.
 #[derive(Debug, Default)]
 pub(super) struct Returns {
-    queue: Mutex<{ ranks::RETURNS }, Queue>,
+    queue: Mutex<ranks::Returns, Queue>,
     /// How many releases the host has still to learn of.
     unknown: AtomicUsize,
 }

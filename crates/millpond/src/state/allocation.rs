@@ -14,12 +14,12 @@ use std::sync::{Arc, Weak};
 use millpond_core::check::{Act, Edge, Fault, Finding, History, Kind, Known, Site, Subject, Use};
 use millpond_core::ids::{AllocId, BlockId, Point, Slot, StreamId};
 use millpond_core::units::Range;
+use millpond_driver::locks::{Biased, BiasedGuard};
 
 use crate::names::stream_names::side;
 use crate::state::freed::Freed;
 use crate::state::lent::Lent;
 use crate::state::types::DeviceTypes;
-use crate::sync::locks::{Biased, BiasedGuard};
 use crate::sync::ranks;
 
 /// An entry: its fixed part. Blocks and lives pass through [`life`](Allocation::life).
@@ -35,7 +35,7 @@ pub(crate) struct Allocation<C: DeviceTypes> {
     pub(crate) id: AllocId,
     /// The number of its device.
     pub(crate) device: u32,
-    life: Biased<{ ranks::LIFE }, Life<C>>,
+    life: Biased<ranks::Life, Life<C>>,
 }
 
 /// One life of an allocation, in one block. What each alloc and free needs comes first, so that it is two pairs of
@@ -144,7 +144,7 @@ impl<C: DeviceTypes> Allocation<C> {
 
     /// The present life, to look at or to change.
     #[inline]
-    pub(crate) fn life(&self) -> BiasedGuard<'_, { ranks::LIFE }, Life<C>> {
+    pub(crate) fn life(&self) -> BiasedGuard<'_, Life<C>> {
         self.life.lock()
     }
 

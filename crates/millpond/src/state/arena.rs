@@ -13,11 +13,11 @@ use std::sync::Arc;
 use millpond_core::check::Place;
 use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
 use millpond_core::units::{Bytes, Range};
+use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::process;
 
 use crate::names::error::{Nearest, Result};
 use crate::state::types::DeviceTypes;
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::callers;
 
@@ -50,9 +50,9 @@ pub(crate) struct Arena<C: Arenas> {
     /// Its number on its device.
     pub(crate) key: ArenaKey,
     pub(crate) context: Arc<C>,
-    ranges: Mutex<{ ranks::ARENA_RANGES }, Vec<Range>>,
+    ranges: Mutex<ranks::ArenaRanges, Vec<Range>>,
     /// By its first address, the last alloc node that has it.
-    nodes: Mutex<{ ranks::ARENA_NODES }, BTreeMap<u64, Note>>,
+    nodes: Mutex<ranks::ArenaNodes, BTreeMap<u64, Note>>,
 }
 
 impl<C: Arenas> Arena<C> {

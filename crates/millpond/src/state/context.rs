@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 
 use millpond_core::ids::{Point, PoolId};
 use millpond_core::order::{Slots, Snapshot};
+use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::{Driver, Properties};
 use smallvec::SmallVec;
 
@@ -27,7 +28,6 @@ use crate::state::pool::{Closing, PoolShared};
 use crate::state::retired::Retired;
 use crate::state::stream::StreamShared;
 use crate::state::types::DeviceTypes;
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
@@ -39,15 +39,15 @@ pub(crate) struct Context {
     pub(crate) properties: Properties,
     pub(crate) hosts: Hosts,
     pub(crate) chains: Chains,
-    pub(crate) slots: Mutex<{ ranks::SLOTS }, Slots>,
+    pub(crate) slots: Mutex<ranks::Slots, Slots>,
     pub(crate) in_flight: InFlight<StreamShared<Context>>,
     /// The pools that live, in the order of their opening; each leaves when it goes.
-    pub(crate) pools: Mutex<{ ranks::POOLS }, BTreeMap<PoolId, Weak<PoolShared<Context>>>>,
+    pub(crate) pools: Mutex<ranks::Pools, BTreeMap<PoolId, Weak<PoolShared<Context>>>>,
     pub(crate) legacy: Legacy<StreamShared<Context>>,
     /// Heaps of dropped pools with work in flight on their freed memory.
-    pub(crate) closing: Mutex<{ ranks::CLOSING }, Vec<Closing<Context>>>,
+    pub(crate) closing: Mutex<ranks::Closing, Vec<Closing<Context>>>,
     /// Pinned memory of dropped buffers.
-    pub(crate) retired: Mutex<{ ranks::RETIRED }, Vec<Retired>>,
+    pub(crate) retired: Mutex<ranks::Retired, Vec<Retired>>,
     /// What the device's graphs share.
     pub(crate) graphs: Box<dyn DeviceGraphs<Context>>,
     /// What is shared with other processes.
@@ -67,9 +67,9 @@ impl DeviceTypes for Context {
 }
 
 /// A device that goes waits for threads and takes all locks: none is held where it is let go.
-pub(crate) type FoundContext = MaybeLast<{ ranks::PER_THREAD }, Context>;
+pub(crate) type FoundContext = MaybeLast<ranks::PerThread, Context>;
 /// A pool that goes gives its memory back at once.
-pub(crate) type FoundPool = MaybeLast<{ ranks::POOLS }, PoolShared<Context>>;
+pub(crate) type FoundPool = MaybeLast<ranks::Pools, PoolShared<Context>>;
 
 /// So many numbers are left to requests that were let pass at the same time.
 const NUMBERS_MARGIN: u32 = 1 << 24;

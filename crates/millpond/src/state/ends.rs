@@ -6,18 +6,13 @@ use std::sync::Arc;
 use millpond_core::check::{Act, Place, Site, Use};
 use millpond_core::graph::GraphAllocId;
 use millpond_core::pool::Frontier;
+use millpond_driver::locks::BiasedGuard;
 use millpond_driver::process;
 
 use crate::state::device::{Allocation, Life, Origin};
-use crate::sync::locks::BiasedGuard;
-use crate::sync::ranks;
 
 /// As [`DeviceGraphs::freed`](crate::state::parts::DeviceGraphs::freed), where it is memory of a graph.
-pub(crate) fn free_in_graph(
-    allocation: &Arc<Allocation>,
-    life: BiasedGuard<'_, { ranks::LIFE }, Life>,
-    after: Frontier,
-) {
+pub(crate) fn free_in_graph(allocation: &Arc<Allocation>, life: BiasedGuard<'_, Life>, after: Frontier) {
     if let Origin::Graph(arena) = &allocation.origin {
         arena.context.graphs.freed(allocation, life, after);
     }
@@ -45,11 +40,7 @@ pub(crate) fn drop_in_graph(allocation: &Arc<Allocation>, generation: u64) {
 }
 
 /// The life of an import ended with this free: the exporter learns of it now.
-pub(crate) fn free_import(
-    allocation: &Arc<Allocation>,
-    life: BiasedGuard<'_, { ranks::LIFE }, Life>,
-    free: Option<Use>,
-) {
+pub(crate) fn free_import(allocation: &Arc<Allocation>, life: BiasedGuard<'_, Life>, free: Option<Use>) {
     let Origin::Imported(imported) = &allocation.origin else { return };
     imported.freed(allocation.id, life, free);
 }

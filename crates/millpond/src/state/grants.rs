@@ -1,12 +1,12 @@
 //! What a pool grants to other devices, and what those did with it: data of `pool/grants.rs`.
 
 use millpond_core::check::Use;
+use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::{Driver, Peer, PeerAccess};
 use smallvec::SmallVec;
 
 use crate::clock::mark::CountedDriver;
 use crate::names::device_name::DeviceName;
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 
 /// What a pool grants.
@@ -73,7 +73,7 @@ impl Grants {
 /// Opens a new mapping to all that the pool grants access. INVARIANT: granted-open.
 pub(crate) fn open_mapping(
     driver: &CountedDriver,
-    grants: &Mutex<{ ranks::GRANTS }, Grants>,
+    grants: &Mutex<ranks::Grants, Grants>,
     at: u64,
     bytes: u64,
 ) -> millpond_driver::Result<()> {

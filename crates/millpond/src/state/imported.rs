@@ -5,16 +5,15 @@ use std::sync::Arc;
 
 use millpond_core::check::Use;
 use millpond_core::ids::AllocId;
+use millpond_driver::locks::BiasedGuard;
 
 use crate::state::allocation::Life;
 use crate::state::types::DeviceTypes;
-use crate::sync::locks::BiasedGuard;
-use crate::sync::ranks;
 
 /// What the floor that speaks with other processes does where an import ends.
 pub(crate) trait ImportEnd<C: DeviceTypes>: fmt::Debug + Send + Sync {
     /// The life ended, with this free: the exporter is to learn of it now.
-    fn freed(&self, context: &Arc<C>, id: AllocId, life: BiasedGuard<'_, { ranks::LIFE }, Life<C>>, free: Option<Use>);
+    fn freed(&self, context: &Arc<C>, id: AllocId, life: BiasedGuard<'_, Life<C>>, free: Option<Use>);
 }
 
 /// Where an imported allocation is from.
@@ -32,7 +31,7 @@ impl<C: DeviceTypes> Imported<C> {
     }
 
     /// The life of an import ended with this free: the exporter learns of it now.
-    pub(crate) fn freed(&self, id: AllocId, life: BiasedGuard<'_, { ranks::LIFE }, Life<C>>, free: Option<Use>) {
+    pub(crate) fn freed(&self, id: AllocId, life: BiasedGuard<'_, Life<C>>, free: Option<Use>) {
         self.end.freed(&Arc::clone(&self.context), id, life, free);
     }
 }

@@ -16,10 +16,10 @@ use std::sync::{Arc, Weak};
 
 use millpond_core::order::{Base, Host, Snapshot};
 use millpond_driver::RawStream;
+use millpond_driver::locks::{Mutex, lock};
 
 use crate::clock::mark::Mark;
 use crate::clock::progress::Progress;
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::sync::sweep::Sweep;
 
@@ -37,10 +37,10 @@ pub(crate) struct Seat(usize);
 #[derive(Debug)]
 pub(crate) struct InFlight<S> {
     /// Streams that the program has closed and the driver has not.
-    pub(crate) unclosed: Mutex<{ ranks::UNCLOSED }, Vec<Unclosed>>,
+    pub(crate) unclosed: Mutex<ranks::Unclosed, Vec<Unclosed>>,
     /// What kept foreign streams open that were closed late.
-    pub(crate) let_go: Mutex<{ ranks::LET_GO }, Vec<Keep>>,
-    table: Mutex<{ ranks::IN_FLIGHT }, Table<S>>,
+    pub(crate) let_go: Mutex<ranks::LetGo, Vec<Keep>>,
+    table: Mutex<ranks::InFlight, Table<S>>,
 }
 
 #[derive(Debug)]

@@ -5,11 +5,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use millpond_core::order::{Base, Host, Snapshot};
+use millpond_driver::locks::{Mutex, lock};
 
 use crate::clock::hosts::next_host;
 use crate::clock::progress::Progress;
 use crate::state::in_flight::End;
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::sync::sweep::Sweep;
 
@@ -21,8 +21,8 @@ pub(crate) struct Legacy<S> {
     /// Whether the program submits to it by other ways.
     pub(crate) is_shared: AtomicBool,
     /// Its last operation, for blocking streams to wait for, and its chain.
-    pub(crate) last: Mutex<{ ranks::LEGACY_LAST }, Option<(Snapshot, Arc<Progress>)>>,
-    pub(crate) noted: Mutex<{ ranks::LEGACY_NOTED }, Noted<S>>,
+    pub(crate) last: Mutex<ranks::LegacyLast, Option<(Snapshot, Arc<Progress>)>>,
+    pub(crate) noted: Mutex<ranks::LegacyNoted, Noted<S>>,
 }
 
 /// What the legacy stream's next operation comes after. It may never be used: what has completed is not kept for it.

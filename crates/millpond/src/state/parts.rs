@@ -11,6 +11,7 @@ use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::op::Memory as TracedMemory;
 use millpond_core::pool::Frontier;
 use millpond_driver::RawGraph;
+use millpond_driver::locks::BiasedGuard;
 
 use crate::names::error::Result;
 use crate::state::allocation::{Allocation, Life};
@@ -19,8 +20,6 @@ use crate::state::session::Session;
 use crate::state::stream::State;
 use crate::state::types::DeviceTypes;
 use crate::sync::garbage::Garbage;
-use crate::sync::locks::BiasedGuard;
-use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
 /// Who knows the memory of captures that go on.
@@ -33,7 +32,7 @@ pub(crate) trait Captured<C: DeviceTypes> {
 pub(crate) trait DeviceGraphs<C: Pools>: Captured<C> + Any + fmt::Debug + Send + Sync {
     /// The memory of a life that a launch began, and that ended just now, is free after `after`. Its lock is held until
     /// that is known: the next launch must not begin another life in between.
-    fn freed(&self, allocation: &Arc<Allocation<C>>, life: BiasedGuard<'_, { ranks::LIFE }, Life<C>>, after: Frontier);
+    fn freed(&self, allocation: &Arc<Allocation<C>>, life: BiasedGuard<'_, Life<C>>, after: Frontier);
 
     /// A buffer of a capture's memory was dropped: a free node after all its uses.
     fn drop_captured(&self, session: &Arc<Session<C>>, alloc: GraphAllocId);
@@ -54,12 +53,7 @@ pub(crate) trait DeviceGraphs<C: Pools>: Captured<C> + Any + fmt::Debug + Send +
     fn finish(&self, context: &C);
 
     /// A stream is closed, whose state is locked: a capture that began on it has ended.
-    fn abandon<'g>(
-        &self,
-        stream: StreamId,
-        state: &mut BiasedGuard<'g, { ranks::STREAM }, State<C>>,
-        garbage: &'g Garbage,
-    );
+    fn abandon<'g>(&self, stream: StreamId, state: &mut BiasedGuard<'g, State<C>>, garbage: &'g Garbage);
 
     /// Refuses a call that waits for a stream or asks about it, while it captures.
     fn refuse_in_capture(&self, stream: StreamId, call: &'static str) -> Result<()>;

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock, Weak};
 
 use millpond_core::order::{Base, Numbers};
+use millpond_driver::locks::{Guard, Mutex, lock};
 use millpond_driver::{Driver, process};
 
 use crate::clock::hosts::{HostKnowledge, Knowledge};
@@ -20,14 +21,13 @@ use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
 use crate::state::context::FoundContext;
 use crate::state::device::{State, StreamShared};
-use crate::sync::locks::{Guard, Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
 /// Chains of all devices of the process.
 static NUMBERS: LazyLock<Numbers> = LazyLock::new(Numbers::default);
 /// The devices of the process.
-static DEVICES: Mutex<{ ranks::DEVICES }, Devices> = Mutex::new(Vec::new());
+static DEVICES: Mutex<ranks::Devices, Devices> = Mutex::new(Vec::new());
 type Devices = Vec<Open>;
 
 /// A device that is open.
@@ -39,7 +39,7 @@ struct Open {
     tracer: Option<Arc<Tracer>>,
 }
 /// What hosts know of those devices that have met others.
-static MET: Mutex<{ ranks::MET }, Vec<(u32, Weak<Knowledge>)>> = Mutex::new(Vec::new());
+static MET: Mutex<ranks::Met, Vec<(u32, Weak<Knowledge>)>> = Mutex::new(Vec::new());
 /// What hosts knew of those among them that are gone.
 static GONE: LazyLock<Arc<Knowledge>> = LazyLock::new(Arc::default);
 
@@ -50,7 +50,7 @@ pub(crate) fn numbers() -> &'static Numbers {
 
 thread_local! {
     /// The devices, from before this thread forks until that is done: a forked process finds the list whole.
-    static FORKING: RefCell<Option<Guard<'static, { ranks::DEVICES }, Devices>>> = const { RefCell::new(None) };
+    static FORKING: RefCell<Option<Guard<'static, Devices>>> = const { RefCell::new(None) };
 }
 
 extern "C" fn before_fork() {

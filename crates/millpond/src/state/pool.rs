@@ -12,6 +12,7 @@ use millpond_core::ids::{BlockId, ChunkId, PoolId, Seq};
 use millpond_core::order::Chain;
 use millpond_core::pool::{Freed, PoolConfig};
 use millpond_core::units::Range;
+use millpond_driver::locks::{Guard, Mutex, lock};
 use millpond_driver::{RawChunk, prefetch, process};
 
 use crate::names::error::{Invalid, Result};
@@ -21,7 +22,6 @@ use crate::state::exposed::Exposed;
 use crate::state::grants::Grants;
 use crate::state::shelf_count::ShelfCount;
 use crate::state::types::DeviceTypes;
-use crate::sync::locks::{Guard, Mutex, lock};
 use crate::sync::ranks;
 
 /// Who has a device's pools.
@@ -50,8 +50,8 @@ pub(crate) struct PoolShared<C: Pools> {
     /// request that has found no memory as yet.
     bypasses: AtomicU32,
     /// What other devices may do with its memory.
-    pub(crate) grants: Arc<Mutex<{ ranks::GRANTS }, Grants>>,
-    pub(crate) heap: Mutex<{ ranks::HEAP }, Heap<C>>,
+    pub(crate) grants: Arc<Mutex<ranks::Grants, Grants>>,
+    pub(crate) heap: Mutex<ranks::Heap, Heap<C>>,
 }
 
 /// What a pool is for beside serving memory.
@@ -79,7 +79,7 @@ pub(crate) struct Heap<C: DeviceTypes> {
     /// What is mapped: first addresses and sizes.
     pub(crate) mappings: BTreeMap<u64, u64>,
     /// Who else is let in to it.
-    pub(crate) grants: Arc<Mutex<{ ranks::GRANTS }, Grants>>,
+    pub(crate) grants: Arc<Mutex<ranks::Grants, Grants>>,
     /// Whether chunks are made to be handed to other processes.
     pub(crate) shareable: bool,
     /// What other processes may reach.
@@ -111,7 +111,7 @@ pub(crate) struct Chunk {
 }
 
 impl<C: DeviceTypes> Heap<C> {
-    fn new(pool: millpond_core::pool::Pool, grants: Arc<Mutex<{ ranks::GRANTS }, Grants>>) -> Self {
+    fn new(pool: millpond_core::pool::Pool, grants: Arc<Mutex<ranks::Grants, Grants>>) -> Self {
         Self {
             pool,
             chunks: Vec::new(),
@@ -277,7 +277,7 @@ impl<C: Pools> PoolShared<C> {
     pub(crate) fn new(id: PoolId, context: Arc<C>, config: PoolConfig, uses: Uses, range: Range) -> Self {
         let Uses { guard, shareable, is_apart } = uses;
         let grain = config.grain;
-        let grants = Arc::<Mutex<{ ranks::GRANTS }, Grants>>::default();
+        let grants = Arc::<Mutex<ranks::Grants, Grants>>::default();
         let mut heap = Heap::new(millpond_core::pool::Pool::new(config, range), Arc::clone(&grants));
         heap.shareable = shareable;
         let (destroyed, bypasses, is_open) =
@@ -299,7 +299,7 @@ impl<C: Pools> PoolShared<C> {
     }
 
     /// Takes the heap's lock, the one lock that streams share; counted.
-    pub(crate) fn lock(&self) -> Guard<'_, { ranks::HEAP }, Heap<C>> {
+    pub(crate) fn lock(&self) -> Guard<'_, Heap<C>> {
         let mut heap = lock(&self.heap);
         heap.lock_count += 1;
         heap

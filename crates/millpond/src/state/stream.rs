@@ -11,13 +11,13 @@ use millpond_core::ids::{Slot, StreamId};
 use millpond_core::op::StreamRole;
 use millpond_core::order::{Chain, Host, Rollback, Snapshot, op_at};
 use millpond_driver::RawStream;
+use millpond_driver::locks::{Biased, BiasedGuard};
 
 use crate::clock::progress::Progress;
 use crate::state::in_flight::Seat;
 use crate::state::pool::{Heap, PoolShared, Pools};
 use crate::state::session::Session;
 use crate::state::shelves::{PoolShelf, Shelves};
-use crate::sync::locks::{Biased, BiasedGuard};
 use crate::sync::ranks;
 
 /// Who submits to a stream: this library alone, or the program as well, by the handle that it has of it.
@@ -72,10 +72,10 @@ pub(crate) struct StreamShared<C: Pools> {
 
 /// The lock of a stream's state. Who takes it finds what a refused operation learned undone: see [`State::rollback`].
 #[derive(Debug)]
-pub(crate) struct StateLock<C: Pools>(Biased<{ ranks::STREAM }, State<C>>);
+pub(crate) struct StateLock<C: Pools>(Biased<ranks::Stream, State<C>>);
 
 /// Holds it.
-pub(crate) type StateGuard<'a, C> = BiasedGuard<'a, { ranks::STREAM }, State<C>>;
+pub(crate) type StateGuard<'a, C> = BiasedGuard<'a, State<C>>;
 
 impl<C: Pools> StateLock<C> {
     pub(crate) fn new(state: State<C>) -> Self {

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use millpond_core::order::Snapshot;
 use millpond_core::order::default_streams::Ties;
+use millpond_driver::locks::lock;
 use millpond_driver::{Driver, RawMark};
 
 use crate::clock::mark::Mark;
@@ -17,7 +18,6 @@ use crate::clock::progress::Progress;
 use crate::names::error::{Error, Result};
 use crate::state::context::Context;
 use crate::state::device::{State, StreamShared};
-use crate::sync::locks::lock;
 
 impl StreamShared {
     /// Puts later work after a snapshot, for the order and for the device; nothing where that is known.

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millpond_core::graph::EventKey;
+use millpond_driver::locks::{Mutex, lock};
 
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
 use crate::state::device::StreamShared;
 use crate::stream::event::{At, Event, Record};
 use crate::sync::handle::Handle;
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::{TracedEvent, Tracer};
 use millpond_core::ids::StreamId;
@@ -53,7 +53,7 @@ struct Shared {
     /// Its end is known before the device's can come.
     traced: Option<Arc<TracedEvent>>,
     context: Arc<Context>,
-    last: Mutex<{ ranks::EXTERNAL }, Option<Record>>,
+    last: Mutex<ranks::External, Option<Record>>,
 }
 
 /// The two kinds of nodes that order a graph with the outside.

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use millpond_core::ids::StreamId;
 use millpond_core::order::default_streams::{Standing, after, before};
+use millpond_driver::locks::lock;
 use millpond_driver::{Driver, process};
 use smallvec::SmallVec;
 
@@ -18,7 +19,6 @@ use crate::state::in_flight::Unclosed;
 use crate::state::stream::Mode;
 use crate::sync::garbage::Garbage;
 use crate::sync::handle::Handle;
-use crate::sync::locks::lock;
 
 /// A stream of a device: work submitted to it runs in order, work of different streams at the same time.
 ///

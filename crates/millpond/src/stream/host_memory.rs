@@ -30,6 +30,7 @@ use millpond_core::check::{Act, Use};
 use millpond_core::ids::{AllocId, Point, Slot, StreamId};
 use millpond_core::op::Part;
 use millpond_core::order::op_at;
+use millpond_driver::locks::lock;
 use millpond_driver::process;
 
 use crate::clock::hosts::HostKnows;
@@ -41,7 +42,6 @@ use crate::state::context::Context;
 use crate::state::device::{Allocation, Origin, Owned};
 use crate::state::origin::Pinning;
 use crate::state::retired::Retired;
-use crate::sync::locks::lock;
 
 /// `len` elements of host memory, owned, that copies read and write in stream order (CUDA: `cudaMallocHost`).
 ///

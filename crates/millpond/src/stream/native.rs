@@ -5,13 +5,13 @@
 
 use std::sync::{Arc, OnceLock};
 
+use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::{Driver, DriverError, Node, NodeWork, RawExec, RawGraph, RawStream};
 
 use crate::clock::mark::CountedDriver;
 use crate::names::error::Result;
 use crate::pool::shell::{self, TRIES};
 use crate::state::context::Context;
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 
 /// A graph of the device. Launches in flight outlive it.
@@ -19,7 +19,7 @@ use crate::sync::ranks;
 pub(crate) struct Native {
     made: OnceLock<RawExec>,
     /// What it is to be made of, until it is.
-    nodes: Mutex<{ ranks::NATIVE_NODES }, Vec<Node>>,
+    nodes: Mutex<ranks::NativeNodes, Vec<Node>>,
     driver: Arc<CountedDriver>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Foreign {
     pub(crate) raw: RawGraph,
     driver: Arc<CountedDriver>,
     /// For instances that run lane by lane.
-    alone: Mutex<{ ranks::NATIVE_ALONE }, Option<Native>>,
+    alone: Mutex<ranks::NativeAlone, Option<Native>>,
 }
 
 impl Drop for Foreign {

@@ -3,7 +3,7 @@
 //! Knows addresses and what runs at them; no order. A node of a graph with symbolic addresses names its memory by its
 //! place among the node's accesses, and each instance makes the same work of it at its own addresses.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millpond_core::graph::{Exec as CoreExec, FlatNode, Memory, Work};
 use millpond_core::op::NodeOp;
@@ -14,12 +14,16 @@ use crate::state::access::{Access, Movable, movable, repeated};
 use crate::state::context::Context;
 use crate::stream::external::ExternalEvent;
 use crate::stream::native::Foreign;
-use crate::sync::locks::{Mutex, lock};
-use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
-/// A kernel that every launch runs again.
-pub(crate) type Kernel = Arc<Mutex<{ ranks::KERNEL }, Box<dyn FnMut() + Send>>>;
+/// A kernel that every launch runs again. Its lock has no rank: launches of one instance come one after the other, so
+/// that it is never waited for, and the program's own code runs under it as if nothing were held.
+pub(crate) type Kernel = Arc<Mutex<Box<dyn FnMut() + Send>>>;
+
+/// Takes a kernel's lock.
+pub(crate) fn enter<K: ?Sized>(kernel: &Mutex<K>) -> MutexGuard<'_, K> {
+    kernel.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Work at addresses that each instance has of its own.
 #[derive(Clone)]
@@ -33,7 +37,7 @@ pub(crate) struct Late {
 #[derive(Clone)]
 pub(crate) enum LateWork {
     /// A kernel of closures.
-    Kernel(Arc<Mutex<{ ranks::KERNEL }, Movable>>),
+    Kernel(Arc<Mutex<Movable>>),
     /// Something else, its addresses yet to be filled in.
     Bytes(Box<Payload>),
 }
@@ -213,7 +217,7 @@ impl Late {
         match &self.work {
             LateWork::Kernel(kernel) => {
                 let kernel = Arc::clone(kernel);
-                Payload::Kernel(Arc::new(Mutex::new(Box::new(move || (lock(&kernel))(&addresses)))))
+                Payload::Kernel(Arc::new(Mutex::new(Box::new(move || (enter(&kernel))(&addresses)))))
             }
             LateWork::Bytes(payload) => match payload.as_ref() {
                 // The accesses of a copy are what it reads, then what it writes.

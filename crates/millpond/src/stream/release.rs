@@ -14,6 +14,7 @@ use millpond_core::ids::Seq;
 use millpond_core::order::{Knows, op_at};
 use millpond_core::pool::{Freed, Frontier};
 use millpond_core::units::Range;
+use millpond_driver::locks::BiasedGuard;
 use millpond_driver::{Access, process};
 
 use crate::names::error::{CaptureError, Error, Result};
@@ -22,8 +23,6 @@ use crate::state::allocation::{site, violation};
 use crate::state::device::{Allocation, Life, Origin, Owned, PoolShared, Shelved, State, StreamShared};
 use crate::state::ends::{drop_import, drop_in_graph};
 use crate::state::listening::{own_points, park};
-use crate::sync::locks::BiasedGuard;
-use crate::sync::ranks;
 
 impl StreamShared {
     /// The life of a pool's memory ends at this stream's next point: the block's bytes, the life's, and that point.
@@ -31,7 +30,7 @@ impl StreamShared {
     pub(crate) fn end_life(
         &self,
         state: &mut State,
-        mut life: BiasedGuard<'_, { ranks::LIFE }, Life>,
+        mut life: BiasedGuard<'_, Life>,
         (allocation, generation): (&Allocation, u64),
         caller: &'static Location<'static>,
     ) -> (u64, u64, Seq) {

@@ -1,8 +1,7 @@
-//! Ground floor: locks with their ranks, and what is dropped behind them. Knows nothing of devices.
+//! Ground floor: the ranks of locks, and what is dropped behind them. Knows nothing of devices.
 
 pub(crate) mod garbage;
 #[allow(unsafe_code)]
 pub(crate) mod handle;
-pub(crate) mod locks;
 pub(crate) mod ranks;
 pub(crate) mod sweep;

@@ -7,14 +7,14 @@ pub(crate) mod tracer;
 use millpond_core::ids::{HostId, TicketId};
 use millpond_core::op::Memory;
 use millpond_core::share::LeaseId;
+use millpond_driver::locks::Mutex;
 use rustc_hash::FxHashMap;
 
-use crate::sync::locks::Mutex;
 use crate::sync::ranks;
 
 /// What a trace calls tickets and leases.
 #[derive(Debug, Default)]
-pub(crate) struct TracedShares(Mutex<{ ranks::TRACED_SHARES }, Names>);
+pub(crate) struct TracedShares(Mutex<ranks::TracedShares, Names>);
 
 #[derive(Debug, Default)]
 struct Names {

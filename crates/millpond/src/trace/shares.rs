@@ -8,9 +8,9 @@
 use millpond_core::ids::{AllocId, DeviceId, HostId, ProcessId, TicketId};
 use millpond_core::op::{Op, Place, Space, What};
 use millpond_core::share::LeaseId;
+use millpond_driver::locks::lock;
 use millpond_driver::process;
 
-use crate::sync::locks::lock;
 use crate::trace::tracer::Tracer;
 
 impl Tracer {

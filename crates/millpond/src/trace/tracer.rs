@@ -16,6 +16,7 @@ use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, DeviceId, EventId, GraphId, HostId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, Mark, Memory, Name, NodeOp, Op, Part, Place, Reach, Space, StreamRole, What};
 use millpond_core::trace::ops::Writer;
+use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::{PeerAccess, process};
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
@@ -24,7 +25,6 @@ use crate::names::config::HostThreads;
 use crate::names::error::{Invalid, Result};
 use crate::names::role::Ask;
 use crate::names::trace_file::{Shared, Trace};
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::{TracedShares, callers};
 
@@ -44,9 +44,9 @@ pub(crate) struct Tracer {
     threads: HostThreads,
     /// Who records what a host asks about where threads are apart: it knows nothing, and the stream learns nothing.
     asker: HostId,
-    pub(crate) nodes: Mutex<{ ranks::TRACED_NODES }, NodeNumbers>,
+    pub(crate) nodes: Mutex<ranks::TracedNodes, NodeNumbers>,
     /// For graphs that were refused nodes: how many nodes each of those came after.
-    pub(crate) refused: Mutex<{ ranks::TRACED_REFUSED }, FxHashMap<GraphId, Vec<u32>>>,
+    pub(crate) refused: Mutex<ranks::TracedRefused, FxHashMap<GraphId, Vec<u32>>>,
     /// Counted down from the top, so that they never meet the device's own.
     next_node: AtomicU32,
     /// What the trace calls what is shared.

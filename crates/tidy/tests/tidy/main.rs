@@ -31,6 +31,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "crates/interpose/src/",
         &[
             "mode",
+            "ranks",
             "abi",
             "entry",
             "ask",

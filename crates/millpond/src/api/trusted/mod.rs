@@ -16,6 +16,7 @@ mod streams;
 
 use std::fmt;
 
+use millpond_driver::locks::{Mutex, lock};
 use rustc_hash::FxHashMap;
 
 use crate::api::device::Device;
@@ -25,7 +26,6 @@ use crate::pool::handle::Pool;
 use crate::stream::buffer::Buffer;
 use crate::stream::handle::Stream;
 use crate::stream::refused::Refused;
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 use streams::{Found, Streams};
 
@@ -50,7 +50,7 @@ pub struct Trusted {
     adopt: Adopt,
     streams: Streams,
     /// Streams that were recorded as users of an allocation, by its address.
-    users: Mutex<{ ranks::TRUSTED_USERS }, FxHashMap<u64, Vec<Stream>>>,
+    users: Mutex<ranks::TrustedUsers, FxHashMap<u64, Vec<Stream>>>,
 }
 
 impl fmt::Debug for Trusted {

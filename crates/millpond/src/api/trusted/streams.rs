@@ -12,12 +12,12 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::ThreadId;
 
+use millpond_driver::locks::{Mutex, lock};
 use rustc_hash::FxHashMap;
 
 use crate::names::error::Result;
 use crate::names::native::{LEGACY, PER_THREAD};
 use crate::stream::handle::Stream;
-use crate::sync::locks::{Mutex, lock};
 use crate::sync::ranks;
 
 /// Places in the table, a power of two.
@@ -41,7 +41,7 @@ struct Known {
 #[derive(Debug)]
 pub(super) struct Streams {
     places: [OnceLock<Known>; PLACES],
-    rest: Mutex<{ ranks::TRUSTED_STREAMS }, Rest>,
+    rest: Mutex<ranks::TrustedStreams, Rest>,
 }
 
 #[derive(Debug, Default)]

@@ -7,11 +7,11 @@
 use millpond_core::check::{Site, Use};
 use millpond_core::ids::Point;
 use millpond_core::share::{ForeignEnd, ForeignPoint, ForeignUse};
+use millpond_driver::locks::lock;
 
 use crate::state::context::Context;
 use crate::state::context::FoundContext;
 use crate::state::peers;
-use crate::sync::locks::lock;
 
 /// Those who know what a point is called.
 pub(in crate::share) struct Namers<'c> {

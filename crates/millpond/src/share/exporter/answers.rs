@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millpond_core::share::{ChunkName, FETCH_CHUNKS_MAX, LeaseId, PARTS_MAX, Refusal, Reply, Request, TicketKind};
+use millpond_driver::locks::lock;
 use millpond_driver::{Driver, is_unread};
 use rustc_hash::FxHashMap;
 use rustix::io::Errno;
@@ -16,7 +17,6 @@ use super::{Exporter, Target};
 use crate::share::connection::{Broken, Connection};
 use crate::share::socket;
 use crate::state::context::Context;
-use crate::sync::locks::lock;
 
 type Answer = std::result::Result<(Reply, Vec<OwnedFd>), Refusal>;
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millpond_core::share::Refusal;
+use millpond_driver::locks::lock;
 use rustc_hash::FxHashMap;
 use rustix::event::epoll;
 use rustix::process::{Resource, getrlimit};
@@ -19,7 +20,6 @@ use crate::share::announced::Named;
 use crate::share::connection::Connection;
 use crate::share::socket::{self, Received};
 use crate::state::context::Context;
-use crate::sync::locks::lock;
 
 /// Taken in before others are served.
 const ADMITTED_AT_ONCE: usize = 32;

@@ -1,0 +1,17 @@
+//! The ranks of this crate's locks: before those of the library, which it calls under them.
+
+millpond_driver::ranks! {
+    before millpond::raw::FIRST_RANK;
+    TorchOpening "the devices of PyTorch";
+    /// A child's is only tried while its parent's is held.
+    Graph "a graph";
+    CudaDevices "the CUDA devices";
+    TorchPools "the pools of PyTorch";
+    /// Nothing that waits for the device is done under it.
+    Handle "a handle";
+    Captured "what captures allocate";
+    AllocNodeLists "which graphs have alloc nodes";
+    AllocNodes "a graph's alloc nodes";
+    Report "where a device reports";
+    Trace "the trace";
+}

@@ -1,0 +1,280 @@
+//! The locks of the project, and how they are taken. Knows nothing of what they guard.
+//!
+//! Each has a rank ([`Rank`]), which is part of its type: a thread waits for a lock only while it holds none of a later
+//! rank. Builds with debug assertions panic where that is not so, with the names of both; a lock that is only tried is
+//! not waited for, and may be of any rank. Each crate lists the ranks of its own locks ([`ranks!`](crate::ranks)).
+//!
+//! Where another thread panicked under a lock, the next one goes on: what these locks hold is whole at every moment. In
+//! a forked process the thread that has a lock may not be there: calls that can be refused were refused before, and the
+//! others end the process rather than let it wait for ever.
+
+mod own;
+mod ranks;
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::{
+    Condvar, LockResult, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult,
+};
+use std::time::Duration;
+
+pub use own::FIRST;
+pub(crate) use own::{
+    CudaCaptures, CudaCrossing, CudaGraph, CudaKept, CudaLedger, CudaOccupant, CudaPassing, CudaPinned, CudaStandIn,
+    CudaTimes, CudaUploads, FailureRules, FailuresStruck, HostKept, HostMemory, HostTimes, Pages, Sim,
+};
+pub use ranks::{Held, Rank, may_wait};
+
+use crate::{BiasedLock, BiasedLockGuard, process};
+
+/// A forked process waits so long for a lock that one of its own threads may have.
+const FORKED_PATIENCE: Duration = Duration::from_millis(500);
+
+/// A lock of one rank that threads sleep for.
+pub struct Mutex<R, T: ?Sized>(PhantomData<fn() -> R>, std::sync::Mutex<T>);
+
+/// A lock of one rank that several threads may hold to read.
+pub struct RwLock<R, T: ?Sized>(PhantomData<fn() -> R>, std::sync::RwLock<T>);
+
+/// A lock of one rank that nearly always the same thread takes.
+#[repr(transparent)]
+pub struct Biased<R, T>(BiasedLock<T>, PhantomData<fn() -> R>);
+
+/// Holds a lock that has a rank.
+#[must_use]
+pub struct Ranked<G> {
+    guard: G,
+    _held: Held,
+}
+
+/// Holds a [`Mutex`].
+pub type Guard<'a, T> = Ranked<MutexGuard<'a, T>>;
+/// Holds a [`RwLock`] to read.
+pub type ReadGuard<'a, T> = Ranked<RwLockReadGuard<'a, T>>;
+/// Holds a [`RwLock`] to write.
+pub type WriteGuard<'a, T> = Ranked<RwLockWriteGuard<'a, T>>;
+/// Holds a [`Biased`].
+pub type BiasedGuard<'a, T> = BiasedLockGuard<'a, T, Held>;
+
+/// Takes the lock. A thread that has it already waits for ever.
+///
+/// # Panics
+/// In builds with debug assertions, where this thread holds a lock of a later rank; so it is with all that waits.
+#[inline]
+#[cfg_attr(debug_assertions, track_caller)]
+pub fn lock<R: Rank, T: ?Sized>(mutex: &Mutex<R, T>) -> Guard<'_, T> {
+    let (held, mutex) = (Held::in_order::<R>(), &mutex.1);
+    Ranked::new(taken(mutex.try_lock()).unwrap_or_else(|| wait(|| mutex.try_lock(), || mutex.lock())), held)
+}
+
+/// Takes the lock to read. A thread that writes waits for ever.
+#[inline]
+#[cfg_attr(debug_assertions, track_caller)]
+pub fn read<R: Rank, T: ?Sized>(lock: &RwLock<R, T>) -> ReadGuard<'_, T> {
+    let (held, lock) = (Held::in_order::<R>(), &lock.1);
+    Ranked::new(taken(lock.try_read()).unwrap_or_else(|| wait(|| lock.try_read(), || lock.read())), held)
+}
+
+/// Takes the lock to write. A thread that has it already waits for ever.
+#[inline]
+#[cfg_attr(debug_assertions, track_caller)]
+pub fn write<R: Rank, T: ?Sized>(lock: &RwLock<R, T>) -> WriteGuard<'_, T> {
+    let (held, lock) = (Held::in_order::<R>(), &lock.1);
+    Ranked::new(taken(lock.try_write()).unwrap_or_else(|| wait(|| lock.try_write(), || lock.write())), held)
+}
+
+impl<R, T> Mutex<R, T> {
+    /// A lock that no thread has.
+    pub const fn new(value: T) -> Self {
+        Self(PhantomData, std::sync::Mutex::new(value))
+    }
+}
+
+impl<R: Rank, T: ?Sized> Mutex<R, T> {
+    /// The lock, where it is free this moment.
+    #[inline]
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        taken(self.1.try_lock()).map(|guard| Ranked::new(guard, Held::tried::<R>()))
+    }
+
+    /// The value: no other thread can have the lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.1.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<R, T> RwLock<R, T> {
+    /// A lock that no thread has.
+    pub const fn new(value: T) -> Self {
+        Self(PhantomData, std::sync::RwLock::new(value))
+    }
+}
+
+impl<R, T> Biased<R, T> {
+    /// A lock that no thread has.
+    pub const fn new(value: T) -> Self {
+        Self(BiasedLock::new(value), PhantomData)
+    }
+
+    /// The value: no other thread can have the lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+}
+
+impl<R: Rank, T> Biased<R, T> {
+    /// Takes the lock. A thread that has it already waits for ever.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn lock(&self) -> BiasedGuard<'_, T> {
+        self.0.lock_and_keep(Held::in_order::<R>())
+    }
+
+    /// Takes the lock where it is free this moment.
+    #[inline]
+    pub fn try_lock(&self) -> Option<BiasedGuard<'_, T>> {
+        self.0.try_lock_and_keep(Held::tried::<R>)
+    }
+
+    /// As [`lock`](Self::lock), where this thread owns it and is not inside: with no call, and no wait.
+    #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn try_own(&self) -> Option<BiasedGuard<'_, T>> {
+        self.0.own_and_keep(Held::in_order::<R>())
+    }
+}
+
+impl<R, T: Default> Default for Mutex<R, T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<R, T: Default> Default for RwLock<R, T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<R, T: Default> Default for Biased<R, T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<G> Ranked<G> {
+    #[inline]
+    fn new(guard: G, held: Held) -> Self {
+        Self { guard, _held: held }
+    }
+}
+
+/// Gives a lock back until the condition variable is notified (or for no reason), and takes it again.
+pub fn wait_for<'a, T>(changed: &Condvar, guard: Guard<'a, T>) -> Guard<'a, T> {
+    let Ranked { guard, _held } = guard;
+    let guard = changed.wait(guard).unwrap_or_else(PoisonError::into_inner);
+    Ranked { guard, _held }
+}
+
+/// As [`wait_for`], at most for so long.
+pub fn wait_timeout<'a, T>(changed: &Condvar, guard: Guard<'a, T>, at_most: Duration) -> Guard<'a, T> {
+    let Ranked { guard, _held } = guard;
+    let guard = changed.wait_timeout(guard, at_most).unwrap_or_else(PoisonError::into_inner).0;
+    Ranked { guard, _held }
+}
+
+impl<G: Deref> Deref for Ranked<G> {
+    type Target = G::Target;
+
+    #[inline]
+    fn deref(&self) -> &G::Target {
+        &self.guard
+    }
+}
+
+impl<G: DerefMut> DerefMut for Ranked<G> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut G::Target {
+        &mut self.guard
+    }
+}
+
+impl<R, T: ?Sized + fmt::Debug> fmt::Debug for Mutex<R, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.1.fmt(f)
+    }
+}
+
+impl<R, T: ?Sized + fmt::Debug> fmt::Debug for RwLock<R, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.1.fmt(f)
+    }
+}
+
+impl<R, T> fmt::Debug for Biased<R, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<G: fmt::Debug> fmt::Debug for Ranked<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.guard.fmt(f)
+    }
+}
+
+/// The lock, where it is free this moment.
+#[inline]
+fn taken<G>(outcome: TryLockResult<G>) -> Option<G> {
+    match outcome {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Waits for a lock that another thread has.
+#[cold]
+fn wait<G>(try_lock: impl FnOnce() -> TryLockResult<G>, lock: impl FnOnce() -> LockResult<G>) -> G {
+    if process::is_forked() {
+        std::thread::sleep(FORKED_PATIENCE);
+        return taken(try_lock()).unwrap_or_else(|| {
+            eprintln!("millpond: a forked process uses a device of its parent, which was in use when it forked");
+            std::process::abort()
+        });
+    }
+    lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::{Biased, Mutex, lock};
+
+    crate::ranks! {
+        before super::FIRST;
+        Stream "a stream" several;
+        Heap "a heap";
+    }
+
+    #[test]
+    fn locks_are_taken_in_the_order_of_their_ranks() {
+        let (stream, other) = (Biased::<Stream, _>::new(0), Biased::<Stream, _>::new(0));
+        let heap = Mutex::<Heap, _>::new(0);
+        {
+            let (_stream, _other) = (stream.lock(), other.lock());
+            let _heap = lock(&heap);
+        }
+        let _heap = lock(&heap);
+        assert!(stream.try_lock().is_some(), "it is not waited for");
+        let held = catch_unwind(AssertUnwindSafe(|| drop(stream.lock()))).unwrap_err();
+        let text = held.downcast_ref::<String>().expect("a message");
+        let right = "this thread holds the lock of a heap and waits for that of a stream, which comes first";
+        assert_eq!(text, right);
+        let second = Mutex::<Heap, _>::new(0);
+        catch_unwind(AssertUnwindSafe(|| drop(lock(&second)))).unwrap_err();
+        lock(&Mutex::<super::Sim, _>::new(0)).to_string();
+    }
+}
