@@ -190,7 +190,7 @@ fn an_event_of_a_capture_is_of_no_use_after_it() {
 fn synchronising_and_acting_at_once_invalidate() {
     let mut captures = Captures::new();
     captures.check_stream(A, "synchronize").unwrap();
-    captures.check_unsafe(0, "alloc").unwrap();
+    captures.check_unsafe(0, |_| true, "alloc").unwrap();
     let capture = begin(&mut captures, A);
     wait(&mut captures, B, A).unwrap();
     captures.check_stream(C, "synchronize").unwrap();
@@ -206,7 +206,7 @@ fn synchronising_and_acting_at_once_invalidate() {
         for (thread, is_fine) in [(0, own), (1, other)] {
             let mut captures = Captures::new();
             let id = captures.begin(A, graph(0), &[], 0, mode).unwrap();
-            assert_eq!(captures.check_unsafe(thread, "alloc").is_ok(), is_fine, "{mode:?}, thread {thread}");
+            assert_eq!(captures.check_unsafe(thread, |_| true, "alloc").is_ok(), is_fine, "{mode:?}, thread {thread}");
             assert_eq!(captures.is_valid(id), is_fine);
         }
     }

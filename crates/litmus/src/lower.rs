@@ -85,8 +85,8 @@ pub(crate) struct Lower {
     pub(crate) processes: HashMap<HostId, ProcessId>,
     /// Processes that have ended.
     pub(crate) ended: HashSet<ProcessId>,
-    /// The legacy stream of each process and device that has a name.
-    pub(crate) legacy: HashMap<(ProcessId, DeviceId), StreamId>,
+    /// The default streams that have names: the legacy one of each process and device, and that of each thread.
+    pub(crate) defaults: HashMap<(ProcessId, DeviceId, Option<HostId>), StreamId>,
     counts: HashMap<Count, u32>,
     /// Names that some line gives to memory: they may be used before.
     promised: HashSet<String>,
@@ -96,7 +96,7 @@ pub(crate) struct Lower {
     /// How large memory is, and what is offered, where that is known here.
     bytes: HashMap<Memory, u64>,
     pub(crate) offers: HashMap<TicketId, u64>,
-    host: HostId,
+    pub(crate) host: HostId,
     line: u32,
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn lower(lines: &[Line]) -> Result<Program, Refusal> {
         owners: HashMap::new(),
         processes: HashMap::new(),
         ended: HashSet::new(),
-        legacy: HashMap::new(),
+        defaults: HashMap::new(),
         counts: HashMap::from([(Count::Stream, 1), (Count::Host, 1)]),
         promised: promised(lines),
         freed: HashSet::new(),

@@ -75,18 +75,22 @@ impl Lower {
             rest => (StreamRole::Blocking, rest),
         };
         let device = self.device(rest)?;
-        let legacy = (role == StreamRole::Legacy).then(|| (self.process(), device));
-        // Each process has one legacy stream for each device, whatever it is called.
-        let known = legacy.and_then(|whose| self.legacy.get(&whose).copied());
-        let stream = known.unwrap_or_else(|| match legacy {
-            Some((ProcessId(0), DeviceId(0))) => StreamId(0),
+        // Whatever it is called, it is one for each device: of a process, or of a thread.
+        let default = match role {
+            StreamRole::Legacy => Some((self.process(), device, None)),
+            StreamRole::PerThread => Some((self.process(), device, Some(self.host))),
+            _ => None,
+        };
+        let known = default.and_then(|whose| self.defaults.get(&whose).copied());
+        let stream = known.unwrap_or_else(|| match default {
+            Some((ProcessId(0), DeviceId(0), None)) => StreamId(0),
             _ => StreamId(self.next(Count::Stream)),
         });
         self.define(name, Symbol::Stream(stream))?;
         if known.is_none() {
             self.push(What::StreamCreate { stream, role, device })?;
         }
-        self.legacy.extend(legacy.map(|whose| (whose, stream)));
+        self.defaults.extend(default.map(|whose| (whose, stream)));
         let name = self.names.intern(name);
         self.push(What::StreamName { stream, name })
     }
@@ -180,7 +184,7 @@ impl Lower {
         self.of_this_process(name)?;
         match self.symbol(name) {
             Some(Symbol::Stream(stream)) => {
-                self.legacy.retain(|_, legacy| *legacy != stream);
+                self.defaults.retain(|_, default| *default != stream);
                 self.push(What::StreamDestroy { stream })
             }
             Some(Symbol::Event(event)) => self.push(What::EventDestroy { event }),

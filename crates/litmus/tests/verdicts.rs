@@ -25,6 +25,35 @@ const PROGRAMS: &[(&str, &str)] = &[
          free l a !! free-before-use",
     ),
     (
+        "Of two records of a graph none is known to be the last",
+        "stream s / stream t nonblocking / event e / b = alloc s 64 / graph g / node a in g: record e / \
+         node w in g: write b / node r in g after w: record e / x = instantiate g / launch x s / wait t e / \
+         free t b !! free-before-use / drop b",
+    ),
+    (
+        "Of two records of a graph none is known to be the last, in the other order",
+        "stream s / stream t nonblocking / event e / b = alloc s 64 / graph g / node w in g: write b / \
+         node r in g after w: record e / node a in g: record e / x = instantiate g / launch x s / wait t e / \
+         free t b !! free-before-use / drop b",
+    ),
+    (
+        "A graph may record an event before it waits for it",
+        "stream s / stream t nonblocking / event e / b = alloc t 64 / write t b / record e t / graph g / \
+         node a in g: record e / node w in g: wait e / node r in g after w: read b / x = instantiate g / \
+         launch x s !! use-before-alloc / drop b",
+    ),
+    (
+        "A launch that starts early overlaps a graph that leaves memory",
+        "stream s / graph g / node n in g: alloc m 64 / node k in g after n: write m / x = instantiate g / \
+         launch x s / kernel s read m early !! weak-order / free s m",
+    ),
+    (
+        "A stream of another process joins no capture",
+        "process p / p: stream t / stream s / event e shared / p: event f shared / \
+         capture s as g / record e s / p: wait t e !! captured-event / p: record f t / \
+         wait s f !! capture-isolation / end capture s",
+    ),
+    (
         "A programmatic event orders nothing in a capture",
         "set leaks off / stream s / stream t / capture s as g / a = alloc s 64 / write s a / record e s progress / \
          wait t e / free t a !! free-before-alloc / record f t / wait s f / end capture s / \
@@ -110,6 +139,44 @@ const PROGRAMS: &[(&str, &str)] = &[
         "A wait before a launch that starts early has an effect",
         "stream s / a = alloc s 64 / write s a / record e s / wait s e / kernel s read a early / \
          free s a",
+    ),
+    (
+        "The last of two records of a graph comes after the other",
+        "stream s / stream t nonblocking / event e / b = alloc s 64 / graph g / node a in g: record e / \
+         node w in g after a: write b / node r in g after w: record e / x = instantiate g / launch x s / wait t e / \
+         free t b",
+    ),
+    (
+        "What both records of a graph come after is ordered",
+        "stream s / stream t nonblocking / event e / b = alloc s 64 / graph g / node w in g: write b / \
+         node r in g after w: record e / node q in g after w: record e / x = instantiate g / launch x s / wait t e / \
+         free t b",
+    ),
+    (
+        "An update shows nodes that the instance did not",
+        "stream s / stream t nonblocking / event e / a = alloc s 64 / b = alloc s 64 / graph g / \
+         node p in g: read a / node n in g: read b[64..64] / node r in g after p n: record e / \
+         node q in g after r: read a / graph h / node p in h: read a / node n in h: read b / \
+         node r in h after p n: record e / node q in h after r: read a / x = instantiate g / update x from h / \
+         launch x s / wait t e / write t b / synchronize device / free s a / free s b",
+    ),
+    (
+        "Work of the legacy stream is between a launch and one that starts early",
+        "stream s / stream l legacy / a = alloc s 64 / b = alloc l 64 / kernel s write a / kernel l write b / \
+         kernel s read a early / free l a / free l b",
+    ),
+    (
+        "Work of another stream is between launches of the legacy stream",
+        "stream s / stream l legacy / a = alloc s 64 / b = alloc l 64 / kernel l write a / kernel s write b / \
+         kernel l read a early / free l a / free l b",
+    ),
+    (
+        "A capture forbids nothing to another process",
+        "process p / stream s / capture s as g / p: synchronize device / end capture s",
+    ),
+    (
+        "A thread's default stream has two names",
+        "stream k per-thread / stream l per-thread / a = alloc l 64 / write k a / free l a",
     ),
 ];
 

@@ -18,7 +18,7 @@ use crate::graph::{
     Access as NodeAccess, CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label,
     Memory as NodeMemory, Uses, Work,
 };
-use crate::ids::{EventId, GraphId, NodeId, StreamId};
+use crate::ids::{EventId, GraphId, HostId, NodeId, StreamId};
 use crate::life::{Kind, Site};
 use crate::op::{Access, Act, CaptureMode, Memory, Name, Start, StreamRole, What};
 use crate::order::default_streams::Standing;
@@ -66,7 +66,9 @@ impl Checker {
         if !self.graphs.is_capturing() {
             return Ok(());
         }
-        let checked = self.graphs.captures.check_unsafe(u64::from(call.op.host.0), what);
+        let (time, own) = (&self.time, self.time.process(call.op.host));
+        let is_beside = |thread: u64| time.process(HostId(thread as u32)) == own;
+        let checked = self.graphs.captures.check_unsafe(u64::from(call.op.host.0), is_beside, what);
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
     }
 
@@ -219,6 +221,10 @@ impl Checker {
 
     pub(super) fn captured_wait(&mut self, call: Call<'_>, seat: Seat, event: &CapturedEvent) -> Step {
         let stream = self.time.at(seat).kept.id;
+        let begun_by = self.graphs.captures.thread(event.capture).map(|thread| HostId(thread as u32));
+        if begun_by.is_some_and(|host| self.time.process(host) != self.time.process(call.op.host)) {
+            return Err(self.capture_refused(call, CaptureError::CapturedEvent(event.capture), stream));
+        }
         let is_known = self.graphs.captures.of(stream) == Some(event.capture) && self.covers_tails(stream, event);
         let waited = self.graphs.captures.wait(stream, event);
         waited.map_err(|error| self.capture_refused(call, error, stream))?;

@@ -95,6 +95,10 @@ impl Checker {
                 instance.former.insert(alloc, left);
             }
         }
+        // Other nodes may be seen from outside.
+        let lanes = Lanes::new(&instance.exec, || self.time.open_slot());
+        let before = std::mem::replace(&mut instance.lanes, lanes);
+        before.close().for_each(|last| self.time.close_slot(last));
         let new = instance.names.turn_into(&names);
         (instance.graph, instance.homes) = (copy, homes);
         let before = std::mem::take(&mut instance.families);
@@ -221,7 +225,8 @@ impl Checker {
         instance.last = Some(Last { snapshot, site });
         instance.launched = Some((site.stream, site.op));
         self.graphs.execs.insert(exec, instance);
-        self.time.at_mut(seat).kept.last_work = Some(LastWork { from: point.seq, lanes: lanes.into() });
+        let tied = self.time.at(seat).tied();
+        self.time.at_mut(seat).kept.last_work = Some(LastWork { from: point.seq, tied, lanes: lanes.into() });
         self.done(seat, "launched", call.op.place);
     }
 

@@ -66,6 +66,8 @@ pub(super) struct Past {
 pub(super) struct LastWork {
     /// Its position in the stream.
     pub(super) from: Seq,
+    /// How often the stream had been made to wait for the legacy stream, or this for others.
+    pub(super) tied: u64,
     /// Of a graph whose nodes have points of their own: what those come after, in each chain.
     pub(super) lanes: Box<[Point]>,
 }

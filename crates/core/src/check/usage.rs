@@ -140,8 +140,9 @@ impl Checker {
     fn submit_work(&mut self, seat: Seat, start: Start) -> (Point, StreamId, u64) {
         let stream = self.time.at_mut(seat);
         let point = stream.chain.submit();
-        if start == Start::Ordered || stream.kept.last_work.is_none() {
-            stream.kept.last_work = Some(LastWork { from: point.seq, lanes: Box::default() });
+        let tied = stream.tied();
+        if start == Start::Ordered || stream.kept.last_work.as_ref().is_none_or(|last| last.tied != tied) {
+            stream.kept.last_work = Some(LastWork { from: point.seq, tied, lanes: Box::default() });
         }
         (point, stream.kept.id, stream.kept.ops + 1)
     }
@@ -290,7 +291,8 @@ impl Checker {
         // What the host knows to have completed has done so before the launch is called.
         let base = self.time.base(call.op.host);
         let stream = self.time.at(seat);
-        let Some(last) = &stream.kept.last_work else {
+        let tied = stream.tied();
+        let Some(last) = stream.kept.last_work.as_ref().filter(|last| last.tied == tied) else {
             stream.kept.last_wait.into_iter().for_each(|wait| self.needs(wait));
             return Ok(());
         };
@@ -299,7 +301,10 @@ impl Checker {
         for (access, target) in accesses.iter().zip(targets) {
             let conflicts = |known: &&Use| access.act.conflicts(known.site.act);
             let life = self.lives.at(target.life);
-            if let Some(earlier) = life.history.uses_of(access.part).filter(conflicts).find(overlaps) {
+            let uses = life.history.uses_of(access.part).filter(conflicts);
+            // A launch that left the memory is work, too.
+            let born = life.history.born();
+            if let Some(earlier) = uses.chain([&born]).find(overlaps) {
                 return Err(self.weakly_ordered(call, target.life, *earlier, self.site(call, seat, access.act)));
             }
         }

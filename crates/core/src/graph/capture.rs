@@ -303,14 +303,24 @@ impl Captures {
         Err(CaptureError::CapturedEvent(event.capture))
     }
 
+    /// The thread that began a capture which goes on.
+    pub fn thread(&self, capture: CaptureId) -> Option<u64> {
+        self.captures.get(&capture).map(|capture| capture.thread)
+    }
+
     /// A call by `thread` that acts at once or waits for everything: an immediate allocation or free, a synchronisation
-    /// of the device.
+    /// of the device. It forbids nothing to the threads of other processes: `is_beside` says which are of its own.
     ///
     /// # Errors
     /// [`CaptureError::Unsupported`] where the mode of some capture forbids it; those captures are invalid then.
-    pub fn check_unsafe(&mut self, thread: u64, call: &'static str) -> Result<(), CaptureError> {
+    pub fn check_unsafe(
+        &mut self,
+        thread: u64,
+        is_beside: impl Fn(u64) -> bool,
+        call: &'static str,
+    ) -> Result<(), CaptureError> {
         let forbids = |capture: &Capture| match capture.mode {
-            CaptureMode::Global => true,
+            CaptureMode::Global => is_beside(capture.thread),
             CaptureMode::ThreadLocal => capture.thread == thread,
             CaptureMode::Relaxed => false,
         };

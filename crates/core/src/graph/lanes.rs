@@ -92,7 +92,8 @@ impl Lanes {
     }
 
     /// What the events of the record nodes know, one after the other, in the launch to come. `stream` is a snapshot of
-    /// the launching stream before it; `waits` are the wait nodes that wait for something, and for what.
+    /// the launching stream before it; `waits` are the wait nodes that wait for something, and for what. Where nothing
+    /// says which of an event's records is the last, it knows what all of these have in common.
     pub fn exports(
         &self,
         exec: &Exec,
@@ -104,7 +105,16 @@ impl Lanes {
             let before = waits.iter().filter(|(wait, _)| exec.index().reaches(*wait, node));
             self.export(exec, node, base, stream, before.map(|(_, snapshot)| snapshot))
         };
-        exec.summary().records.iter().map(export).collect()
+        let records = &exec.summary().records;
+        let mut exports: Vec<Snapshot> = records.iter().map(export).collect();
+        for last in exec.summary().last_records() {
+            if last.len() < 2 {
+                continue;
+            }
+            let common = Snapshot::common(&last.iter().map(|at| &exports[*at]).collect::<Vec<_>>());
+            last.iter().for_each(|at| exports[*at] = common.clone());
+        }
+        exports
     }
 
     /// The launching stream goes past the launch to come: the point that this is.

@@ -61,9 +61,11 @@ pub struct Summary {
     pub records: Vec<(NodeId, EventKey)>,
     /// Nodes that wait for one.
     pub waits: Vec<(NodeId, EventKey)>,
-    /// Those of them that come after a node which records the same event, rising: what the event holds at the launch is
-    /// overwritten by then, and the edges of the graph say the rest.
+    /// Those of them that do not come before every node which records the same event, rising: what the event holds at
+    /// the launch may be overwritten by then, and the edges of the graph say the rest.
     own_waits: Vec<NodeId>,
+    /// For each event that is recorded, its records that no other of them comes after, as places in `records`, rising.
+    last_records: Vec<SmallVec<[usize; 1]>>,
 }
 
 impl Summary {
@@ -76,12 +78,7 @@ impl Summary {
                 _ => {}
             }
         }
-        let mut records: FxHashMap<EventKey, Vec<NodeId>> = FxHashMap::default();
-        summary.records.iter().for_each(|(node, key)| records.entry(*key).or_default().push(*node));
-        let is_own = |(wait, key): &&(NodeId, EventKey)| {
-            records.get(key).is_some_and(|records| records.iter().any(|record| flat.index.reaches(*record, *wait)))
-        };
-        summary.own_waits = summary.waits.iter().filter(is_own).map(|(wait, _)| *wait).collect();
+        summary.order_events(flat);
         summary.demands = summary.demands(flat, lives);
         for (at, alloc) in flat.allocs.iter().enumerate().filter(|(_, alloc)| alloc.is_output()) {
             let memory = Memory::Own(super::GraphAllocId(at as u32));
@@ -97,7 +94,38 @@ impl Summary {
         summary
     }
 
-    /// Whether a wait node waits for a record of the same launch.
+    /// How records and waits of one event stand to each other.
+    fn order_events(&mut self, flat: &Flat) {
+        let mut records: FxHashMap<EventKey, Vec<usize>> = FxHashMap::default();
+        for (at, (_, key)) in self.records.iter().enumerate() {
+            records.entry(*key).or_default().push(at);
+        }
+        let reaches = |from: NodeId, to: NodeId| flat.index.reaches(from, to);
+        let is_own = |(wait, key): &&(NodeId, EventKey)| {
+            let mut records = records.get(key).into_iter().flatten();
+            records.any(|record| !reaches(*wait, self.records[*record].0))
+        };
+        self.own_waits = self.waits.iter().filter(is_own).map(|(wait, _)| *wait).collect();
+        self.last_records = records
+            .into_values()
+            .map(|records| {
+                let is_last = |at: &&usize| {
+                    let (node, later) = (self.records[**at].0, records.iter().filter(|later| *later > at));
+                    !later.into_iter().any(|later| reaches(node, self.records[*later].0))
+                };
+                records.iter().filter(is_last).copied().collect()
+            })
+            .collect();
+        self.last_records.sort_unstable();
+    }
+
+    /// For each event that is recorded, its records that no other of them comes after: places in
+    /// [`records`](Self::records), rising.
+    pub fn last_records(&self) -> impl Iterator<Item = &[usize]> {
+        self.last_records.iter().map(|last| &**last)
+    }
+
+    /// Whether a wait node may wait for a record of the same launch.
     pub fn waits_for_own(&self, wait: NodeId) -> bool {
         self.own_waits.binary_search(&wait).is_ok()
     }

@@ -129,6 +129,20 @@ impl Snapshot {
         Self { point, knowledge: Arc::new(Knowledge { base: Arc::default(), waited, is_open: true }) }
     }
 
+    /// What all of them know, as a record of the first one's chain.
+    ///
+    /// # Panics
+    /// There is none of them.
+    pub fn common(all: &[&Snapshot]) -> Self {
+        let clocks: Vec<Clock> = all.iter().map(|snapshot| snapshot.to_clock()).collect();
+        let (first, others) = clocks.split_first().expect("there is one");
+        let common = |known: Point| {
+            let seq = others.iter().map(|clock| clock.seen(known.slot)).fold(known.seq, Seq::min);
+            Point { slot: known.slot, seq }
+        };
+        Self::foreign(common(all[0].point), first.points().map(common))
+    }
+
     /// The position.
     #[inline]
     pub fn point(&self) -> Point {

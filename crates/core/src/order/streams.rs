@@ -24,6 +24,8 @@ pub struct Stream<T> {
     pub chain: Chain,
     /// The operation of the legacy stream that it already comes after.
     followed: u64,
+    /// How often the rule of the default streams made it wait.
+    tied: u64,
     /// Its home.
     pub home: HomeNumber,
     /// How it stands to the legacy stream.
@@ -57,6 +59,14 @@ pub struct Streams<T> {
     pub slots: Slots,
 }
 
+impl<T> Stream<T> {
+    /// How often the rule of the default streams made it wait for others: between two operations where it differs.
+    #[inline]
+    pub fn tied(&self) -> u64 {
+        self.tied
+    }
+}
+
 impl<T> Default for Streams<T> {
     fn default() -> Self {
         Streams { homes: Vec::new(), streams: Vec::new(), vacant: Vec::new(), slots: Slots::default() }
@@ -79,7 +89,7 @@ impl<T> Streams<T> {
             self.streams.push(None);
             self.streams.len() - 1
         });
-        self.streams[seat] = Some(Stream { chain, role, home, kept, followed: 0, is_noted: false });
+        self.streams[seat] = Some(Stream { chain, role, home, kept, followed: 0, tied: 0, is_noted: false });
         seat
     }
 
@@ -188,6 +198,7 @@ impl<T> Ties for Entering<'_, T> {
         {
             stream.followed = home.version;
             if let Some(last) = &home.last {
+                stream.tied += 1;
                 stream.chain.wait(last);
             }
         }
@@ -217,6 +228,7 @@ impl<T> Ties for Entering<'_, T> {
             }
         }
         if let Some((legacy, _)) = self.parts() {
+            legacy.tied += u64::from(!before.is_empty());
             before.iter().for_each(|end| _ = legacy.chain.wait(end));
         }
         Ok(())
