@@ -11,7 +11,7 @@ use millpond_core::op::{NodeOp, What};
 const NODES_MAX: u64 = 10_000;
 /// The most nodes and accesses of all launches.
 const LAUNCHED_MAX: u64 = 1 << 24;
-/// The most nodes and accesses of all copies and instances.
+/// The most nodes, accesses and names of all copies and instances.
 const COPIED_MAX: u64 = 1 << 20;
 /// The most accesses of all operations.
 const ACCESSES_MAX: u64 = 1 << 19;
@@ -22,11 +22,13 @@ struct Size {
     nodes: u64,
     /// Accesses of its nodes.
     accesses: u64,
+    /// Names that its nodes have in the graphs that it is a copy of, at most.
+    names: u64,
 }
 
 impl Size {
     fn both(self) -> u64 {
-        self.nodes + self.accesses
+        self.nodes + self.accesses + self.names
     }
 }
 
@@ -50,15 +52,16 @@ impl Sizes {
             return Some(format!("operations of more than {ACCESSES_MAX} accesses"));
         }
         let of = |graph: &GraphId| self.graphs.get(graph).copied().unwrap_or_default();
-        let mut added = Size { nodes: 1, accesses };
+        let mut added = Size { nodes: 1, accesses, names: 0 };
         match what {
             What::GraphNode { graph, node, .. } => {
                 let child = if let NodeOp::Child(child) = &**node { of(child) } else { Size::default() };
-                let added = Size { nodes: child.nodes + 1, accesses: child.accesses + accesses };
+                let added = Size { nodes: child.nodes + 1, accesses: child.accesses + accesses, names: child.names };
                 return self.grow(*graph, added);
             }
             What::GraphClone { graph, copy } => {
-                let size = of(graph);
+                let mut size = of(graph);
+                size.names += size.nodes;
                 self.graphs.insert(*copy, size);
                 return self.copy(size);
             }
@@ -75,7 +78,7 @@ impl Sizes {
             }
             What::GraphLaunch { exec, .. } => {
                 let size = self.execs.get(exec).copied().unwrap_or_default();
-                added = Size { nodes: size.nodes + 1, accesses: size.accesses };
+                added = Size { nodes: size.nodes + 1, ..size };
                 self.launched += added.both();
                 if self.launched > LAUNCHED_MAX {
                     return Some(format!("launches of more than {LAUNCHED_MAX} nodes and accesses"));
@@ -89,13 +92,15 @@ impl Sizes {
 
     fn copy(&mut self, size: Size) -> Option<String> {
         self.copied += size.both();
-        (self.copied > COPIED_MAX).then(|| format!("copies and instances of more than {COPIED_MAX} nodes and accesses"))
+        (self.copied > COPIED_MAX)
+            .then(|| format!("copies and instances of more than {COPIED_MAX} nodes, accesses and names"))
     }
 
     fn grow(&mut self, graph: GraphId, added: Size) -> Option<String> {
         let size = self.graphs.entry(graph).or_default();
         size.nodes += added.nodes;
         size.accesses += added.accesses;
+        size.names += added.names;
         let is_too_large = size.nodes > NODES_MAX;
         is_too_large.then(|| format!("a graph of more than {NODES_MAX} nodes, those of its children included"))
     }
@@ -143,6 +148,9 @@ mod tests {
         (0..9_000).for_each(|at| writeln!(copies, "node n{at} in g: empty").unwrap());
         (0..1_000).for_each(|at| writeln!(copies, "h{at} = clone g").unwrap());
         let refusal = Program::parse(&copies).expect_err("they are too large");
+        assert!(refusal.what.contains("copies and instances of more than"), "{refusal}");
+        let chain = "graph g\nnode a in g: empty\nrepeat 9000\ng = clone g\nend repeat\n";
+        let refusal = Program::parse(chain).expect_err("each has the names of all before it");
         assert!(refusal.what.contains("copies and instances of more than"), "{refusal}");
     }
 

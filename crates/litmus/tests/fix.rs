@@ -69,6 +69,15 @@ fn events_that_are_there_are_used() {
     assert!(corrected("recorded again", text).text.contains("record fix1 s\nwait t fix1\nwrite t a"));
 }
 
+/// Two nodes inside a child get their edge in its graph.
+#[test]
+fn a_race_inside_a_child_is_corrected_there() {
+    let text = "stream s\na = alloc s 64\ngraph g\nnode r in g: read a\nnode w in g: write a\ngraph h\n\
+                node c in h: child g\nx = instantiate h\nlaunch x s\nfree s a\n";
+    let fixed = corrected("a child", text);
+    assert!(fixed.left.is_empty() && fixed.text.contains("node w in g: write a\nedge r -> w in g\n"), "{}", fixed.text);
+}
+
 /// One change settles a loop that allocates in each round, and makes no leaks; what comes before its launch comes
 /// behind it.
 #[test]

@@ -179,7 +179,8 @@ impl Edits<'_> {
         texts
     }
 
-    /// The node of the outermost graph that a side is in: its name, its graph and its line.
+    /// The node that a side is in: its name, its graph and its line. It is of the outermost graph, but where both sides
+    /// of the finding are in one child.
     pub(super) fn node(&self, side: &Side) -> Option<(String, String, u32)> {
         let named = |line: u32| match &self.statement(line).words[..] {
             [node, name, within, graph, ..] if node == "node" && within == "in" => {
@@ -188,7 +189,10 @@ impl Edits<'_> {
             _ => None,
         };
         let path = side.node.as_deref()?;
-        let Some((first, _)) = path.split_once('.') else { return named(side.spot.line?) };
+        let child_of = |side: &Side| Some(side.node.as_deref()?.rsplit_once('.')?.0.to_owned());
+        let (earlier, later) = (self.earlier().and_then(child_of), self.finding.later.as_ref().and_then(child_of));
+        let is_one_child = earlier.is_some() && earlier == later && earlier == child_of(side);
+        let Some((first, _)) = path.split_once('.').filter(|_| !is_one_child) else { return named(side.spot.line?) };
         // Inside a child: the child node, which is the so many-th of its graph.
         let index: usize = first.parse().ok()?;
         let graph = self.graph()?;
