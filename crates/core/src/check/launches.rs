@@ -171,13 +171,9 @@ impl Checker {
     fn commit_launch(&mut self, call: Call<'_>, seat: Seat, exec: ExecId, freed: Vec<LifeId>) {
         let Some(mut instance) = self.graphs.execs.remove(&exec) else { return };
         self.follow_launches(seat, &instance);
-        let waits: Vec<(NodeId, Snapshot)> = instance
-            .exec
-            .summary()
-            .waits
-            .iter()
-            .filter_map(|&(node, _)| Some((node, self.waited_for(&instance, node)?.clone())))
-            .collect();
+        let all = instance.exec.summary().waits.iter();
+        let waited = |&(node, _): &(NodeId, _)| Some((node, self.waited_for(&instance, node)?.clone()));
+        let waits: Vec<(NodeId, Snapshot)> = all.filter_map(waited).collect();
         for (_, key) in instance.exec.summary().waits.iter().filter(|(wait, _)| waits.iter().any(|it| it.0 == *wait)) {
             self.events.entry(EventId(key.0 as u32)).or_default().waited();
         }
@@ -225,8 +221,8 @@ impl Checker {
         instance.last = Some(Last { snapshot, site });
         instance.launched = Some((site.stream, site.op));
         self.graphs.execs.insert(exec, instance);
-        let tied = self.time.at(seat).tied();
-        self.time.at_mut(seat).kept.last_work = Some(LastWork { from: point.seq, tied, lanes: lanes.into() });
+        let stream = self.time.at_mut(seat);
+        stream.kept.last_work = Some(LastWork { from: point.seq, tied: stream.tied(), lanes: lanes.into() });
         self.done(seat, "launched", call.op.place);
     }
 
