@@ -48,6 +48,12 @@ const PROGRAMS: &[(&str, &str)] = &[
          launch x s / kernel s read m early !! weak-order / free s m",
     ),
     (
+        "A capture forbids a synchronisation of the device in each mode",
+        "thread w / stream s / capture s as g relaxed / synchronize device !! capture-unsupported / \
+         end capture s / capture s as h thread-local / \
+         w: synchronize device !! capture-unsupported / end capture s",
+    ),
+    (
         "A stream of another process joins no capture",
         "process p / p: stream t / stream s / event e shared / p: event f shared / \
          capture s as g / record e s / p: wait t e !! captured-event / p: record f t / \

@@ -72,6 +72,17 @@ impl Checker {
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
     }
 
+    /// The device is synchronised, which every capture of the process forbids.
+    pub(super) fn refuse_synchronize(&mut self, call: Call<'_>) -> Step {
+        if !self.graphs.is_capturing() {
+            return Ok(());
+        }
+        let (time, own) = (&self.time, self.time.process(call.op.host));
+        let is_beside = |thread: u64| time.process(HostId(thread as u32)) == own;
+        let checked = self.graphs.captures.check_synchronize(is_beside, "the device is synchronized");
+        checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
+    }
+
     pub(super) fn captured_alloc(
         &mut self,
         call: Call<'_>,

@@ -308,8 +308,8 @@ impl Captures {
         self.captures.get(&capture).map(|capture| capture.thread)
     }
 
-    /// A call by `thread` that acts at once or waits for everything: an immediate allocation or free, a synchronisation
-    /// of the device. It forbids nothing to the threads of other processes: `is_beside` says which are of its own.
+    /// A call by `thread` that acts at once: an immediate allocation or free. A capture forbids nothing to the threads
+    /// of other processes: `is_beside` says which are of its own.
     ///
     /// # Errors
     /// [`CaptureError::Unsupported`] where the mode of some capture forbids it; those captures are invalid then.
@@ -324,6 +324,24 @@ impl Captures {
             CaptureMode::ThreadLocal => capture.thread == thread,
             CaptureMode::Relaxed => false,
         };
+        self.spoil_each(forbids, call)
+    }
+
+    /// The device is synchronised: every capture forbids that, whatever its mode and whoever began it, to the threads
+    /// of its process (`is_beside`).
+    ///
+    /// # Errors
+    /// As of [`check_unsafe`](Self::check_unsafe).
+    pub fn check_synchronize(
+        &mut self,
+        is_beside: impl Fn(u64) -> bool,
+        call: &'static str,
+    ) -> Result<(), CaptureError> {
+        self.spoil_each(|capture| is_beside(capture.thread), call)
+    }
+
+    /// Captures that forbid a call are invalid once it is made.
+    fn spoil_each(&mut self, forbids: impl Fn(&Capture) -> bool, call: &'static str) -> Result<(), CaptureError> {
         let mut spoiled: Vec<CaptureId> =
             self.captures.iter().filter(|(_, capture)| forbids(capture)).map(|(id, _)| *id).collect();
         spoiled.sort_unstable();

@@ -303,12 +303,12 @@ impl Device {
     /// Waits until all work of all streams has completed, closed ones too (CUDA: `cudaDeviceSynchronize`).
     ///
     /// # Errors
-    /// The device is lost.
+    /// The device is lost; a stream captures, whatever its mode: that capture is invalid then.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         process::refuse_forked()?;
         let context = &self.shared.context;
-        context.graphs().refuse_in_capture("synchronize").inspect_err(|error| {
+        context.graphs().refuse_synchronize().inspect_err(|error| {
             if let Some(tracer) = context.tracer.as_ref().filter(|_| error.is_verdict()) {
                 tracer.synchronized(Location::caller());
             }

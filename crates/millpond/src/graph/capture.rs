@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use millpond_core::check::Place;
 use millpond_core::graph::{
-    Access as NodeAccess, Addressing, CaptureId, CaptureMode, Graph as CoreGraph, GraphAllocId,
-    GraphError as CoreError, Memory, NodeId, Uses,
+    Access as NodeAccess, Addressing, CaptureError as Refusal, CaptureId, CaptureMode, Captures, Graph as CoreGraph,
+    GraphAllocId, GraphError as CoreError, Memory, NodeId, Uses,
 };
 use millpond_core::ids::StreamId;
 use millpond_driver::locks::lock;
@@ -92,9 +92,9 @@ impl CapturedAt {
     }
 }
 
-fn rule(error: millpond_core::graph::CaptureError) -> Error {
+fn rule(error: Refusal) -> Error {
     match error {
-        millpond_core::graph::CaptureError::Graph(error) => error.into(),
+        Refusal::Graph(error) => error.into(),
         error => CaptureError::Rule(error).into(),
     }
 }
@@ -214,14 +214,25 @@ impl Recording {
 }
 
 impl Graphs {
-    /// Refuses what acts at once or waits for everything, while a capture forbids it; that is invalid then.
+    /// Refuses what acts at once, while a capture forbids it; that is invalid then.
     #[inline]
     pub(crate) fn refuse_in_capture(&self, call: &'static str) -> Result<()> {
+        self.if_capturing(|captures| captures.check_unsafe(thread(), |_| true, call))
+    }
+
+    /// Refuses a synchronisation of the device while there is a capture; that is invalid then.
+    #[inline]
+    pub(crate) fn refuse_synchronize(&self) -> Result<()> {
+        self.if_capturing(|captures| captures.check_synchronize(|_| true, "synchronize"))
+    }
+
+    #[inline]
+    fn if_capturing(&self, check: impl FnOnce(&mut Captures) -> std::result::Result<(), Refusal>) -> Result<()> {
         if self.open.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         process::refuse_forked()?;
-        lock(&self.captures).captures.check_unsafe(thread(), |_| true, call).map_err(rule)
+        check(&mut lock(&self.captures).captures).map_err(rule)
     }
 }
 

@@ -280,7 +280,7 @@ fn memory_of_a_capture_is_known_by_views_and_addresses() {
     });
 }
 
-/// What another thread may do while a capture goes on, by its mode.
+/// What acts at once while a capture goes on, by its mode and thread. The device is synchronised in none.
 #[test]
 fn modes_say_whose_calls_are_refused() {
     each(|on| {
@@ -293,13 +293,22 @@ fn modes_say_whose_calls_are_refused() {
         for (mode, others_may, own_may) in table {
             for is_own in [false, true] {
                 let stream = device.stream()?;
+                let buffer = stream.alloc::<u8>(&device.default_pool(), 64)?;
+                stream.synchronize()?;
                 stream.begin_capture_in(mode)?;
                 let there = device.clone();
-                let call = move || there.synchronize();
+                let call = move || there.free(buffer).map_err(|refused| refused.error);
                 let result = if is_own { call() } else { std::thread::spawn(call).join().unwrap() };
                 let may = if is_own { own_may } else { others_may };
                 assert_eq!(result.is_ok(), may, "{mode:?}, own thread: {is_own}");
                 assert_eq!(stream.end_capture().is_ok(), may);
+                let there = device.clone();
+                stream.begin_capture_in(mode)?;
+                let result = match is_own {
+                    true => there.synchronize(),
+                    false => std::thread::spawn(move || there.synchronize()).join().unwrap(),
+                };
+                assert!(result.is_err() && stream.end_capture().is_err(), "{mode:?}, own thread: {is_own}");
             }
             let stream = device.stream()?;
             stream.begin_capture_in(mode)?;
