@@ -30,7 +30,7 @@ impl StreamShared {
         self.context.check_numbers()?;
         match pool.context.number == self.context.number {
             true => Ok(()),
-            false => Err(Invalid::OtherDevice { what: pool.id.to_string(), with: self.title() }.into()),
+            false => Err(Invalid::OtherDevice { what: pool.titled(), with: self.titled() }.into()),
         }
     }
 
@@ -113,6 +113,11 @@ impl StreamShared {
         // meanwhile.
         heap.pool.retire(&KnownToHost(&self.context.hosts.base()));
         let reserved = heap.pool.reserved();
+        let memory = self.context.properties.total_bytes;
+        // Nothing that comes back would be enough: nothing is taken on the way to the refusal.
+        if let Some(exhausted) = heap.pool.beyond(bytes, memory, false) {
+            return Err(self.out_of_memory(pool, &heap, exhausted));
+        }
         let mut refusals = 0;
         loop {
             let grown = {
@@ -122,7 +127,11 @@ impl StreamShared {
                 }
                 match heap.pool.fit(bytes, &state.chain) {
                     Ok(grant) => return Ok(grant),
-                    Err(_) => heap.pool.grow(bytes, &state.chain, &poll, refusals),
+                    // What rests on shelves is held, too, until `insist` has fetched it.
+                    Err(_) => match heap.pool.beyond(bytes, memory, true) {
+                        Some(exhausted) => Err(exhausted),
+                        None => heap.pool.grow(bytes, &state.chain, &poll, refusals),
+                    },
                 }
             };
             let grant = match grown {
@@ -136,11 +145,13 @@ impl StreamShared {
                     refusals = refusals.min(1);
                     continue;
                 }
-                Err(exhausted) => {
-                    let error = self.lost().unwrap_or_else(|| self.out_of_memory(pool, &heap, exhausted));
+                Err(_) => {
+                    let lost = self.lost();
                     self.give_back_above(&mut heap, reserved);
                     before.into_iter().for_each(note_shortage);
-                    return Err(error);
+                    // The figures are those without what the request itself had taken.
+                    let exhausted = heap.pool.exhausted(bytes);
+                    return Err(lost.unwrap_or_else(|| self.out_of_memory(pool, &heap, exhausted)));
                 }
             };
             match shell::apply_steps(&self.context, &mut heap) {
