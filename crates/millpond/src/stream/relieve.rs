@@ -106,6 +106,8 @@ impl StreamShared {
     #[cold]
     fn relieve(&self, state: &mut State, pool: &PoolShared, bytes: u64) -> Result<Grant> {
         pool.drain_shelves(Some((self, state)), 0);
+        self.refuse_beyond(pool, bytes)?;
+        let memory = self.context.properties.total_bytes;
         let (mut shortage, mut before) = (None, None);
         let mut heap = pool.lock();
         pool.destroy_exposed(&mut heap);
@@ -113,11 +115,6 @@ impl StreamShared {
         // meanwhile.
         heap.pool.retire(&KnownToHost(&self.context.hosts.base()));
         let reserved = heap.pool.reserved();
-        let memory = self.context.properties.total_bytes;
-        // Nothing that comes back would be enough: nothing is taken on the way to the refusal.
-        if let Some(exhausted) = heap.pool.beyond(bytes, memory, false) {
-            return Err(self.out_of_memory(pool, &heap, exhausted));
-        }
         let mut refusals = 0;
         loop {
             let grown = {
@@ -159,20 +156,43 @@ impl StreamShared {
                 Err(DriverError::OutOfMemory { .. }) => {
                     // The system has no more: what other pools keep idle may be all it takes.
                     drop(heap);
-                    self.context.finish_closing();
-                    self.context.pools().iter().filter(|other| other.id != pool.id).for_each(|other| {
-                        // This stream's own shelf is behind the lock that it holds.
-                        other.drain_shelves(Some((self, state)), 0);
-                        let _ = other.trim_to(0);
-                    });
-                    // So may what graphs keep idle.
-                    let _ = self.context.graphs.trim(&self.context);
+                    self.trim_others(state, pool);
                     heap = pool.lock();
                     refusals += 1;
                 }
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Refuses what no memory that comes back would be enough for: nothing is taken on the way.
+    #[cold]
+    fn refuse_beyond(&self, pool: &PoolShared, bytes: u64) -> Result<()> {
+        let memory = self.context.properties.total_bytes;
+        let is_beyond = pool.lock().pool.beyond(bytes, memory, false).is_some();
+        if !is_beyond {
+            return Ok(());
+        }
+        // The limit may be raised: from here on that is news to who waits. It may have been raised by now.
+        let before = self.context.supply();
+        let mut heap = pool.lock();
+        let Some(exhausted) = heap.pool.beyond(bytes, memory, false) else { return Ok(()) };
+        let error = self.out_of_memory(pool, &heap, exhausted);
+        drop(heap);
+        note_shortage(before);
+        Err(error)
+    }
+
+    /// What the device's other pools and its graphs keep idle goes back to the system. No heap is locked.
+    #[cold]
+    fn trim_others(&self, state: &mut State, pool: &PoolShared) {
+        self.context.finish_closing();
+        self.context.pools().iter().filter(|other| other.id != pool.id).for_each(|other| {
+            // This stream's own shelf is behind the lock that it holds.
+            other.drain_shelves(Some((self, state)), 0);
+            let _ = other.trim_to(0);
+        });
+        let _ = self.context.graphs.trim(&self.context);
     }
 
     /// The last thing before a request is refused: nothing new rests on a shelf meanwhile, and what rests on those of
