@@ -50,7 +50,10 @@ def library():
     try:
         loaded = ctypes.CDLL(path)
     except OSError as error:
-        raise ImportError(f"{path} cannot be loaded ({error}); MILLPOND_LIBRARY names it, or install the wheel") from error
+        raise ImportError(
+            f"{path} cannot be loaded ({error}). In a clone `cargo build --release -p millpond-capi` makes "
+            "target/release/libmillpond.so: name it by MILLPOND_LIBRARY, or install the wheel (`pip install ./python`)"
+        ) from error
     pointer, number, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
     place = ctypes.POINTER(ctypes.c_void_p)
     calls = {

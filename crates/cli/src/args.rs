@@ -21,7 +21,7 @@ pub use unchanged::{Record, Run};
 #[derive(Parser, Debug)]
 #[command(name = "millpond", version = env!("MILLPOND_VERSION"), propagate_version = true)]
 #[command(arg_required_else_help = true, max_term_width = 100)]
-#[command(after_help = "Exit status: 0 all is well, 1 something was found, 2 bad input.")]
+#[command(after_help = STATUS)]
 pub struct Args {
     /// What to do.
     #[command(subcommand)]
@@ -33,6 +33,10 @@ pub struct Args {
     #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = ColorChoice::Auto)]
     pub color: ColorChoice,
 }
+
+const STATUS: &str = "\
+Exit status: 0 all is well, 1 something was found, 2 bad input. `record`, `run` and `check -- PROGRAM` pass on \
+the program's. docs/formats.md has the table.";
 
 /// What the command can do.
 #[derive(Subcommand, Debug)]
@@ -65,7 +69,10 @@ pub enum Command {
     /// anything does, and with the edge to add.
     ///
     /// With -- PROGRAM any CUDA program is checked while it runs, unchanged (docs/any-program.md). It ends as without
-    /// that, with status 1 where something was found and it ended well itself.
+    /// that, with status 1 where something was found and it ended well itself. Leaks and advice are not judged then,
+    /// nor are races without --races.
+    ///
+    /// Operations that depend on a reported one are not judged: fix it and run again.
     Check(Check),
 
     /// Run any CUDA program, unchanged, and write down what it does with memory
@@ -106,7 +113,12 @@ pub enum Command {
 
     /// Print what a shell needs to complete this command's words
     ///
-    /// For bash: `millpond completions bash > ~/.local/share/bash-completion/completions/millpond`.
+    /// bash: `d=~/.local/share/bash-completion/completions; mkdir -p $d; millpond completions bash > $d/millpond`
+    ///
+    /// zsh: `mkdir -p ~/.zfunc; millpond completions zsh > ~/.zfunc/_millpond`, with `fpath+=~/.zfunc` in ~/.zshrc
+    /// before `compinit`
+    ///
+    /// fish: `d=~/.config/fish/completions; mkdir -p $d; millpond completions fish > $d/millpond.fish`
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -201,7 +213,7 @@ pub struct View {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// Where the page goes; without it or with `-`, to standard output
+    /// Where the page goes; without it to standard output, unless that is a terminal; `-` is standard output always
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 

@@ -39,7 +39,8 @@ pub fn run(
         Command::Bench(it) => bench::run(it, out, err),
         Command::Replay(replay) => replay::run(replay, open, out, err),
         Command::Check(check) if !check.program.is_empty() => {
-            let wish = attach::Wish::Check { races: check.all_races, deep: check.deep };
+            let (races, deep, require_calls) = (check.all_races, check.deep, check.require_calls);
+            let wish = attach::Wish::Check { races, deep, require_calls };
             attach::run(wish, &check.program, check.keep_allocator, err)
         }
         Command::Check(check) => check::run(check, out, err),

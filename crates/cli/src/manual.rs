@@ -38,6 +38,7 @@ pub(crate) fn page(subcommand: Option<&str>, out: &mut dyn Write, err: &mut dyn 
         )?;
         return Ok(Status::BadInput);
     };
-    clap_mangen::Man::new(found).render(out)?;
+    let source = concat!("millpond ", env!("CARGO_PKG_VERSION"));
+    clap_mangen::Man::new(found).source(source).render(out)?;
     Ok(Status::Fine)
 }

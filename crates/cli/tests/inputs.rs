@@ -246,6 +246,9 @@ fn shells_and_readers_get_what_the_arguments_say() {
     }
     let page = |words: &[&str]| String::from_utf8(run(words, b"").stdout).unwrap();
     assert!(page(&["man"]).contains(".TH millpond 1") && page(&["man", "view"]).contains(".TH millpond-view 1"));
+    for words in [&["man"][..], &["man", "view"]] {
+        assert!(page(words).contains(concat!("\"millpond ", env!("CARGO_PKG_VERSION"), "\"")), "the foot of the page");
+    }
     let wrong = run(&["man", "fry"], b"");
     assert_eq!(wrong.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("`fry` is no subcommand"));

@@ -113,7 +113,10 @@ impl Trace {
                 self.file = Some(file);
                 report::add(&format!("trace\t{}\n", name.display()));
             }
-            Err(error) => say(&format!("millpond: no trace in {}: {error}\n", self.wanted.display())),
+            Err(error) => {
+                let path = self.wanted.display();
+                say(&format!("millpond: the trace {path} cannot be written: {error}; nothing is recorded\n"));
+            }
         }
     }
 

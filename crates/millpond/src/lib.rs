@@ -22,7 +22,7 @@
 //! right.wait(&left.record()?)?; // an event orders it
 //! let y = right.alloc::<f32>(&pool, 1024)?;
 //! right.launch((x.read(), y.write()), |(x, y)| y.iter_mut().zip(x).for_each(|(y, x)| *y = 2.0 * x))?;
-//! right.free(x)?; // on another stream than its own; a refusal gives x back
+//! right.free(x)?; // on another stream than its own; without `?` a refusal gives x back
 //! assert_eq!(right.copy_to_host(y.read())?, vec![2.0; 1024]);
 //! # Ok(())
 //! # }
@@ -44,7 +44,8 @@ mod stream;
 mod sync;
 mod trace;
 
-/// The guide. Read in this order; each page has programs that run as they stand.
+/// The guide. Read in this order. The Rust programs on these pages that have a `main` are whole: they run as pasted
+/// into `src/main.rs`.
 ///
 /// 1. [Concepts](guide::concepts): points, orders, verdicts, who owns memory.
 /// 2. What you know already: from [`cudaMallocAsync`](guide::from_cuda), from [RMM](guide::from_rmm), from

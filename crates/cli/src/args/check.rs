@@ -6,9 +6,16 @@ use std::path::PathBuf;
 use clap::ArgAction;
 use millpond_core::check::Settings;
 
+/// Where the help lists what is for one of the two alone.
+const FILE: &str = "Options for a FILE";
+const PROGRAM: &str = "Options for a PROGRAM";
+
 /// The arguments of `millpond check`.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = CHECK_EXAMPLES)]
+#[command(
+    override_usage = "millpond check [OPTIONS] <FILE>...\n       millpond check [OPTIONS] -- <PROGRAM> [ARGUMENT]..."
+)]
 pub struct Check {
     /// The programs; `-` is standard input
     #[arg(conflicts_with = "program", value_name = "FILE")]
@@ -18,24 +25,31 @@ pub struct Check {
     #[arg(last = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
 
-    /// Of a PROGRAM, find unordered accesses, too: each kernel is taken to write all memory whose address it gets
-    #[arg(long = "races", requires = "program", conflicts_with = "files", help_heading = "Rules")]
+    /// Find unordered accesses, too: each kernel is taken to write all memory whose address it gets
+    #[arg(long = "races", requires = "program", conflicts_with = "files", help_heading = PROGRAM)]
     pub all_races: bool,
 
-    /// Of a PROGRAM, keep the whole stack of each call, and show both sides' with each violation
+    /// Keep the whole stack of each call, and show both sides' with each violation
     ///
     /// Frames of Python and of native code. A call then takes microseconds more.
-    #[arg(long, requires = "program", conflicts_with = "files")]
+    #[arg(long, requires = "program", conflicts_with = "files", help_heading = PROGRAM)]
     pub deep: bool,
 
-    /// Of a PROGRAM of Python, leave PyTorch's allocator as it is: only its segments are seen, and no tensor
-    #[arg(long, requires = "program", conflicts_with = "files")]
+    /// Of a program of Python, leave PyTorch's allocator as it is: only its segments are seen, and no tensor
+    #[arg(long, requires = "program", conflicts_with = "files", help_heading = PROGRAM)]
     pub keep_allocator: bool,
+
+    /// End with status 2 where the program ended well and no CUDA call was seen
+    ///
+    /// A program whose calls are out of reach (a script that starts a static one) is checked by nothing, and would end
+    /// with its own status.
+    #[arg(long, requires = "program", conflicts_with = "files", help_heading = PROGRAM)]
+    pub require_calls: bool,
 
     /// Print JSON and nothing else
     ///
     /// For one program an object with `findings`; for several an array of such objects.
-    #[arg(long, conflicts_with = "program")]
+    #[arg(long, conflicts_with = "program", help_heading = FILE)]
     pub json: bool,
 
     /// Show a schedule that does the damage, for each violation that is one of order
@@ -43,7 +57,7 @@ pub struct Check {
     /// A litmus program is run on the host device with seed after seed, and nothing is refused, until its tasks run in
     /// an order in which poison is touched or an access overtakes another. Leaks and rules about calls have no such
     /// schedule, and that is said.
-    #[arg(long, conflicts_with = "program")]
+    #[arg(long, conflicts_with = "program", help_heading = FILE)]
     pub witness: bool,
 
     /// Print the program with what is wrong in it corrected
@@ -51,30 +65,30 @@ pub struct Check {
     /// For one litmus program: what a finding's help says is written into its text, and taken where the finding is gone
     /// by it and no other is new. What was changed, and what is left and why, is printed to standard error. The exit
     /// status is 1 where a violation is left.
-    #[arg(long, conflicts_with_all = ["json", "witness", "program"])]
+    #[arg(long, conflicts_with_all = ["json", "witness", "program"], help_heading = FILE)]
     pub fix: bool,
 
     /// Let unordered accesses pass that may touch different bytes
-    #[arg(long = "no-races", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = "Rules")]
+    #[arg(long = "no-races", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = FILE)]
     pub races: bool,
 
     /// Let memory pass that is never freed
-    #[arg(long = "no-leaks", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = "Rules")]
+    #[arg(long = "no-leaks", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = FILE)]
     pub leaks: bool,
 
     /// Give no advice
-    #[arg(long = "no-advice", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = "Rules")]
+    #[arg(long = "no-advice", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = FILE)]
     pub advice: bool,
 
     /// Trust launches that may start early to wait for what they need
-    #[arg(long = "trust-early", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = "Rules")]
+    #[arg(long = "trust-early", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = FILE)]
     pub weak_order: bool,
 
     /// Count no order between host threads but what the program states
     ///
     /// Without it the threads of a process are joined in the order of their calls, because locks, channels and joins
     /// are not seen.
-    #[arg(long, conflicts_with = "program", help_heading = "Rules")]
+    #[arg(long, conflicts_with = "program", help_heading = FILE)]
     pub threads_apart: bool,
 }
 
@@ -97,6 +111,8 @@ Examples:
   millpond check --witness litmus/measured/2-free-before-use.litmus
   millpond check --fix wrong.litmus > right.litmus
   MILLPOND_TRACE=run.trace ./program && millpond check run.trace
+  millpond check -- ./program --its arguments
   millpond check run.trace --json | jq -r '.findings[].facts'
 
-Exit status: 0 all is well, 1 something is wrong, 2 bad input.";
+Exit status: 0 all is well, 1 something is wrong, 2 bad input. With -- PROGRAM: the program's; 1 where something was \
+found and it ended with 0; 2 where it cannot be run so. docs/formats.md has the table.";

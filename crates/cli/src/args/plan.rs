@@ -49,4 +49,4 @@ Examples:
   millpond plan lifetimes.csv --seconds 5 > offsets.csv
   millpond plan lifetimes.csv --json | jq '[.capacity_bytes, .bound_bytes]'
 
-Exit status: 0 all is well, 1 the capacity was not reached, 2 bad input.";
+Exit status: 0 all is well, 1 the capacity was not reached (the plan found is written all the same), 2 bad input.";

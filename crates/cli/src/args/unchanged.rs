@@ -7,8 +7,9 @@ use super::values::file_to_write;
 
 /// The arguments of `millpond record`.
 #[derive(clap::Args, Debug)]
+#[command(after_long_help = RECORD_EXAMPLES)]
 pub struct Record {
-    /// Where the trace goes; what was there is gone
+    /// Where the trace goes; what was there is replaced once there is an operation to write
     #[arg(short, long, value_name = "FILE", value_parser = file_to_write())]
     pub output: PathBuf,
 
@@ -20,6 +21,13 @@ pub struct Record {
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
 }
+
+const RECORD_EXAMPLES: &str = "\
+Examples:
+  millpond record -o run.trace -- ./program --its arguments
+  millpond check run.trace
+
+Exit status: the program's; 2 where it cannot be run so, or FILE cannot be written. docs/formats.md has the table.";
 
 /// The arguments of `millpond run`.
 #[derive(clap::Args, Debug)]
@@ -56,4 +64,5 @@ Examples:
   millpond run --report -- python train.py
   millpond run --report --driver-pool -- python train.py
 
-Exit status: the program's; 2 where it cannot be run so; with --check, 1 where something was found and it ended well.";
+Exit status: the program's; 2 where it cannot be run so; with --check, 1 where something was found and it ended \
+with 0. docs/formats.md has the table.";

@@ -44,6 +44,8 @@ pub enum Wish<'a> {
         races: bool,
         /// Each place has its whole stack.
         deep: bool,
+        /// It has not ended well where no call was seen.
+        require_calls: bool,
     },
     /// Its memory is served.
     Serve {
@@ -102,11 +104,14 @@ fn start(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut d
     let folder = Folder::new()?;
     let mut command = Command::new(&path);
     command.arg0(name).args(args).env("LD_PRELOAD", preload(&library)).env("MILLPOND_INTERPOSE_REPORT", &folder.0);
+    let mut former = None;
     match wish {
         Wish::Record(output) => {
-            command.env("MILLPOND_INTERPOSE", "record").env("MILLPOND_INTERPOSE_OUTPUT", fresh(output, &path, args)?);
+            let output = fresh(output, &path, args)?;
+            former = Former::aside(&output)?;
+            command.env("MILLPOND_INTERPOSE", "record").env("MILLPOND_INTERPOSE_OUTPUT", output);
         }
-        Wish::Check { races, deep } => {
+        Wish::Check { races, deep, .. } => {
             command.env("MILLPOND_INTERPOSE", "check").env("MILLPOND_INTERPOSE_RACES", if races { "1" } else { "0" });
             command.env("MILLPOND_INTERPOSE_STACKS", if deep { "1" } else { "0" });
         }
@@ -124,7 +129,15 @@ fn start(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut d
     let report = report::Report::read(&folder.0);
     // Where standard error is closed the status still tells.
     let _ = report.show(wish, err);
+    if let Some(kept) = former.filter(Former::is_missed) {
+        let _ = writeln!(err, "millpond: {} is as it was", kept.path.display());
+    }
+    let is_unseen = matches!(wish, Wish::Check { require_calls: true, .. }) && report.saw_nothing();
     Ok(match (status.code(), status.signal()) {
+        (Some(0), _) if is_unseen => {
+            let _ = writeln!(err, "millpond: error: no CUDA call was seen, and --require-calls was given");
+            Ended::Exit(Status::BadInput as i32)
+        }
         (Some(0), _) if report.has_findings() => Ended::Exit(Status::Found as i32),
         (Some(code), _) => Ended::Exit(code),
         (None, Some(signal)) => Ended::Signal(signal),
@@ -214,8 +227,8 @@ fn preload(library: &Path) -> OsString {
     all
 }
 
-/// The file of a trace, as an absolute name: the program may change its folder. What was there is gone; a file that is
-/// the program or an argument of it is refused.
+/// The file of a trace, as an absolute name: the program may change its folder. A file that is the program or an
+/// argument of it is refused.
 fn fresh(output: &Path, program: &Path, args: &[OsString]) -> Result<PathBuf, String> {
     let refuse = |error: io::Error| format!("{}: cannot be written: {}", output.display(), cause(&error));
     let path = std::path::absolute(output).map_err(refuse)?;
@@ -227,10 +240,46 @@ fn fresh(output: &Path, program: &Path, args: &[OsString]) -> Result<PathBuf, St
     if let Some(what) = fs::metadata(&path).ok().and_then(|it| other_than_file(it.file_type())) {
         return Err(format!("{}: {what}: a trace is written to a file", output.display()));
     }
+    let was_there = fs::symlink_metadata(&path).is_ok();
     let file = fs::File::options().write(true).create(true).truncate(false).open(&path).map_err(refuse)?;
     drop(file);
-    fs::remove_file(&path).map_err(refuse)?;
+    if !was_there {
+        fs::remove_file(&path).map_err(refuse)?;
+    }
     Ok(path)
+}
+
+/// The file that was where a trace goes. It lies beside that place while the program runs, and is put back where no
+/// trace came.
+struct Former {
+    path: PathBuf,
+    aside: PathBuf,
+}
+
+impl Former {
+    /// Moves what is there.
+    fn aside(path: &Path) -> Result<Option<Self>, String> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{}.before", std::process::id()));
+        let aside = PathBuf::from(name);
+        match fs::rename(path, &aside) {
+            Ok(()) => Ok(Some(Former { path: path.to_owned(), aside })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(format!("{}: cannot be replaced: {}", path.display(), cause(&error))),
+        }
+    }
+
+    /// Whether no trace came.
+    fn is_missed(&self) -> bool {
+        fs::symlink_metadata(&self.path).is_err()
+    }
+}
+
+impl Drop for Former {
+    fn drop(&mut self) {
+        // What cannot be moved or removed has a name that says what it is.
+        let _ = if self.is_missed() { fs::rename(&self.aside, &self.path) } else { fs::remove_file(&self.aside) };
+    }
 }
 
 /// What is there, if it is no file.

@@ -68,6 +68,11 @@ impl Report {
         }
     }
 
+    /// Whether no call was seen, in no process.
+    pub(super) fn saw_nothing(&self) -> bool {
+        self.coverage[0] == 0 && self.silent == 0
+    }
+
     /// Whether anything was found.
     pub(super) fn has_findings(&self) -> bool {
         !self.findings.is_empty()

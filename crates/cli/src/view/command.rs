@@ -2,7 +2,7 @@
 //!
 //! It draws nothing.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use millpond_core::units::Bytes;
 
@@ -22,6 +22,10 @@ use super::{ALLOCATIONS_MAX, Scene, embed, served, traced};
 /// # Errors
 /// Where `out` or `err` cannot be written.
 pub fn run(args: &View, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
+    if args.output.is_none() && io::stdout().is_terminal() {
+        complain(err, "a page is not for a terminal\n  help: name a file with -o, or pipe it")?;
+        return Ok(Status::BadInput);
+    }
     let drawn = Opened::open(&args.file).and_then(|opened| match opened.kind() {
         Kind::Table => Err(opened.refuse("view").expect("its kind is known")),
         Kind::Trace | Kind::Litmus => traced::read(&args.file, opened).map(|(scene, note)| (Drawn::Scene(scene), note)),

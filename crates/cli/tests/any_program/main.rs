@@ -239,6 +239,32 @@ fn the_programs_own_status_and_output_are_kept() {
     }
 }
 
+/// `true` would be as green as a program that is right.
+#[test]
+fn a_program_without_calls_is_refused_where_calls_are_required() {
+    let check = |words: &[&str]| millpond(&words.iter().map(OsStr::new).collect::<Vec<_>>());
+    assert_eq!(check(&["check", "--", "true"]).status.code(), Some(0));
+    let output = check(&["check", "--require-calls", "--", "true"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("no CUDA call was seen"), "{}", text(&output.stderr));
+    assert_eq!(check(&["check", "--require-calls", "--", "false"]).status.code(), Some(1), "the program's own");
+    assert_eq!(run(&["check", "--require-calls"], "linked", &["9"]).status.code(), Some(0));
+}
+
+#[test]
+fn a_trace_is_kept_until_another_one_takes_its_place() {
+    let trace = PLACE.join("keep.trace");
+    fs::write(&trace, "what was there").unwrap();
+    let output = run(&["record", "-o", trace.to_str().unwrap()], "linked", &["none"]);
+    assert_eq!((output.status.code(), fs::read_to_string(&trace).unwrap()), (Some(5), "what was there".into()));
+    assert!(text(&output.stderr).contains("keep.trace is as it was"), "{}", text(&output.stderr));
+    let output = run(&["record", "-o", trace.to_str().unwrap()], "linked", &["9"]);
+    assert_eq!((output.status.code(), check(&trace).1), (Some(0), Some(0)), "{}", text(&output.stderr));
+    let beside = fs::read_dir(&*PLACE).unwrap().flatten();
+    let beside = beside.filter(|it| it.file_name().to_string_lossy().starts_with("keep.trace")).count();
+    assert_eq!(beside, 1, "nothing is left beside it");
+}
+
 #[test]
 fn launches_are_covered() {
     let output = run(&["check"], "linked", &["9"]);

@@ -261,8 +261,22 @@ impl Pool {
         }
     }
 
-    /// Refuses, and leaves no steps: a caller that was refused has nothing to carry out.
-    fn exhausted(&mut self, requested: u64) -> Exhausted {
+    /// Why a request cannot be served however much comes back, where the device has `memory` bytes: it is larger than
+    /// the memory or the limit, the pool's held blocks taken off where `with_held` says so. Asked before
+    /// [`grow`](Self::grow), so that no memory is taken for what must be refused in the end.
+    #[cold]
+    pub fn beyond(&mut self, bytes: u64, memory: u64, with_held: bool) -> Option<Exhausted> {
+        let held = if with_held { self.held } else { 0 };
+        let most = self.limit().min(memory).saturating_sub(held);
+        match self.rounded(bytes) {
+            Some(rounded) if rounded <= most => None,
+            _ => Some(self.exhausted(bytes)),
+        }
+    }
+
+    /// The pool's figures, for a refusal. Leaves no steps: a caller that was refused has nothing to carry out.
+    #[cold]
+    pub fn exhausted(&mut self, requested: u64) -> Exhausted {
         self.plan.steps.clear();
         let largest = self.heap.open.largest(&self.heap.blocks);
         Exhausted {

@@ -295,7 +295,7 @@ impl Device {
     pub fn set_current_pool(&self, pool: &Pool) -> Result<Pool> {
         process::refuse_forked()?;
         if pool.shared.context.number != self.shared.context.number {
-            return Err(Invalid::OtherDevice { what: pool.id().to_string(), with: "the device".into() }.into());
+            return Err(Invalid::OtherDevice { what: pool.shared.titled(), with: self.name().to_string() }.into());
         }
         Ok(std::mem::replace(&mut *lock(&self.shared.current_pool), pool.clone()))
     }

@@ -93,7 +93,7 @@ impl Device {
         }
         self.context().graphs().refuse_in_capture("free")?;
         if let Origin::Captured(_) = allocation.origin {
-            return Err(not_launched(allocation));
+            return Err(not_launched(allocation, StreamId::HOST.to_string()));
         }
         let mut base = self.context().hosts.base();
         let mut life = allocation.life();

@@ -50,7 +50,8 @@ impl Stream {
         record: impl FnOnce(&Stream) -> Result<R>,
     ) -> Result<R> {
         if graph.body.context.number != self.shared.context.number {
-            return Err(Invalid::OtherDevice { what: "a graph".into(), with: self.id().to_string() }.into());
+            let what = format!("a graph of {}", graph.body.context.name());
+            return Err(Invalid::OtherDevice { what, with: self.shared.titled() }.into());
         }
         if graph.body.core.addressing() == Addressing::Symbolic {
             return Err(GraphError::SymbolicCapture(graph.body.core.id()).into());

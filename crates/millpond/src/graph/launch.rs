@@ -124,7 +124,11 @@ impl GraphExec {
         let caller = Location::caller();
         let (exec, shared) = (&*self.shared, &*stream.shared);
         if exec.context.number != shared.context.number {
-            return Err(Invalid::OtherDevice { what: "a graph".into(), with: shared.title() }.into());
+            return Err(Invalid::OtherDevice {
+                what: format!("a graph of {}", exec.context.name()),
+                with: shared.titled(),
+            }
+            .into());
         }
         process::refuse_forked()?;
         exec.context.share.settle();
@@ -197,7 +201,11 @@ impl GraphExec {
     fn upload_once(&self, stream: &Stream, caller: &'static Location<'static>) -> std::result::Result<(), Stopped> {
         let (exec, shared) = (&*self.shared, &*stream.shared);
         if exec.context.number != shared.context.number {
-            return Err(Error::from(Invalid::OtherDevice { what: "a graph".into(), with: shared.title() }).into());
+            return Err(Error::from(Invalid::OtherDevice {
+                what: format!("a graph of {}", exec.context.name()),
+                with: shared.titled(),
+            })
+            .into());
         }
         let mut state = shared.state.lock();
         if shared.enter(&mut state)? == Mode::Capturing {

@@ -212,7 +212,7 @@ pub enum Invalid {
     #[error("{0} is destroyed: nothing new can be allocated from it")]
     PoolDestroyed(PoolId),
     /// Two things of different devices met in one call.
-    #[error("{what} belongs to another device than {with}")]
+    #[error("{what} belongs to another device than {with}: both must be of one device")]
     OtherDevice {
         /// The stranger.
         what: String,
@@ -285,14 +285,18 @@ pub enum Invalid {
         /// The allocation.
         allocation: String,
     },
-    /// The two sides of a copy have different sizes.
-    #[error("{what}: {left} on one side, {right} on the other")]
+    /// Source and target of a copy have different sizes.
+    #[error(
+        "{what}: the source has {left} elements and the target {right}: copy parts of equal length, such as \
+         `x.slice(0..{})` of the longer one",
+        .left.min(.right)
+    )]
     Length {
         /// The call.
         what: &'static str,
-        /// Elements on one side.
+        /// Elements of the source.
         left: u64,
-        /// Elements on the other.
+        /// Elements of the target.
         right: u64,
     },
     /// A range does not lie within its buffer.

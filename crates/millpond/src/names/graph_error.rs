@@ -23,10 +23,14 @@ pub enum CaptureError {
         allocation: String,
     },
     /// Memory of an alloc node has no life before its graph is launched (CUDA: `cudaErrorInvalidValue`).
-    #[error("{allocation} is an alloc node's: it is live only once its graph was launched: take it from that launch")]
+    #[error("{}", not_launched(.allocation, .user, *.goes_on))]
     NotLaunched {
         /// The memory.
         allocation: String,
+        /// Who uses or frees it: a stream, or the host.
+        user: String,
+        /// Whether the capture that allocated it goes on. The user is no part of that then.
+        goes_on: bool,
     },
 }
 
@@ -128,6 +132,19 @@ pub enum GraphError {
     /// A graph that is a child twice would have one allocation live twice.
     #[error("{0} has memory nodes and is in this graph more than once: its addresses would be live twice")]
     ChildTwice(GraphId),
+}
+
+fn not_launched(allocation: &str, user: &str, goes_on: bool) -> String {
+    match goes_on {
+        true => format!(
+            "{allocation} is memory of a capture, and {user} is not part of that capture: make the stream wait for an \
+             event recorded in it, or use the memory on a stream of the capture"
+        ),
+        false => format!(
+            "{allocation} was allocated in a capture, and is live only once the graph was launched: return \
+             `buffer.into_alloc_node()` from the capture, then `launch.take(node)?`"
+        ),
+    }
 }
 
 fn freed_already(allocation: &str, free: Option<&Side>, anew: Option<&Side>) -> String {

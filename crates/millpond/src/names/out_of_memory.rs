@@ -43,7 +43,7 @@ impl fmt::Display for OutOfMemory {
             write!(f, "(RLIMIT_AS, `ulimit -v`)")?;
         }
         if self.other_pools_bytes > 0 {
-            write!(f, ", other pools hold {}", Bytes(self.other_pools_bytes))?;
+            write!(f, ", other pools have reserved {}", Bytes(self.other_pools_bytes))?;
         }
         for holder in &self.largest {
             write!(f, "\n  held by {}", holder.allocation)?;

@@ -186,7 +186,10 @@ impl Trace {
             }
             opened => opened,
         }
-        .inspect_err(|error| eprintln!("millpond: no trace in {}: {error}", path.display()))
+        .inspect_err(|error| {
+            let path = path.display();
+            eprintln!("millpond: the trace {path} cannot be written: {error}; nothing is recorded");
+        })
         .ok()
     }
 }

@@ -199,7 +199,7 @@ impl StreamShared {
     ) -> FreeResult {
         let state = &mut *guard;
         if let Origin::Captured(_) = owned.allocation.origin {
-            return Err((not_launched(&owned.allocation), owned));
+            return Err((not_launched(&owned.allocation, self.title()), owned));
         }
         let mut life = owned.allocation.life();
         if life.generation != owned.generation {

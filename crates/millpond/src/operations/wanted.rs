@@ -237,7 +237,7 @@ impl StreamShared {
             Source::Named(Some(named)) => (Held::Found(self.context.resolve(named)?), named.generation, named.address),
             Source::Node(name) => {
                 if name.device != self.context.number {
-                    return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.title() }.into());
+                    return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.titled() }.into());
                 }
                 let allocation = self.context.graphs().resolve(name, declared.act)?;
                 let generation = allocation.life().generation;
@@ -248,7 +248,7 @@ impl StreamShared {
             }
         };
         if let Origin::Captured(_) = allocation.get().origin {
-            return Err(not_launched(allocation.get()));
+            return Err(not_launched(allocation.get(), self.title()));
         }
         addresses.push(address + part.from());
         wanted.push(Wanted { allocation, generation, act: declared.act, part, at });

@@ -158,6 +158,12 @@ impl StreamShared {
         stream_names::title(self.context.number, self.id)
     }
 
+    /// What messages call it where several devices are in question.
+    #[cold]
+    pub(crate) fn titled(&self) -> String {
+        format!("{} of {}", self.title(), self.context.name())
+    }
+
     /// It is closed.
     pub(crate) fn close_name(&self) {
         stream_names::close(self.context.number, self.id);
@@ -183,6 +189,12 @@ impl PoolShared {
     pub(crate) fn new_entry(self: &Arc<Self>, index: u32) -> Arc<Allocation> {
         let id = AllocId(self.context.next_alloc.fetch_add(1, Ordering::Relaxed));
         Arc::new(Allocation::new(id, index, self.context.number, Origin::Pool(Arc::clone(self))))
+    }
+
+    /// What messages call it where several devices are in question.
+    #[cold]
+    pub(crate) fn titled(&self) -> String {
+        format!("{} of {}", self.id, self.context.name())
     }
 
     /// The largest live allocations, for a report.

@@ -130,8 +130,9 @@ impl StreamShared {
 
 /// Memory of an alloc node has no life before its graph is launched.
 #[cold]
-pub(crate) fn not_launched(allocation: &Allocation) -> Error {
-    CaptureError::NotLaunched { allocation: allocation.id.to_string() }.into()
+pub(crate) fn not_launched(allocation: &Allocation, user: String) -> Error {
+    let goes_on = matches!(&allocation.origin, Origin::Captured(session) if session.is_open());
+    CaptureError::NotLaunched { allocation: allocation.id.to_string(), user, goes_on }.into()
 }
 
 impl PoolShared {

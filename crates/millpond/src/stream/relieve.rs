@@ -30,7 +30,7 @@ impl StreamShared {
         self.context.check_numbers()?;
         match pool.context.number == self.context.number {
             true => Ok(()),
-            false => Err(Invalid::OtherDevice { what: pool.id.to_string(), with: self.title() }.into()),
+            false => Err(Invalid::OtherDevice { what: pool.titled(), with: self.titled() }.into()),
         }
     }
 
@@ -106,6 +106,8 @@ impl StreamShared {
     #[cold]
     fn relieve(&self, state: &mut State, pool: &PoolShared, bytes: u64) -> Result<Grant> {
         pool.drain_shelves(Some((self, state)), 0);
+        self.refuse_beyond(pool, bytes)?;
+        let memory = self.context.properties.total_bytes;
         let (mut shortage, mut before) = (None, None);
         let mut heap = pool.lock();
         pool.destroy_exposed(&mut heap);
@@ -122,7 +124,11 @@ impl StreamShared {
                 }
                 match heap.pool.fit(bytes, &state.chain) {
                     Ok(grant) => return Ok(grant),
-                    Err(_) => heap.pool.grow(bytes, &state.chain, &poll, refusals),
+                    // What rests on shelves is held, too, until `insist` has fetched it.
+                    Err(_) => match heap.pool.beyond(bytes, memory, true) {
+                        Some(exhausted) => Err(exhausted),
+                        None => heap.pool.grow(bytes, &state.chain, &poll, refusals),
+                    },
                 }
             };
             let grant = match grown {
@@ -136,11 +142,13 @@ impl StreamShared {
                     refusals = refusals.min(1);
                     continue;
                 }
-                Err(exhausted) => {
-                    let error = self.lost().unwrap_or_else(|| self.out_of_memory(pool, &heap, exhausted));
+                Err(_) => {
+                    let lost = self.lost();
                     self.give_back_above(&mut heap, reserved);
                     before.into_iter().for_each(note_shortage);
-                    return Err(error);
+                    // The figures are those without what the request itself had taken.
+                    let exhausted = heap.pool.exhausted(bytes);
+                    return Err(lost.unwrap_or_else(|| self.out_of_memory(pool, &heap, exhausted)));
                 }
             };
             match shell::apply_steps(&self.context, &mut heap) {
@@ -148,20 +156,43 @@ impl StreamShared {
                 Err(DriverError::OutOfMemory { .. }) => {
                     // The system has no more: what other pools keep idle may be all it takes.
                     drop(heap);
-                    self.context.finish_closing();
-                    self.context.pools().iter().filter(|other| other.id != pool.id).for_each(|other| {
-                        // This stream's own shelf is behind the lock that it holds.
-                        other.drain_shelves(Some((self, state)), 0);
-                        let _ = other.trim_to(0);
-                    });
-                    // So may what graphs keep idle.
-                    let _ = self.context.graphs.trim(&self.context);
+                    self.trim_others(state, pool);
                     heap = pool.lock();
                     refusals += 1;
                 }
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Refuses what no memory that comes back would be enough for: nothing is taken on the way.
+    #[cold]
+    fn refuse_beyond(&self, pool: &PoolShared, bytes: u64) -> Result<()> {
+        let memory = self.context.properties.total_bytes;
+        let is_beyond = pool.lock().pool.beyond(bytes, memory, false).is_some();
+        if !is_beyond {
+            return Ok(());
+        }
+        // The limit may be raised: from here on that is news to who waits. It may have been raised by now.
+        let before = self.context.supply();
+        let mut heap = pool.lock();
+        let Some(exhausted) = heap.pool.beyond(bytes, memory, false) else { return Ok(()) };
+        let error = self.out_of_memory(pool, &heap, exhausted);
+        drop(heap);
+        note_shortage(before);
+        Err(error)
+    }
+
+    /// What the device's other pools and its graphs keep idle goes back to the system. No heap is locked.
+    #[cold]
+    fn trim_others(&self, state: &mut State, pool: &PoolShared) {
+        self.context.finish_closing();
+        self.context.pools().iter().filter(|other| other.id != pool.id).for_each(|other| {
+            // This stream's own shelf is behind the lock that it holds.
+            other.drain_shelves(Some((self, state)), 0);
+            let _ = other.trim_to(0);
+        });
+        let _ = self.context.graphs.trim(&self.context);
     }
 
     /// The last thing before a request is refused: nothing new rests on a shelf meanwhile, and what rests on those of

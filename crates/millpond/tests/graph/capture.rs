@@ -129,13 +129,31 @@ fn memory_of_a_capture_has_no_life_before_the_launch() {
         stream.begin_capture()?;
         let buffer = stream.alloc::<u32>(&device.default_pool(), 8)?;
         let is_refused = |error: &Error| matches!(error.capture(), Some(CaptureError::NotLaunched { .. }));
-        assert!(is_refused(&visit(&other, buffer.read()).unwrap_err()));
+        let refused = visit(&other, buffer.read()).unwrap_err();
+        assert!(is_refused(&refused));
+        assert!(
+            refused.to_string().contains("stream 2 is not part of that capture: make the stream wait"),
+            "{refused}"
+        );
         let refused = other.free(buffer).unwrap_err();
         assert!(is_refused(&refused.error));
         assert!(other.free_address(refused.buffer.address()).unwrap_err().invalid().is_some());
         stream.free(refused.buffer)?;
         let exec = stream.end_capture()?.instantiate(Instantiate::default())?;
         let _ = exec.launch(&stream)?;
+        Ok(())
+    });
+}
+
+/// A buffer that leaves its capture is no buffer of a launch.
+#[test]
+fn a_buffer_returned_from_a_capture_names_no_launch() {
+    each(|on| {
+        let (stream, pool) = (on.device.stream()?, on.device.default_pool());
+        let (graph, buffer) = stream.capture(|s| s.alloc::<u32>(&pool, 8))?;
+        let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
+        let refused = visit(&stream, buffer.read()).unwrap_err().to_string();
+        assert!(refused.contains("return `buffer.into_alloc_node()` from the capture"), "{refused}");
         Ok(())
     });
 }

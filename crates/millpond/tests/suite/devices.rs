@@ -56,7 +56,8 @@ fn assert_stranger<R>(result: Result<R, impl Into<Error>>, what: &str, with: &st
     let error: Error = result.err().expect("it is refused").into();
     let expected = Invalid::OtherDevice { what: what.into(), with: with.into() };
     assert_eq!(error.invalid(), Some(&expected));
-    assert_eq!(error.report().to_string(), format!("{what} belongs to another device than {with}"));
+    let sentence = format!("{what} belongs to another device than {with}: both must be of one device");
+    assert_eq!(error.report().to_string(), sentence);
 }
 
 #[test]
@@ -65,14 +66,15 @@ fn strangers_are_refused() {
         let (stream, strange) = (here.stream().unwrap(), there.stream().unwrap());
         let x = stream.alloc::<u8>(&here.default_pool(), 100).unwrap();
         let y = strange.alloc::<u8>(&there.default_pool(), 100).unwrap();
-        let (own, other) = (stream.id().to_string(), y.id().unwrap().to_string());
+        let other = y.id().unwrap().to_string();
+        let (pool, own) = (format!("pool 0 of {}", there.name()), format!("{} of {}", stream.id(), here.name()));
         let waited = stream.wait(&strange.record().unwrap());
         match are_peers(here, there) {
             true => waited.unwrap(),
             false => assert!(matches!(waited.unwrap_err().invalid(), Some(Invalid::NotPeers { .. }))),
         }
-        assert_stranger(stream.alloc::<u8>(&there.default_pool(), 5), "pool 0", &own);
-        assert_stranger(here.set_current_pool(&there.default_pool()), "pool 0", "the device");
+        assert_stranger(stream.alloc::<u8>(&there.default_pool(), 5), &pool, &own);
+        assert_stranger(here.set_current_pool(&there.default_pool()), &pool, &here.name().to_string());
         assert_no_access(visit(&stream, y.read()), here, &other);
         assert_no_access(visit(&stream, (x.write(), y.read())), here, &other);
         assert_no_access(visit(&stream, y.view().write()), here, &other);

@@ -79,6 +79,31 @@ fn all_of_a_large_device_can_be_had_after_a_small_block() {
     });
 }
 
+/// What can never be had is refused before memory is taken for it, with the figures that the pool had before.
+#[test]
+fn more_than_there_is_takes_nothing() {
+    on_every_device_of(TOTAL, |on| {
+        let (stream, pool, limited) =
+            (on.stream(), keeping(on), on.pool(PoolConfig::default().max_bytes(8 * MIB).release_threshold(u64::MAX)));
+        for bytes in [mib(64) + 1, mib(65), mib(512), usize::MAX] {
+            let report = refused(&stream, &pool, bytes);
+            assert_eq!((report.exhausted.reserved, report.exhausted.held), (0, 0), "{report}");
+        }
+        assert_eq!(pool.statistics().reserved_high_bytes, 0, "nothing was taken on the way");
+        let report = refused(&stream, &limited, mib(8) + 1);
+        assert_eq!((report.exhausted.reserved, report.exhausted.limit), (0, Some(8 * MIB)), "{report}");
+        assert_eq!(limited.statistics().reserved_high_bytes, 0);
+        // Nor where what is held makes it too much.
+        let x = stream.alloc::<u8>(&pool, mib(10)).unwrap();
+        let (high, held) = (pool.statistics().reserved_high_bytes, 10 * MIB);
+        let report = refused(&stream, &pool, mib(55));
+        assert_eq!((report.exhausted.held, report.exhausted.reserved), (held, pool.statistics().reserved_bytes));
+        assert_eq!(pool.statistics().reserved_high_bytes, high);
+        stream.free(x).unwrap();
+        stream.alloc::<u8>(&pool, mib(64)).unwrap();
+    });
+}
+
 #[test]
 fn the_report_names_the_largest_first() {
     on_every_device_of(TOTAL, |on| {
@@ -186,7 +211,7 @@ fn another_pools_live_memory_is_not() {
         let x = stream.alloc::<u8>(&first, mib(40)).unwrap();
         let report = refused(&stream, &second, mib(25));
         assert_eq!((report.pool, report.other_pools_bytes), (second.id(), 40 * MIB));
-        assert!(report.to_string().contains("other pools hold 40.00 MiB"), "{report}");
+        assert!(report.to_string().contains("other pools have reserved 40.00 MiB"), "{report}");
         let y = stream.alloc::<u8>(&second, mib(24)).unwrap();
         touch(&stream, &x);
         touch(&stream, &y);

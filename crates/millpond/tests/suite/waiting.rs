@@ -65,6 +65,18 @@ fn a_wait_for_memory_ends_with_a_raised_limit() {
     stream.free(x).unwrap();
 }
 
+/// Also of a request that was refused at once, and where the limit was raised before the wait.
+#[test]
+fn a_limit_that_was_raised_before_the_wait_counts() {
+    let device = device(Schedule::Parallel);
+    let pool = device.pool(PoolConfig::default().max_bytes(4 * MIB)).unwrap();
+    let stream = device.stream().unwrap();
+    let _ = stream.alloc::<u8>(&pool, 8 << 20).unwrap_err();
+    pool.set_max_bytes(Some(8 * MIB)).unwrap();
+    assert!(pool.wait_for_memory(SHORT).unwrap());
+    stream.free(stream.alloc::<u8>(&pool, 8 << 20).unwrap()).unwrap();
+}
+
 /// Memory under work in flight may be moved once that has completed.
 #[test]
 fn a_wait_for_memory_ends_with_work_in_flight() {

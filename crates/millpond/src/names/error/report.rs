@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use millpond_driver::DriverError;
+
 use super::{Error, GraphError};
 
 /// All that is known of an error, over several lines.
@@ -20,7 +22,10 @@ impl fmt::Display for Report<'_> {
             Error::OutOfMemory(report) => report.fmt(f),
             Error::Violation(finding) => finding.fmt(f),
             Error::InvalidArgument(invalid) => invalid.fmt(f),
-            Error::Driver(error) => write!(f, "the device refused: {error}"),
+            Error::Driver(error) => match &**error {
+                DriverError::Failed { call: "open CUDA", reason } => write!(f, "CUDA cannot be opened: {reason}"),
+                error => write!(f, "the device refused: {error}"),
+            },
             Error::Capture(error) => error.fmt(f),
             Error::Share(error) => error.fmt(f),
             Error::Graph(error) => match &**error {
