@@ -287,8 +287,8 @@ pub enum Invalid {
     },
     /// Source and target of a copy have different sizes.
     #[error(
-        "{what}: the source has {left} elements and the target {right}: copy parts of equal length, such as \
-         `x.slice(0..{})` of the longer one",
+        "{what}: the source has {left} elements and the target {right}: copy a part of the longer one, such as its \
+         slice 0..{}",
         .left.min(.right)
     )]
     Length {

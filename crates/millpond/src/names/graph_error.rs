@@ -141,8 +141,8 @@ fn not_launched(allocation: &str, user: &str, goes_on: bool) -> String {
              event recorded in it, or use the memory on a stream of the capture"
         ),
         false => format!(
-            "{allocation} was allocated in a capture, and is live only once the graph was launched: return \
-             `buffer.into_alloc_node()` from the capture, then `launch.take(node)?`"
+            "{allocation} was allocated in a capture, and is live only once the graph was launched: let it leave the \
+             capture as an alloc node (`into_alloc_node`), and take it from the launch (`take`)"
         ),
     }
 }

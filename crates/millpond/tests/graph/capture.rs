@@ -153,7 +153,7 @@ fn a_buffer_returned_from_a_capture_names_no_launch() {
         let (graph, buffer) = stream.capture(|s| s.alloc::<u32>(&pool, 8))?;
         let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
         let refused = visit(&stream, buffer.read()).unwrap_err().to_string();
-        assert!(refused.contains("return `buffer.into_alloc_node()` from the capture"), "{refused}");
+        assert!(refused.contains("leave the capture as an alloc node (`into_alloc_node`)"), "{refused}");
         Ok(())
     });
 }
