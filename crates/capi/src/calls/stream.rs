@@ -115,7 +115,8 @@ pub unsafe extern "C" fn millpond_stream_wait_event(
 }
 
 /// As millpond_stream_wait_event; with MILLPOND_EVENT_WAIT_EXTERNAL it is a node in a capture, which waits at each
-/// launch for what the event holds then (CUDA: cudaStreamWaitEvent with its flags).
+/// launch for what the event holds then (CUDA: cudaStreamWaitEvent with its flags). Outside captures the flag means
+/// nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_wait_event_with_flags(
     stream: millpond_stream_t,

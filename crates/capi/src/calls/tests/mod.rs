@@ -1,6 +1,8 @@
 //! What the functions of C say and do, several of them together.
 
+mod events;
 mod lives;
+mod nodes;
 
 use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
