@@ -1,6 +1,7 @@
 //! What the functions of C say and do, several of them together.
 
 mod events;
+mod limits;
 mod lives;
 mod nodes;
 
