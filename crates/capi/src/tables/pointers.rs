@@ -298,6 +298,18 @@ impl Pointers {
         self.remove_if(memory.address(), |buffer| memory.is_in(buffer))
     }
 
+    /// Takes out all buffers of which `goes` says so.
+    #[cold]
+    pub(crate) fn extract(&self, goes: impl Fn(&Buffer<u8>) -> bool) -> Vec<Buffer<u8>> {
+        let mut gone = Vec::new();
+        for bucket in &self.buckets {
+            let mut bucket = bucket.hold();
+            let addresses: Vec<u64> = bucket.all().filter(|it| goes(it)).map(Buffer::address).collect();
+            gone.extend(addresses.into_iter().filter_map(|it| bucket.take(it)).map(|(buffer, _)| buffer));
+        }
+        gone
+    }
+
     /// The memory that starts at an address.
     pub(crate) fn peek(&self, address: u64) -> Option<RawMemory> {
         let bucket = self.hold(address);

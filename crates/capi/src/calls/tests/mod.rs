@@ -1,9 +1,11 @@
 //! What the functions of C say and do, several of them together.
 
+mod captures;
 mod events;
 mod limits;
 mod lives;
 mod nodes;
+mod pools;
 
 use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
