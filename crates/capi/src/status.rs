@@ -3,16 +3,16 @@
 //! Knows the library's errors; nothing of handles but that they can be wrong.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use millpond::Error;
-use millpond_driver::process;
+use millpond_driver::{DriverError, process};
 
 /// What became of a call. Everything but `MILLPOND_SUCCESS` means that nothing has happened; `millpond_last_error` has
-/// the reason in words.
+/// the reason of a failure in words.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum millpond_status {
@@ -34,7 +34,7 @@ pub enum millpond_status {
     MILLPOND_ERROR_DRIVER = 7,
     /// A kernel faulted: nothing more runs on this device.
     MILLPOND_ERROR_DEVICE_LOST = 8,
-    /// The work is not over yet: an answer, not a failure.
+    /// The work is not over yet: an answer, not a failure. It has no text.
     MILLPOND_NOT_READY = 9,
     /// A fault of the library itself.
     MILLPOND_ERROR_INTERNAL = 10,
@@ -112,8 +112,35 @@ impl Failure {
 }
 
 thread_local! {
-    /// The text of the calling thread's last failure.
-    static LAST: RefCell<CString> = RefCell::new(CString::default());
+    /// The text of the calling thread's last failure; null before the first. It is there to the thread's very end: the
+    /// system's destructors for threads run when values of Rust that have one are gone.
+    static LAST: Cell<*mut c_char> = const { Cell::new(std::ptr::null_mut()) };
+    static OWNER: Owner = const { Owner };
+}
+
+/// Drops the thread's text with the values of the thread. What is kept later than that is dropped by nobody.
+struct Owner;
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        put(std::ptr::null_mut());
+    }
+}
+
+/// Puts another text in the place of the thread's.
+fn put(text: *mut c_char) {
+    let former = LAST.replace(text);
+    if !former.is_null() {
+        // SAFETY: it came from `CString::into_raw`, and left its place now.
+        drop(unsafe { CString::from_raw(former) });
+    }
+}
+
+/// The thread's text.
+fn last() -> &'static CStr {
+    let text = LAST.get();
+    // SAFETY: a text of `CString::into_raw`, which lives until the next is put, by a call that does not look at it.
+    if text.is_null() { c"" } else { unsafe { CStr::from_ptr(text) } }
 }
 
 /// Runs the body of an entry (no-unwind). A forked process is refused: no thread is left there that would give back
@@ -157,16 +184,15 @@ fn panicked(call: &'static str, panic: &(dyn Any + Send)) -> millpond_status {
 }
 
 fn keep(text: &str) {
-    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    // A thread that is ending keeps no text any more.
-    let _ = LAST.try_with(|last| last.replace(text));
+    // A thread that is past its values keeps the text all the same.
+    let _ = OWNER.try_with(|_| ());
+    put(CString::new(text.replace('\0', " ")).unwrap_or_default().into_raw());
 }
 
 /// Puts words before the text of the calling thread's last failure.
 #[cold]
 pub(crate) fn begin_last_error(words: &str) {
-    let text = LAST.try_with(|last| last.borrow().to_string_lossy().into_owned()).unwrap_or_default();
-    keep(&format!("{words}{text}"));
+    keep(&format!("{words}{}", last().to_string_lossy()));
 }
 
 /// A reference from a pointer that the caller vouches for.
@@ -207,10 +233,10 @@ pub(crate) fn text<'a>(pointer: *const c_char, name: &'static str) -> Result<&'a
 }
 
 /// The reason of the calling thread's last failure, in words: never null, empty where nothing has failed. It is valid
-/// until the thread's next failing call.
+/// until the thread's next failing call, or until the thread ends. MILLPOND_NOT_READY is no failure, and leaves it.
 #[unsafe(no_mangle)]
 pub extern "C" fn millpond_last_error() -> *const c_char {
-    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+    last().as_ptr()
 }
 
 /// The name of a status, such as "MILLPOND_ERROR_ORDER"; "unknown" for a number that is none.
