@@ -19,8 +19,9 @@ pub unsafe extern "C" fn millpond_stream_begin_capture(stream: millpond_stream_t
     guard("millpond_stream_begin_capture", || Ok(STREAMS.find(stream)?.stream.begin_capture()?))
 }
 
-/// Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. The capture has ended also where
-/// that is refused, but on a stream that did not begin it.
+/// Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. Only the thread that began it ends
+/// it. On another thread, and on a stream that did not begin it, this is refused and the capture goes on; on such a
+/// stream it is invalid from then on. Where it is refused otherwise the capture has ended, and what it allocated is gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_end_capture(
     stream: millpond_stream_t,

@@ -166,7 +166,7 @@ fn free_unknown_now(device: &DeviceEntry, address: u64) -> Result<()> {
 }
 
 /// Allocates memory that is there at once, for every stream (CUDA: cudaMalloc). It can be freed by millpond_free and by
-/// millpond_free_async.
+/// millpond_free_async. While a capture goes on it is refused, by any thread, and the capture is invalid then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_malloc(
     pointer: *mut *mut c_void,
@@ -176,6 +176,7 @@ pub unsafe extern "C" fn millpond_malloc(
     guard("millpond_malloc", || {
         let pointer = place(pointer, "pointer")?;
         let device = DEVICES.find(device)?;
+        device.device.refuse_in_capture("malloc")?;
         let stream = device.immediate()?;
         let buffer = stream.alloc::<u8>(&device.device.current_pool(), bytes)?;
         // What the host has synchronised with comes before everything that it submits from now on.
@@ -186,7 +187,7 @@ pub unsafe extern "C" fn millpond_malloc(
 }
 
 /// Frees memory at once, however it was allocated (CUDA: cudaFree). It does not wait: the host must have synchronised
-/// with every declared use. Null has no effect.
+/// with every declared use. Null has no effect. In captures it is refused as millpond_malloc is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_free(pointer: *mut c_void, device: millpond_device_t) -> millpond_status {
     guard("millpond_free", || {

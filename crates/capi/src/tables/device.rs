@@ -39,7 +39,7 @@ pub enum millpond_checks {
 use millpond_checks::*;
 
 /// Gets the text of a wrong order, valid during the call, and the argument that it was set with. It must not call the
-/// library.
+/// library, and it must return, as a kernel must (millpond_kernel).
 pub type millpond_report = Option<unsafe extern "C" fn(text: *const c_char, argument: *mut c_void)>;
 
 /// Where reports go.

@@ -22,7 +22,8 @@ pub type millpond_graph_t = *mut millpond_graph;
 pub type millpond_graph_node_t = u64;
 
 /// The number of the process's next node. No number is given twice: one of a graph that is gone is good for no other.
-static NEXT_NODE: AtomicU64 = AtomicU64::new(1);
+/// They begin where no index or count is taken for one.
+static NEXT_NODE: AtomicU64 = AtomicU64::new(1 << 32);
 
 /// A graph, its nodes by the numbers that the caller has, rising, and what it and its children allocate.
 pub(crate) struct GraphEntry {
@@ -46,7 +47,7 @@ impl GraphEntry {
     /// The node of a number.
     pub(crate) fn node(&self, number: millpond_graph_node_t) -> Result<GraphNode> {
         let found = self.nodes.binary_search_by_key(&number, |(number, _)| *number);
-        found.map(|at| self.nodes[at].1).map_err(|_| Failure::Handle("node of this graph"))
+        found.map(|at| self.nodes[at].1).map_err(|_| Failure::Node)
     }
 }
 

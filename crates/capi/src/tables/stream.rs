@@ -8,7 +8,7 @@ use millpond_driver::locks::lock;
 
 use super::device::DeviceEntry;
 use super::handle::Table;
-use crate::status::Result;
+use crate::status::{Failure, Result};
 
 /// Not a type to look into: a stream's handle points to it in name only.
 pub enum millpond_stream {}
@@ -83,6 +83,9 @@ fn look_again(handle: usize) {
 
 /// A stream of ours for one that foreign code made (CUDA: a `CUstream`), the default streams among them.
 pub(crate) fn adopt(device: &Device, handle: u64) -> Result<Stream> {
+    if !device.has_foreign_streams() {
+        return Err(Failure::Value("a host device runs no stream that was made with CUDA".into()));
+    }
     // SAFETY: the promise of C callers: an open stream of the device while its handle is used.
     Ok(unsafe { device.adopt_stream(handle, StreamKind::NonBlocking) }?)
 }

@@ -109,3 +109,23 @@ fn a_trace_that_is_being_written_is_not_begun_again() {
     must(c!(millpond_device_destroy(device)));
     std::fs::remove_file(path).expect("it is there");
 }
+
+#[test]
+fn an_address_limit_is_said_to_be_one() {
+    run("map_beyond_the_limit");
+}
+
+#[test]
+#[ignore = "a program for another test"]
+fn map_beyond_the_limit() {
+    let (stream, mut memory) = (stream_of(host_device()), nowhere());
+    must(c!(millpond_malloc_async(&mut memory, 1 << 20, stream)));
+    // Whoever serves the stream is there: a thread could not begin under the limit.
+    must(c!(millpond_memset_async(memory, 1, 1 << 20, stream)));
+    must(c!(millpond_stream_synchronize(stream)));
+    limit(libc::RLIMIT_AS, addresses() - (1 << 20));
+    let status = c!(millpond_malloc_async(&mut memory, 8 << 20, stream));
+    limit(libc::RLIMIT_AS, libc::RLIM_INFINITY);
+    let text = refused(status, MILLPOND_ERROR_DRIVER);
+    assert!(text.contains("RLIMIT_AS") && !text.contains("max_map_count"), "{text}");
+}

@@ -6,6 +6,7 @@ mod limits;
 mod lives;
 mod nodes;
 mod pools;
+mod refusals;
 mod thread_ends;
 
 use std::ffi::{CStr, c_void};
