@@ -21,13 +21,19 @@ use millpond_driver::locks::lock;
 fn publish(buffer: Buffer<u8>, device: &DeviceEntry, pointer: &mut *mut c_void) {
     let address = buffer.address();
     if address != 0 {
-        if buffer.is_captured() {
-            lock(&device.captured).push(address);
-        }
-        let stale = POINTERS.insert(buffer);
+        let stale = if buffer.is_captured() { list(buffer, device) } else { POINTERS.insert(buffer) };
         drop(stale);
     }
     *pointer = address as *mut c_void;
+}
+
+/// Cold: what a capture allocates is listed, and is at its address, in one step: the end of another capture lets go of
+/// what is listed and nowhere.
+#[cold]
+fn list(buffer: Buffer<u8>, device: &DeviceEntry) -> Option<Buffer<u8>> {
+    let mut captured = lock(&device.captured);
+    captured.push(buffer.address());
+    POINTERS.insert(buffer)
 }
 
 #[inline]

@@ -430,7 +430,7 @@ impl Drop for Streams {
 
 /// A default stream, which is never destroyed.
 fn default_stream(native: Stream) -> Open {
-    let thread = (native == Stream::PER_THREAD).then(|| this_thread());
+    let thread = (native == Stream::PER_THREAD).then(this_thread);
     Open { is_owned: false, thread, is_foreign: true, ..owned(native) }
 }
 
