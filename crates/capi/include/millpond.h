@@ -171,8 +171,8 @@ typedef millpond_graph_exec *millpond_graph_exec_t;
 // A node of a graph (CUDA: cudaGraphNode_t): a number that is good for its graph only; 0 is none.
 typedef uint64_t millpond_graph_node_t;
 
-// A kernel of a host device, or a function that a CUDA device runs on the host's side. It must not call the library, and
-// it must return: what becomes of the process is undefined where it ends its thread (pthread_exit), jumps out
+// A kernel of a host device, or a function that a CUDA device runs on the host's side. It must not call the library,
+// and it must return: what becomes of the process is undefined where it ends its thread (pthread_exit), jumps out
 // (longjmp), or lets a C++ exception go.
 typedef void (*millpond_kernel)(void *argument);
 
@@ -228,9 +228,10 @@ extern "C" {
 // launch, at the same address.
 millpond_status millpond_stream_begin_capture(millpond_stream_t stream);
 
-// Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. Only the thread that began it ends
-// it. On another thread, and on a stream that did not begin it, this is refused and the capture goes on; on such a
-// stream it is invalid from then on. Where it is refused otherwise the capture has ended, and what it allocated is gone.
+// Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. Only the thread that began it
+// ends it. On another thread, and on a stream that did not begin it, this is refused and the capture goes on; on such
+// a stream it is invalid from then on. Where it is refused otherwise the capture has ended, and what it allocated is
+// gone.
 millpond_status millpond_stream_end_capture(millpond_stream_t stream,
                                             millpond_graph_t *graph);
 
@@ -494,7 +495,7 @@ millpond_status millpond_stream_legacy(millpond_stream_t *stream,
 millpond_status millpond_stream_per_thread(millpond_stream_t *stream, millpond_device_t device);
 
 // Destroys a handle (CUDA: cudaStreamDestroy). The stream closes with the last handle of it; work in it still runs. A
-// capture that began on it is over then, and comes to nothing.
+// capture that began on it has ended then, and comes to nothing.
 millpond_status millpond_stream_destroy(millpond_stream_t stream);
 
 // Waits until all work of the stream has completed (CUDA: cudaStreamSynchronize).
@@ -525,9 +526,9 @@ millpond_status millpond_stream_set_name(millpond_stream_t stream, const char *n
 millpond_status millpond_stream_get_number(uint32_t *number, millpond_stream_t stream);
 
 // Begins a trace: all that is done on devices that are opened from now on is written to the file, what was in it is
-// gone. A file that another trace is written to, whose devices are there still, is refused. `millpond check FILE` finds
-// wrong orders in it, `millpond view FILE` draws it. Without a call the environment variable MILLPOND_TRACE names a file
-// for all devices of the process.
+// gone. A file that another trace is written to, whose devices are there still, is refused. `millpond check FILE`
+// finds wrong orders in it, `millpond view FILE` draws it. Without a call the environment variable MILLPOND_TRACE
+// names a file for all devices of the process.
 millpond_status millpond_trace_start(const char *path);
 
 // Devices that are opened from now on are in no trace. The file is whole once those that are in it have gone.

@@ -156,7 +156,7 @@ thread_local! {
     static OWNER: Owner = const { Owner };
 }
 
-/// Drops the thread's text with the values of the thread. What is kept later than that is dropped by nobody.
+/// Drops the thread's text with the values of the thread. What is kept later than that is never dropped.
 struct Owner;
 
 impl Drop for Owner {

@@ -19,9 +19,10 @@ pub unsafe extern "C" fn millpond_stream_begin_capture(stream: millpond_stream_t
     guard("millpond_stream_begin_capture", || Ok(STREAMS.find(stream)?.stream.begin_capture()?))
 }
 
-/// Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. Only the thread that began it ends
-/// it. On another thread, and on a stream that did not begin it, this is refused and the capture goes on; on such a
-/// stream it is invalid from then on. Where it is refused otherwise the capture has ended, and what it allocated is gone.
+/// Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. Only the thread that began it
+/// ends it. On another thread, and on a stream that did not begin it, this is refused and the capture goes on; on such
+/// a stream it is invalid from then on. Where it is refused otherwise the capture has ended, and what it allocated is
+/// gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_end_capture(
     stream: millpond_stream_t,
@@ -38,7 +39,7 @@ pub unsafe extern "C" fn millpond_stream_end_capture(
 /// The buffers of the capture become alloc nodes of the graph, known by address. Those of a capture that came to
 /// nothing are no memory.
 fn end(entry: &StreamEntry) -> Result<millpond_graph_t> {
-    // One at a time: whoever sees that a capture is over sees no buffer of it that is to become a node.
+    // One at a time: whoever sees that a capture has ended sees no buffer of it that is to become a node.
     let mut listed = lock(&entry.device.captured);
     let ended = entry.stream.end_capture();
     let buffers = take_ended(&mut listed);
@@ -58,8 +59,8 @@ pub(crate) fn abandon(device: &DeviceEntry) {
     drop(buffers);
 }
 
-/// Takes out what captures allocated that are over. To be dropped where no locks are held: the last of a device has that
-/// with it.
+/// Takes out what captures allocated that have ended. To be dropped where no locks are held: the last of a device has
+/// that with it.
 fn take_ended(captured: &mut Vec<u64>) -> Vec<Buffer<u8>> {
     let mut ended = Vec::new();
     captured.retain(|&address| {

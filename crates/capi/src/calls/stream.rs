@@ -82,7 +82,7 @@ pub unsafe extern "C" fn millpond_stream_per_thread(
 }
 
 /// Destroys a handle (CUDA: cudaStreamDestroy). The stream closes with the last handle of it; work in it still runs. A
-/// capture that began on it is over then, and comes to nothing.
+/// capture that began on it has ended then, and comes to nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_destroy(stream: millpond_stream_t) -> millpond_status {
     guard("millpond_stream_destroy", || {

@@ -78,14 +78,6 @@ impl RawMemory {
         Arc::ptr_eq(&named.allocation, &owned.allocation) && named.generation == owned.generation
     }
 
-    /// Whether the life goes on: in a capture, whether that does. What an alloc node allocates has no one life.
-    pub fn is_live(&self) -> bool {
-        match &self.whose {
-            Whose::Life(owned) => is_live(owned),
-            Whose::Node(_) => true,
-        }
-    }
-
     fn source(&self) -> Source<'_> {
         match &self.whose {
             Whose::Life(owned) => Source::Owned(owned),
@@ -116,45 +108,11 @@ impl RawMemory {
     }
 }
 
-fn is_live(owned: &Owned) -> bool {
-    match &owned.allocation.origin {
-        Origin::Captured(session) => session.is_open(),
-        _ => {
-            let life = owned.allocation.life();
-            life.generation == owned.generation && life.freed.is_none()
-        }
-    }
-}
-
 impl<T: Pod> Buffer<T> {
     /// A name for this life that keeps no book with the pool; `None` where the buffer is empty.
     pub fn raw(&self) -> Option<RawMemory> {
         let count = Count::of_bytes(self.bytes())?;
         self.owned().map(|owned| RawMemory { whose: Whose::Life(owned.clone()), count })
-    }
-
-    /// Whether the memory is of this device.
-    pub fn is_of(&self, device: &Device) -> bool {
-        self.owned().is_some_and(|owned| owned.allocation.device == device.context().number)
-    }
-
-    /// Whether the life goes on: in a capture, whether that does. It may have ended by an address, by a graph's free
-    /// node, or by a launch that frees by itself.
-    pub fn is_live(&self) -> bool {
-        self.owned().is_some_and(is_live)
-    }
-
-    /// Of two buffers at one address, whether this one's life ended before the other's began. A thread may come late
-    /// with the other one: then that has ended, and this one goes on.
-    pub fn gives_way_to(&self, other: &Buffer<T>) -> bool {
-        let (Some(owned), Some(others)) = (self.owned(), other.owned()) else { return true };
-        match (&owned.allocation.origin, &others.allocation.origin) {
-            // A free node ends no life; the address serves again within the capture.
-            (Origin::Captured(one), Origin::Captured(same)) if Arc::ptr_eq(one, same) => {
-                owned.allocation.id < others.allocation.id
-            }
-            _ => !is_live(owned),
-        }
     }
 
     /// Whether it was allocated in a capture: memory of a graph, which is live only once that was launched.

@@ -1,11 +1,10 @@
 //! The file of a trace: opened by a setting or by the environment, one writer at a time, flushed by frames.
 //!
 //! Knows operations and bytes; `trace/tracer.rs` makes them. What cannot be written is left out from then on and
-//! said once, on standard error, and to whoever asks for a flush: tracing never makes a program fail. The file then ends
-//! with its last whole frame. A process that was forked from the one that opened
-//! the file writes nothing. When the process ends, by `exit` or because `main` returns, traces that are open then are
-//! written to their end, whoever still holds a device; what is done after that (destructors of the program's statics)
-//! is written as it comes.
+//! said once, on standard error, and to whoever asks for a flush: tracing never makes a program fail. The file then
+//! ends with its last whole frame. A process that was forked from the one that opened the file writes nothing. When the
+//! process ends, by `exit` or because `main` returns, traces that are open then are written to their end, whoever still
+//! holds a device; what is done after that (destructors of the program's statics) is written as it comes.
 
 use std::fmt;
 use std::fs::{self, File};
