@@ -62,13 +62,13 @@
 #define MILLPOND_VERSION_PATCH 0
 
 // What became of a call. Everything but `MILLPOND_SUCCESS` means that nothing has happened; `millpond_last_error` has
-// the reason in words.
+// the reason of a failure in words.
 typedef enum {
     // It was done.
     MILLPOND_SUCCESS = 0,
     // An argument names nothing, or something that cannot be meant (a pointer that is no allocation).
     MILLPOND_ERROR_INVALID_VALUE = 1,
-    // No memory is left; the text says who holds what.
+    // No memory is left; of a pool's, the text says who holds what.
     MILLPOND_ERROR_OUT_OF_MEMORY = 2,
     // A handle that is null, destroyed, or of another kind.
     MILLPOND_ERROR_INVALID_HANDLE = 3,
@@ -82,7 +82,7 @@ typedef enum {
     MILLPOND_ERROR_DRIVER = 7,
     // A kernel faulted: nothing more runs on this device.
     MILLPOND_ERROR_DEVICE_LOST = 8,
-    // The work is not over yet: an answer, not a failure.
+    // The work is not over yet: an answer, not a failure. It has no text.
     MILLPOND_NOT_READY = 9,
     // A fault of the library itself.
     MILLPOND_ERROR_INTERNAL = 10,
@@ -156,7 +156,7 @@ typedef struct {
 } millpond_host_config;
 
 // Gets the text of a wrong order, valid during the call, and the argument that it was set with. It must not call the
-// library.
+// library, and it must return, as a kernel must (millpond_kernel).
 typedef void (*millpond_report)(const char *text, void *argument);
 
 // A pool (CUDA: cudaMemPool_t).
@@ -171,7 +171,9 @@ typedef millpond_graph_exec *millpond_graph_exec_t;
 // A node of a graph (CUDA: cudaGraphNode_t): a number that is good for its graph only; 0 is none.
 typedef uint64_t millpond_graph_node_t;
 
-// A kernel of a host device, or a function that a CUDA device runs on the host's side. It must not call the library.
+// A kernel of a host device, or a function that a CUDA device runs on the host's side. It must not call the library,
+// and it must return: what becomes of the process is undefined where it ends its thread (pthread_exit), jumps out
+// (longjmp), or lets a C++ exception go.
 typedef void (*millpond_kernel)(void *argument);
 
 // A use of memory that a launch declares. Only uses of the same bytes need an order among each other; what a node of a
@@ -226,8 +228,10 @@ extern "C" {
 // launch, at the same address.
 millpond_status millpond_stream_begin_capture(millpond_stream_t stream);
 
-// Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. The capture has ended also where
-// that is refused, but on a stream that did not begin it.
+// Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. Only the thread that began it
+// ends it. On another thread, and on a stream that did not begin it, this is refused and the capture goes on; on such
+// a stream it is invalid from then on. Where it is refused otherwise the capture has ended, and what it allocated is
+// gone.
 millpond_status millpond_stream_end_capture(millpond_stream_t stream,
                                             millpond_graph_t *graph);
 
@@ -283,7 +287,7 @@ millpond_status millpond_event_destroy(millpond_event_t event);
 millpond_status millpond_event_record(millpond_event_t event, millpond_stream_t stream);
 
 // As millpond_event_record; with MILLPOND_EVENT_RECORD_EXTERNAL it is a node in a capture, which records at each
-// launch (CUDA: cudaEventRecordWithFlags).
+// launch (CUDA: cudaEventRecordWithFlags). Outside captures the flag means nothing.
 millpond_status millpond_event_record_with_flags(millpond_event_t event,
                                                  millpond_stream_t stream,
                                                  uint32_t flags);
@@ -416,13 +420,13 @@ millpond_status millpond_free_async(void *pointer,
                                     millpond_stream_t stream);
 
 // Allocates memory that is there at once, for every stream (CUDA: cudaMalloc). It can be freed by millpond_free and by
-// millpond_free_async.
+// millpond_free_async. While a capture goes on it is refused, by any thread, and the capture is invalid then.
 millpond_status millpond_malloc(void **pointer,
                                 size_t bytes,
                                 millpond_device_t device);
 
 // Frees memory at once, however it was allocated (CUDA: cudaFree). It does not wait: the host must have synchronised
-// with every declared use. Null has no effect.
+// with every declared use. Null has no effect. In captures it is refused as millpond_malloc is.
 millpond_status millpond_free(void *pointer,
                               millpond_device_t device);
 
@@ -490,7 +494,8 @@ millpond_status millpond_stream_legacy(millpond_stream_t *stream,
 // The calling thread's own default stream (CUDA: cudaStreamPerThread).
 millpond_status millpond_stream_per_thread(millpond_stream_t *stream, millpond_device_t device);
 
-// Destroys a handle (CUDA: cudaStreamDestroy). The stream closes with the last handle of it; work in it still runs.
+// Destroys a handle (CUDA: cudaStreamDestroy). The stream closes with the last handle of it; work in it still runs. A
+// capture that began on it has ended then, and comes to nothing.
 millpond_status millpond_stream_destroy(millpond_stream_t stream);
 
 // Waits until all work of the stream has completed (CUDA: cudaStreamSynchronize).
@@ -505,7 +510,8 @@ millpond_status millpond_stream_wait_event(millpond_stream_t stream,
                                            millpond_event_t event);
 
 // As millpond_stream_wait_event; with MILLPOND_EVENT_WAIT_EXTERNAL it is a node in a capture, which waits at each
-// launch for what the event holds then (CUDA: cudaStreamWaitEvent with its flags).
+// launch for what the event holds then (CUDA: cudaStreamWaitEvent with its flags). Outside captures the flag means
+// nothing.
 millpond_status millpond_stream_wait_event_with_flags(millpond_stream_t stream,
                                                       millpond_event_t event,
                                                       uint32_t flags);
@@ -520,14 +526,16 @@ millpond_status millpond_stream_set_name(millpond_stream_t stream, const char *n
 millpond_status millpond_stream_get_number(uint32_t *number, millpond_stream_t stream);
 
 // Begins a trace: all that is done on devices that are opened from now on is written to the file, what was in it is
-// gone. `millpond check FILE` finds wrong orders in it, `millpond view FILE` draws it. Without a call the environment
-// variable MILLPOND_TRACE names a file for all devices of the process.
+// gone. A file that another trace is written to, whose devices are there still, is refused. `millpond check FILE`
+// finds wrong orders in it, `millpond view FILE` draws it. Without a call the environment variable MILLPOND_TRACE
+// names a file for all devices of the process.
 millpond_status millpond_trace_start(const char *path);
 
 // Devices that are opened from now on are in no trace. The file is whole once those that are in it have gone.
 millpond_status millpond_trace_stop(void);
 
-// Writes what the device's trace holds so far, if it has one: a crash after this loses none of it.
+// Writes what the device's trace holds so far, if it has one: a crash after this loses none of it. It fails where the
+// file cannot be written, now or at some time before: the trace ends there, with what had been written whole.
 millpond_status millpond_trace_flush(millpond_device_t device);
 
 // Runs a C function as a kernel at this point of the stream, after checking the declared accesses: each must come
@@ -564,7 +572,7 @@ millpond_status millpond_memcpy_dtod_async(void *to,
 millpond_status millpond_memset_async(void *pointer, int32_t value, size_t bytes, millpond_stream_t stream);
 
 // The reason of the calling thread's last failure, in words: never null, empty where nothing has failed. It is valid
-// until the thread's next failing call.
+// until the thread's next failing call, or until the thread ends. MILLPOND_NOT_READY is no failure, and leaves it.
 const char *millpond_last_error(void);
 
 // The name of a status, such as "MILLPOND_ERROR_ORDER"; "unknown" for a number that is none.

@@ -3,16 +3,16 @@
 //! Knows the library's errors; nothing of handles but that they can be wrong.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use millpond::Error;
-use millpond_driver::process;
+use millpond_driver::{DriverError, process};
 
 /// What became of a call. Everything but `MILLPOND_SUCCESS` means that nothing has happened; `millpond_last_error` has
-/// the reason in words.
+/// the reason of a failure in words.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum millpond_status {
@@ -20,7 +20,7 @@ pub enum millpond_status {
     MILLPOND_SUCCESS = 0,
     /// An argument names nothing, or something that cannot be meant (a pointer that is no allocation).
     MILLPOND_ERROR_INVALID_VALUE = 1,
-    /// No memory is left; the text says who holds what.
+    /// No memory is left; of a pool's, the text says who holds what.
     MILLPOND_ERROR_OUT_OF_MEMORY = 2,
     /// A handle that is null, destroyed, or of another kind.
     MILLPOND_ERROR_INVALID_HANDLE = 3,
@@ -34,7 +34,7 @@ pub enum millpond_status {
     MILLPOND_ERROR_DRIVER = 7,
     /// A kernel faulted: nothing more runs on this device.
     MILLPOND_ERROR_DEVICE_LOST = 8,
-    /// The work is not over yet: an answer, not a failure.
+    /// The work is not over yet: an answer, not a failure. It has no text.
     MILLPOND_NOT_READY = 9,
     /// A fault of the library itself.
     MILLPOND_ERROR_INTERNAL = 10,
@@ -50,6 +50,8 @@ pub(crate) enum Failure {
     Refused(Error),
     /// A handle names nothing of the kind.
     Handle(&'static str),
+    /// A number names no node of the graph.
+    Node,
     /// A pointer that must not be null.
     Null(&'static str),
     /// A value that cannot be meant.
@@ -69,11 +71,12 @@ impl From<Error> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Places are lines of this crate, which say nothing to a C program.
             Failure::Refused(error) => f.write_str(&in_c(&error.clone().without_places().report().to_string())),
             Failure::Handle(kind) => {
-                write!(f, "not a {kind} handle: null, destroyed, or a handle of something else")
+                let article = if kind.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+                write!(f, "not {article} {kind} handle: null, destroyed, or a handle of something else")
             }
+            Failure::Node => f.write_str("not a node of this graph: 0, or a node of another graph"),
             Failure::Null(name) => write!(f, "`{name}` must not be null"),
             Failure::Value(reason) => f.write_str(reason),
             Failure::NotReady => f.write_str("not ready: work is still pending"),
@@ -81,21 +84,56 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What a C program has to call, where a text names what a Rust program would.
-const IN_C: [(&str, &str); 2] = [
+/// What a C program has to call, where a text names what a Rust program would; and what C has not.
+const IN_C: [(&str, &str); 12] = [
     ("`pool.grant(&device, PeerAccess::Read)`", "`millpond_pool_set_access` to read"),
     ("`pool.grant(&device, PeerAccess::ReadWrite)`", "`millpond_pool_set_access` to read and write"),
+    ("`None` means no limit", "0 means no limit"),
+    (", or make these graphs with symbolic addresses", ""),
+    (", or make the graph with symbolic addresses", ""),
+    (", or build the graph with symbolic addresses", ""),
+    ("is_idle while", "a query while"),
+    ("copy_to_host while", "a copy to the host while"),
+    ("copy_to_host: the host", "the host"),
+    ("copy_from_host: the host", "the host"),
+    ("`copy_to_host` cannot", "`millpond_memcpy_dtoh` cannot"),
+    ("`upload` cannot", "`millpond_graph_upload` cannot"),
 ];
 
-/// A text of the library without names of Rust.
+/// A text of the library without names of Rust, and without places in this library.
 fn in_c(text: &str) -> String {
-    IN_C.iter().fold(text.to_owned(), |text, (rust, c)| text.replace(rust, c))
+    IN_C.iter().fold(without_own_places(text), |text, (rust, c)| text.replace(rust, c))
+}
+
+/// Places of calls are lines of this crate, which say nothing to a C program: ` (file:line)` and ` at file:line` are
+/// left out, wherever a text has them.
+fn without_own_places(text: &str) -> String {
+    // Up to this file's own name.
+    let folder = file!().trim_end_matches("status.rs");
+    let (mut rest, mut out) = (text, String::with_capacity(text.len()));
+    while let Some(at) = rest.find(folder) {
+        let (before, place) = rest.split_at(at);
+        let after =
+            place.find(':').map_or("", |colon| place[colon + 1..].trim_start_matches(|it: char| it.is_ascii_digit()));
+        let (before, after) = match (before.strip_suffix(" ("), before.strip_suffix(" at ")) {
+            (Some(before), _) => (before, after.strip_prefix(')').unwrap_or(after)),
+            (_, Some(before)) => (before, after),
+            _ => (before, after),
+        };
+        out.push_str(before);
+        rest = after;
+    }
+    out + rest
 }
 
 impl Failure {
     fn status(&self) -> millpond_status {
         match self {
             Failure::Refused(Error::OutOfMemory(_)) => MILLPOND_ERROR_OUT_OF_MEMORY,
+            // Of graphs, whose memory is no pool's.
+            Failure::Refused(Error::Driver(error)) if matches!(**error, DriverError::OutOfMemory { .. }) => {
+                MILLPOND_ERROR_OUT_OF_MEMORY
+            }
             Failure::Refused(Error::Violation(_)) => MILLPOND_ERROR_ORDER,
             Failure::Refused(Error::InvalidArgument(_)) | Failure::Null(_) | Failure::Value(_) => {
                 MILLPOND_ERROR_INVALID_VALUE
@@ -105,15 +143,42 @@ impl Failure {
             Failure::Refused(Error::DeviceLost { .. }) => MILLPOND_ERROR_DEVICE_LOST,
             Failure::Refused(Error::Share(_)) => MILLPOND_ERROR_SHARE,
             Failure::Refused(_) => MILLPOND_ERROR_DRIVER,
-            Failure::Handle(_) => MILLPOND_ERROR_INVALID_HANDLE,
+            Failure::Handle(_) | Failure::Node => MILLPOND_ERROR_INVALID_HANDLE,
             Failure::NotReady => MILLPOND_NOT_READY,
         }
     }
 }
 
 thread_local! {
-    /// The text of the calling thread's last failure.
-    static LAST: RefCell<CString> = RefCell::new(CString::default());
+    /// The text of the calling thread's last failure; null before the first. It is there to the thread's very end: the
+    /// system's destructors for threads run when values of Rust that have one are gone.
+    static LAST: Cell<*mut c_char> = const { Cell::new(std::ptr::null_mut()) };
+    static OWNER: Owner = const { Owner };
+}
+
+/// Drops the thread's text with the values of the thread. What is kept later than that is never dropped.
+struct Owner;
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        put(std::ptr::null_mut());
+    }
+}
+
+/// Puts another text in the place of the thread's.
+fn put(text: *mut c_char) {
+    let former = LAST.replace(text);
+    if !former.is_null() {
+        // SAFETY: it came from `CString::into_raw`, and left its place now.
+        drop(unsafe { CString::from_raw(former) });
+    }
+}
+
+/// The thread's text.
+fn last() -> &'static CStr {
+    let text = LAST.get();
+    // SAFETY: a text of `CString::into_raw`, which lives until the next is put, by a call that does not look at it.
+    if text.is_null() { c"" } else { unsafe { CStr::from_ptr(text) } }
 }
 
 /// Runs the body of an entry (no-unwind). A forked process is refused: no thread is left there that would give back
@@ -157,16 +222,15 @@ fn panicked(call: &'static str, panic: &(dyn Any + Send)) -> millpond_status {
 }
 
 fn keep(text: &str) {
-    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    // A thread that is ending keeps no text any more.
-    let _ = LAST.try_with(|last| last.replace(text));
+    // A thread that is past its values keeps the text all the same.
+    let _ = OWNER.try_with(|_| ());
+    put(CString::new(text.replace('\0', " ")).unwrap_or_default().into_raw());
 }
 
 /// Puts words before the text of the calling thread's last failure.
 #[cold]
 pub(crate) fn begin_last_error(words: &str) {
-    let text = LAST.try_with(|last| last.borrow().to_string_lossy().into_owned()).unwrap_or_default();
-    keep(&format!("{words}{text}"));
+    keep(&format!("{words}{}", last().to_string_lossy()));
 }
 
 /// A reference from a pointer that the caller vouches for.
@@ -207,10 +271,10 @@ pub(crate) fn text<'a>(pointer: *const c_char, name: &'static str) -> Result<&'a
 }
 
 /// The reason of the calling thread's last failure, in words: never null, empty where nothing has failed. It is valid
-/// until the thread's next failing call.
+/// until the thread's next failing call, or until the thread ends. MILLPOND_NOT_READY is no failure, and leaves it.
 #[unsafe(no_mangle)]
 pub extern "C" fn millpond_last_error() -> *const c_char {
-    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+    last().as_ptr()
 }
 
 /// The name of a status, such as "MILLPOND_ERROR_ORDER"; "unknown" for a number that is none.
@@ -277,6 +341,16 @@ mod tests {
     fn what_is_named_as_in_rust_is_said_as_in_c() {
         let refused = "which grants it nothing: call `pool.grant(&device, PeerAccess::Read)` first";
         assert_eq!(in_c(refused), "which grants it nothing: call `millpond_pool_set_access` to read first");
+        let refused = "is_idle while capture 0 goes on";
+        assert_eq!(in_c(refused), "a query while capture 0 goes on");
+    }
+
+    #[test]
+    fn places_in_this_library_are_left_out() {
+        let place = std::panic::Location::caller();
+        let text = format!("node 0 (kernel at {place}), op 4 ({}:{})\nhelp: none (x.c:3)", place.file(), place.line());
+        let (text, column) = (text, format!(":{}", place.column()));
+        assert_eq!(in_c(&text.replace(&column, "")), "node 0 (kernel), op 4\nhelp: none (x.c:3)");
     }
 
     /// What a Rust caller in the same program may hand on.

@@ -128,7 +128,7 @@ pub enum Work {
         /// First destination address.
         to: u64,
         /// The bytes.
-        from: Arc<[u8]>,
+        from: Arc<Vec<u8>>,
     },
     /// Set each byte (CUDA: `cuMemsetD8Async`).
     Fill {

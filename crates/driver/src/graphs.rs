@@ -38,7 +38,7 @@ pub enum NodeWork {
         /// First destination address.
         to: u64,
         /// The bytes; at least one.
-        from: Arc<[u8]>,
+        from: Arc<Vec<u8>>,
     },
     /// Sets each byte.
     Fill {

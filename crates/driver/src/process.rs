@@ -8,8 +8,10 @@
 
 mod forked;
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use forked::{is_forked, refuse_forked};
 
@@ -28,6 +30,23 @@ unsafe extern "C" {
 /// Has `handler` called when the process ends by `exit`, or `main` returns. Whether it will be.
 pub fn at_exit(handler: Handler) -> bool {
     atexit(handler) == 0
+}
+
+/// Tells the threads of the process apart: no number is given twice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ThreadNumber(u64);
+
+/// The calling thread's. Unlike [`std::thread::current`] it is there until the thread's very end, also for destructors
+/// of the system's own values for threads, which run when those of Rust are gone.
+pub fn this_thread() -> ThreadNumber {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local!(static OWN: Cell<u64> = const { Cell::new(0) });
+    OWN.with(|own| {
+        if own.get() == 0 {
+            own.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        ThreadNumber(own.get())
+    })
 }
 
 /// Held by a thread of a device while it runs work. In a process that the work forked the drop ends that process: what

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use millpond::Buffer;
+
 use crate::status::{Result, guard, millpond_status, place};
+use crate::tables::device::DeviceEntry;
 use crate::tables::graph::{self, millpond_graph_t};
 use crate::tables::pointers::POINTERS;
 use crate::tables::stream::{STREAMS, StreamEntry, millpond_stream_t};
@@ -16,8 +19,10 @@ pub unsafe extern "C" fn millpond_stream_begin_capture(stream: millpond_stream_t
     guard("millpond_stream_begin_capture", || Ok(STREAMS.find(stream)?.stream.begin_capture()?))
 }
 
-/// Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. The capture has ended also where
-/// that is refused, but on a stream that did not begin it.
+/// Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. Only the thread that began it
+/// ends it. On another thread, and on a stream that did not begin it, this is refused and the capture goes on; on such
+/// a stream it is invalid from then on. Where it is refused otherwise the capture has ended, and what it allocated is
+/// gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_end_capture(
     stream: millpond_stream_t,
@@ -31,19 +36,38 @@ pub unsafe extern "C" fn millpond_stream_end_capture(
     })
 }
 
-/// The buffers of the capture become alloc nodes of the graph, known by address.
+/// The buffers of the capture become alloc nodes of the graph, known by address. Those of a capture that came to
+/// nothing are no memory.
 fn end(entry: &StreamEntry) -> Result<millpond_graph_t> {
-    let ended = entry.stream.end_capture()?;
+    // One at a time: whoever sees that a capture has ended sees no buffer of it that is to become a node.
+    let mut listed = lock(&entry.device.captured);
+    let ended = entry.stream.end_capture();
+    let buffers = take_ended(&mut listed);
+    drop(listed);
     let nodes = entry.device.add_graph();
-    lock(&entry.device.captured).retain(|&address| {
-        // One of another capture, which goes on, stays; so does another life in this place.
-        match POINTERS.remove_if(address, |buffer| ended.has_captured(buffer)) {
-            Some(buffer) => {
-                nodes.add(buffer.into_alloc_node());
-                false
-            }
-            None => POINTERS.is_captured(address),
+    for buffer in buffers {
+        if ended.as_ref().is_ok_and(|ended| ended.has_captured(&buffer)) {
+            nodes.add(buffer.into_alloc_node());
         }
+    }
+    graph::add(ended?, nodes, Arc::clone(&entry.device))
+}
+
+/// A capture may have ended with the stream that it began on: what it allocated is no memory.
+pub(crate) fn abandon(device: &DeviceEntry) {
+    let buffers = take_ended(&mut lock(&device.captured));
+    drop(buffers);
+}
+
+/// Takes out what captures allocated that have ended. To be dropped where no locks are held: the last of a device has
+/// that with it.
+fn take_ended(captured: &mut Vec<u64>) -> Vec<Buffer<u8>> {
+    let mut ended = Vec::new();
+    captured.retain(|&address| {
+        let over = POINTERS.remove_if(address, |buffer| buffer.is_captured() && !buffer.is_live());
+        ended.extend(over);
+        // One of a capture that goes on stays; another life in this place is none of a capture.
+        POINTERS.is_captured(address)
     });
-    graph::add(ended, nodes, Arc::clone(&entry.device))
+    ended
 }

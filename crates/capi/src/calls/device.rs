@@ -9,6 +9,7 @@ use crate::status::{Failure, given, guard, millpond_status, place};
 use crate::tables::device::millpond_checks::*;
 use crate::tables::device::{DEVICES, Report, cuda_device, host_device, millpond_device_t, millpond_report};
 use crate::tables::pool::{POOLS, millpond_pool_t};
+use crate::tables::stream::set_pool;
 use millpond_driver::locks::lock;
 
 /// The settings of a host device. Zeros are the defaults.
@@ -156,6 +157,6 @@ pub unsafe extern "C" fn millpond_device_get_pool(
 pub unsafe extern "C" fn millpond_device_set_pool(device: millpond_device_t, pool: millpond_pool_t) -> millpond_status {
     guard("millpond_device_set_pool", || {
         let pool = POOLS.find(pool)?;
-        DEVICES.find(device)?.set_pool(&pool)
+        set_pool(&*DEVICES.find(device)?, &pool)
     })
 }

@@ -39,7 +39,7 @@ pub unsafe extern "C" fn millpond_event_record(event: millpond_event_t, stream: 
 }
 
 /// As millpond_event_record; with MILLPOND_EVENT_RECORD_EXTERNAL it is a node in a capture, which records at each
-/// launch (CUDA: cudaEventRecordWithFlags).
+/// launch (CUDA: cudaEventRecordWithFlags). Outside captures the flag means nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_event_record_with_flags(
     event: millpond_event_t,

@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
-use millpond::graph::{GraphExec, Instantiate, Launch};
+use millpond::graph::{GraphExec, Instantiate};
+use millpond::{Buffer, Stream};
 
-use crate::status::{Failure, guard, millpond_status, place};
+use crate::status::{Failure, Result, guard, millpond_status, place};
 use crate::tables::alloc_nodes::AllocNodes;
 use crate::tables::graph::{GRAPHS, millpond_graph_t};
 use crate::tables::handle::Table;
@@ -61,14 +62,23 @@ pub unsafe extern "C" fn millpond_graph_exec_destroy(exec: millpond_graph_exec_t
     guard("millpond_graph_exec_destroy", || EXECS.remove(exec).map(drop))
 }
 
-/// What a launch leaves live is found by its address from now on.
-fn publish(entry: &ExecEntry, launch: &Launch) {
-    for node in entry.allocated.iter().flat_map(|nodes| nodes.all()) {
-        // What the graph frees itself is no buffer; what an earlier launch left there has gone with this one.
-        if let Ok(buffer) = launch.take(node) {
-            drop(POINTERS.insert(buffer));
-        }
+impl ExecEntry {
+    /// Launches it: the memory that this leaves live. What the graph frees itself is none, nor what another thread's
+    /// launch has freed since.
+    pub(crate) fn launch(&self, stream: &Stream) -> Result<Vec<Buffer<u8>>> {
+        let launch = self.exec.launch(stream)?;
+        let nodes = self.allocated.iter().flat_map(|nodes| nodes.all());
+        Ok(nodes.filter_map(|node| launch.take(node).ok()).collect())
     }
+}
+
+/// What a launch left live is found by its address from now on. Until then, and where another thread's launch has come
+/// between, it is found in the library's own books.
+fn publish(buffer: Buffer<u8>) {
+    let memory = buffer.raw();
+    drop(POINTERS.insert(buffer));
+    // It may have ended before it was here to be taken out.
+    drop(memory.filter(|memory| !memory.is_live()).map(|memory| POINTERS.take(&memory)));
 }
 
 /// Launches an instance at this point of the stream (CUDA: cudaGraphLaunch). Memory that it allocates and does not free
@@ -80,8 +90,7 @@ pub unsafe extern "C" fn millpond_graph_launch(
 ) -> millpond_status {
     guard("millpond_graph_launch", || {
         let (exec, stream) = (EXECS.find(exec)?, STREAMS.find(stream)?);
-        let launch = exec.exec.launch(&stream.stream)?;
-        publish(&exec, &launch);
+        exec.launch(&stream.stream)?.into_iter().for_each(publish);
         Ok(())
     })
 }

@@ -8,17 +8,9 @@ use super::access::{Part, graph_memory, list, millpond_access, part};
 use super::work::{Kernel, millpond_kernel};
 use crate::status::{Failure, Result, guard, millpond_status, place, slice};
 use crate::tables::device::{DEVICES, millpond_device_t};
-use crate::tables::event::{external, millpond_event_t};
-use crate::tables::graph::{GRAPHS, GraphEntry, add, millpond_graph_t};
+use crate::tables::event::{millpond_event_t, with_external};
+use crate::tables::graph::{GRAPHS, GraphEntry, add, millpond_graph_node_t, millpond_graph_t};
 use millpond_driver::locks::lock;
-
-/// A node of a graph (CUDA: cudaGraphNode_t): a number that is good for its graph only; 0 is none.
-pub type millpond_graph_node_t = u64;
-
-/// The lower bits of a graph's handle, which its nodes carry.
-fn mark(graph: millpond_graph_t) -> u64 {
-    (graph as u64 & 0xFFFF_FFFF) << 32
-}
 
 /// Adds a node to a graph: what every entry here does.
 fn add_node(
@@ -31,21 +23,13 @@ fn add_node(
     let numbers = slice(dependencies, count, "dependencies")?;
     let entry = GRAPHS.find(graph)?;
     let mut entry = lock(&entry);
-    let named = |number: &u64| node_of(&entry, graph, *number);
-    let after = numbers.iter().map(named).collect::<Result<Vec<_>>>()?;
+    let after = numbers.iter().map(|number| entry.node(*number)).collect::<Result<Vec<_>>>()?;
     let made = make(&mut entry, &after)?;
-    entry.nodes.push(made);
+    let number = entry.number(made);
     if !node.is_null() {
-        *place(node, "node")? = mark(graph) | entry.nodes.len() as u64;
+        *place(node, "node")? = number;
     }
     Ok(())
-}
-
-fn node_of(entry: &GraphEntry, graph: millpond_graph_t, number: u64) -> Result<GraphNode> {
-    let index = (number & 0xFFFF_FFFF) as usize;
-    let is_own = number & !0xFFFF_FFFF == mark(graph);
-    let found = index.checked_sub(1).filter(|_| is_own).and_then(|at| entry.nodes.get(at));
-    found.copied().ok_or(Failure::Handle("node of this graph"))
 }
 
 /// Makes an empty graph (CUDA: cudaGraphCreate).
@@ -82,9 +66,10 @@ pub unsafe extern "C" fn millpond_graph_add_mem_alloc_node(
         let pointer = place(pointer, "pointer")?;
         add_node(node, graph, dependencies, count, |entry, after| {
             let memory = entry.graph.add_alloc::<u8>(after, bytes)?;
+            let node = entry.graph.node_of(memory).ok_or(Failure::Value("an alloc node needs bytes".into()))?;
             entry.alloc_nodes.add(memory);
             *pointer = memory.address() as *mut c_void;
-            entry.graph.node_of(memory).ok_or(Failure::Value("an alloc node needs bytes".into()))
+            Ok(node)
         })
     })
 }
@@ -196,7 +181,8 @@ pub unsafe extern "C" fn millpond_graph_add_event_record_node(
 ) -> millpond_status {
     guard("millpond_graph_add_event_record_node", || {
         add_node(node, graph, dependencies, count, |entry, after| {
-            Ok(entry.graph.add_event_record(after, &external(event, &entry.device.device)?)?)
+            let GraphEntry { graph, device, .. } = entry;
+            with_external(event, &device.device, |event| Ok(graph.add_event_record(after, event)?))
         })
     })
 }
@@ -213,7 +199,8 @@ pub unsafe extern "C" fn millpond_graph_add_event_wait_node(
 ) -> millpond_status {
     guard("millpond_graph_add_event_wait_node", || {
         add_node(node, graph, dependencies, count, |entry, after| {
-            Ok(entry.graph.add_event_wait(after, &external(event, &entry.device.device)?)?)
+            let GraphEntry { graph, device, .. } = entry;
+            with_external(event, &device.device, |event| Ok(graph.add_event_wait(after, event)?))
         })
     })
 }
@@ -257,7 +244,7 @@ pub unsafe extern "C" fn millpond_graph_add_dependency(
     guard("millpond_graph_add_dependency", || {
         let entry = GRAPHS.find(graph)?;
         let mut entry = lock(&entry);
-        let (from, to) = (node_of(&entry, graph, from)?, node_of(&entry, graph, to)?);
+        let (from, to) = (entry.node(from)?, entry.node(to)?);
         Ok(entry.graph.add_edge(from, to)?)
     })
 }

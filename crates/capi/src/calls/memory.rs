@@ -21,13 +21,19 @@ use millpond_driver::locks::lock;
 fn publish(buffer: Buffer<u8>, device: &DeviceEntry, pointer: &mut *mut c_void) {
     let address = buffer.address();
     if address != 0 {
-        if buffer.is_captured() {
-            lock(&device.captured).push(address);
-        }
-        let stale = POINTERS.insert(buffer);
+        let stale = if buffer.is_captured() { list(buffer, device) } else { POINTERS.insert(buffer) };
         drop(stale);
     }
     *pointer = address as *mut c_void;
+}
+
+/// Cold: what a capture allocates is listed, and is at its address, in one step: the end of another capture lets go of
+/// what is listed and nowhere.
+#[cold]
+fn list(buffer: Buffer<u8>, device: &DeviceEntry) -> Option<Buffer<u8>> {
+    let mut captured = lock(&device.captured);
+    captured.push(buffer.address());
+    POINTERS.insert(buffer)
 }
 
 #[inline]
@@ -80,7 +86,10 @@ pub unsafe extern "C" fn millpond_free_async(pointer: *mut c_void, stream: millp
             drop(freeing);
             match outcome {
                 Outcome::Freed => Ok(()),
-                Outcome::Kept(memory) => end(&memory, &entry.device, || entry.stream.free_raw(&memory)),
+                Outcome::Kept(memory) => {
+                    let free = || entry.stream.free_raw(&memory);
+                    end(&memory, &entry.device, free, || free_unknown(entry, address))
+                }
                 Outcome::Unknown => free_unknown(entry, address),
             }
         })
@@ -88,37 +97,82 @@ pub unsafe extern "C" fn millpond_free_async(pointer: *mut c_void, stream: millp
 }
 
 /// Cold: memory is freed by name; then its buffer leaves, if it is still there. Where checks are off, or report only,
-/// and the free is refused, the memory is free after all declared uses.
+/// and the free is refused, the memory is free after all declared uses. A buffer whose life has ended counts as none:
+/// then `or_else` frees what lives there now, such as what a launch has left this moment.
 #[cold]
-fn end(memory: &RawMemory, device: &DeviceEntry, free: impl FnOnce() -> millpond::Result<()>) -> Result<()> {
-    let freed = free();
-    let take = || POINTERS.remove_if(memory.address(), |buffer| memory.is_in(buffer));
-    match freed {
+fn end(
+    memory: &RawMemory,
+    device: &DeviceEntry,
+    free: impl FnOnce() -> millpond::Result<()>,
+    or_else: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    match free() {
         Ok(()) => {
             // It owns nothing any more; in a capture the free node is its end.
-            take().map(Buffer::into_address);
+            POINTERS.take(memory).map(Buffer::into_address);
             Ok(())
         }
+        Err(error) if !memory.is_live() => {
+            drop(POINTERS.take(memory));
+            match or_else() {
+                // Nothing lives there: it was this life that was meant.
+                Err(Failure::Refused(none)) if none.invalid().is_some() => Err(error.into()),
+                done => done,
+            }
+        }
         // Where another thread has freed it meanwhile, it stays refused.
-        Err(error) if device.lets_pass(&error) => take().map(Buffer::drop_let_pass).ok_or(error.into()),
+        Err(error) if device.lets_pass(&error) => POINTERS.take(memory).map(Buffer::drop_let_pass).ok_or(error.into()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Cold: no buffer of the C side is at the address: a graph's memory that a capture frees, or no allocation.
+/// Cold: frees what lives at an address by the library's own books. Nothing is refused because of a life that another
+/// thread's launch or free ended meanwhile; `refuse` says why where nothing lives there.
+#[cold]
+fn free_found(
+    device: &DeviceEntry,
+    address: u64,
+    free: impl Fn(&RawMemory) -> millpond::Result<()>,
+    refuse: impl FnOnce() -> millpond::Result<()>,
+) -> Result<()> {
+    while let Ok(memory) = device.device.memory_at(address) {
+        match free(&memory) {
+            Err(_) if !memory.is_live() => {}
+            done => {
+                drop(done.is_ok().then(|| POINTERS.take(&memory)));
+                return Ok(done?);
+            }
+        }
+    }
+    Ok(refuse()?)
+}
+
+/// Cold: no buffer of the C side is at the address: a graph's memory that a capture frees, or that a launch has left
+/// this moment, or no allocation.
 #[cold]
 fn free_unknown(entry: &StreamEntry, address: u64) -> Result<()> {
     if address == 0 {
         return Ok(());
     }
-    if let Some((node, 0)) = graph_memory(&entry.device, None, address) {
-        return Ok(entry.stream.free_alloc_node(node)?);
+    let StreamEntry { stream, device, .. } = entry;
+    if stream.is_capturing()? {
+        return match graph_memory(device, None, address) {
+            Some((node, 0)) => Ok(stream.free_alloc_node(node)?),
+            _ => Ok(stream.free_address(address)?),
+        };
     }
-    Ok(entry.stream.free_address(address)?)
+    free_found(device, address, |memory| stream.free_raw(memory), || stream.free_address(address))
+}
+
+/// Cold: the same of a free at once.
+#[cold]
+fn free_unknown_now(device: &DeviceEntry, address: u64) -> Result<()> {
+    let of = &device.device;
+    free_found(device, address, |memory| of.free_raw(memory), || of.free_address(address))
 }
 
 /// Allocates memory that is there at once, for every stream (CUDA: cudaMalloc). It can be freed by millpond_free and by
-/// millpond_free_async.
+/// millpond_free_async. While a capture goes on it is refused, by any thread, and the capture is invalid then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_malloc(
     pointer: *mut *mut c_void,
@@ -128,6 +182,7 @@ pub unsafe extern "C" fn millpond_malloc(
     guard("millpond_malloc", || {
         let pointer = place(pointer, "pointer")?;
         let device = DEVICES.find(device)?;
+        device.device.refuse_in_capture("malloc")?;
         let stream = device.immediate()?;
         let buffer = stream.alloc::<u8>(&device.device.current_pool(), bytes)?;
         // What the host has synchronised with comes before everything that it submits from now on.
@@ -138,14 +193,15 @@ pub unsafe extern "C" fn millpond_malloc(
 }
 
 /// Frees memory at once, however it was allocated (CUDA: cudaFree). It does not wait: the host must have synchronised
-/// with every declared use. Null has no effect.
+/// with every declared use. Null has no effect. In captures it is refused as millpond_malloc is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_free(pointer: *mut c_void, device: millpond_device_t) -> millpond_status {
     guard("millpond_free", || {
-        let device = DEVICES.find(device)?;
-        match POINTERS.peek(pointer as u64) {
-            Some(memory) => end(&memory, &device, || device.device.free_raw(&memory)),
-            None => Ok(device.device.free_address(pointer as u64)?),
+        let (device, address) = (DEVICES.find(device)?, pointer as u64);
+        let free_unknown = || free_unknown_now(&device, address);
+        match POINTERS.peek(address) {
+            Some(memory) => end(&memory, &device, || device.device.free_raw(&memory), free_unknown),
+            None => free_unknown(),
         }
     })
 }

@@ -12,5 +12,7 @@ mod memory;
 pub(crate) mod picture;
 pub(crate) mod pool;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod trace;
 mod work;

@@ -120,19 +120,21 @@ pub unsafe extern "C" fn millpond_pool_set_attribute(
     guard("millpond_pool_set_attribute", || {
         let value = *given(value, "value")?;
         let pool = POOLS.find(pool)?;
-        let mut reuse = pool.config().reuse;
-        let read_only = || Failure::Value("this attribute can only be read".into());
+        let (is_on, read_only) = (value != 0, || Failure::Value("this attribute can only be read".into()));
         match attribute_of(attribute)? {
-            MILLPOND_POOL_REUSE_FOLLOW_EVENT_DEPENDENCIES => reuse.follow_event_dependencies = value != 0,
-            MILLPOND_POOL_REUSE_ALLOW_OPPORTUNISTIC => reuse.allow_opportunistic = value != 0,
-            MILLPOND_POOL_REUSE_ALLOW_INTERNAL_DEPENDENCIES => reuse.allow_internal_dependencies = value != 0,
+            MILLPOND_POOL_REUSE_FOLLOW_EVENT_DEPENDENCIES => {
+                pool.update_reuse(|reuse| reuse.follow_event_dependencies = is_on);
+            }
+            MILLPOND_POOL_REUSE_ALLOW_OPPORTUNISTIC => pool.update_reuse(|reuse| reuse.allow_opportunistic = is_on),
+            MILLPOND_POOL_REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
+                pool.update_reuse(|reuse| reuse.allow_internal_dependencies = is_on);
+            }
             MILLPOND_POOL_RELEASE_THRESHOLD => pool.set_release_threshold(value),
             MILLPOND_POOL_RESERVED_CURRENT | MILLPOND_POOL_USED_CURRENT => return Err(read_only()),
             _ if value != 0 => return Err(Failure::Value("a high mark can be set to 0 only".into())),
             MILLPOND_POOL_RESERVED_HIGH => pool.reset_reserved_high(),
             MILLPOND_POOL_USED_HIGH => pool.reset_used_high(),
         }
-        pool.set_reuse(reuse);
         Ok(())
     })
 }

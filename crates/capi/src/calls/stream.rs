@@ -4,11 +4,12 @@ use std::ffi::{c_char, c_void};
 
 use millpond::{Device, Stream};
 
+use super::capture::abandon;
 use super::event::{self, MILLPOND_EVENT_WAIT_DEFAULT, MILLPOND_EVENT_WAIT_EXTERNAL};
 use crate::status::{Failure, Result, guard, millpond_status, place, text};
 use crate::tables::device::{DEVICES, millpond_device_t};
 use crate::tables::event::{millpond_event_t, wait};
-use crate::tables::stream::{STREAMS, add, adopt, millpond_stream_t};
+use crate::tables::stream::{STREAMS, StreamEntry, add, adopt, millpond_stream_t, remove};
 
 /// For millpond_stream_create_with_flags: ordered with the legacy default stream.
 pub const MILLPOND_STREAM_DEFAULT: u32 = 0;
@@ -80,10 +81,16 @@ pub unsafe extern "C" fn millpond_stream_per_thread(
     guard("millpond_stream_per_thread", || hand_out(stream, device, |device| Ok(device.per_thread_stream()?)))
 }
 
-/// Destroys a handle (CUDA: cudaStreamDestroy). The stream closes with the last handle of it; work in it still runs.
+/// Destroys a handle (CUDA: cudaStreamDestroy). The stream closes with the last handle of it; work in it still runs. A
+/// capture that began on it has ended then, and comes to nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_destroy(stream: millpond_stream_t) -> millpond_status {
-    guard("millpond_stream_destroy", || STREAMS.remove(stream).map(drop))
+    guard("millpond_stream_destroy", || {
+        let StreamEntry { stream, device, .. } = remove(stream)?;
+        drop(stream);
+        abandon(&device);
+        Ok(())
+    })
 }
 
 /// Waits until all work of the stream has completed (CUDA: cudaStreamSynchronize).
@@ -115,7 +122,8 @@ pub unsafe extern "C" fn millpond_stream_wait_event(
 }
 
 /// As millpond_stream_wait_event; with MILLPOND_EVENT_WAIT_EXTERNAL it is a node in a capture, which waits at each
-/// launch for what the event holds then (CUDA: cudaStreamWaitEvent with its flags).
+/// launch for what the event holds then (CUDA: cudaStreamWaitEvent with its flags). Outside captures the flag means
+/// nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_wait_event_with_flags(
     stream: millpond_stream_t,

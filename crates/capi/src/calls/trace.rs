@@ -12,8 +12,9 @@ use crate::tables::device::{DEVICES, TRACE, millpond_device_t};
 use millpond_driver::locks::lock;
 
 /// Begins a trace: all that is done on devices that are opened from now on is written to the file, what was in it is
-/// gone. `millpond check FILE` finds wrong orders in it, `millpond view FILE` draws it. Without a call the environment
-/// variable MILLPOND_TRACE names a file for all devices of the process.
+/// gone. A file that another trace is written to, whose devices are there still, is refused. `millpond check FILE`
+/// finds wrong orders in it, `millpond view FILE` draws it. Without a call the environment variable MILLPOND_TRACE
+/// names a file for all devices of the process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_trace_start(path: *const c_char) -> millpond_status {
     guard("millpond_trace_start", || {
@@ -35,7 +36,8 @@ pub unsafe extern "C" fn millpond_trace_stop() -> millpond_status {
     })
 }
 
-/// Writes what the device's trace holds so far, if it has one: a crash after this loses none of it.
+/// Writes what the device's trace holds so far, if it has one: a crash after this loses none of it. It fails where the
+/// file cannot be written, now or at some time before: the trace ends there, with what had been written whole.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_trace_flush(device: millpond_device_t) -> millpond_status {
     guard("millpond_trace_flush", || {

@@ -9,7 +9,9 @@ use super::access::{Part, list, millpond_access, part};
 use crate::status::{Failure, Result, guard, millpond_status, slice};
 use crate::tables::stream::{STREAMS, StreamEntry, millpond_stream_t};
 
-/// A kernel of a host device, or a function that a CUDA device runs on the host's side. It must not call the library.
+/// A kernel of a host device, or a function that a CUDA device runs on the host's side. It must not call the library,
+/// and it must return: what becomes of the process is undefined where it ends its thread (pthread_exit), jumps out
+/// (longjmp), or lets a C++ exception go.
 pub type millpond_kernel = Option<unsafe extern "C" fn(argument: *mut c_void)>;
 
 /// A C function with its argument, to be run by the device.

@@ -10,10 +10,11 @@ use millpond_driver::locks::{Mutex, lock};
 
 use millpond::config::Trace;
 use millpond::cuda::CudaConfig;
-use millpond::{Device, DeviceConfig, HostConfig, Stream};
+use millpond::{Buffer, Device, DeviceConfig, HostConfig, Stream};
 
 use super::alloc_nodes::AllocNodes;
 use super::handle::Table;
+use super::pointers::POINTERS;
 use super::ranks;
 use crate::callers;
 use crate::status::{Failure, Result};
@@ -38,7 +39,7 @@ pub enum millpond_checks {
 use millpond_checks::*;
 
 /// Gets the text of a wrong order, valid during the call, and the argument that it was set with. It must not call the
-/// library.
+/// library, and it must return, as a kernel must (millpond_kernel).
 pub type millpond_report = Option<unsafe extern "C" fn(text: *const c_char, argument: *mut c_void)>;
 
 /// Where reports go.
@@ -55,6 +56,8 @@ pub(crate) struct DeviceEntry {
     pub(crate) report: Mutex<ranks::Report, Option<Report>>,
     /// Changes with the current pool.
     pool_epoch: AtomicU64,
+    /// The handles of its streams.
+    pub(crate) streams: Mutex<ranks::Streams, Vec<usize>>,
     /// Addresses that captures in progress have allocated.
     pub(crate) captured: Mutex<ranks::Captured, Vec<u64>>,
     /// What graphs allocate; those whose graphs are gone are dropped with the next.
@@ -71,6 +74,7 @@ impl DeviceEntry {
             checks: AtomicI32::new(MILLPOND_CHECKS_ON as i32),
             report: Mutex::default(),
             pool_epoch: AtomicU64::new(1),
+            streams: Mutex::default(),
             captured: Mutex::default(),
             alloc_nodes: Mutex::default(),
             has_graphs: AtomicBool::new(false),
@@ -84,7 +88,7 @@ impl DeviceEntry {
         self.pool_epoch.load(Ordering::Acquire)
     }
 
-    /// Makes a pool the current one.
+    /// Makes a pool the current one; streams look again which that is.
     pub(crate) fn set_pool(&self, pool: &millpond::Pool) -> Result<()> {
         self.device.set_current_pool(pool)?;
         self.pool_epoch.fetch_add(1, Ordering::AcqRel);
@@ -138,6 +142,14 @@ impl DeviceEntry {
             }
         }
         true
+    }
+}
+
+/// No handle is left: what has ended at the addresses of its memory is forgotten. Memory that is live keeps the device.
+impl Drop for DeviceEntry {
+    fn drop(&mut self) {
+        let has_ended = |buffer: &Buffer<u8>| buffer.is_of(&self.device) && !buffer.is_live();
+        drop(POINTERS.extract(has_ended));
     }
 }
 

@@ -32,48 +32,60 @@ impl EventEntry {
     }
 }
 
-/// The event as nodes of graphs know it; it is of one device from then on.
-pub(crate) fn external(event: millpond_event_t, device: &Device) -> Result<ExternalEvent> {
-    let made = device.external_event();
-    // The former record is dropped behind the event's lock.
-    let (known, _former) = EVENTS.with(event, |entry| {
+/// Does something with the event as nodes of graphs know it. It is of one device from then on; where that is refused,
+/// nothing has happened to it.
+pub(crate) fn with_external<R>(
+    event: millpond_event_t,
+    device: &Device,
+    act: impl FnOnce(&ExternalEvent) -> Result<R>,
+) -> Result<R> {
+    // What it stood for, and what was made in vain, is dropped behind the event's lock.
+    let (mut made, mut _former) = (device.external_event(), None);
+    EVENTS.with(event, |entry| {
         if let Some(known) = &entry.external {
-            return Ok((known.clone(), None));
+            return act(known);
         }
         let held = entry.recorded.as_ref().and_then(Event::to_external);
-        let former = if held.is_some() { entry.recorded.take() } else { None };
-        Ok((entry.external.insert(held.unwrap_or(made)).clone(), former))
-    })?;
-    Ok(known)
+        let is_held = held.is_some();
+        made = held.unwrap_or_else(|| made.clone());
+        let done = act(&made)?;
+        entry.external = Some(made.clone());
+        if is_held {
+            _former = entry.recorded.take();
+        }
+        Ok(done)
+    })
 }
 
 /// Records on a stream. In a capture it is an edge, or else a node.
 pub(crate) fn record(event: millpond_event_t, stream: &Stream, device: &Device, is_node: bool) -> Result<()> {
-    let known = EVENTS.find(event)?.external;
-    let place = match known {
-        _ if is_node => Some(external(event, device)?),
-        Some(known) if !stream.is_capturing()? => Some(known),
-        _ => None,
-    };
-    let recorded = match place {
-        Some(place) => {
-            stream.record_external(&place)?;
-            None
-        }
-        None => Some(stream.record()?),
-    };
+    if is_node && stream.is_capturing()? {
+        return with_external(event, device, |place| Ok(stream.record_external(place)?));
+    }
     // The former record is dropped behind the event's lock.
-    let former = EVENTS.with(event, |entry| Ok(std::mem::replace(&mut entry.recorded, recorded)))?;
-    drop(former);
-    Ok(())
+    let mut _former = None;
+    EVENTS.with(event, |entry| {
+        let recorded = match &entry.external {
+            Some(place) if !stream.is_capturing()? => {
+                stream.record_external(place)?;
+                None
+            }
+            _ => Some(stream.record()?),
+        };
+        _former = std::mem::replace(&mut entry.recorded, recorded);
+        Ok(())
+    })
 }
 
 /// Makes a stream wait. In a capture it is an edge, or else a node.
 pub(crate) fn wait(event: millpond_event_t, stream: &Stream, device: &Device, is_node: bool) -> Result<()> {
+    let is_capturing = stream.is_capturing()?;
+    if is_node && is_capturing {
+        return with_external(event, device, |place| Ok(stream.wait_external(place)?));
+    }
     let entry = EVENTS.find(event)?;
     match (&entry.recorded, &entry.external) {
-        _ if is_node => Ok(stream.wait_external(&external(event, device)?)?),
-        (None, Some(place)) if !stream.is_capturing()? => Ok(stream.wait_external(place)?),
+        (None, Some(place)) if !is_capturing => Ok(stream.wait_external(place)?),
         _ => entry.last().map_or(Ok(()), |last| Ok(stream.wait(&last)?)),
     }
 }

@@ -1,6 +1,7 @@
 //! Graphs by handle.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use millpond_driver::locks::Mutex;
 
@@ -10,17 +11,24 @@ use super::alloc_nodes::AllocNodes;
 use super::device::DeviceEntry;
 use super::handle::Table;
 use super::ranks;
-use crate::status::Result;
+use crate::status::{Failure, Result};
 
 /// Not a type to look into: a graph's handle points to it in name only.
 pub enum millpond_graph {}
 /// A graph (CUDA: cudaGraph_t).
 pub type millpond_graph_t = *mut millpond_graph;
 
-/// A graph, its nodes in the order in which the caller got them, and what it and its children allocate.
+/// A node of a graph (CUDA: cudaGraphNode_t): a number that is good for its graph only; 0 is none.
+pub type millpond_graph_node_t = u64;
+
+/// The number of the process's next node. No number is given twice: one of a graph that is gone is good for no other.
+/// They begin where no index or count is taken for one.
+static NEXT_NODE: AtomicU64 = AtomicU64::new(1 << 32);
+
+/// A graph, its nodes by the numbers that the caller has, rising, and what it and its children allocate.
 pub(crate) struct GraphEntry {
     pub(crate) graph: Graph,
-    pub(crate) nodes: Vec<GraphNode>,
+    nodes: Vec<(millpond_graph_node_t, GraphNode)>,
     pub(crate) alloc_nodes: Arc<AllocNodes>,
     pub(crate) children: Vec<Arc<AllocNodes>>,
     pub(crate) device: Arc<DeviceEntry>,
@@ -28,8 +36,23 @@ pub(crate) struct GraphEntry {
 
 pub(crate) static GRAPHS: Table<Arc<Mutex<ranks::Graph, GraphEntry>>> = Table::new("graph", 5);
 
+impl GraphEntry {
+    /// A number for a node that was added.
+    pub(crate) fn number(&mut self, node: GraphNode) -> millpond_graph_node_t {
+        let number = NEXT_NODE.fetch_add(1, Ordering::Relaxed);
+        self.nodes.push((number, node));
+        number
+    }
+
+    /// The node of a number.
+    pub(crate) fn node(&self, number: millpond_graph_node_t) -> Result<GraphNode> {
+        let found = self.nodes.binary_search_by_key(&number, |(number, _)| *number);
+        found.map(|at| self.nodes[at].1).map_err(|_| Failure::Node)
+    }
+}
+
 /// A handle for a graph.
 pub(crate) fn add(graph: Graph, alloc_nodes: Arc<AllocNodes>, device: Arc<DeviceEntry>) -> Result<millpond_graph_t> {
-    let nodes = graph.nodes();
-    GRAPHS.insert(Arc::new(Mutex::new(GraphEntry { graph, nodes, alloc_nodes, children: Vec::new(), device })))
+    let (nodes, children) = (Vec::new(), Vec::new());
+    GRAPHS.insert(Arc::new(Mutex::new(GraphEntry { graph, nodes, alloc_nodes, children, device })))
 }

@@ -10,6 +10,10 @@
 //! Whoever holds a bucket's lock owns what it removes from the bucket (one-place). A buffer leaves with a free that is
 //! accepted and no sooner ([`Pointers::free`]), so that no other thread sees a free that is refused. Two frees of one
 //! pointer: one takes the buffer, the other finds nothing.
+//!
+//! What lives at an address is the library's to say: what a launch leaves live is here a moment later than there, and
+//! what a graph frees is here until it is looked for. A buffer whose life has ended counts as none, and never takes the
+//! place of one whose life goes on.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -189,6 +193,21 @@ impl Held<'_> {
         self.state |= 1 << place;
     }
 
+    /// Puts one of two buffers at one address: the other one, whose life has ended.
+    #[cold]
+    fn put_one(&mut self, (there, is_shared): (Buffer<u8>, bool), new: Buffer<u8>) -> Buffer<u8> {
+        if there.gives_way_to(&new) {
+            self.put(new);
+            return there;
+        }
+        let address = there.address();
+        self.put(there);
+        if is_shared {
+            self.share(address);
+        }
+        new
+    }
+
     #[cold]
     fn take_far(&mut self, address: u64) -> Option<(Buffer<u8>, bool)> {
         let far = self.places_mut().far.as_mut()?;
@@ -239,14 +258,19 @@ impl Pointers {
         prefetch(self.bucket(address));
     }
 
-    /// Puts a buffer at its address, which is not null. What lay there before is of a life that has ended, such as that
-    /// of a graph's allocation which a launch has freed; it comes back to be dropped.
+    /// Puts a buffer at its address, which is not null. Two lives at one address never go on at once: where another
+    /// buffer is there, the one whose life has ended comes back to be dropped, behind the bucket's lock. That may be
+    /// the new one, of a thread that comes late with what a launch left, after another thread's launch.
     #[inline(always)] // As for `take`.
     pub(crate) fn insert(&self, buffer: Buffer<u8>) -> Option<Buffer<u8>> {
         let mut bucket = self.hold(buffer.address());
-        let stale = bucket.take(buffer.address());
-        bucket.put(buffer);
-        stale.map(|(buffer, _)| buffer)
+        match bucket.take(buffer.address()) {
+            None => {
+                bucket.put(buffer);
+                None
+            }
+            Some(there) => Some(bucket.put_one(there, buffer)),
+        }
     }
 
     /// Takes the buffer at an address out, and whether its users were recorded.
@@ -267,6 +291,23 @@ impl Pointers {
         let mut bucket = self.hold(address);
         let is_it = bucket.all().find(|buffer| buffer.address() == address).is_some_and(is_it);
         if is_it { bucket.take(address).map(|(buffer, _)| buffer) } else { None }
+    }
+
+    /// Takes the buffer out that owns this memory, if it is there.
+    pub(crate) fn take(&self, memory: &RawMemory) -> Option<Buffer<u8>> {
+        self.remove_if(memory.address(), |buffer| memory.is_in(buffer))
+    }
+
+    /// Takes out all buffers of which `goes` says so.
+    #[cold]
+    pub(crate) fn extract(&self, goes: impl Fn(&Buffer<u8>) -> bool) -> Vec<Buffer<u8>> {
+        let mut gone = Vec::new();
+        for bucket in &self.buckets {
+            let mut bucket = bucket.hold();
+            let addresses: Vec<u64> = bucket.all().filter(|it| goes(it)).map(Buffer::address).collect();
+            gone.extend(addresses.into_iter().filter_map(|it| bucket.take(it)).map(|(buffer, _)| buffer));
+        }
+        gone
     }
 
     /// The memory that starts at an address.

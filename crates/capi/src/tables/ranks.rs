@@ -10,6 +10,7 @@ millpond_driver::ranks! {
     /// Nothing that waits for the device is done under it.
     Handle "a handle";
     Captured "what captures allocate";
+    Streams "which streams a device has";
     AllocNodeLists "which graphs have alloc nodes";
     AllocNodes "a graph's alloc nodes";
     Report "where a device reports";

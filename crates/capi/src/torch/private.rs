@@ -18,10 +18,10 @@
 //! Not the hot path: captures are rare.
 
 use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::process::{ThreadNumber, this_thread};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::ThreadId;
 
 use millpond::raw::{AllWork, Trusted};
 use millpond::{Buffer, Device, Error, Event, MIB, Pool, PoolConfig, Stream};
@@ -209,7 +209,7 @@ impl Gone {
 struct Recording {
     key: millpond_pool_key,
     /// Who began it.
-    thread: ThreadId,
+    thread: ThreadNumber,
 }
 
 /// What a lock guards.
@@ -285,7 +285,7 @@ impl Private {
 
     /// Allocations go to this pool from now on.
     pub(super) fn begin(&self, key: millpond_pool_key) -> Result<()> {
-        let thread = std::thread::current().id();
+        let thread = this_thread();
         let mut pools = lock(&self.pools);
         let other = pools.recording.iter().find(|it| it.key != key && it.thread != thread).map(|it| it.key);
         if let Some(other) = other {
@@ -310,7 +310,7 @@ impl Private {
     /// A begin was refused, and the program goes on: what the thread allocates now is not what it takes it for.
     pub(super) fn refuse(&self, key: millpond_pool_key) {
         let mut pools = lock(&self.pools);
-        pools.refused.push(Recording { key, thread: std::thread::current().id() });
+        pools.refused.push(Recording { key, thread: this_thread() });
         self.publish(&pools);
     }
 
@@ -320,7 +320,7 @@ impl Private {
 
     /// They do not any more.
     pub(super) fn end(&self, key: millpond_pool_key) {
-        let thread = std::thread::current().id();
+        let thread = this_thread();
         let mut pools = lock(&self.pools);
         if let Some(at) = pools.refused.iter().rposition(|it| it.key == key && it.thread == thread) {
             pools.refused.remove(at);
@@ -344,7 +344,7 @@ impl Private {
         }
         let own = number(&trusted.stream(stream)?);
         let mut pools = lock(&self.pools);
-        let thread = std::thread::current().id();
+        let thread = this_thread();
         if let Some(Recording { key, .. }) = pools.refused.iter().find(|it| it.thread == thread) {
             return Err(Failure::Value(format!(
                 "the begin of this thread's pool ({}, {}) was refused: its capture gets no memory until its end",

@@ -62,7 +62,7 @@ struct HostCall {
 #[derive(Default)]
 struct Kept {
     calls: Vec<Arc<HostCall>>,
-    bytes: Vec<Arc<[u8]>>,
+    bytes: Vec<Arc<Vec<u8>>>,
 }
 
 impl Graphs {

@@ -14,7 +14,6 @@
 //! elsewhere.
 
 use std::sync::Arc;
-use std::thread::ThreadId;
 
 use super::PLACES_MAX;
 use super::abi::{Code, Context, EVENT_DISABLE_TIMING, Event, STREAM_DEFAULT, STREAM_NON_BLOCKING, Stream};
@@ -25,6 +24,7 @@ use super::marks::Marks;
 use crate::errors::{failed, unknown};
 use crate::locks::{self, Mutex, ReadGuard, RwLock, lock, read, write};
 use crate::places::Places;
+use crate::process::{ThreadNumber, this_thread};
 use crate::{DriverError, RawStream, Result, StreamFlags, Tie};
 
 /// What stands for a stream of another context in ours: events belong to one context, and that one may go before the
@@ -48,7 +48,7 @@ struct Open {
     /// Whether it is ours to destroy.
     is_owned: bool,
     /// The only thread that may use it, where there is such a one.
-    thread: Option<ThreadId>,
+    thread: Option<ThreadNumber>,
     /// Whether it captures, and who is marked in its stead.
     stand_in: Option<Stream>,
     /// Whether nothing comes to it but by this driver: it is ours, no other stream's work ties it, and no caller knows
@@ -232,7 +232,7 @@ impl Streams {
         let occupant = read(&slot.occupant);
         match occupant.open {
             Some(open) if occupant.generation == generation => {
-                let is_elsewhere = open.thread.is_some_and(|thread| thread != std::thread::current().id());
+                let is_elsewhere = open.thread.is_some_and(|thread| thread != this_thread());
                 let Open { native, bridge, stand_in, is_alone, is_foreign, .. } = open;
                 let end = (is_alone && stand_in.is_none()).then_some(&slot.end);
                 Ok(Held { native, bridge, is_elsewhere, stand_in, is_foreign, end, _slot: occupant, _legacy: None })
@@ -386,7 +386,7 @@ impl Streams {
         let mut occupant = write(&slot.occupant);
         let is_live = occupant.generation == generation;
         let open = occupant.open.as_mut().filter(|_| is_live).ok_or_else(|| unknown(call, "stream", stream.0))?;
-        if open.thread.is_some_and(|thread| thread != std::thread::current().id()) {
+        if open.thread.is_some_and(|thread| thread != this_thread()) {
             return Err(elsewhere(call));
         }
         act(open)
@@ -430,7 +430,7 @@ impl Drop for Streams {
 
 /// A default stream, which is never destroyed.
 fn default_stream(native: Stream) -> Open {
-    let thread = (native == Stream::PER_THREAD).then(|| std::thread::current().id());
+    let thread = (native == Stream::PER_THREAD).then(this_thread);
     Open { is_owned: false, thread, is_foreign: true, ..owned(native) }
 }
 

@@ -10,7 +10,7 @@ use crate::RawMark;
 use crate::locks::{self, Mutex, lock};
 
 /// Bytes, and the mark after the copy that reads them, where one was to be had.
-type Upload = (Option<RawMark>, Arc<[u8]>);
+type Upload = (Option<RawMark>, Arc<Vec<u8>>);
 
 /// See the module.
 pub(super) struct Uploads {
@@ -24,7 +24,7 @@ impl Uploads {
     }
 
     /// A copy of these bytes was submitted.
-    pub(super) fn add(&self, marks: &Marks, after: Option<RawMark>, bytes: Arc<[u8]>) {
+    pub(super) fn add(&self, marks: &Marks, after: Option<RawMark>, bytes: Arc<Vec<u8>>) {
         let mut in_flight = lock(&self.in_flight);
         in_flight.retain(|(after, _)| match *after {
             Some(mark) if matches!(marks.is_over(mark), Ok(true)) => {

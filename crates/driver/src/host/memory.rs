@@ -346,15 +346,30 @@ impl Extents {
     }
 }
 
+/// Why a call fails that gets no memory and needs no addresses that the process has not: it has too many mappings, or
+/// more addresses than it may by now.
+#[cold]
+fn no_mappings(call: &'static str) -> DriverError {
+    if let (Some(limit), Some(bytes)) = (os::address_limit(), os::addresses())
+        && bytes >= limit
+    {
+        let reason = format!(
+            "the process may have {limit} B of addresses (RLIMIT_AS, `ulimit -v`), and has {bytes} B: raise the limit"
+        );
+        return failed(call, reason);
+    }
+    failed(
+        call,
+        "the process has as many memory mappings as the system allows (vm.max_map_count): use larger chunks, or raise \
+         the limit",
+    )
+}
+
 /// The system's refusal in words. Running out of mappings looks like running out of memory (both are `ENOMEM`), and
 /// only the former happens to calls that get no memory.
 pub(super) fn refusal(call: &'static str, error: Errno) -> DriverError {
     match (call, error) {
-        ("map" | "unmap" | "protect", Errno::NOMEM) => failed(
-            call,
-            "the process has as many memory mappings as the system allows (vm.max_map_count): use larger chunks, or \
-             raise the limit",
-        ),
+        ("map" | "unmap" | "protect", Errno::NOMEM) => no_mappings(call),
         (_, Errno::MFILE | Errno::NFILE) => {
             failed(call, "the process has as many files open as it may (RLIMIT_NOFILE, `ulimit -n`): raise the limit")
         }

@@ -146,6 +146,13 @@ pub(super) fn address_limit() -> Option<u64> {
     getrlimit(Resource::As).current
 }
 
+/// The bytes of addresses that this process has, where the system says so.
+pub(super) fn addresses() -> Option<u64> {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = pages.split(' ').next()?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
 /// Gives the pages of a part of a file back to the system; it reads as zero from then on.
 pub(super) fn punch(file: impl AsFd, offset: u64, bytes: u64) -> Result<()> {
     loop {

@@ -104,7 +104,7 @@ pub(crate) fn nodes_work_on_memory(subject: &Subject) {
         return;
     }
     let (stream, at) = (subject.stream(), memory(subject));
-    let bytes: Arc<[u8]> = (0..=255).collect::<Vec<u8>>().into();
+    let bytes: Arc<Vec<u8>> = (0..=255).collect::<Vec<u8>>().into();
     let exec = subject.instantiate(&[
         node(NodeWork::Fill { at, bytes: 4096, value: 7 }, &[]),
         node(NodeWork::Copy { to: at + 8192, from: at, bytes: 4096 }, &[0]),

@@ -166,7 +166,7 @@ pub(crate) fn an_upload_keeps_its_bytes(subject: &Subject) {
     let stream = subject.stream();
     for round in 0..8u8 {
         subject.submit(stream, Work::Fill { at, bytes: granule, value: 0 });
-        let from: Arc<[u8]> = vec![round + 1; granule as usize].into();
+        let from: Arc<Vec<u8>> = vec![round + 1; granule as usize].into();
         let watch = Arc::downgrade(&from);
         subject.submit(stream, Work::Upload { to: at, from });
         // What they were is written over, were they given back by now.

@@ -244,13 +244,11 @@ pub(crate) unsafe fn set_attribute(code: Code, handle: Pool, which: c_int, value
         attribute::FOLLOW_EVENTS..=attribute::INTERNAL => {
             // SAFETY: the caller's place, for a number by these attributes.
             let wish = unsafe { read(value.cast::<c_int>()) } != Some(0);
-            let mut reuse = pool.pool.config().reuse;
-            match which {
+            pool.pool.update_reuse(|reuse| match which {
                 attribute::FOLLOW_EVENTS => reuse.follow_event_dependencies = wish,
                 attribute::OPPORTUNISTIC => reuse.allow_opportunistic = wish,
                 _ => reuse.allow_internal_dependencies = wish,
-            }
-            pool.pool.set_reuse(reuse);
+            });
         }
         attribute::RELEASE_THRESHOLD => {
             // SAFETY: the caller's place, for a number of 64 bits by this attribute.

@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread::ThreadId;
 
 use millpond_core::ids::{PoolId, StreamId};
 use millpond_core::op::{StreamKind, StreamRole};
 use millpond_core::order::{Chain, Slots};
 use millpond_core::units::{GIB, MIB, Range, round_up};
 use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::process::ThreadNumber;
 use millpond_driver::{
     CallCounts, Counting, Driver, DriverError, HostDriver, Properties, RawStream, SimDriver, StreamFlags, Tie, process,
 };
@@ -93,18 +93,18 @@ struct DeviceShared {
     /// The pool that unnamed allocations come from.
     current_pool: Mutex<ranks::CurrentPool, Pool>,
     legacy: Stream,
-    per_thread: Mutex<ranks::PerThread, HashMap<ThreadId, Stream>>,
+    per_thread: Mutex<ranks::PerThread, HashMap<ThreadNumber, Stream>>,
 }
 
 /// The devices on which a thread has a default stream: those are closed when it ends.
 struct PerThread {
-    thread: ThreadId,
+    thread: ThreadNumber,
     devices: Vec<Weak<DeviceShared>>,
 }
 
 thread_local! {
     static PER_THREAD: RefCell<PerThread> =
-        RefCell::new(PerThread { thread: std::thread::current().id(), devices: Vec::new() });
+        RefCell::new(PerThread { thread: process::this_thread(), devices: Vec::new() });
 }
 
 impl Drop for PerThread {
@@ -242,7 +242,7 @@ impl Device {
     /// The driver refused to open it.
     pub fn per_thread_stream(&self) -> Result<Stream> {
         process::refuse_forked()?;
-        let thread = std::thread::current().id();
+        let thread = process::this_thread();
         let known = lock(&self.shared.per_thread).get(&thread).cloned();
         if let Some(stream) = known {
             return Ok(stream);

@@ -1,5 +1,5 @@
-//! Frees of buffers that a table of the program holds, for other languages: an entry leaves its table with a free that
-//! happens, never with one that is refused.
+//! Buffers that a table of the program holds, for other languages: which of them live, and their frees. An entry leaves
+//! its table with a free that happens, never with one that is refused.
 //!
 //! Simple version: take the buffer out, free it, and put it back where that is refused. Meanwhile another thread finds
 //! nothing there, frees the memory by its address and allocates it anew; and the refused buffer is put back over the
@@ -10,13 +10,14 @@
 //! Locks: the table's comes after a stream's state and before allocations' lives.
 
 use std::panic::Location;
+use std::sync::Arc;
 
 use millpond_driver::locks::BiasedGuard;
 
 use crate::api::device::Device;
 use crate::api::raw::{RawMemory, Whose};
 use crate::names::error::Result;
-use crate::state::device::{Owned, PoolShared, Shelved, State, StreamShared};
+use crate::state::device::{Origin, Owned, PoolShared, Shelved, State, StreamShared};
 use crate::state::stream::Mode;
 use crate::stream::buffer::Buffer;
 use crate::stream::handle::Stream;
@@ -100,6 +101,52 @@ impl Buffer<u8> {
     pub fn drop_let_pass(mut self) {
         if let Some(owned) = self.take_owned() {
             PoolShared::end_allocation(owned, false);
+        }
+    }
+}
+
+fn is_live(owned: &Owned) -> bool {
+    match &owned.allocation.origin {
+        Origin::Captured(session) => session.is_open(),
+        _ => {
+            let life = owned.allocation.life();
+            life.generation == owned.generation && life.freed.is_none()
+        }
+    }
+}
+
+impl RawMemory {
+    /// Whether the life goes on: in a capture, whether that does. What an alloc node allocates has no one life.
+    pub fn is_live(&self) -> bool {
+        match &self.whose {
+            Whose::Life(owned) => is_live(owned),
+            Whose::Node(_) => true,
+        }
+    }
+}
+
+impl Buffer<u8> {
+    /// Whether the memory is of this device.
+    pub fn is_of(&self, device: &Device) -> bool {
+        self.owned().is_some_and(|owned| owned.allocation.device == device.context().number)
+    }
+
+    /// Whether the life goes on: in a capture, whether that does. It may have ended by an address, by a graph's free
+    /// node, or by a launch that frees by itself.
+    pub fn is_live(&self) -> bool {
+        self.owned().is_some_and(is_live)
+    }
+
+    /// Of two buffers at one address, whether this one's life ended before the other's began. A thread may come late
+    /// with the other one: then that has ended, and this one goes on.
+    pub fn gives_way_to(&self, other: &Buffer<u8>) -> bool {
+        let (Some(owned), Some(others)) = (self.owned(), other.owned()) else { return true };
+        match (&owned.allocation.origin, &others.allocation.origin) {
+            // A free node ends no life; the address serves again within the capture.
+            (Origin::Captured(one), Origin::Captured(same)) if Arc::ptr_eq(one, same) => {
+                owned.allocation.id < others.allocation.id
+            }
+            _ => !is_live(owned),
         }
     }
 }

@@ -13,7 +13,7 @@ use millpond_core::check::{Act, Place, Site, Use};
 use millpond_core::ids::{AllocId, Point, PoolId, StreamId};
 use millpond_core::op::Part;
 use millpond_core::units::Range;
-use millpond_driver::{Driver, DriverError, process};
+use millpond_driver::{Driver, DriverError, Peer, process};
 use smallvec::SmallVec;
 
 use crate::api::device::Device;
@@ -386,6 +386,19 @@ impl Device {
         let streams = context.streams();
         let shared = streams.iter().filter(|stream| stream.submitters.are_shared());
         shared.for_each(|stream| stream.progress.mark_ahead(&context.driver));
+    }
+
+    /// Refuses a call that acts at once, while a capture forbids that; the capture is invalid then.
+    ///
+    /// # Errors
+    /// The call, and the capture.
+    pub fn refuse_in_capture(&self, call: &'static str) -> Result<()> {
+        self.context().graphs().refuse_in_capture(call)
+    }
+
+    /// Whether it runs streams that other code of the process made.
+    pub fn has_foreign_streams(&self) -> bool {
+        matches!(self.context().driver.peer(), Some(Peer::Cuda(_)))
     }
 
     /// Whether the memory is of this device.

@@ -18,7 +18,7 @@ use crate::state::access::{Access, Read, Write};
 use crate::state::named::NodeName;
 use crate::state::node::{GraphNode, MemAllocNode};
 use crate::stream::external::{EventNode, ExternalEvent};
-use crate::stream::payload::Payload;
+use crate::stream::payload::{Payload, staged};
 use crate::sync::garbage::Garbage;
 use crate::trace::tracer::Tracer;
 
@@ -223,7 +223,7 @@ impl Graph {
     /// A copy of host memory, which the graph keeps as it is now (CUDA: `cudaGraphAddMemcpyNode`, host to device).
     ///
     /// # Errors
-    /// As for [`add_copy`](Self::add_copy).
+    /// The host has no memory left to keep the slice; else as for [`add_copy`](Self::add_copy).
     #[track_caller]
     pub fn add_copy_from_host<T: Pod>(
         &mut self,
@@ -236,7 +236,8 @@ impl Graph {
             return Err(Invalid::Length { what: "add_copy_from_host", left, right }.into());
         }
         let place = Place::Source(Location::caller());
-        self.add(dependencies, &to, place, |_, to, _| Payload::upload(to.address, bytemuck::cast_slice(from)))
+        let staged = staged("add_copy_from_host", from)?;
+        self.add(dependencies, &to, place, |_, to, _| Payload::upload(to.address, staged))
     }
 
     /// Sets each byte (CUDA: `cudaGraphAddMemsetNode`).

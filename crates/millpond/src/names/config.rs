@@ -275,8 +275,11 @@ const BYTES_MAX: u64 = 1 << 56;
 /// Whether pools can be made of such a device's memory.
 pub(crate) fn check_memory(granularity: u64, total_bytes: u64) -> Result<()> {
     let refuse = |setting, reason: String| Err(Invalid::Setting { setting, reason }.into());
-    if !granularity.is_power_of_two() || !(GRAIN..=BYTES_MAX).contains(&granularity) {
+    if !granularity.is_power_of_two() || granularity < GRAIN {
         return refuse("granularity", format!("{granularity} B is not a power of two of {GRAIN} B at least"));
+    }
+    if granularity > BYTES_MAX {
+        return refuse("granularity", format!("{granularity} B is larger than any memory"));
     }
     if total_bytes > BYTES_MAX {
         return refuse("total_bytes", format!("{total_bytes} B is larger than any memory"));

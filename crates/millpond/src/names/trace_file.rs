@@ -1,10 +1,10 @@
 //! The file of a trace: opened by a setting or by the environment, one writer at a time, flushed by frames.
 //!
 //! Knows operations and bytes; `trace/tracer.rs` makes them. What cannot be written is left out from then on and
-//! said once, on standard error: tracing never makes a program fail. A process that was forked from the one that opened
-//! the file writes nothing. When the process ends, by `exit` or because `main` returns, traces that are open then are
-//! written to their end, whoever still holds a device; what is done after that (destructors of the program's statics)
-//! is written as it comes.
+//! said once, on standard error, and to whoever asks for a flush: tracing never makes a program fail. The file then
+//! ends with its last whole frame. A process that was forked from the one that opened the file writes nothing. When the
+//! process ends, by `exit` or because `main` returns, traces that are open then are written to their end, whoever still
+//! holds a device; what is done after that (destructors of the program's statics) is written as it comes.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -84,8 +84,7 @@ pub(crate) struct Shared {
 pub(crate) struct Output {
     pub(crate) writer: Writer,
     pub(crate) names: Names,
-    /// None once it could not be written.
-    file: Option<File>,
+    file: Target,
     /// Whether its end is written, and nothing came after.
     is_finished: bool,
     /// Whether the process is about to end: no thread comes to flush.
@@ -97,6 +96,36 @@ pub(crate) struct Output {
     /// Numbers of events that are gone, and the next.
     pub(crate) free_events: Vec<u32>,
     pub(crate) next_event: u32,
+}
+
+/// What a trace is written to.
+#[derive(Debug)]
+enum Target {
+    /// A file, and the bytes of its whole frames.
+    File(File, u64),
+    /// It could not be written: why.
+    Lost(io::ErrorKind, String),
+}
+
+impl Target {
+    /// Appends a frame. Where that fails, what there is of it is cut off, and nothing more is written.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Target::Lost(kind, reason) => Err(io::Error::new(*kind, reason.clone())),
+            Target::File(file, whole) => match file.write_all(bytes) {
+                Ok(()) => {
+                    *whole += bytes.len() as u64;
+                    Ok(())
+                }
+                Err(error) => {
+                    // Where that is refused, too, a reader stops before the frame in any case.
+                    let _ = file.set_len(*whole);
+                    *self = Target::Lost(error.kind(), error.to_string());
+                    Err(error)
+                }
+            },
+        }
+    }
 }
 
 impl Trace {
@@ -111,12 +140,13 @@ impl Trace {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a trace is written to a regular file"));
         }
         let file = File::options().write(true).create(true).truncate(false).open(&path)?;
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+            .map_err(|error| taken(error.into(), &file))?;
         file.set_len(0)?;
         let mut output = Output {
             writer: Writer::new(),
             names: Names::new(),
-            file: Some(file),
+            file: Target::File(file, 0),
             is_finished: false,
             is_ending: false,
             process: std::process::id(),
@@ -139,7 +169,7 @@ impl Trace {
     /// Writes what there is: a crash after this loses none of it.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// The file cannot be written, now or at some time before: the trace ends there.
     pub fn flush(&self) -> io::Result<()> {
         process::refuse_forked().map_err(io::Error::other)?;
         lock(&self.shared.output).write(Writer::seal)
@@ -192,6 +222,24 @@ impl Trace {
         })
         .ok()
     }
+}
+
+/// Why a file that is locked cannot be had.
+#[cold]
+fn taken(error: io::Error, file: &File) -> io::Error {
+    use std::os::unix::fs::MetadataExt;
+    if error.kind() != io::ErrorKind::WouldBlock {
+        return error;
+    }
+    let number = |file: io::Result<fs::Metadata>| file.ok().map(|it| (it.dev(), it.ino()));
+    let this = number(file.metadata());
+    let open: Vec<PathBuf> = lock(&OPEN).iter().filter_map(Weak::upgrade).map(|it| it.path.clone()).collect();
+    let is_own = this.is_some() && open.iter().any(|path| number(fs::metadata(path)) == this);
+    let reason = match is_own {
+        true => "this process writes a trace to it still: until the last device goes that is in it",
+        false => "another process writes a trace to it",
+    };
+    io::Error::new(io::ErrorKind::WouldBlock, reason)
 }
 
 /// The traces of this process.
@@ -261,8 +309,9 @@ impl Output {
 
     #[cold]
     pub(crate) fn flush_full(&mut self) {
+        let was_lost = matches!(self.file, Target::Lost(..));
         let written = if self.is_ending { self.finish() } else { self.write(Writer::seal) };
-        if let Err(error) = written {
+        if let (Err(error), false) = (written, was_lost) {
             eprintln!("millpond: the trace ends here: {error}");
         }
     }
@@ -277,17 +326,12 @@ impl Output {
         if std::mem::take(&mut self.is_finished) { self.write(Writer::reopen) } else { Ok(()) }
     }
 
-    /// Appends what the writer hands out; after a failure nothing more.
+    /// Appends what the writer hands out; after a failure nothing more, and the failure comes again.
     pub(crate) fn write(&mut self, bytes: impl FnOnce(&mut Writer) -> Vec<u8>) -> io::Result<()> {
         let bytes = bytes(&mut self.writer);
         if self.process != std::process::id() {
-            self.file = None;
+            return Ok(());
         }
-        let Some(file) = &mut self.file else { return Ok(()) };
-        let written = file.write_all(&bytes);
-        if written.is_err() {
-            self.file = None;
-        }
-        written
+        self.file.append(&bytes)
     }
 }

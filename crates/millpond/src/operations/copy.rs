@@ -4,10 +4,9 @@
 //! and the copy owns it; host memory that a copy writes is handed out only when the copy has completed.
 
 use std::panic::Location;
-use std::sync::Arc;
 
 use bytemuck::Pod;
-use millpond_driver::{CopyKind, DriverError};
+use millpond_driver::CopyKind;
 
 use crate::names::error::{CaptureError, Invalid, Result};
 use crate::names::role::Ask;
@@ -16,7 +15,7 @@ use crate::pool::shell;
 use crate::state::access::{Read, Write};
 use crate::stream::buffer::Buffer;
 use crate::stream::handle::Stream;
-use crate::stream::payload::{Payload, To};
+use crate::stream::payload::{Payload, To, no_room, staged};
 
 impl Stream {
     /// Allocates memory and fills it with zeros, in stream order (CUDA: `cudaMallocAsync` and `cudaMemsetAsync`).
@@ -46,13 +45,14 @@ impl Stream {
     /// staged and can be reused at once.
     ///
     /// # Errors
-    /// [`Invalid::Length`] where the two sides differ; else as for [`launch`](Self::launch).
+    /// [`Invalid::Length`] where the two sides differ; the host has no memory left to stage the slice; else as for
+    /// [`launch`](Self::launch).
     #[track_caller]
     pub fn copy_from_host<T: Pod>(&self, to: Write<'_, T>, from: &[T]) -> Result<()> {
         check_lengths("copy_from_host", from.len(), to.len())?;
         let shared = &self.shared;
-        // Staged before the stream's lock is taken: that takes as long as the bytes are many.
-        let staged: Arc<[u8]> = bytemuck::cast_slice(from).into();
+        // Before the stream's lock is taken: that takes as long as the bytes are many.
+        let staged = staged("copy_from_host", from)?;
         shared.operate(&to, true, Location::caller(), |to| match to {
             _ if staged.is_empty() => Ok(()),
             To::Graph(payload, place) => {
@@ -86,7 +86,7 @@ impl Stream {
                 let To::Device(place) = goes else { return Err(CaptureError::Uncapturable { call: CALL }.into()) };
                 // Once it is known that the memory is there, or any number could be asked for. Its pages come as they
                 // are written to.
-                to = bytemuck::allocation::try_zeroed_vec::<T>(from.len()).map_err(|()| no_room(bytes))?;
+                to = bytemuck::allocation::try_zeroed_vec::<T>(from.len()).map_err(|()| no_room(CALL, bytes))?;
                 match (bytes, to.as_mut_ptr() as u64) {
                     (0, _) => Ok(()),
                     (_, target) => {
@@ -159,12 +159,6 @@ impl Stream {
             (_, To::Device(place)) => Ok(shell::submit_fill(&shared.context, shared.raw, place.address, bytes, value)?),
         })
     }
-}
-
-#[cold]
-fn no_room(bytes: u64) -> DriverError {
-    let reason = format!("the host has no {bytes} B of memory left for the copy");
-    DriverError::Failed { call: "copy_to_host", reason }
 }
 
 pub(crate) fn check_lengths(what: &'static str, left: usize, right: usize) -> Result<()> {

@@ -90,6 +90,15 @@ impl Pool {
         self.shared.lock().pool.set_reuse(reuse);
     }
 
+    /// Changes some of that and leaves the rest, whatever another thread sets meanwhile. The pool is locked while
+    /// `change` runs, which must not call it.
+    pub fn update_reuse(&self, change: impl FnOnce(&mut ReusePolicy)) {
+        let mut heap = self.shared.lock();
+        let mut reuse = heap.pool.config().reuse;
+        change(&mut reuse);
+        heap.pool.set_reuse(reuse);
+    }
+
     /// Bytes to keep at a synchronisation (CUDA: `cudaMemPoolAttrReleaseThreshold`). The default is 0: everything
     /// idle goes back to the system whenever the host synchronises.
     pub fn set_release_threshold(&self, bytes: u64) {

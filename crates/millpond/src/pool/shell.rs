@@ -189,7 +189,7 @@ pub(crate) fn submit_task(context: &Context, stream: RawStream, task: &mut Optio
 }
 
 /// Appends a checked copy of host bytes to the device, which keeps them for it.
-pub(crate) fn submit_upload(context: &Context, stream: RawStream, to: u64, from: Arc<[u8]>) -> Result<()> {
+pub(crate) fn submit_upload(context: &Context, stream: RawStream, to: u64, from: Arc<Vec<u8>>) -> Result<()> {
     // SAFETY: as for `submit_task`.
     unsafe { context.driver.submit(stream, &mut Some(Work::Upload { to, from })) }
 }

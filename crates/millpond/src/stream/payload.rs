@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millpond_core::graph::{Exec as CoreExec, FlatNode, Memory, Work};
 use millpond_core::op::NodeOp;
-use millpond_driver::RawGraph;
+use millpond_driver::{DriverError, RawGraph};
 use smallvec::SmallVec;
 
+use crate::names::error::Result;
 use crate::state::access::{Access, Movable, movable, repeated};
 use crate::state::context::Context;
 use crate::stream::external::ExternalEvent;
@@ -65,7 +66,7 @@ pub(crate) enum Payload {
     /// Bytes that the graph keeps.
     Upload {
         to: u64,
-        from: Arc<[u8]>,
+        from: Arc<Vec<u8>>,
     },
     Memset {
         at: u64,
@@ -159,10 +160,10 @@ impl Payload {
         Payload::Late(Arc::new(Late { work, places }))
     }
 
-    pub(crate) fn upload(to: u64, from: &[u8]) -> Self {
-        match from {
-            [] => Payload::Nothing,
-            from => Payload::Upload { to, from: from.into() },
+    pub(crate) fn upload(to: u64, from: Arc<Vec<u8>>) -> Self {
+        match from.is_empty() {
+            true => Payload::Nothing,
+            false => Payload::Upload { to, from },
         }
     }
 
@@ -230,6 +231,20 @@ impl Late {
             },
         }
     }
+}
+
+/// A copy of a host slice, for a copy to the device that comes later. Its size is the caller's: the host may not have
+/// so much memory left.
+pub(crate) fn staged<T: bytemuck::Pod>(call: &'static str, from: &[T]) -> Result<Arc<Vec<u8>>> {
+    let (from, mut staged) = (bytemuck::cast_slice::<T, u8>(from), Vec::new());
+    staged.try_reserve_exact(from.len()).map_err(|_| no_room(call, from.len() as u64))?;
+    staged.extend_from_slice(from);
+    Ok(Arc::new(staged))
+}
+
+#[cold]
+pub(crate) fn no_room(call: &'static str, bytes: u64) -> DriverError {
+    DriverError::Failed { call, reason: format!("the host has no {bytes} B of memory left for the copy") }
 }
 
 impl LatePlace {

@@ -10,9 +10,9 @@
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock, Weak};
-use std::thread::ThreadId;
 
 use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::process::{self, ThreadNumber};
 use rustc_hash::FxHashMap;
 
 use crate::names::error::Result;
@@ -49,7 +49,7 @@ struct Rest {
     taken: usize,
     by_handle: FxHashMap<u64, Stream>,
     /// The default streams of threads, while those live.
-    by_thread: FxHashMap<ThreadId, (Weak<()>, Stream)>,
+    by_thread: FxHashMap<ThreadNumber, (Weak<()>, Stream)>,
 }
 
 /// A stream that was found.
@@ -123,7 +123,7 @@ impl Streams {
     }
 
     fn of_this_thread(&self, open: impl FnOnce() -> Result<Stream>) -> Result<Stream> {
-        let thread = std::thread::current().id();
+        let thread = process::this_thread();
         let mut rest = lock(&self.rest);
         if let Some((_, stream)) = rest.by_thread.get(&thread) {
             return Ok(stream.clone());
