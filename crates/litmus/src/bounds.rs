@@ -9,7 +9,7 @@ use millpond_core::op::{NodeOp, What};
 
 /// The most nodes of a graph, those of its children included. What orders them is looked up for each pair.
 const NODES_MAX: u64 = 10_000;
-/// The most nodes and accesses of all launches.
+/// The most nodes, accesses and pairs of records of all launches.
 const LAUNCHED_MAX: u64 = 1 << 24;
 /// The most nodes, accesses and names of all copies and instances.
 const COPIED_MAX: u64 = 1 << 20;
@@ -24,6 +24,8 @@ struct Size {
     accesses: u64,
     /// Names that its nodes have in the graphs that it is a copy of, at most.
     names: u64,
+    /// Nodes that record events: each launch says of each what comes before it on the chains of all.
+    records: u64,
 }
 
 impl Size {
@@ -52,11 +54,13 @@ impl Sizes {
             return Some(format!("operations of more than {ACCESSES_MAX} accesses"));
         }
         let of = |graph: &GraphId| self.graphs.get(graph).copied().unwrap_or_default();
-        let mut added = Size { nodes: 1, accesses, names: 0 };
+        let mut added = Size { nodes: 1, accesses, ..Size::default() };
         match what {
             What::GraphNode { graph, node, .. } => {
-                let child = if let NodeOp::Child(child) = &**node { of(child) } else { Size::default() };
-                let added = Size { nodes: child.nodes + 1, accesses: child.accesses + accesses, names: child.names };
+                let mut added = if let NodeOp::Child(child) = &**node { of(child) } else { Size::default() };
+                added.nodes += 1;
+                added.accesses += accesses;
+                added.records += u64::from(matches!(**node, NodeOp::EventRecord(_)));
                 return self.grow(*graph, added);
             }
             What::GraphClone { graph, copy } => {
@@ -79,11 +83,12 @@ impl Sizes {
             What::GraphLaunch { exec, .. } => {
                 let size = self.execs.get(exec).copied().unwrap_or_default();
                 added = Size { nodes: size.nodes + 1, ..size };
-                self.launched += added.both();
+                self.launched += added.both() + size.records * size.records;
                 if self.launched > LAUNCHED_MAX {
-                    return Some(format!("launches of more than {LAUNCHED_MAX} nodes and accesses"));
+                    return Some(format!("launches of more than {LAUNCHED_MAX} nodes, accesses and pairs of records"));
                 }
             }
+            What::EventRecord { external: true, .. } => added.records = 1,
             _ => {}
         }
         let captures: Vec<GraphId> = self.captures.values().copied().collect();
@@ -101,6 +106,7 @@ impl Sizes {
         size.nodes += added.nodes;
         size.accesses += added.accesses;
         size.names += added.names;
+        size.records += added.records;
         let is_too_large = size.nodes > NODES_MAX;
         is_too_large.then(|| format!("a graph of more than {NODES_MAX} nodes, those of its children included"))
     }
@@ -161,10 +167,18 @@ mod tests {
         let node = format!("stream s\na = alloc s 512\ngraph g\nnode n in g: read{parts}\nx = instantiate g\n");
         let launched = format!("{node}repeat 10000\nlaunch x s\nlaunch x s\nlaunch x s\nlaunch x s\nend repeat\n");
         let again = format!("stream s\na = alloc s 64\nrepeat 10000\nread s{}\nend repeat\n", " a".repeat(1000));
+        let mut recorded = String::from("stream s\nevent e\ngraph g0\nnode n in g0: record e\n");
+        (1..12).for_each(|at| {
+            let below = at - 1;
+            write!(recorded, "graph g{at}\nnode a in g{at}: child g{below}\nnode b in g{at}: child g{below}\n")
+                .unwrap();
+        });
+        recorded.push_str("x = instantiate g11\nrepeat 60\nlaunch x s\nend repeat\n");
         let wide = format!("stream s\na = alloc s 64\nwrite s{}\n", " a".repeat(5000));
         for (text, what) in [
             (read, "more than 524288 accesses"),
-            (launched, "more than 16777216 nodes and accesses"),
+            (launched, "more than 16777216 nodes, accesses and pairs of records"),
+            (recorded, "more than 16777216 nodes, accesses and pairs of records"),
             (again, "too many words"),
             (wide, "names too much"),
         ] {

@@ -48,6 +48,17 @@ const PROGRAMS: &[(&str, &str)] = &[
          launch x s / kernel s read m early !! weak-order / free s m",
     ),
     (
+        "What a wait node learned is known to an early launch only by the launch before",
+        "stream s / stream t nonblocking / event e / a = alloc t 64 / record e t / graph g / node w in g: wait e / \
+         x = instantiate g / launch x s / kernel s write a early !! weak-order / record f s / wait t f / free t a",
+    ),
+    (
+        "What an upload waited for is known to an early launch only by that",
+        "stream s nonblocking / stream t nonblocking / a = alloc s 64 / b = alloc s 64 / synchronize s / graph g / \
+         node n in g: write a / x = instantiate g / launch x t / write s b / upload x s / \
+         kernel s read a early !! weak-order / free s a / free s b",
+    ),
+    (
         "A capture forbids a synchronisation of the device in each mode",
         "thread w / stream s / capture s as g relaxed / synchronize device !! capture-unsupported / \
          end capture s / capture s as h thread-local / \
@@ -175,6 +186,18 @@ const PROGRAMS: &[(&str, &str)] = &[
         "Work of another stream is between launches of the legacy stream",
         "stream s / stream l legacy / a = alloc s 64 / b = alloc l 64 / kernel l write a / kernel s write b / \
          kernel l read a early / free l a / free l b",
+    ),
+    (
+        "A stream that takes a chain's number over has nothing to do with a launch",
+        "set threads apart / thread w / stream s nonblocking / a = alloc s 64 / b = alloc s 64 / event e / graph g / \
+         node n in g: write a / node r in g after n: record e / x = instantiate g / launch x s / synchronize s / \
+         update x from g / stream t nonblocking / tell w / w: write t b / w: synchronize t / w: record q s / \
+         kernel s read b early / free s a / free s b",
+    ),
+    (
+        "A capture does not keep another device from being synchronised",
+        "stream s / stream t on 1 / a = alloc s 64 / capture s as g relaxed / read s a / synchronize device 1 / \
+         end capture s / x = instantiate g / launch x s / free s a",
     ),
     (
         "A capture forbids nothing to another process",

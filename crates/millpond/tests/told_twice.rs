@@ -214,10 +214,16 @@ fn one_of_two_devices_is_synchronised() {
         other.synchronize().unwrap();
         said.of(t.memset(x.write(), 1));
     });
-    agreed("beside-a-relaxed-capture", &[], |said, [device, _other]: [Device; 2]| {
+    agreed("in-a-relaxed-capture", &["capture"], |said, [device, _other]: [Device; 2]| {
         let [s] = streams(&device);
         s.begin_capture_in(CaptureMode::Relaxed).unwrap();
         said.of(device.synchronize());
+        assert!(s.end_capture().is_err(), "it was ended by that");
+    });
+    agreed("beside-a-capture-of-the-other", &[], |said, [device, other]: [Device; 2]| {
+        let [s] = streams(&device);
+        s.begin_capture().unwrap();
+        said.of(other.synchronize());
         said.of(s.end_capture());
     });
     agreed("refused-in-a-capture", &["capture", "use-before-alloc"], |said, [device, _other]: [Device; 2]| {

@@ -291,9 +291,11 @@ fn a_capture_of_one_thread_lets_others_go_on_in_the_trace_too() {
         // A file each: another test's child may hold the first one open for a moment.
         let (path, trace, device) = traced(Make::Parallel, if is_other { "captures" } else { "captures-own" });
         let stream = device.non_blocking_stream().unwrap();
+        let buffer = is_other.then(|| stream.alloc::<u8>(&device.default_pool(), 64).unwrap());
+        stream.synchronize().unwrap();
         stream.begin_capture_in(CaptureMode::ThreadLocal).unwrap();
-        if is_other {
-            std::thread::scope(|scope| scope.spawn(|| device.synchronize()).join().unwrap()).unwrap();
+        if let Some(buffer) = buffer {
+            std::thread::scope(|scope| scope.spawn(|| device.free(buffer)).join().unwrap()).unwrap();
             drop(stream.end_capture().unwrap());
         } else {
             assert!(device.synchronize().is_err(), "the capturing thread itself");

@@ -18,7 +18,7 @@ use crate::graph::{
     Access as NodeAccess, CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label,
     Memory as NodeMemory, Uses, Work,
 };
-use crate::ids::{EventId, GraphId, HostId, NodeId, StreamId};
+use crate::ids::{DeviceId, EventId, GraphId, HostId, NodeId, StreamId};
 use crate::life::{Kind, Site};
 use crate::op::{Access, Act, CaptureMode, Memory, Name, Start, StreamRole, What};
 use crate::order::default_streams::Standing;
@@ -72,14 +72,17 @@ impl Checker {
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
     }
 
-    /// The device is synchronised, which every capture of the process forbids.
-    pub(super) fn refuse_synchronize(&mut self, call: Call<'_>) -> Step {
+    /// A device is synchronised, or each: captures of it, of this process, forbid that.
+    pub(super) fn refuse_synchronize(&mut self, call: Call<'_>, device: Option<DeviceId>) -> Step {
         if !self.graphs.is_capturing() {
             return Ok(());
         }
         let (time, own) = (&self.time, self.time.process(call.op.host));
-        let is_beside = |thread: u64| time.process(HostId(thread as u32)) == own;
-        let checked = self.graphs.captures.check_synchronize(is_beside, "the device is synchronized");
+        let is_of_it = |thread: u64, origin: StreamId| {
+            let its = time.stream(origin).map(|stream| stream.kept.device);
+            time.process(HostId(thread as u32)) == own && device.is_none_or(|device| its == Some(device))
+        };
+        let checked = self.graphs.captures.check_synchronize(is_of_it, "the device is synchronized");
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
     }
 

@@ -366,7 +366,7 @@ impl Checker {
     }
 
     fn synchronize_device(&mut self, call: Call<'_>, device: Option<DeviceId>) -> Step {
-        self.refuse_synchronize(call)?;
+        self.refuse_synchronize(call, device)?;
         let site = self.host_site(call, Act::Read);
         self.time.learn_all(call.op.host, device, site);
         Ok(())

@@ -13,12 +13,13 @@ use super::checker::{Call, Checker, Step, quiet};
 use super::finding::Finding;
 use super::graph_state::{Instance, Last, Output};
 use super::homes::Family;
+use super::last_work::LastWork;
 use super::lives::{LifeId, Source};
 use super::names::Key;
 use super::protocol::Launched;
-use super::timeline::{LastWork, Seat};
+use super::timeline::Seat;
 use crate::graph::{GraphAllocId, Lanes, Memory as NodeMemory};
-use crate::ids::{EventId, ExecId, GraphId, NodeId, Point, StreamId};
+use crate::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Act, Memory, Name};
 use crate::order::Snapshot;
@@ -170,6 +171,7 @@ impl Checker {
     /// The launch is made: see `graph/lanes.rs` for the steps.
     fn commit_launch(&mut self, call: Call<'_>, seat: Seat, exec: ExecId, freed: Vec<LifeId>) {
         let Some(mut instance) = self.graphs.execs.remove(&exec) else { return };
+        let before = self.time.at(seat).chain.snapshot();
         self.follow_launches(seat, &instance);
         let all = instance.exec.summary().waits.iter();
         let waited = |&(node, _): &(NodeId, _)| Some((node, self.waited_for(&instance, node)?.clone()));
@@ -211,7 +213,6 @@ impl Checker {
             }
         }
         instance.exec.launched();
-        let lanes: Vec<Point> = instance.lanes.begins().collect();
         instance.lanes.advance();
         for (&(_, key), snapshot) in instance.exec.summary().records.iter().zip(exports) {
             self.events.entry(EventId(key.0 as u32)).or_default().launched(snapshot, site);
@@ -222,7 +223,8 @@ impl Checker {
         instance.launched = Some((site.stream, site.op));
         self.graphs.execs.insert(exec, instance);
         let stream = self.time.at_mut(seat);
-        stream.kept.last_work = Some(LastWork { from: point.seq, tied: stream.tied(), lanes: lanes.into() });
+        let learned = Some((before, stream.chain.snapshot()));
+        stream.kept.last_work = Some(LastWork { from: point.seq, tied: stream.tied(), learned });
         self.done(seat, "launched", call.op.place);
     }
 

@@ -19,6 +19,7 @@ mod graph_state;
 mod graphs;
 mod homes;
 mod inside;
+mod last_work;
 mod launches;
 mod launching;
 mod left;

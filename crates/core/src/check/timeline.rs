@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::last_work::LastWork;
 use super::ring::Ring;
 use crate::ids::{DeviceId, HostId, NodeId, Point, ProcessId, Seq, Slot, StreamId};
 use crate::life::Site;
@@ -59,25 +60,6 @@ pub(super) struct Past {
     pub(super) last_nodes: Vec<NodeId>,
     /// A wait that ended the last work and had no other effect.
     pub(super) last_wait: Option<Place>,
-}
-
-/// The last work of a stream, and what began early after it.
-#[derive(Debug)]
-pub(super) struct LastWork {
-    /// Its position in the stream.
-    pub(super) from: Seq,
-    /// How often the stream had been made to wait for the legacy stream, or this for others.
-    pub(super) tied: u64,
-    /// Of a graph whose nodes have points of their own: what those come after, in each chain.
-    pub(super) lanes: Box<[Point]>,
-}
-
-impl LastWork {
-    /// Whether something was done by it, or since, on a stream with this chain.
-    pub(super) fn has_done(&self, point: Point, slot: Slot) -> bool {
-        (point.slot == slot && point.seq >= self.from)
-            || self.lanes.iter().any(|lane| lane.slot == point.slot && lane.seq < point.seq)
-    }
 }
 
 impl Stream {

@@ -2,6 +2,7 @@
 
 use super::checker::{Call, Checker, Step};
 use super::graph_state::{Instance, Last};
+use super::last_work::LastWork;
 use super::timeline::Seat;
 use crate::ids::{ExecId, StreamId};
 use crate::op::Act;
@@ -23,10 +24,14 @@ impl Checker {
         self.instance(call, exec)?;
         self.refuse_in_capture(call, stream, "a graph is uploaded")?;
         let Some(mut instance) = self.graphs.execs.remove(&exec) else { return Ok(()) };
+        let before = self.time.at(seat).chain.snapshot();
         self.follow_launches(seat, &instance);
         let site = self.site(call, seat, Act::Read);
-        self.time.at_mut(seat).chain.submit();
-        let snapshot = self.time.at(seat).chain.snapshot();
+        let uploading = self.time.at_mut(seat);
+        uploading.chain.submit();
+        let (snapshot, tied) = (uploading.chain.snapshot(), uploading.tied());
+        let last = uploading.kept.last_work.take();
+        uploading.kept.last_work = Some(LastWork::uploaded(last, tied, (before, snapshot.clone())));
         for id in &instance.families {
             if let Some(family) = self.graphs.families.get_mut(id) {
                 family.last = Some(snapshot.clone());

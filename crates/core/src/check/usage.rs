@@ -8,8 +8,9 @@ use smallvec::SmallVec;
 
 use super::checker::{Call, Checker, Refused, Step};
 use super::finding::Finding;
+use super::last_work::LastWork;
 use super::lives::{LifeId, Named, Source};
-use super::timeline::{HostKnows, LastWork, Seat};
+use super::timeline::{HostKnows, Seat};
 use crate::graph::Access as NodeAccess;
 use crate::ids::{Point, PoolId, Slot, StreamId};
 use crate::life::{Kind, Site, Use};
@@ -142,7 +143,7 @@ impl Checker {
         let point = stream.chain.submit();
         let tied = stream.tied();
         if start == Start::Ordered || stream.kept.last_work.as_ref().is_none_or(|last| last.tied != tied) {
-            stream.kept.last_work = Some(LastWork { from: point.seq, tied, lanes: Box::default() });
+            stream.kept.last_work = Some(LastWork { from: point.seq, tied, learned: None });
         }
         (point, stream.kept.id, stream.kept.ops + 1)
     }
@@ -297,7 +298,7 @@ impl Checker {
             return Ok(());
         };
         let slot = stream.chain.slot();
-        let overlaps = |known: &&Use| last.has_done(known.point, slot) && !base.covers(known.point);
+        let overlaps = |known: &&Use| last.says(known.point, slot) && !base.covers(known.point);
         for (access, target) in accesses.iter().zip(targets) {
             let conflicts = |known: &&Use| access.act.conflicts(known.site.act);
             let life = self.lives.at(target.life);

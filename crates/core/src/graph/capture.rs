@@ -327,17 +327,17 @@ impl Captures {
         self.spoil_each(forbids, call)
     }
 
-    /// The device is synchronised: every capture forbids that, whatever its mode and whoever began it, to the threads
-    /// of its process (`is_beside`).
+    /// A device is synchronised: captures of it forbid that, whatever their mode and whoever began them. `is_of_it`
+    /// says which are, by the thread and the stream that began them.
     ///
     /// # Errors
     /// As of [`check_unsafe`](Self::check_unsafe).
     pub fn check_synchronize(
         &mut self,
-        is_beside: impl Fn(u64) -> bool,
+        is_of_it: impl Fn(u64, StreamId) -> bool,
         call: &'static str,
     ) -> Result<(), CaptureError> {
-        self.spoil_each(|capture| is_beside(capture.thread), call)
+        self.spoil_each(|capture| is_of_it(capture.thread, capture.origin), call)
     }
 
     /// Captures that forbid a call are invalid once it is made.

@@ -165,11 +165,6 @@ impl Lanes {
         self.lanes.iter().map(move |lane| snapshot(self.at(lane, lane.span), &base))
     }
 
-    /// Where each lane stands before the launch to come: its points there are that launch's.
-    pub fn begins(&self) -> impl Iterator<Item = Point> + '_ {
-        self.lanes.iter().map(|lane| Point { slot: lane.slot, seq: lane.after })
-    }
-
     /// The launch was made; the next one's points come after its.
     pub fn advance(&mut self) {
         for lane in &mut self.lanes {

@@ -223,7 +223,7 @@ impl Graphs {
     /// Refuses a synchronisation of the device while there is a capture; that is invalid then.
     #[inline]
     pub(crate) fn refuse_synchronize(&self) -> Result<()> {
-        self.if_capturing(|captures| captures.check_synchronize(|_| true, "synchronize"))
+        self.if_capturing(|captures| captures.check_synchronize(|_, _| true, "synchronize"))
     }
 
     #[inline]
