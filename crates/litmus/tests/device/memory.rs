@@ -145,7 +145,8 @@ impl Run {
         if self.removed.iter().any(|it| *it == memory || lies_here(it)) {
             return cannot("memory of a node that was removed has no name");
         }
-        if self.freed_by_nodes.contains(&memory) && self.memory.keys().any(|it| *it != memory && lies_here(it)) {
+        // One of two was freed before the other was placed; an instance made in between may have left the first.
+        if self.memory.keys().any(|it| *it != memory && lies_here(it)) {
             return cannot("the address has another owner by now");
         }
         if node.address() == 0 {
