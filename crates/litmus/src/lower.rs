@@ -175,7 +175,7 @@ impl Lower {
                     if self.ended.contains(&self.process()) {
                         return self.refuse("this process has ended", "destroy it behind the last line that it does");
                     }
-                    self.statement(&words)?;
+                    self.statement(&line.text, &words)?;
                 }
             }
             at += 1;
@@ -183,14 +183,14 @@ impl Lower {
         Ok(())
     }
 
-    fn statement(&mut self, words: &[&str]) -> Result<(), Refusal> {
+    fn statement(&mut self, text: &str, words: &[&str]) -> Result<(), Refusal> {
         if self.stream_statement(words)? || self.memory_statement(words)? || self.graph_statement(words)? {
             return Ok(());
         }
-        self.misunderstood(words)
+        self.misunderstood(text, words)
     }
 
-    fn misunderstood<T>(&self, words: &[&str]) -> Result<T, Refusal> {
+    fn misunderstood(&self, text: &str, words: &[&str]) -> Result<(), Refusal> {
         // What it does is behind the name that it gives.
         let verb = match words {
             [_, "=", verb, ..] | [verb, ..] => *verb,
@@ -205,7 +205,7 @@ impl Lower {
             },
             (None, None) => "docs/litmus.md has all statements".to_owned(),
         };
-        self.refuse(format!("`{}` is no statement", words.join(" ")), help)
+        self.refuse(format!("`{text}` is no statement"), help)
     }
 
     /// Appends an operation of the line's thread.

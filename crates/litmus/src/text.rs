@@ -16,6 +16,8 @@ pub(crate) struct Line {
     pub(crate) number: u32,
     /// The thread or process that does it: `worker: free left a`.
     pub(crate) by: Option<String>,
+    /// As it stands, without comments and expectations.
+    pub(crate) text: String,
     /// The words; punctuation that counts is a word of its own.
     pub(crate) words: Vec<String>,
     /// What is found here.
@@ -58,7 +60,7 @@ pub(crate) fn lines(text: &str) -> Result<Vec<Line>, Refusal> {
             ));
         }
         if !words.is_empty() {
-            lines.push(Line { number, by, words, expected });
+            lines.push(Line { number, by, text: code.trim().to_owned(), words, expected });
         }
     }
     Ok(lines)
@@ -133,6 +135,8 @@ mod tests {
     fn what_is_quoted_is_visible_and_short() {
         let refused = |text: &str| crate::Program::parse(text).unwrap_err().to_string();
         let escaped = refused("foo\u{1b}[31m bar\u{202e}");
+        let commas = refused("Rust, in = which");
+        assert!(commas.contains("`Rust, in = which` is no statement"), "{commas}");
         assert!(escaped.contains("`foo\\u{1b}[31m bar\\u{202e}` is no statement"), "{escaped}");
         let named = refused("stream a\u{1b}b");
         assert!(named.contains("`a\\u{1b}b` cannot be a name"), "{named}");
