@@ -18,7 +18,7 @@ use crate::graph::{
     Access as NodeAccess, CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label,
     Memory as NodeMemory, Uses, Work,
 };
-use crate::ids::{DeviceId, EventId, GraphId, HostId, NodeId, StreamId};
+use crate::ids::{DeviceId, EventId, GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site};
 use crate::op::{Access, Act, CaptureMode, Memory, Name, Start, StreamRole, What};
 use crate::order::default_streams::Standing;
@@ -66,9 +66,9 @@ impl Checker {
         if !self.graphs.is_capturing() {
             return Ok(());
         }
-        let (time, own) = (&self.time, self.time.process(call.op.host));
-        let is_beside = |thread: u64| time.process(HostId(thread as u32)) == own;
-        let checked = self.graphs.captures.check_unsafe(u64::from(call.op.host.0), is_beside, what);
+        let (time, host) = (&self.time, call.op.host);
+        let is_beside = |thread| time.is_beside(host, thread);
+        let checked = self.graphs.captures.check_unsafe(u64::from(host.0), is_beside, what);
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
     }
 
@@ -77,10 +77,10 @@ impl Checker {
         if !self.graphs.is_capturing() {
             return Ok(());
         }
-        let (time, own) = (&self.time, self.time.process(call.op.host));
-        let is_of_it = |thread: u64, origin: StreamId| {
+        let time = &self.time;
+        let is_of_it = |thread, origin| {
             let its = time.stream(origin).map(|stream| stream.kept.device);
-            time.process(HostId(thread as u32)) == own && device.is_none_or(|device| its == Some(device))
+            time.is_beside(call.op.host, thread) && device.is_none_or(|device| its == Some(device))
         };
         let checked = self.graphs.captures.check_synchronize(is_of_it, "the device is synchronized");
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
@@ -235,8 +235,8 @@ impl Checker {
 
     pub(super) fn captured_wait(&mut self, call: Call<'_>, seat: Seat, event: &CapturedEvent) -> Step {
         let stream = self.time.at(seat).kept.id;
-        let begun_by = self.graphs.captures.thread(event.capture).map(|thread| HostId(thread as u32));
-        if begun_by.is_some_and(|host| self.time.process(host) != self.time.process(call.op.host)) {
+        let thread = self.graphs.captures.thread(event.capture);
+        if thread.is_some_and(|thread| !self.time.is_beside(call.op.host, thread)) {
             return Err(self.capture_refused(call, CaptureError::CapturedEvent(event.capture), stream));
         }
         let is_known = self.graphs.captures.of(stream) == Some(event.capture) && self.covers_tails(stream, event);

@@ -219,11 +219,11 @@ impl Checker {
         }
         let snapshot = self.time.at(seat).chain.snapshot();
         self.note_in_families(exec, &instance, &snapshot);
+        let learned = Some((before, snapshot.clone()));
         instance.last = Some(Last { snapshot, site });
         instance.launched = Some((site.stream, site.op));
         self.graphs.execs.insert(exec, instance);
         let stream = self.time.at_mut(seat);
-        let learned = Some((before, stream.chain.snapshot()));
         stream.kept.last_work = Some(LastWork { from: point.seq, tied: stream.tied(), learned });
         self.done(seat, "launched", call.op.place);
     }

@@ -145,6 +145,11 @@ impl Timeline {
         self.hosts.get(&host).map_or(ProcessId(0), |(process, _)| *process)
     }
 
+    /// Whether the thread of a capture, by its number there, is of the process that a thread is of.
+    pub(super) fn is_beside(&self, host: HostId, capturing: u64) -> bool {
+        self.process(HostId(capturing as u32)) == self.process(host)
+    }
+
     /// The timeline that a thread is on.
     pub(super) fn thread(&mut self, host: HostId) -> usize {
         match self.hosts.get(&host) {

@@ -109,11 +109,12 @@ impl Summary {
         self.last_records = records
             .into_values()
             .map(|records| {
-                let is_last = |at: &&usize| {
-                    let (node, later) = (self.records[**at].0, records.iter().filter(|later| *later > at));
-                    !later.into_iter().any(|later| reaches(node, self.records[*later].0))
+                // Nodes come after none of a higher number (forward).
+                let is_last = |(at, record): &(usize, &usize)| {
+                    let mut later = records[at + 1..].iter();
+                    !later.any(|later| reaches(self.records[**record].0, self.records[*later].0))
                 };
-                records.iter().filter(is_last).copied().collect()
+                records.iter().enumerate().filter(is_last).map(|(_, record)| *record).collect()
             })
             .collect();
         self.last_records.sort_unstable();

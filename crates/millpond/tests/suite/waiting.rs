@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use millpond::config::{ReusePolicy, Schedule};
-use millpond::{Buffer, Device, Error, HostConfig, MIB, PoolConfig, Result, Scope};
+use millpond::{Buffer, Device, Error, HostConfig, MIB, Pool, PoolConfig, Result, Scope, Stream};
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(5);
@@ -46,12 +46,16 @@ fn a_wait_for_memory_ends_with_a_free_or_its_time() {
     assert!(begun.elapsed() < LONG);
 }
 
+/// A pool that may have 4 MiB, and a stream of its device.
+fn limited() -> (Pool, Stream) {
+    let device = device(Schedule::Parallel);
+    (device.pool(PoolConfig::default().max_bytes(4 * MIB)).unwrap(), device.stream().unwrap())
+}
+
 /// A request that was refused by the limit finds room where the limit is raised.
 #[test]
 fn a_wait_for_memory_ends_with_a_raised_limit() {
-    let device = device(Schedule::Parallel);
-    let pool = device.pool(PoolConfig::default().max_bytes(4 * MIB)).unwrap();
-    let stream = device.stream().unwrap();
+    let (pool, stream) = limited();
     let x = stream.alloc::<u8>(&pool, 4 << 20).unwrap();
     let _ = stream.alloc::<u8>(&pool, 4096).unwrap_err();
     std::thread::scope(|threads| {
@@ -68,9 +72,7 @@ fn a_wait_for_memory_ends_with_a_raised_limit() {
 /// Also of a request that was refused at once, and where the limit was raised before the wait.
 #[test]
 fn a_limit_that_was_raised_before_the_wait_counts() {
-    let device = device(Schedule::Parallel);
-    let pool = device.pool(PoolConfig::default().max_bytes(4 * MIB)).unwrap();
-    let stream = device.stream().unwrap();
+    let (pool, stream) = limited();
     let _ = stream.alloc::<u8>(&pool, 8 << 20).unwrap_err();
     pool.set_max_bytes(Some(8 * MIB)).unwrap();
     assert!(pool.wait_for_memory(SHORT).unwrap());
