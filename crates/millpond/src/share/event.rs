@@ -10,10 +10,10 @@ use millpond_driver::{Driver, process};
 
 use super::abroad::{EVERYBODYS, Namers};
 use super::announced::{Announced, run_alone};
-use super::awaits::{Line, Opened};
 use super::connection::Connection;
 use super::exporter::Target;
 use super::import::check_kind;
+use super::opened::{Line, Opened};
 use crate::clock::mark::Mark;
 use crate::names::error::Result;
 use crate::names::share_error::ShareError;
@@ -104,9 +104,9 @@ impl Context {
         };
         let mark = match (opened, waiting) {
             (Some(raw), _) => {
-                let opened = Opened::new(Mark::new(raw, &self.driver), line);
+                let theirs = Mark::new(raw, &self.driver);
                 let mark = Arc::new(run_alone(self, |stream| self.driver.wait(stream, raw), None)?);
-                self.share().awaits.add(self, opened, Arc::clone(&mark));
+                Opened::keep(self, theirs, &mark, line);
                 mark
             }
             (None, Some(waiting)) => Arc::new(run_alone(

@@ -1,4 +1,4 @@
-//! An exporter: tickets, and one thread that serves importers over a socket.
+//! An exporter: tickets, and how importers are served over a socket, by the thread that watches sockets (`watch.rs`).
 //!
 //! The thread takes importers in, answers their questions and closes their files; no lock that others take is held
 //! while it accepts, receives a file, sends or closes. What importers state is received by whoever must know it, the
@@ -11,7 +11,7 @@ mod answers;
 mod door;
 
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -20,14 +20,14 @@ use door::Door;
 use millpond_core::share::{Desk, Refusal, Ticket, TicketKind};
 use millpond_driver::locks::{Mutex, lock};
 use rustc_hash::FxHashMap;
-use rustix::event::{EventfdFlags, epoll, eventfd};
-use rustix::io::Errno;
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use super::announced::Announced;
 use super::bell::{Bell, Counters};
 use super::connection::{Connection, Stage};
 use super::lend::Offer;
 use super::socket;
+use super::watch::{Next, Watched};
 use crate::names::error::Result;
 use crate::names::share_error::ShareError;
 use crate::state::context::Context;
@@ -71,6 +71,7 @@ pub(crate) struct Exporter {
     /// By which its socket is known.
     name: u128,
     context: Weak<Context>,
+    /// Its files: ready where one of them is.
     epoll: OwnedFd,
     listener: OwnedFd,
     /// What is listened to next, and what is lent next, gets this number.
@@ -89,7 +90,7 @@ impl fmt::Debug for Exporter {
 }
 
 impl Exporter {
-    /// Opens the socket and starts the thread.
+    /// Opens the socket and has it served.
     pub(super) fn open(context: &Arc<Context>) -> Result<Arc<Exporter>> {
         let number = context.share().number()?;
         let system = |call| ShareError::system(call);
@@ -116,14 +117,15 @@ impl Exporter {
         for (file, number) in [(&exporter.listener, LISTENER), (&exporter.bell.file, BELL)] {
             exporter.listen_as(file, number).map_err(system("listen for importers"))?;
         }
-        let served = Arc::clone(&exporter);
-        std::thread::Builder::new().name("millpond share".into()).spawn(move || served.serve()).map_err(|error| {
-            ShareError::System { call: "start the thread for importers", reason: error.to_string() }
+        let serving = Serving { exporter: Arc::clone(&exporter), door: Door::default() };
+        context.share().watch()?.add(serving).map_err(|_| ShareError::System {
+            call: "wait for importers",
+            reason: "the system has no room for a thread or a file more".into(),
         })?;
         Ok(exporter)
     }
 
-    /// The device is gone: the thread ends, and with it the socket.
+    /// The device is gone: nothing is served any more, and the socket goes.
     pub(super) fn stop(&self) {
         self.bell.is_stopped.store(true, Ordering::Release);
         self.bell.sound();
@@ -213,40 +215,12 @@ impl Exporter {
         epoll::add(&self.epoll, file, epoll::EventData::new_u64(number), epoll::EventFlags::IN)
     }
 
-    fn ready(&self, until: Option<Instant>) -> rustix::io::Result<Vec<u64>> {
-        let rest = until.map(|until| until.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
-        let rest = rest.and_then(|rest| rest.min(Duration::from_secs(3600)).try_into().ok());
-        let mut events = Vec::with_capacity(64);
-        epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), rest.as_ref())?;
-        Ok(events.into_iter().map(|event: epoll::Event| event.data.u64()).collect())
-    }
-
-    /// The thread.
-    fn serve(&self) {
-        let mut door = Door::default();
-        loop {
-            let ready = match self.ready(self.next_end(&door)) {
-                Ok(ready) => ready,
-                Err(Errno::INTR) => continue,
-                Err(_) => return,
-            };
-            let asked = self.bell.asked.load(Ordering::Acquire);
-            if self.bell.is_stopped.load(Ordering::Acquire) {
-                return;
-            }
-            let Some(context) = self.context.upgrade() else { return };
-            for number in ready {
-                match number {
-                    LISTENER => self.admit(&context, &mut door),
-                    BELL => self.bell.answer().into_iter().for_each(|rung| self.attend(&context, &mut door, rung)),
-                    number => self.attend(&context, &mut door, number),
-                }
-            }
-            self.tidy(&context, &mut door);
-            drop(context);
-            *lock(&self.bell.made) = asked;
-            self.bell.turned.notify_all();
-        }
+    /// The files that are ready.
+    fn ready(&self) -> Vec<u64> {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
+        // An interrupted call finds them the next time: they are ready still.
+        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&Timespec::default()));
+        events.iter().map(|event| event.data.u64()).collect()
     }
 
     /// When something ends that the thread has to see to.
@@ -276,5 +250,40 @@ impl Exporter {
     fn turn_away(&self, connection: &OwnedFd, why: Refusal) {
         self.counters.refused();
         let _ = socket::send(connection, &millpond_core::share::Reply::Refused(why).to_bytes(), &[], false);
+    }
+}
+
+/// An exporter whose importers are served.
+#[derive(Debug)]
+struct Serving {
+    exporter: Arc<Exporter>,
+    door: Door,
+}
+
+impl Watched for Serving {
+    fn file(&self) -> BorrowedFd<'_> {
+        self.exporter.epoll.as_fd()
+    }
+
+    fn ready(&mut self) -> Next {
+        let Serving { exporter, door } = self;
+        let ready = exporter.ready();
+        let asked = exporter.bell.asked.load(Ordering::Acquire);
+        if exporter.bell.is_stopped.load(Ordering::Acquire) {
+            return Next::Done;
+        }
+        let Some(context) = exporter.context.upgrade() else { return Next::Done };
+        for number in ready {
+            match number {
+                LISTENER => exporter.admit(&context, door),
+                BELL => exporter.bell.answer().into_iter().for_each(|rung| exporter.attend(&context, door, rung)),
+                number => exporter.attend(&context, door, number),
+            }
+        }
+        exporter.tidy(&context, door);
+        drop(context);
+        *lock(&exporter.bell.made) = asked;
+        exporter.bell.turned.notify_all();
+        Next::Again(exporter.next_end(door))
     }
 }

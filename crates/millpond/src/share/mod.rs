@@ -8,24 +8,24 @@
 
 // | file | one law |
 // |---|---|
-// | `exporter` | tickets, and one thread that serves importers |
+// | `watch` | the thread that waits for sockets |
+// | `exporter` | tickets, and how importers are served |
 // | `lend`, `lease` | a life with several holders, and when its memory is free again |
-// | `bell` | what calls the exporter's thread, and its counters |
+// | `bell` | what calls the thread to an exporter, and its counters |
 // | `connection` | an importer as its exporter knows it: what it said, what it holds |
 // | `peer` | an exporter as an importer knows it; chunks fetched once |
 // | `peer/claimed` | memory granted, until it is mapped |
 // | `window` | where it is mapped |
 // | `import` | memory of another process, mapped and freed |
-// | `returns` | imports given back while their uses may run |
+// | `returns` | the thread that waits for the device: imports given back while their uses may run |
 // | `announced`, `event`, `pool` | events and whole pools |
-// | `awaits` | marks of other processes that this device has open |
+// | `opened` | marks of other processes that this device has open |
 // | `files` | memory for programs that do not know Millpond |
 // | `abroad` | chains of other processes in this order |
 // | `socket` | packets with files |
 
 mod abroad;
 mod announced;
-mod awaits;
 mod bell;
 mod connection;
 mod event;
@@ -34,17 +34,19 @@ mod files;
 mod import;
 mod lease;
 mod lend;
+mod opened;
 mod peer;
 mod pool;
 mod returns;
 mod socket;
+mod watch;
 mod window;
 
 use crate::state::device::{Allocation, Origin, Owned, PoolShared};
 use crate::state::parts::DeviceSharing;
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use crate::sync::ranks;
@@ -64,12 +66,12 @@ use crate::names::error::{Error, Result};
 use crate::names::share_error::ShareError;
 use crate::state::context::Context;
 use abroad::Abroad;
-use awaits::Awaits;
 use connection::Connection;
 use exporter::{Exporter, Target};
 use lend::Offer;
 use peer::Peer;
 use returns::Returns;
+use watch::Watch;
 
 /// Which users' processes a device shares with, both ways.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -160,7 +162,8 @@ pub(crate) struct Sharing {
     abroad: Abroad,
     imports: Mutex<ranks::Imports, FxHashMap<AllocId, Arc<Allocation>>>,
     returns: Returns,
-    awaits: Awaits,
+    /// Kept by what waits.
+    watch: Mutex<ranks::WatchKept, Weak<Watch>>,
 }
 
 impl DeviceSharing<Context> for Sharing {
@@ -232,6 +235,17 @@ impl Sharing {
                 Ok(*self.number.get_or_init(|| number))
             }
         }
+    }
+
+    /// The sockets that the device waits for.
+    fn watch(&self) -> Result<Arc<Watch>> {
+        let mut kept = lock(&self.watch);
+        if let Some(watch) = kept.upgrade() {
+            return Ok(watch);
+        }
+        let watch = Watch::new().map_err(ShareError::system("wait for other processes"))?;
+        *kept = Arc::downgrade(&watch);
+        Ok(watch)
     }
 
     fn allows(&self, user: u32) -> bool {

@@ -3,15 +3,15 @@
 //! A chunk's file is fetched once and its handle kept while an import lies on it, or while its pool is imported as a
 //! whole. Nothing that the exporter says is trusted: sizes are checked against the files, and against each other.
 //!
-//! An import has one deadline, whatever is asked for it. An answer that comes later is waited for by a thread, and what
-//! it grants is given back.
+//! An import has one deadline, whatever is asked for it. An answer that comes later is waited for by the thread that
+//! watches sockets (`watch.rs`), and what it grants is given back.
 //!
 //! Locks: all leaves; a turn (one question at a time) is no lock.
 
 mod claimed;
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ use rustix::net::sockopt::Timeout;
 
 use super::abroad::Speaker;
 use super::socket::{self, ProcessKey, Received};
+use super::watch::{Next, Watch, Watched};
 use crate::names::error::{Error, Result};
 use crate::names::share_error::ShareError;
 use crate::state::context::Context;
@@ -44,6 +45,7 @@ pub(crate) struct Peer {
     /// When it was first seen to be gone.
     left: OnceLock<Instant>,
     socket: OwnedFd,
+    pub(super) watch: Arc<Watch>,
     turn: Mutex<ranks::PeerTurn, Turn>,
     /// A turn has ended.
     turned: Condvar,
@@ -74,16 +76,43 @@ impl Drop for Asking<'_> {
         if !self.is_owed {
             return self.peer.end_turn(std::mem::take(&mut self.room));
         }
-        let (peer, mut room) = (Arc::clone(self.peer), std::mem::take(&mut self.room));
-        let late = std::thread::Builder::new().name("millpond late".into()).spawn(move || {
-            peer.receive_late(&mut room);
-            peer.end_turn(room);
-        });
-        if late.is_err() {
-            // Nothing will come from it any more, and the exporter notices.
-            socket::hang_up(&self.peer.socket);
-            self.peer.end_turn(Vec::new());
+        let (peer, room) = (Arc::clone(self.peer), std::mem::take(&mut self.room));
+        let late = peer.socket.try_clone().map(|socket| Late { peer, socket, room });
+        if late.is_ok_and(|late| self.peer.watch.add(late).is_ok()) {
+            return;
         }
+        // Nothing will come from it any more, and the exporter notices.
+        socket::hang_up(&self.peer.socket);
+        self.peer.end_turn(Vec::new());
+    }
+}
+
+/// An answer that did not come in time.
+#[derive(Debug)]
+struct Late {
+    peer: Arc<Peer>,
+    socket: OwnedFd,
+    room: Vec<u8>,
+}
+
+impl Watched for Late {
+    fn file(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn ready(&mut self) -> Next {
+        match socket::receive(&self.socket, &mut self.room, false) {
+            Ok(Received::Nothing) => return Next::Again(None),
+            Ok(Received::Packet(bytes, _)) => {
+                if let Ok(Reply::Memory(grant)) = Reply::from_bytes(&self.room[..bytes]) {
+                    // What it grants is given back.
+                    self.peer.say(&Request::Release { lease: grant.lease, uses: Vec::new() }, Duration::ZERO);
+                }
+            }
+            _ => {}
+        }
+        self.peer.end_turn(std::mem::take(&mut self.room));
+        Next::Done
     }
 }
 
@@ -91,7 +120,8 @@ impl Drop for Asking<'_> {
 #[derive(Debug, Default)]
 struct Unsaid {
     packets: VecDeque<Vec<u8>>,
-    has_thread: bool,
+    /// Whether the thread says it once there is room.
+    is_watched: bool,
     /// How long callers have waited for room so far, less what was made.
     waited: Duration,
 }
@@ -100,6 +130,36 @@ impl Unsaid {
     /// The exporter took a word, or is gone.
     fn is_taken(&mut self) {
         self.waited = self.waited.saturating_sub(ROOM_CREDIT);
+    }
+}
+
+/// What an exporter has no room for.
+#[derive(Debug)]
+struct Rest {
+    peer: Arc<Peer>,
+    socket: OwnedFd,
+}
+
+impl Watched for Rest {
+    fn file(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn is_to_send(&self) -> bool {
+        true
+    }
+
+    fn ready(&mut self) -> Next {
+        let mut unsaid = lock(&self.peer.unsaid);
+        while let Some(packet) = unsaid.packets.front() {
+            if socket::send(&self.socket, packet, &[], false) == Err(Errno::AGAIN) {
+                return Next::Again(None);
+            }
+            unsaid.packets.pop_front();
+            unsaid.is_taken();
+        }
+        unsaid.is_watched = false;
+        Next::Done
     }
 }
 
@@ -152,9 +212,10 @@ impl Peer {
             other => ShareError::system(connecting)(other),
         })?;
         let key = socket::process_key(party, life.as_ref(), context.share().next_key());
+        let watch = context.share().watch()?;
         let (left, turn, turned, speaker, unsaid, chunks) = Default::default();
         let process = party.process;
-        Ok(Peer { name, process, key, life, left, socket, turn, turned, speaker, unsaid, chunks })
+        Ok(Peer { name, process, key, life, left, socket, watch, turn, turned, speaker, unsaid, chunks })
     }
 
     /// Whether the exporter is gone.
@@ -201,16 +262,6 @@ impl Peer {
         *turn = Turn { is_taken: false, room };
         drop(turn);
         self.turned.notify_one();
-    }
-
-    /// An answer came too late: what it grants is given back.
-    fn receive_late(self: &Arc<Self>, room: &mut [u8]) {
-        socket::wait_for(&self.socket);
-        if let Ok(Received::Packet(bytes, _)) = socket::receive(&self.socket, room, false)
-            && let Ok(Reply::Memory(grant)) = Reply::from_bytes(&room[..bytes])
-        {
-            self.tell(&Request::Release { lease: grant.lease, uses: Vec::new() });
-        }
     }
 }
 
@@ -266,16 +317,21 @@ impl Peer {
     }
 
     /// Says something that has no answer. An exporter that listens has room for it in a moment, so that it has been
-    /// said when this returns. Where one does not listen a thread says it later, in order: a second of waiting is all
-    /// that it ever costs, and a thousandth of one for each word that it takes. To one that is gone it is said in vain.
+    /// said when this returns. Where one does not listen it is said later, in order: a second of waiting is all that it
+    /// ever costs, and a thousandth of one for each word that it takes. To one that is gone it is said in vain.
     pub(super) fn tell(self: &Arc<Self>, request: &Request) {
+        self.say(request, ROOM_WAIT);
+    }
+
+    /// Says something where callers have waited for less than `patience` so far.
+    fn say(self: &Arc<Self>, request: &Request, patience: Duration) {
         let packet = request.to_bytes();
         let mut unsaid = lock(&self.unsaid);
         while unsaid.packets.is_empty() {
             if socket::send(&self.socket, &packet, &[], false) != Err(Errno::AGAIN) {
                 return unsaid.is_taken();
             }
-            if unsaid.waited >= ROOM_WAIT {
+            if unsaid.waited >= patience {
                 break;
             }
             let begin = Instant::now();
@@ -283,27 +339,10 @@ impl Peer {
             unsaid.waited += begin.elapsed();
         }
         unsaid.packets.push_back(packet);
-        if !unsaid.has_thread {
-            let own = Arc::clone(self);
-            let thread = std::thread::Builder::new().name("millpond unsaid".into());
-            // Without a thread it waits for what is said next.
-            unsaid.has_thread = thread.spawn(move || own.say_rest()).is_ok();
-        }
-    }
-
-    fn say_rest(&self) {
-        loop {
-            let mut unsaid = lock(&self.unsaid);
-            let Some(packet) = unsaid.packets.front().cloned() else {
-                unsaid.has_thread = false;
-                return;
-            };
-            drop(unsaid);
-            if socket::send(&self.socket, &packet, &[], true) != Err(Errno::AGAIN) {
-                let mut unsaid = lock(&self.unsaid);
-                unsaid.packets.pop_front();
-                unsaid.is_taken();
-            }
+        if !unsaid.is_watched {
+            let rest = self.socket.try_clone().map(|socket| Rest { peer: Arc::clone(self), socket });
+            // Where nothing watches, it waits for what is said next.
+            unsaid.is_watched = rest.is_ok_and(|rest| self.watch.add(rest).is_ok());
         }
     }
 

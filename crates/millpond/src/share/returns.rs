@@ -1,11 +1,12 @@
-//! Imports that were given back while their uses may run: a thread waits for those, so that no caller does.
+//! The thread that waits for the device, so that no caller does: imports that were given back while their uses may run,
+//! and events of other processes that the device has open.
 //!
-//! The exporter knows of the release already. Sent here are two more things: *over*, when the device is past the
+//! The exporter knows of a release already. Sent here are two more things: *over*, when the device is past the
 //! uses, after which the exporter's memory serves again; and *known*, when this process's host knows that they are
 //! over, after which whatever it says comes after them. The first is observed and orders nothing, the second is the
 //! program's own order.
 //!
-//! The thread starts with the first such import and ends with the last. Knows windows and peers.
+//! The thread starts with the first and ends with the last. Knows windows and peers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +16,7 @@ use millpond_core::pool::Frontier;
 use millpond_core::share::{LeaseId, Request};
 use millpond_driver::locks::{Mutex, lock};
 
+use super::opened::Closing;
 use super::peer::Peer;
 use super::window::Window;
 use crate::state::context::Context;
@@ -33,6 +35,29 @@ pub(super) struct Returning {
     pub(super) window: Option<Window>,
 }
 
+/// What waits for the device.
+#[derive(Debug)]
+pub(super) enum Waiting {
+    Import(Returning),
+    Event(Closing),
+}
+
+impl Waiting {
+    fn finish(self, context: &Context) {
+        match self {
+            Waiting::Import(returning) => returning.finish(context),
+            Waiting::Event(closing) => closing.finish(context),
+        }
+    }
+
+    fn as_import(&self) -> Option<&Returning> {
+        match self {
+            Waiting::Import(returning) => Some(returning),
+            Waiting::Event(_) => None,
+        }
+    }
+}
+
 /// What is on its way back.
 #[derive(Debug, Default)]
 pub(super) struct Returns {
@@ -43,16 +68,34 @@ pub(super) struct Returns {
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: Vec<Returning>,
+    waiting: Vec<Waiting>,
     unknown: Vec<(Arc<Peer>, LeaseId, Vec<Point>)>,
     /// What the driver refused to take back.
     rest: Vec<Window>,
     has_thread: bool,
-    /// Whether it has taken one out.
+    /// Whether it has taken an import out.
     is_busy: bool,
 }
 
+impl Queue {
+    /// One more waits. Without a thread it waits for the next, until the host knows that its uses have completed, or for
+    /// the device's end.
+    fn wait_for(&mut self, context: &Arc<Context>, waiting: Waiting) {
+        self.waiting.push(waiting);
+        if !self.has_thread {
+            let own = Arc::clone(context);
+            let thread = std::thread::Builder::new().name("millpond returns".into());
+            self.has_thread = thread.spawn(move || run(&own)).is_ok();
+        }
+    }
+}
+
 impl Returns {
+    /// One more waits for the device.
+    pub(super) fn wait_for(&self, context: &Arc<Context>, waiting: Waiting) {
+        lock(&self.queue).wait_for(context, waiting);
+    }
+
     /// Takes a window away; what the driver refuses is tried again with the next.
     pub(super) fn close(&self, context: &Context, window: Window) {
         lock(&self.queue).rest.push(window);
@@ -71,13 +114,13 @@ impl Returns {
     /// The device is gone: what no thread could be had for is done now.
     pub(super) fn finish_all(&self, context: &Context) {
         let waiting = std::mem::take(&mut lock(&self.queue).waiting);
-        waiting.into_iter().for_each(|returning| returning.finish(context));
+        waiting.into_iter().for_each(|waiting| waiting.finish(context));
     }
 
     /// Imports that were given back and are still mapped.
     pub(super) fn count(&self) -> usize {
         let queue = lock(&self.queue);
-        queue.waiting.len() + queue.rest.len() + usize::from(queue.is_busy)
+        queue.waiting.iter().filter_map(Waiting::as_import).count() + queue.rest.len() + usize::from(queue.is_busy)
     }
 
     /// The host has learned something: what it now knows to have completed is sent to the exporters.
@@ -91,13 +134,13 @@ impl Returns {
         let known: Vec<_> = queue.unknown.extract_if(.., |(_, _, points)| is_known(points)).collect();
         self.unknown.store(queue.unknown.len(), Ordering::Release);
         // Where no thread could be had no other one does it.
-        let is_over = |returning: &mut Returning| is_known(&returning.points);
+        let is_over = |waiting: &mut Waiting| waiting.as_import().is_some_and(|import| is_known(&import.points));
         let left: Vec<_> = match queue.has_thread {
             true => Vec::new(),
             false => queue.waiting.extract_if(.., is_over).collect(),
         };
         drop(queue);
-        left.into_iter().for_each(|returning| returning.give_back(context));
+        left.into_iter().for_each(|waiting| waiting.finish(context));
         known.iter().for_each(|(peer, lease, _)| peer.tell(&Request::Known(*lease)));
     }
 }
@@ -113,14 +156,7 @@ impl Returning {
         let points = returning.points.clone();
         queue.unknown.push((Arc::clone(&returning.peer), returning.lease, points.clone()));
         returns.unknown.store(queue.unknown.len(), Ordering::Release);
-        queue.waiting.push(returning);
-        if !queue.has_thread {
-            let own = Arc::clone(context);
-            let thread = std::thread::Builder::new().name("millpond returns".into());
-            // Without a thread they wait for the next release, until the host knows that they have completed, or for
-            // the device's end.
-            queue.has_thread = thread.spawn(move || run(&own)).is_ok();
-        }
+        queue.wait_for(context, Waiting::Import(returning));
         drop(queue);
         // The host may have learned it by another thread before this was in the list.
         let base = context.hosts.base();
@@ -150,9 +186,9 @@ impl Returning {
 fn run(context: &Context) {
     loop {
         let mut queue = lock(&context.share().returns.queue);
-        queue.is_busy = !queue.waiting.is_empty();
-        if !queue.is_busy {
-            queue.has_thread = false;
+        queue.has_thread = !queue.waiting.is_empty();
+        queue.is_busy = queue.waiting.first().is_some_and(|next| next.as_import().is_some());
+        if !queue.has_thread {
             return;
         }
         let next = queue.waiting.remove(0);

@@ -58,7 +58,8 @@ millpond_driver::ranks! {
     Returns "imports to give back";
     PeerUnsaid "what an exporter does not know yet";
     PeerChunks "an exporter's chunks";
-    Awaits "events of other processes";
+    WatchKept "who waits for sockets";
+    Watch "the sockets that are waited for";
     Allowed "who may import";
     Times "times of other processes";
     BellRung "who rang";
