@@ -19,7 +19,7 @@ use crate::args::Devices as Args;
 /// What the machine has.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Report {
-    /// The devices that need no hardware: the host device and the simulator.
+    /// The devices that need no hardware: the host device and the sim device.
     pub built_in: Vec<BuiltIn>,
     /// CUDA, as far as it is there.
     pub cuda: Cuda,

@@ -1,7 +1,7 @@
 //! What a device's memory looks like: ranges, chunks and where each chunk is mapped.
 //!
 //! Pure bookkeeping, shared by the devices that must check their callers themselves (the host device and the
-//! simulator; CUDA keeps its own). It must not know how memory is got: each chunk carries a backing it never looks
+//! sim device; CUDA keeps its own). It must not know how memory is got: each chunk carries a backing it never looks
 //! at. Every method either does all it says or returns an error and changes nothing, so a driver can check, ask the
 //! system, and only then write down.
 //!

@@ -166,7 +166,7 @@ impl Device {
         let end = answer(self.host.mark(open.raw))?;
         self.note_end(&mut state, end);
         if open.is_blocking {
-            // Its work goes on, and the legacy stream must still come after it.
+            // Its work goes on, and the legacy default stream must still come after it.
             let legacy = self.legacy(&mut state)?;
             self.put_after(legacy, open.raw)?;
         }

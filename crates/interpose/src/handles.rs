@@ -54,7 +54,7 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
-    /// A number for a new stream; the legacy stream of device 0 has number 0.
+    /// A number for a new stream; the legacy default stream of device 0 has number 0.
     pub(crate) fn new_stream(&mut self) -> StreamId {
         self.next_stream += 1;
         StreamId(self.next_stream)

@@ -112,7 +112,7 @@ pub(crate) fn lower(lines: &[Line]) -> Result<Program, Refusal> {
         ops: Vec::new(),
         words: 0,
         symbols: HashMap::from([("main".to_owned(), Symbol::Host(HostId(0)))]),
-        // Number 0 is the legacy stream and the main thread.
+        // Number 0 is the legacy default stream and the main thread.
         owners: HashMap::new(),
         processes: HashMap::new(),
         ended: HashSet::new(),

@@ -33,15 +33,15 @@ pub struct Line {
     pub chain: usize,
     /// Its device.
     pub device: usize,
-    /// How it stands to the legacy stream.
+    /// How it stands to the legacy default stream.
     pub tie: Tie,
     /// What its next operation comes after.
     pub clock: Mutex<Clock>,
-    /// Of the legacy stream: what blocking streams come after.
+    /// Of the legacy default stream: what blocking streams come after.
     pub published: Mutex<Clock>,
     /// Whether something happened to it that the program did not see: other threads use it, or kernels do.
     pub is_unsure: AtomicBool,
-    /// Whether anything was ever done on it: what only its opener knew, the legacy stream does not come after.
+    /// Whether anything was ever done on it: what only its opener knew, the legacy default stream does not come after.
     pub has_worked: AtomicBool,
     pending: Mutex<VecDeque<(u64, Done)>>,
 }

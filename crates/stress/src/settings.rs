@@ -42,9 +42,9 @@ pub enum DeviceKind {
     Host,
     /// The host, one thread with a seed.
     Seeded,
-    /// The simulator whose work completes at once.
+    /// The sim device whose work completes at once.
     Sim,
-    /// The simulator whose work completes when a thread waits.
+    /// The sim device whose work completes when a thread waits.
     SimLate,
     /// CUDA.
     Cuda,

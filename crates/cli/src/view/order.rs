@@ -25,10 +25,10 @@ struct Line {
     last: Option<u64>,
     /// The step of each operation that the checker counted.
     counted: Vec<u64>,
-    /// The newest steps that it comes after: of its host threads, and of the legacy stream.
+    /// The newest steps that it comes after: of its host threads, and of the legacy default stream.
     host: Option<u64>,
     legacy: Option<u64>,
-    /// Whether the legacy stream has had no operation since its newest.
+    /// Whether the legacy default stream has had no operation since its newest.
     is_owed: bool,
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Order {
     known: HashMap<ProcessId, u64>,
     /// The streams of each process that had an operation since.
     fresh: HashMap<ProcessId, Vec<StreamId>>,
-    /// The newest operation of each legacy stream, and the blocking streams that had operations since.
+    /// The newest operation of each legacy default stream, and the blocking streams that had operations since.
     legacy: HashMap<(ProcessId, DeviceId), Home>,
 }
 

@@ -134,7 +134,7 @@ impl Checker {
                 } else {
                     // Work that may start early does not start before it.
                     stream.kept.last_wait = ended_work.then_some(call.op.place);
-                    // An operation of the legacy stream is one that others come after.
+                    // An operation of the legacy default stream is one that others come after.
                     let is_barrier = stream.role.standing() == Standing::Barrier;
                     (!is_barrier).then_some((Kind::RedundantWait, Some(recorded.site)))
                 }

@@ -11,7 +11,7 @@ use crate::order::Snapshot;
 pub(super) struct LastWork {
     /// Its position in the stream.
     pub(super) from: Seq,
-    /// How often the stream had been made to wait for the legacy stream, or this for others.
+    /// How often the stream had been made to wait for the legacy default stream, or this for others.
     pub(super) tied: u64,
     /// Of a graph or an upload, which learn more than the stream: what that knew before and after. Plain work learns
     /// nothing, and what the stream learns later it learns by something else.

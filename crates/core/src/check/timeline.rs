@@ -294,7 +294,7 @@ impl Timeline {
     }
 
     /// What every operation of a stream does first: the stream learns what the thread knows, and the rules of default
-    /// streams apply. The legacy stream of process 0 and device 0 is there without being made.
+    /// streams apply. The legacy default stream of process 0 and device 0 is there without being made.
     #[inline]
     pub(super) fn enter(&mut self, host: HostId, id: StreamId) -> Option<Seat> {
         let thread = match self.last_host {
@@ -374,7 +374,7 @@ impl Timeline {
         self.streams.ends(seat)
     }
 
-    /// The legacy stream of process 0 and device 0, if that is meant and it was never made.
+    /// The legacy default stream of process 0 and device 0, if that is meant and it was never made.
     #[cold]
     fn default_stream(&mut self, host: HostId, id: StreamId) -> Option<Seat> {
         if id != StreamId::LEGACY || self.was(id).is_some_and(|it| it.is_some()) {
@@ -384,7 +384,7 @@ impl Timeline {
         self.seats.get(&id).copied()
     }
 
-    /// An operation of a stream is done: the legacy stream's is one that the blocking streams come after.
+    /// An operation of a stream is done: the legacy default stream's is one that the blocking streams come after.
     #[inline]
     pub(super) fn leave(&mut self, seat: Seat) {
         self.streams.leave(seat);
@@ -444,7 +444,7 @@ impl Timeline {
         self.streams.slots.close(last);
     }
 
-    /// Whether work of a stream waits for the legacy stream of a home, and the other way round.
+    /// Whether work of a stream waits for the legacy default stream of a home, and the other way round.
     pub(super) fn is_blocking(&self, id: StreamId, home: usize) -> bool {
         self.stream(id).is_some_and(|stream| stream.home == home && stream.role.standing() == Standing::Tied)
     }

@@ -3,7 +3,7 @@
 //! Knows what a launch may do and what it leaves behind; nothing of streams and of what nodes run. First a [`Draft`],
 //! which says what is wrong and how many bytes of addresses are still needed; then the [`Exec`].
 //!
-//! Invariants: **snapshot**: changes of the graph do not reach an exec. **one-life**: an allocation is live from a
+//! Invariants: **snapshot**: changes of the graph do not reach an instance. **one-life**: an allocation is live from a
 //! launch to its free, and not allocated again before. **flat-cost**: what a launch asks here does not grow with the
 //! graph.
 
@@ -48,7 +48,7 @@ pub enum Refusal {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchRefused {
-    /// An allocation of an earlier launch is not freed, and the exec does not free by itself.
+    /// An allocation of an earlier launch is not freed, and the instance does not free by itself.
     #[error(
         "{} of an earlier launch is not freed ({count} in all): free it, or instantiate with auto free on launch",
         .name.as_deref().map_or_else(|| alloc.to_string(), |name| format!("{} ({alloc})", Quoted(name)))
@@ -63,7 +63,7 @@ pub enum LaunchRefused {
     },
 }
 
-/// Why an allocation of an exec cannot be freed from outside.
+/// Why an allocation of an instance cannot be freed from outside.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FreeRefused {
@@ -86,7 +86,7 @@ pub enum FreeRefused {
     Unknown(GraphAllocId),
 }
 
-/// Why an exec was not updated from a graph (CUDA: `cudaGraphExecUpdateResult`).
+/// Why an instance was not updated from a graph (CUDA: `cudaGraphExecUpdateResult`).
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpdateRefused {
@@ -347,7 +347,7 @@ impl Exec {
     /// instance's own; otherwise it is the former graph's, for as long as this is none of that one.
     ///
     /// # Errors
-    /// The first node in which they differ; the exec is as before.
+    /// The first node in which they differ; the instance is as before.
     pub fn update(&mut self, draft: Draft) -> Result<(), UpdateRefused> {
         self.check_update(&draft)?;
         for (old, new) in self.allocs.iter_mut().zip(draft.flat.allocs) {

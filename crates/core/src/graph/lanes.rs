@@ -3,10 +3,10 @@
 //! A launch without such nodes is one point of its stream. With them the outside can come after a part of a launch, so
 //! what the outside can see of it needs points of its own. The simple version gives each node a chain of the order.
 //! Here a chain of the graph's index that holds something visible is a *lane*, a chain of the order; lanes are opened
-//! once for an exec, and since its launches come one after the other each launch goes on where the one before ended.
+//! once for an instance, and since its launches come one after the other each goes on where the one before ended.
 //!
 //! How a launch goes, for whoever has the streams (`K` is what the launching stream knows):
-//! 1. the stream waits for the exec's launch before, if that was on another stream;
+//! 1. the stream waits for the instance's launch before, if that was on another stream;
 //! 2. each [`Demand`](super::Demand) is checked by a [`Standing`]: `K`, and the snapshots of the events its waits wait
 //!    for;
 //! 3. each [`Mark`](super::Mark) gets the point of its node: [`Lanes::point`], or the launch's own where that is none;
@@ -29,7 +29,7 @@ use crate::order::{Base, Chain, Knows, Snapshot};
 
 const NONE: u32 = u32::MAX;
 
-/// The lanes of one exec: see the module. None by default.
+/// The lanes of one instance: see the module. None by default.
 #[derive(Clone, Debug, Default)]
 pub struct Lanes {
     /// Chain of the index -> lane.
@@ -50,7 +50,7 @@ struct Lane {
 }
 
 impl Lanes {
-    /// The lanes that an exec needs, on chains that `open` opens: none where nothing in it records events. (CUDA's
+    /// The lanes that an instance needs, on chains that `open` opens: none where nothing in it records events. (CUDA's
     /// counterpart is hidden in the driver.) `open` is as [`Slots::open`](crate::order::Slots::open).
     pub fn new(exec: &Exec, mut open: impl FnMut() -> (Slot, Seq)) -> Self {
         let index = exec.index();
@@ -132,7 +132,7 @@ impl Lanes {
     /// of it before the launch), what the event waits before the node learned, and all nodes before it.
     ///
     /// # Panics
-    /// Where `node` is no record node of the exec that the lanes are of.
+    /// Where `node` is no record node of the instance that the lanes are of.
     pub fn export<'a>(
         &self,
         exec: &Exec,
@@ -172,7 +172,7 @@ impl Lanes {
         }
     }
 
-    /// The last points of all launches, for [`Slots::close`](crate::order::Slots::close) when the exec goes.
+    /// The last points of all launches, for [`Slots::close`](crate::order::Slots::close) when the instance goes.
     pub fn close(self) -> impl Iterator<Item = Point> {
         self.lanes.into_iter().map(|lane| Point { slot: lane.slot, seq: lane.after })
     }

@@ -169,7 +169,7 @@ mod tests {
                 let both = [first.standing(), then.standing()];
                 let expected =
                     matches!(both, [Standing::Tied, Standing::Barrier] | [Standing::Barrier, Standing::Tied]);
-                // There is one legacy stream in a home.
+                // There is one legacy default stream in a home.
                 if first != Legacy || then != Legacy {
                     for is_destroyed in [false, true] {
                         assert_eq!(is_after(first, then, is_destroyed), expected, "{first:?}, then {then:?}");

@@ -22,15 +22,15 @@ pub type HomeNumber = usize;
 pub struct Stream<T> {
     /// Its order.
     pub chain: Chain,
-    /// The operation of the legacy stream that it already comes after.
+    /// The operation of the legacy default stream that it already comes after.
     followed: u64,
     /// How often the rule of the default streams made it wait.
     tied: u64,
     /// Its home.
     pub home: HomeNumber,
-    /// How it stands to the legacy stream.
+    /// How it stands to the legacy default stream.
     pub role: StreamRole,
-    /// Whether it has work that the legacy stream does not come after yet.
+    /// Whether it has work that the legacy default stream does not come after yet.
     is_noted: bool,
     /// What its owner keeps of it.
     pub kept: T,
@@ -38,9 +38,9 @@ pub struct Stream<T> {
 
 #[derive(Debug)]
 struct Home {
-    /// Counts the operations of the legacy stream.
+    /// Counts the operations of the legacy default stream.
     version: u64,
-    /// The legacy stream after its last operation.
+    /// The legacy default stream after its last operation.
     last: Option<Snapshot>,
     noted: Vec<Seat>,
     /// The ends of such streams that are destroyed.
@@ -150,7 +150,7 @@ impl<T> Streams<T> {
         }
     }
 
-    /// What every operation of a stream does last: blocking streams come after the legacy stream's.
+    /// What every operation of a stream does last: blocking streams come after the legacy default stream's.
     #[inline]
     pub fn leave(&mut self, seat: Seat) {
         if let Some(Some(stream)) = self.streams.get(seat) {

@@ -3,7 +3,7 @@
 //! Knows marks; not what is submitted. The simple version records an event each time that a mark is asked for, and lets
 //! a stream wait each time that it is asked to, at a few hundred nanoseconds a call. That is also what is done for all
 //! streams but non-blocking ones that only this driver submits to: of others it cannot say what came to them, and
-//! blocking ones come after the legacy stream's work, too.
+//! blocking ones come after the legacy default stream's work, too.
 //!
 //! Invariants: `noted-after`: what is submitted is noted here after it was, so that a mark from before it may be handed
 //! out only until then; `held-here`: a mark that is kept here is counted, so that its handle is not used again.

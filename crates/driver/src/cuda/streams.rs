@@ -96,7 +96,7 @@ pub(super) struct Held<'a> {
     /// What is known of its end, where that can be.
     pub(super) end: Option<&'a End>,
     _slot: ReadGuard<'a, Occupant>,
-    /// Where this is the legacy stream, or one of the program's (legacy-apart).
+    /// Where this is the legacy default stream, or one of the program's (legacy-apart).
     _legacy: Option<LegacyCall>,
 }
 
@@ -282,7 +282,7 @@ impl Streams {
         let (entered, mut status) = (self.enter(call, held)?, 0);
         // SAFETY: a stream that is held in its context, and a place for a number.
         match unsafe { (entered.table.is_capturing)(held.native, &raw mut status) } {
-            // The legacy stream cannot be used while a stream captures that it ties.
+            // The legacy default stream cannot be used while a stream captures that it ties.
             Code::CAPTURE_IMPLICIT => Ok(true),
             code => entered.check(call, code).map(|()| status != 0),
         }

@@ -1,4 +1,4 @@
-//! How a simulator is made, and what it says of its caller.
+//! How a sim device is made, and what it says of its caller.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ pub enum Watch {
     Counts,
 }
 
-/// How a simulator is made.
+/// How a sim device is made.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
     /// Memory in bytes.

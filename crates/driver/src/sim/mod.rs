@@ -1,4 +1,4 @@
-//! The simulator: a device without memory or threads, that remembers every call and holds its caller to the contract.
+//! The sim device: a device without memory or threads, that remembers every call and holds its caller to the contract.
 //!
 //! It gives fake addresses, which must never be touched, and real host memory; copies and fills do nothing; closures
 //! run on the caller's thread, outside every lock. Its clock counts a microsecond for each item of work. It knows the
@@ -213,7 +213,7 @@ impl fmt::Debug for SimDriver {
 unsafe impl Driver for SimDriver {
     fn properties(&self) -> Properties {
         Properties {
-            name: "simulator".to_owned(),
+            name: "sim".to_owned(),
             total_bytes: self.config.total_bytes,
             granularity: self.config.granularity,
             runs_closures: true,

@@ -1,4 +1,4 @@
-//! What the simulator knows: the ledger of memory, open streams, live marks, and work that has not run yet.
+//! What the sim device knows: the ledger of memory, open streams, live marks, and work that has not run yet.
 //!
 //! Pure data; it never runs a task. All streams' work waits in one queue, in the order of its submission: running
 //! that queue from its front is one legal schedule, for a stream's work is in order in it and a mark is always
@@ -25,7 +25,7 @@ pub(super) struct Pending {
     pub(super) task: Option<Task>,
 }
 
-/// Everything behind the simulator's lock.
+/// Everything behind the sim device's lock.
 pub(super) struct State {
     pub(super) ledger: Ledger<()>,
     /// Open streams; the value is the number of the last item, 0 where there is none.

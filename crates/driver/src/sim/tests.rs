@@ -1,4 +1,4 @@
-//! The simulator by itself; what it shares with other devices is in the conformance suite.
+//! The sim device by itself; what it shares with other devices is in the conformance suite.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;

@@ -1,4 +1,4 @@
-//! Streams and whole programs that are taken over from a CUDA program, by their handles: the caller promises that those
+//! Streams and whole programs that are adopted from a CUDA program, by their handles: the caller promises that those
 //! are open.
 
 use std::any::Any;

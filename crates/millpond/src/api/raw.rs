@@ -354,7 +354,7 @@ impl AllWork {
 }
 
 impl Device {
-    /// All work that the device has by now: also that of streams which were never taken over. Where the device has no
+    /// All work that the device has by now: also that of streams which were never adopted. Where the device has no
     /// mark for it this waits for it. Not while any stream captures: that would end the capture.
     ///
     /// # Errors

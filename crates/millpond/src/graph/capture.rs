@@ -207,7 +207,7 @@ impl Recording {
         self.captures.check_stream(stream, call).map_err(rule)
     }
 
-    /// The legacy stream would come after the blocking streams.
+    /// The legacy default stream would come after the blocking streams.
     pub(crate) fn check_legacy(&mut self, is_blocking: impl Fn(StreamId) -> bool) -> Result<()> {
         self.captures.check_legacy(is_blocking).map_err(rule)
     }

@@ -2,7 +2,7 @@
 //!
 //! Knows the graph as it was when it was made. What a launch does is in `launch.rs`.
 //!
-//! Invariant **no-overlap**: launches of one exec, and of all execs that share an arena, run one after the other.
+//! Invariant **no-overlap**: launches of one instance, and of all that share an arena, run one after the other.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,7 +60,7 @@ use crate::sync::ranks;
 #[non_exhaustive]
 pub struct Instantiate {
     /// Each launch first frees what earlier launches left unfreed, at the point of the launch and checked like any free
-    /// (CUDA: `cudaGraphInstantiateFlagAutoFreeOnLaunch`). Dropping the exec frees nothing.
+    /// (CUDA: `cudaGraphInstantiateFlagAutoFreeOnLaunch`). Dropping the instance frees nothing.
     pub auto_free_on_launch: bool,
 }
 
@@ -302,7 +302,7 @@ impl GraphExec {
     ///
     /// # Errors
     /// [`GraphError::Update`] with the first node that differs in its edges, its kind or its memory;
-    /// [`GraphError::Faults`] as for [`Graph::instantiate`]; the graph is of another device. The exec is as before.
+    /// [`GraphError::Faults`] as for [`Graph::instantiate`]; the graph is of another device. The instance is as before.
     pub fn update(&mut self, graph: &Graph) -> Result<()> {
         process::refuse_forked()?;
         self.shared.body.check_device(graph.body.context.number, || "the graph".into())?;

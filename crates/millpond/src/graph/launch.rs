@@ -3,8 +3,8 @@
 //! In this order: every use of outside memory, and every free of what earlier launches left, is checked against what
 //! the stream knows (`check.rs`); memory is bound, nearly always by finding that it is; the program is submitted; uses,
 //! frees and new lives are recorded at the launch's one point. If anything is refused, nothing has been enqueued.
-//! Locks: the stream's, the exec's, the graph memory's, all allocations' in the order of their numbers, and those of
-//! listed frees and of the driver.
+//! Locks: the stream's, the instance's, the graph memory's, all allocations' in the order of their numbers, and those
+//! of listed frees and of the driver.
 //!
 //! What a launch asks follows the outside memory and the outputs, not the graph. An output that stays live from launch
 //! to launch, freed by the one and made by the next, keeps its memory: that costs nothing.
@@ -107,7 +107,7 @@ impl Launch {
 }
 
 impl GraphExec {
-    /// Launches the graph at this point of `stream` (CUDA: `cudaGraphLaunch`). It runs after the exec's launches
+    /// Launches the graph at this point of `stream` (CUDA: `cudaGraphLaunch`). It runs after the instance's launches
     /// before, on whichever streams those were. Where the stream captures, the graph becomes a child node.
     ///
     /// Where memory has to be moved from under addresses of the graph that an earlier launch still uses, the call waits

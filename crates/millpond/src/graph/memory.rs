@@ -47,7 +47,7 @@ pub(crate) struct GraphMemory {
     granularity: u64,
     /// The driver's handle of each chunk.
     raw: Vec<Option<RawChunk>>,
-    /// Of each arena the end of the last launch there, of whichever exec.
+    /// Of each arena the end of the last launch there, of whichever instance.
     lasts: FxHashMap<ArenaKey, Option<Last>>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A *lane* is a queue of the driver that one chain of the graph's cover runs on; lane 0 is the launching stream
 //! itself, so that a graph of one chain costs what its work costs. An edge between lanes becomes a mark and a wait,
-//! left out where the lane waits for something later on that lane already. Knows an exec's nodes and what they do.
+//! left out where the lane waits for something later on that lane already. Knows an instance's nodes and what they do.
 //!
 //! Invariant **covered**: whenever a step runs, all steps that its node depends on have completed.
 

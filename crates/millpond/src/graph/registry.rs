@@ -29,20 +29,20 @@ use crate::sync::ranks;
 /// So many spare ranges of addresses are kept.
 const SPARES: usize = 16;
 
-/// Of so many alloc nodes it is known where their memory was freed after all execs of them are gone.
+/// Of so many alloc nodes it is known where their memory was freed after all instances of them are gone.
 const ENDED_KEPT: usize = 1 << 14;
 
 /// An alloc node of a graph of the device.
 type Key = (GraphId, GraphAllocId);
 
-/// What an alloc node's memory is, as long as an exec has it.
+/// What an alloc node's memory is, as long as an instance has it.
 #[derive(Debug)]
 struct Named {
     id: AllocId,
     allocation: Weak<Allocation>,
 }
 
-/// Where memory was freed last, of alloc nodes whose execs are gone: the newest so many.
+/// Where memory was freed last, of alloc nodes whose instances are gone: the newest so many.
 #[derive(Debug, Default)]
 struct Ended {
     freed: FxHashMap<Key, Use>,
@@ -88,7 +88,7 @@ pub(crate) struct Graphs {
     pub(crate) captures: Mutex<ranks::Captures, Recording>,
     /// What launches leave live, by alloc node.
     names: Mutex<ranks::OutputNames, FxHashMap<Key, Named>>,
-    /// Where it was freed last, of alloc nodes that an exec which is gone had.
+    /// Where it was freed last, of alloc nodes that an instance which is gone had.
     ended: Mutex<ranks::OutputsEnded, Ended>,
     /// The same by the number of the allocation.
     pub(super) numbers: Mutex<ranks::OutputNumbers, FxHashMap<AllocId, Weak<Allocation>>>,
@@ -96,7 +96,7 @@ pub(crate) struct Graphs {
     captured: Mutex<ranks::Captured, FxHashMap<AllocId, Arc<Allocation>>>,
     /// Which graph has the free node.
     grants: Mutex<ranks::FreeNodes, FxHashMap<Key, Weak<Grant>>>,
-    /// Live memory of execs that are gone, for as long as the device has a handle. It refers to the device.
+    /// Live memory of instances that are gone, for as long as the device has a handle. It refers to the device.
     orphans: Mutex<ranks::Orphans, Option<Vec<Arc<Allocation>>>>,
     /// Addresses of arenas that are gone, until no work is left.
     closing: Mutex<ranks::ClosingArenas, Vec<(ArenaKey, Vec<Range>)>>,
@@ -146,7 +146,7 @@ impl Graphs {
         arenas.push(Arc::downgrade(arena));
     }
 
-    /// An output of an exec is known by its alloc node from now on.
+    /// An output of an instance is known by its alloc node from now on.
     pub(crate) fn enter(&self, key: Key, allocation: &Arc<Allocation>) {
         let named = Named { id: allocation.id, allocation: Arc::downgrade(allocation) };
         lock(&self.names).insert(key, named);
@@ -158,7 +158,7 @@ impl Graphs {
         lock(&self.numbers).insert(allocation.id, Arc::downgrade(allocation));
     }
 
-    /// The allocation of an alloc node, if an exec has it.
+    /// The allocation of an alloc node, if an instance has it.
     pub(crate) fn named(&self, key: Key) -> Option<Arc<Allocation>> {
         lock(&self.names).get(&key).and_then(|named| named.allocation.upgrade())
     }
@@ -252,7 +252,7 @@ impl Graphs {
         }
     }
 
-    /// An exec is gone; its live outputs stay for whoever frees them by hand.
+    /// An instance is gone; its live outputs stay for whoever frees them by hand.
     pub(crate) fn leave(&self, outputs: impl Iterator<Item = Arc<Allocation>>) {
         let mut orphans = lock(&self.orphans);
         // Asked under that lock: who frees one of them looks for it there afterwards.
@@ -266,7 +266,7 @@ impl Graphs {
         lock(&self.numbers).retain(|_, allocation| allocation.strong_count() > 0);
     }
 
-    /// No exec has these any more, and they are freed.
+    /// No instance has these any more, and they are freed.
     fn end(&self, gone: Vec<Arc<Allocation>>) {
         let freed_of = |it: &Arc<Allocation>| {
             let life = it.life();

@@ -64,7 +64,7 @@ pub enum GraphError {
         /// What was asked of it.
         what: &'static str,
     },
-    /// An exec was not updated (CUDA: `cudaErrorGraphExecUpdateFailure`).
+    /// An instance was not updated (CUDA: `cudaErrorGraphExecUpdateFailure`).
     #[error("{0}")]
     Update(UpdateRefused),
     /// A graph, or a stream, uses or frees memory of a graph that is not live (CUDA: `cudaErrorInvalidValue`).

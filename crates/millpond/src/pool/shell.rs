@@ -1,4 +1,4 @@
-//! The one caller of the driver's unsafe calls, but for streams that are taken over (`api/adopt.rs`): takes what the
+//! The one caller of the driver's unsafe calls, but for streams that are adopted (`api/adopt.rs`): takes what the
 //! core has decided and does it.
 //!
 //! Knows the heap's steps, streams' raw handles and the driver; decides nothing. The invariants

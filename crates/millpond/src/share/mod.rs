@@ -19,6 +19,7 @@
 // | `import` | memory of another process, mapped and freed |
 // | `returns` | the thread that waits for the device: imports given back while their uses may run |
 // | `announced`, `event`, `pool` | events and whole pools |
+// | `line` | the socket of one event |
 // | `opened` | marks of other processes that this device has open |
 // | `files` | memory for programs that do not know Millpond |
 // | `abroad` | chains of other processes in this order |
@@ -34,6 +35,7 @@ mod files;
 mod import;
 mod lease;
 mod lend;
+mod line;
 mod opened;
 mod peer;
 mod pool;

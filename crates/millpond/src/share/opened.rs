@@ -5,52 +5,15 @@
 //! could say so stays open: the device may wait for it for ever, and knows no way to stop. Knows marks and lines; no
 //! order.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use millpond_driver::Driver;
-
-use super::peer::Peer;
+use super::line::{Closing, Line};
 use super::returns::Waiting;
 use super::socket::{self, Received};
 use super::watch::{Next, Watched};
 use crate::clock::mark::Mark;
 use crate::state::context::Context;
-
-/// An importer's end of the socket that an exported event has. Its own byte, when it goes, says that nothing here needs
-/// the event any more.
-#[derive(Debug)]
-pub(super) struct Line {
-    file: OwnedFd,
-    peer: Arc<Peer>,
-}
-
-impl Line {
-    pub(super) fn new(file: OwnedFd, peer: Arc<Peer>) -> Line {
-        Line { file, peer }
-    }
-
-    /// Waits for the byte. Where the exporter is gone before, its process is over when this returns.
-    pub(super) fn wait_end(&self) {
-        socket::wait_for(&self.file);
-        if !matches!(self.receive(), Ok(Received::Packet(..)))
-            && let Some(life) = &self.peer.life
-        {
-            socket::wait_for(life);
-        }
-    }
-
-    fn receive(&self) -> rustix::io::Result<Received> {
-        socket::receive(&self.file, &mut [0], false)
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        // The exporter may be gone, or need no telling.
-        let _ = socket::send(&self.file, &[1], &[], false);
-    }
-}
 
 /// A mark of another process, until the exporter says that its event has completed.
 #[derive(Debug)]
@@ -58,14 +21,6 @@ pub(super) struct Opened {
     context: Arc<Context>,
     /// The mark, and that of this device behind it.
     marks: Option<(Mark, Arc<Mark>)>,
-    line: Arc<Line>,
-}
-
-/// A mark that has completed, until the device is past it: closed first, and then that is said.
-#[derive(Debug)]
-pub(super) struct Closing {
-    mark: Mark,
-    past: Arc<Mark>,
     line: Arc<Line>,
 }
 
@@ -103,15 +58,5 @@ impl Watched for Opened {
             }
         }
         Next::Done
-    }
-}
-
-impl Closing {
-    /// Waits until the device is past it, and closes it.
-    pub(super) fn finish(self, context: &Context) {
-        // A device that is lost is past everything.
-        let _ = context.driver.block_on(self.past.raw);
-        drop(self.mark);
-        drop(self.line);
     }
 }

@@ -9,9 +9,10 @@
 //! Locks: all leaves; a turn (one question at a time) is no lock.
 
 mod claimed;
+mod later;
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -24,13 +25,14 @@ use rustix::net::sockopt::Timeout;
 
 use super::abroad::Speaker;
 use super::socket::{self, ProcessKey, Received};
-use super::watch::{Next, Watch, Watched};
+use super::watch::Watch;
 use crate::names::error::{Error, Result};
 use crate::names::share_error::ShareError;
 use crate::state::context::Context;
 use crate::sync::ranks;
 pub(super) use claimed::Claimed;
 use claimed::check;
+use later::{Late, Rest};
 
 /// A connection to an exporter.
 #[derive(Debug)]
@@ -87,35 +89,6 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// An answer that did not come in time.
-#[derive(Debug)]
-struct Late {
-    peer: Arc<Peer>,
-    socket: OwnedFd,
-    room: Vec<u8>,
-}
-
-impl Watched for Late {
-    fn file(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-
-    fn ready(&mut self) -> Next {
-        match socket::receive(&self.socket, &mut self.room, false) {
-            Ok(Received::Nothing) => return Next::Again(None),
-            Ok(Received::Packet(bytes, _)) => {
-                if let Ok(Reply::Memory(grant)) = Reply::from_bytes(&self.room[..bytes]) {
-                    // What it grants is given back.
-                    self.peer.say(&Request::Release { lease: grant.lease, uses: Vec::new() }, Duration::ZERO);
-                }
-            }
-            _ => {}
-        }
-        self.peer.end_turn(std::mem::take(&mut self.room));
-        Next::Done
-    }
-}
-
 /// What was to be said when there was no room.
 #[derive(Debug, Default)]
 struct Unsaid {
@@ -130,36 +103,6 @@ impl Unsaid {
     /// The exporter took a word, or is gone.
     fn is_taken(&mut self) {
         self.waited = self.waited.saturating_sub(ROOM_CREDIT);
-    }
-}
-
-/// What an exporter has no room for.
-#[derive(Debug)]
-struct Rest {
-    peer: Arc<Peer>,
-    socket: OwnedFd,
-}
-
-impl Watched for Rest {
-    fn file(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-
-    fn is_to_send(&self) -> bool {
-        true
-    }
-
-    fn ready(&mut self) -> Next {
-        let mut unsaid = lock(&self.peer.unsaid);
-        while let Some(packet) = unsaid.packets.front() {
-            if socket::send(&self.socket, packet, &[], false) == Err(Errno::AGAIN) {
-                return Next::Again(None);
-            }
-            unsaid.packets.pop_front();
-            unsaid.is_taken();
-        }
-        unsaid.is_watched = false;
-        Next::Done
     }
 }
 

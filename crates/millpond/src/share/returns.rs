@@ -16,7 +16,7 @@ use millpond_core::pool::Frontier;
 use millpond_core::share::{LeaseId, Request};
 use millpond_driver::locks::{Mutex, lock};
 
-use super::opened::Closing;
+use super::line::Closing;
 use super::peer::Peer;
 use super::window::Window;
 use crate::state::context::Context;
@@ -78,7 +78,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// One more waits. Without a thread it waits for the next, until the host knows that its uses have completed, or for
+    /// One more waits; without a thread, for the next one, until the host knows that its uses have completed, or for
     /// the device's end.
     fn wait_for(&mut self, context: &Arc<Context>, waiting: Waiting) {
         self.waiting.push(waiting);

@@ -302,7 +302,7 @@ pub(crate) fn repeated<A: Access>(
     mut kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
 ) -> Box<dyn FnMut() + Send> {
     Box::new(move || {
-        // SAFETY: as for `task`: each launch of the graph is checked and recorded, and no exec overlaps itself.
+        // SAFETY: as for `task`: each launch of the graph is checked and recorded, and no instance overlaps itself.
         kernel(unsafe { A::slices(place.clone()) });
     })
 }

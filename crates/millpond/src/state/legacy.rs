@@ -16,7 +16,7 @@ use crate::sync::sweep::Sweep;
 /// What ties the blocking streams to the legacy default stream.
 #[derive(Debug)]
 pub(crate) struct Legacy<S> {
-    /// Whether the legacy stream was ever used: before that no stream has to look.
+    /// Whether the legacy default stream was ever used: before that no stream has to look.
     pub(crate) is_used: AtomicBool,
     /// Whether the program submits to it by other ways.
     pub(crate) is_shared: AtomicBool,

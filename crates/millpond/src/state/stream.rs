@@ -122,7 +122,7 @@ pub(crate) struct State<C: Pools> {
     /// The epoch up to which it knows everything; 0 where it must always ask, and while it captures.
     pub(crate) epoch: u64,
     pub(crate) is_closed: bool,
-    /// Whether the legacy stream will look at it.
+    /// Whether the legacy default stream will look at it.
     pub(crate) is_noted: bool,
     /// The capture that it takes part in.
     pub(crate) capture: Option<Arc<Session<C>>>,

@@ -3,7 +3,7 @@
 //!
 //! A blocking stream notes itself with its first operation after the legacy stream's last, the legacy stream takes the
 //! notes; its end is published with a new epoch, so that others learn of it with their next operation. Locks: the
-//! legacy stream's state may be held while another stream's is taken, never the other way round.
+//! legacy default stream's state may be held while another stream's is taken, never the other way round.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

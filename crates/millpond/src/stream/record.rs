@@ -74,7 +74,7 @@ impl StreamShared {
         once().inspect_err(|error| self.note_refused(error, |tracer| tracer.asked(self.id, ask, caller)))
     }
 
-    /// As [`record`](Self::record), for a host that waits, alone: of the legacy stream it publishes nothing,
+    /// As [`record`](Self::record), for a host that waits, alone: of the legacy default stream it publishes nothing,
     /// so that no stream comes after it where the wait fails.
     pub(crate) fn record_for_host(&self, state: &mut State) -> Result<Record> {
         let raw = self.context.driver.mark(self.raw)?;

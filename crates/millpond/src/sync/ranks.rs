@@ -14,7 +14,7 @@ millpond_driver::ranks! {
     PeerTurn "whose turn it is to ask an exporter";
     Desk "what is lent";
     Connections "the connections";
-    /// The legacy stream's may be held while another stream's is taken.
+    /// The legacy default stream's may be held while another stream's is taken.
     Stream "a stream" several;
     Unclosed "streams that are not closed yet";
     LetGo "what kept them open";

@@ -1,6 +1,6 @@
 //! Every small program: all that can be done in so many operations on three streams, one pool and two sizes.
 //!
-//! Each is run on a simulator, and what reached the driver is then read again, call by call, by a naive device that
+//! Each is run on a sim device, and what reached the driver is then read again, call by call, by a naive device that
 //! knows streams, marks and waits and nothing of the library: two uses of one byte of physical memory must be ordered
 //! there, and memory is unmapped only when what used it has completed. So neither the library's own order nor this
 //! crate's decides; this crate's decides only which operations are right and must be accepted, and which must be

@@ -58,7 +58,7 @@ impl Thread<'_> {
         let born = held.line.step(None);
         self.publish(&held.line);
         let is_sure = pool.is_strict && held.line.is_sure() && self.world.runs_kernels();
-        // Another thread may have synchronised the stream with more, by the host or the legacy stream.
+        // Another thread may have synchronised the stream with more, by the host or the legacy default stream.
         let is_sure = is_sure && self.world.is_exact();
         self.say(format_args!("// b{id} is at {:#x}", buffer.address()));
         self.world.oracle.claim(id, buffer.address(), buffer.bytes(), is_sure.then_some(&knows));

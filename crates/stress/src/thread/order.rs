@@ -13,7 +13,7 @@ use crate::thread::{Thread, pick, place};
 use crate::world::Held;
 
 /// Whether a question about a stream, which is a record and a question about that, got as far as the second. A record
-/// on the legacy stream orders the others.
+/// on the legacy default stream orders the others.
 fn was_recorded(error: &Error) -> bool {
     let Error::Driver(error) = error else { return false };
     let asks = [CallKind::BlockOn.name(), CallKind::IsOver.name()];

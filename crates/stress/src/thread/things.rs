@@ -55,7 +55,7 @@ impl Thread<'_> {
         self.streams[to] = Some(Held { stream, line });
     }
 
-    /// The legacy stream, or this thread's own one. There is one of each: they may be known already.
+    /// The legacy default stream, or this thread's own one. There is one of each: they may be known already.
     fn take_default(&mut self, op: Op, at: usize) {
         let Some(device) = self.device(at) else { return };
         let knows = self.host(at);
@@ -67,7 +67,7 @@ impl Thread<'_> {
         };
         self.judge("taking a default stream", Expect::Accepted, stream.as_ref().err());
         let Ok(stream) = stream else { return };
-        // The legacy stream was there before anybody knew anything.
+        // The legacy default stream was there before anybody knew anything.
         let knows = if is_legacy { Clock::default() } else { knows };
         let line = self.world.default_line(at, &stream, tie, knows);
         if tie == Tie::Legacy && self.world.setting.threads > 1 {

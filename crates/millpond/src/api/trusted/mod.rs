@@ -84,7 +84,7 @@ impl Trusted {
         })
     }
 
-    /// The stream of a handle, taken over where it is new.
+    /// The stream of a handle, adopted where it is new.
     ///
     /// # Errors
     /// It is of another device, or the driver refused.
