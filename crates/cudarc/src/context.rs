@@ -77,7 +77,7 @@ impl Context {
         self.adopt(&self.cudarc.new_stream()?)
     }
 
-    /// Takes over a stream that the program has: cudarc's default streams as well. The same stream taken over again is
+    /// Adopts a stream that the program has: cudarc's default streams as well. The same stream adopted again is
     /// the same [`Stream`].
     ///
     /// # Errors

@@ -12,28 +12,26 @@
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::sys::{self, CUdeviceptr, CUresult, CUstream};
 use millpond::error::DriverError;
 use millpond::raw::Trusted;
 use millpond::{Buffer, Device, Pool, PoolConfig};
+use millpond_driver::locks::{Mutex, lock};
 
 use crate::error::Result;
+use crate::ranks;
 
 /// A device that serves.
 #[derive(Debug)]
 struct Served {
     trusted: Trusted,
-    live: Mutex<HashMap<u64, Buffer<u8>>>,
+    live: Mutex<ranks::Live, HashMap<u64, Buffer<u8>>>,
 }
 
 /// Those that were asked for, by number.
-static SERVED: Mutex<Vec<(c_int, Arc<Served>)>> = Mutex::new(Vec::new());
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static SERVED: Mutex<ranks::Served, Vec<(c_int, Arc<Served>)>> = Mutex::new(Vec::new());
 
 /// The device of a number, opened when it is first asked for.
 fn served(ordinal: c_int) -> millpond::Result<Arc<Served>> {

@@ -51,6 +51,7 @@
 mod context;
 mod error;
 pub mod interpose;
+mod ranks;
 mod slice;
 mod stream;
 mod streams;

@@ -15,7 +15,7 @@ use millpond::raw::Queue;
 use crate::error::{Error, Result};
 use crate::views::Views;
 
-/// A stream of cudarc's, taken over. All of [`millpond::Stream`] is here: allocation, free, events, captures.
+/// A stream of cudarc's, adopted. All of [`millpond::Stream`] is here: allocation, free, events, captures.
 ///
 /// Clones name the same stream. It stays open while one of them, or of either library's own handles, is there.
 #[derive(Clone, Debug)]

@@ -1,20 +1,22 @@
-//! The streams that both libraries know. Each of cudarc's is taken over once, and kept until its work has completed: a
+//! The streams that both libraries know. Each of cudarc's is adopted once, and kept until its work has completed: a
 //! [`Slice`](crate::Slice) that ends must come after all that any of them may have done with it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::ThreadId;
 
 use cudarc::driver::CudaStream;
+use millpond_driver::locks::{Mutex, lock};
 
 use crate::error::Result;
+use crate::ranks;
 use crate::stream::Stream;
 
 /// CUDA's handle of the calling thread's default stream.
 const PER_THREAD: usize = 2;
 
-/// The streams that were taken over.
+/// The streams that were adopted.
 #[derive(Debug, Default)]
-pub(crate) struct Streams(Mutex<Vec<Adopted>>);
+pub(crate) struct Streams(Mutex<ranks::Streams, Vec<Adopted>>);
 
 /// One of them.
 #[derive(Debug)]
@@ -34,23 +36,23 @@ impl Adopted {
 }
 
 impl Streams {
-    /// The stream that was taken over for one of cudarc's; where there is none yet it is made.
-    pub(crate) fn known_or(&self, stream: &CudaStream, take_over: impl FnOnce() -> Result<Stream>) -> Result<Stream> {
+    /// The stream that was adopted for one of cudarc's; where there is none yet it is made.
+    pub(crate) fn known_or(&self, stream: &CudaStream, adopt: impl FnOnce() -> Result<Stream>) -> Result<Stream> {
         let thread = (stream.cu_stream() as usize == PER_THREAD).then(|| std::thread::current().id());
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.0);
         if let Some(known) = known.iter().find(|known| **known.stream.cudarc() == *stream && known.thread == thread) {
             return Ok(known.stream.clone());
         }
         // Streams that the program has dropped are kept until their work has completed.
         known.retain(Adopted::is_needed);
-        let stream = take_over()?;
+        let stream = adopt()?;
         known.push(Adopted { thread, stream: stream.clone() });
         Ok(stream)
     }
 
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Stream> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.0);
         known.iter().map(|known| known.stream.clone()).collect()
     }
 }

@@ -3,10 +3,10 @@
 //! A call on the legacy default stream, and one that synchronises the context, asks every blocking stream whether it
 //! captures. Where another thread begins or ends a capture meanwhile, the driver library reads freed memory and the
 //! process ends (R580, CUDA 13.0; a C program of such calls does too). So the one kind of call excludes the other
-//! (`legacy-apart`). A call on a stream of the program's asks first whether that captures: it excludes the other kind, too, so that the
-//! answer holds until the call is made. What the program calls itself is seen only where it comes by way of
-//! [`change_capture`]. A call that blocks delays captures until it is done: one on a stream whose queue is full, and a
-//! synchronisation of the context where its work cannot be marked instead.
+//! (`legacy-apart`). A call on a stream of the program's asks first whether that captures: it excludes the other kind,
+//! too, so that the answer holds until the call is made. What the program calls itself is seen only where it comes by
+//! way of [`change_capture`]. A call that blocks delays captures until it is done: one on a stream whose queue is full,
+//! and a synchronisation of the context where its work cannot be marked instead.
 
 use crate::locks::{self, ReadGuard, RwLock, WriteGuard, read, write};
 

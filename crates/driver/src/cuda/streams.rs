@@ -1,4 +1,4 @@
-//! Streams: ours, the default ones, and those taken over from the program.
+//! Streams: ours, the default ones, and those adopted from the program.
 //!
 //! Knows which are open and who may use them; no work. CUDA gives a closed stream's handle to the next one
 //! and does not always notice a stale one, so our handles are numbers of our own.

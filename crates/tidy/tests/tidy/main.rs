@@ -65,7 +65,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("driver", &["core"]),
     ("millpond", &["core", "driver"]),
     ("capi", &["core", "driver", "millpond"]),
-    ("cudarc", &["core", "millpond"]),
+    ("cudarc", &["core", "driver", "millpond"]),
     ("litmus", &["core"]),
     ("cli", &["core", "driver", "millpond", "litmus"]),
     ("playground", &["core", "litmus", "cli"]),
