@@ -197,8 +197,9 @@ pub mod cuda {
 /// Memory by pointer and streams by handle: for other languages, for foreign kernels, and for programs whose order is
 /// trusted.
 pub mod raw {
+    pub use crate::api::access_list::AccessList;
     pub use crate::api::held::Freeing;
-    pub use crate::api::raw::{AccessList, AllWork, LiveAllocation, PoolPicture, RawMemory};
+    pub use crate::api::raw::{AllWork, LiveAllocation, PoolPicture, RawMemory};
     pub use crate::api::trusted::Trusted;
     pub use crate::operations::launch::Queue;
     pub use crate::state::access::Elements;

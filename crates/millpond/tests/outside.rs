@@ -8,6 +8,7 @@ use millpond::config::{Reporter, Schedule, Violations};
 use millpond::error::Invalid;
 use millpond::graph::Instantiate;
 use millpond::pool::PeerAccess;
+use millpond::raw::AccessList;
 use millpond::{Device, Event, HostConfig, MIB, PoolConfig, Result};
 
 fn device() -> Device {
@@ -145,4 +146,36 @@ fn a_view_of_what_is_gone_says_no_more_than_is_known() {
     drop((pool, x));
     let refused = stream.memset(view.write(), 0).expect_err("nothing is there");
     assert!(refused.to_string().contains("it was freed, or its pool, its device or the capture"), "{refused}");
+}
+
+/// Accesses counted at run time have no slices, and take the addresses of no others.
+#[test]
+fn a_list_of_accesses_moves_no_slice_beside_it() {
+    let device = device();
+    let (stream, pool) = (device.stream().unwrap(), device.default_pool());
+    let x = stream.alloc_zeroed::<u8>(&pool, 16).unwrap();
+    let y = stream.alloc_zeroed::<u8>(&pool, 64).unwrap();
+    let list = || {
+        let mut list = AccessList::default();
+        list.read(x.raw().unwrap(), 0, 16).unwrap();
+        list.read(x.raw().unwrap(), 0, 0).unwrap();
+        list
+    };
+    let at = y.address();
+    let is_there = move |y: &[u8]| y.as_ptr().addr() as u64 == at && y.len() == 64;
+    stream.launch_once((list(), y.write()), move |((), y)| y.fill(u8::from(is_there(y)))).unwrap();
+    assert!(stream.copy_to_host(y.read()).unwrap().iter().all(|byte| *byte == 1));
+    stream.launch_once((vec![list(), list()], [y.write()]), move |(_, [y])| y.fill(2 * u8::from(is_there(y)))).unwrap();
+    assert!(stream.copy_to_host(y.read()).unwrap().iter().all(|byte| *byte == 2));
+    // In a graph, and where each instance moves the memory.
+    let mut graph = device.symbolic_graph().unwrap();
+    let z = graph.add_alloc::<u8>(&[], 64).unwrap();
+    let alloc = graph.node_of(z).unwrap();
+    let fill = graph.add_kernel(&[alloc], (list(), z.write()), |((), z)| z.fill(3)).unwrap();
+    let copied = graph.add_kernel(&[fill], (list(), z.read(), y.write()), |((), z, y)| y.copy_from_slice(z)).unwrap();
+    graph.add_free(&[copied], z).unwrap();
+    let exec = graph.instantiate(Instantiate::default()).unwrap();
+    let _ = exec.launch(&stream).unwrap();
+    assert!(stream.copy_to_host(y.read()).unwrap().iter().all(|byte| *byte == 3));
+    assert!(stream.copy_to_host(x.read()).unwrap().iter().all(|byte| *byte == 0), "it is only read");
 }

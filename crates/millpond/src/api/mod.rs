@@ -1,5 +1,6 @@
 //! The top floor: the device's handle, and memory by pointer for other languages and for programs that are trusted.
 
+pub(crate) mod access_list;
 #[allow(unsafe_code)]
 pub(crate) mod adopt;
 pub(crate) mod cuda;

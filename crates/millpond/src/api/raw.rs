@@ -14,7 +14,6 @@ use millpond_core::ids::{AllocId, Point, PoolId, StreamId};
 use millpond_core::op::Part;
 use millpond_core::units::Range;
 use millpond_driver::{Driver, DriverError, Peer, process};
-use smallvec::SmallVec;
 
 use crate::api::device::Device;
 use crate::clock::mark::Mark;
@@ -22,7 +21,7 @@ use crate::graph::Graph;
 use crate::names::count::{Count, Span};
 use crate::names::error::{Invalid, Result};
 use crate::names::statistics::PoolStatistics;
-use crate::state::access::{Access, Declared, Read, Source, Write, sealed};
+use crate::state::access::{Read, Source, Write};
 use crate::state::context::FoundPool;
 use crate::state::device::{Allocation, Origin, Owned, PoolShared, StreamShared};
 use crate::state::named::NodeName;
@@ -31,6 +30,7 @@ use crate::state::stream::Mode;
 use crate::stream::buffer::Buffer;
 use crate::stream::handle::Stream;
 use crate::stream::refused::Refused;
+use crate::sync::garbage::Garbage;
 
 /// Bytes of device memory by name: a life of an allocation, or what an alloc node allocates. Owns nothing; using it
 /// after the free is refused.
@@ -78,14 +78,14 @@ impl RawMemory {
         Arc::ptr_eq(&named.allocation, &owned.allocation) && named.generation == owned.generation
     }
 
-    fn source(&self) -> Source<'_> {
+    pub(super) fn source(&self) -> Source<'_> {
         match &self.whose {
             Whose::Life(owned) => Source::Owned(owned),
             Whose::Node(name) => Source::Node(*name),
         }
     }
 
-    fn span(&self, offset: u64, bytes: u64) -> Result<Span<u8>> {
+    pub(super) fn span(&self, offset: u64, bytes: u64) -> Result<Span<u8>> {
         // What no slice can have lies within nothing.
         let [start, end] = [offset, offset.saturating_add(bytes)].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
         Span::all(self.count).slice(start, end)
@@ -132,65 +132,20 @@ impl Graph {
     }
 }
 
-/// Accesses of one launch, counted at run time. The kernel gets no slices: it has its addresses from elsewhere.
-#[derive(Clone, Debug, Default)]
-pub struct AccessList {
-    items: SmallVec<[(Act, RawMemory, Span<u8>); 4]>,
-}
-
-impl AccessList {
-    /// Adds a read of so many bytes, `offset` from the start.
-    ///
-    /// # Errors
-    /// [`Invalid::Bounds`] where they do not lie within.
-    pub fn read(&mut self, memory: RawMemory, offset: u64, bytes: u64) -> Result<()> {
-        self.add(Act::Read, memory, offset, bytes)
-    }
-
-    /// Adds a write, or a read and a write.
-    ///
-    /// # Errors
-    /// As for [`read`](Self::read).
-    pub fn write(&mut self, memory: RawMemory, offset: u64, bytes: u64) -> Result<()> {
-        self.add(Act::Write, memory, offset, bytes)
-    }
-
-    fn add(&mut self, act: Act, memory: RawMemory, offset: u64, bytes: u64) -> Result<()> {
-        let span = memory.span(offset, bytes)?;
-        self.items.push((act, memory, span));
-        Ok(())
-    }
-}
-
-impl AccessList {
-    /// Tells each access, in order.
-    pub(crate) fn each<'s>(&'s self, tell: &mut dyn FnMut(Declared<'s>)) {
-        self.items.iter().for_each(|(act, memory, span)| {
-            tell(Declared { act: *act, source: memory.source(), part: span.part() });
-        });
-    }
-}
-
-impl sealed::Sealed for AccessList {}
-
-/// No slices are made: a kernel of accesses counted at run time has its addresses from elsewhere.
-impl Access for AccessList {
-    type Slice<'a> = ();
-    type Place = ();
-
-    fn declare<'s>(&'s self, tell: &mut dyn FnMut(Declared<'s>)) {
-        self.each(tell);
-    }
-
-    fn place(&self, _: &mut dyn FnMut() -> u64) -> Self::Place {}
-
-    fn moved((): Self::Place, _: &mut dyn FnMut() -> u64) -> Self::Place {}
-
-    #[allow(unsafe_code)] // There is nothing to make.
-    unsafe fn slices<'a>((): Self::Place) -> Self::Slice<'a> {}
-}
-
 impl Stream {
+    /// Ends the capture that began on this stream, if one did, from whichever thread: it comes to nothing, as it does
+    /// where the last handle of the stream is dropped.
+    pub fn abandon_capture(&self) {
+        if process::is_forked() {
+            return;
+        }
+        let garbage = Garbage::default();
+        let mut state = self.shared.state.lock();
+        if state.capture.is_some() {
+            self.shared.context.graphs.abandon(self.shared.id, &mut state, &garbage);
+        }
+    }
+
     /// Says that the memory is used at this point of the stream, without a check: for programs whose order is trusted.
     /// A buffer that is dropped later is free only after this point. A stream that captures has no such use; nothing is
     /// recorded then.
@@ -201,18 +156,7 @@ impl Stream {
         self.add_use(memory, (Act::Write, Part::WHOLE), true)
     }
 
-    /// Says that the accesses of an operation happen at this point of the stream although it was refused: the program
-    /// goes on as it is. As [`record_use`](Self::record_use) for each; in a trace is what was refused.
-    pub fn record_refused(&self, list: &AccessList) {
-        for (act, memory, span) in &list.items {
-            if let Some(part) = span.part() {
-                // A use of memory that was freed is the wrong order that is let pass; there is nothing to record.
-                let _ = self.add_use(memory, (*act, part), false);
-            }
-        }
-    }
-
-    fn add_use(&self, memory: &RawMemory, what: (Act, Part), is_traced: bool) -> Result<()> {
+    pub(super) fn add_use(&self, memory: &RawMemory, what: (Act, Part), is_traced: bool) -> Result<()> {
         let name = match &memory.whose {
             Whose::Life(owned) => return self.shared.record_use(owned, what, is_traced),
             Whose::Node(name) => *name,

@@ -14,7 +14,7 @@ use super::body::Body;
 use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::GraphError;
-use crate::state::access::{Access, Read, Write};
+use crate::state::access::{Access, Read, Write, placed};
 use crate::state::named::NodeName;
 use crate::state::node::{GraphNode, MemAllocNode};
 use crate::stream::external::{EventNode, ExternalEvent};
@@ -153,8 +153,7 @@ impl Graph {
         payload: impl FnOnce(&Body, A::Place, bool) -> Payload,
     ) -> Result<GraphNode> {
         let resolved = self.edit().resolve(accesses, || Ok(()))?;
-        let mut addresses = resolved.addresses.iter();
-        let at = accesses.place(&mut || addresses.next().copied().unwrap_or(0));
+        let at = placed(accesses, resolved.addresses.iter().copied());
         let mut payload = payload(&self.body, at, resolved.late.is_some());
         if let Some(places) = resolved.late {
             payload = payload.late(places);

@@ -13,7 +13,7 @@ use millpond_driver::locks::{BiasedGuard, lock};
 use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
-use crate::state::access::Access;
+use crate::state::access::{Access, placed};
 use crate::state::allocation::site;
 use crate::state::device::{Allocation, Origin, Owned, PoolShared, Session, State, StreamShared};
 use crate::state::named::NodeName;
@@ -111,8 +111,7 @@ impl StreamShared {
     ) -> Result<R> {
         let captures = &self.context.graphs().captures;
         let resolved = lock(captures).resolve(self.id, accesses)?;
-        let mut address = resolved.addresses.iter();
-        let place = accesses.place(&mut || address.next().copied().unwrap_or(0));
+        let place = placed(accesses, resolved.addresses.iter().copied());
         let mut payload = garbage.hold(Payload::Nothing);
         let result = work(To::Graph(&mut payload, place))?;
         let is_open = matches!(*payload, Payload::Open);

@@ -41,6 +41,7 @@ use crate::state::device::{Owned, State, StreamShared};
 use crate::state::node::MemAllocNode;
 use crate::state::stream::Mode;
 use crate::stream::buffer::Buffer;
+use crate::stream::external::traced_in_order;
 use crate::stream::handle::Stream;
 
 /// One launch of a graph, and the memory that it leaves live.
@@ -273,6 +274,7 @@ impl ExecShared {
         caller: &'static Location<'static>,
     ) -> std::result::Result<Begun, Stopped> {
         let found = &founds.list;
+        let _order = self.events.as_ref().and_then(|_| traced_in_order(&self.context));
         let waited = self.events.as_ref().map(Events::waited).unwrap_or_default();
         // Kept until the launch is recorded: else another thread's launch takes what it is bound to for idle.
         let mut memory = (!self.arenas.is_empty()).then(|| self.context.graphs().memory());

@@ -7,7 +7,7 @@ use millpond_driver::process;
 
 use crate::names::error::Result;
 use crate::state::stream::Mode;
-use crate::stream::external::{EventNode, ExternalEvent};
+use crate::stream::external::{EventNode, ExternalEvent, traced_in_order};
 use crate::stream::handle::Stream;
 
 impl Stream {
@@ -34,7 +34,9 @@ impl Stream {
             }
             Ok(Mode::Capturing) => state.counted(shared.capture_event(EventNode::Record, event, place)),
             Ok(Mode::Live) => {
-                event.set(shared.record_op(&mut state, None)?);
+                let record = shared.record_op(&mut state, None)?;
+                let _order = traced_in_order(&shared.context);
+                event.set(record);
                 if let (Some(tracer), Some(event)) = (&shared.context.tracer, event.traced()) {
                     tracer.record(shared.id, event, place);
                 }
@@ -56,12 +58,13 @@ impl Stream {
         let place = Place::Source(Location::caller());
         let shared = &self.shared;
         let mut state = shared.state.lock();
+        let order = traced_in_order(&shared.context);
         let record = event.record();
         // A wait for nothing submits nothing, so that the stream does not come after what its caller knows.
         let mode = if record.is_some() { shared.enter(&mut state) } else { shared.enter_to_ask(&mut state) };
         match mode {
             Err(error) => {
-                drop(state);
+                drop((order, state));
                 shared.note_refused(&error, |tracer| {
                     event.traced().into_iter().for_each(|event| tracer.wait(shared.id, event, place));
                 });

@@ -13,7 +13,7 @@ use crate::names::error::{CaptureError, Invalid, Result};
 use crate::operations::wanted::{self, Wanted};
 use crate::pool::grants::Visit;
 use crate::pool::shell;
-use crate::state::access::{Access, Few, task};
+use crate::state::access::{Access, Few, placed, task};
 use crate::state::allocation::site;
 use crate::state::device::{Allocation, Life, Origin, State, StreamShared};
 use crate::state::listening::Listening;
@@ -107,9 +107,7 @@ impl StreamShared {
         if let Some(error) = wanted::first(refused, no_access).or(failed).or(aliased) {
             return Err(error);
         }
-        let mut address = addresses.into_iter();
-        let place = accesses.place(&mut || address.next().unwrap_or(0));
-        let result = begin(To::Device(place))?;
+        let result = begin(To::Device(placed(accesses, addresses.into_iter())))?;
         let point = state.chain.submit();
         for (wanted, place) in wanted.iter().zip(&places) {
             let used = Use { point, site: site(wanted.act, self.id, state.op(), caller) };

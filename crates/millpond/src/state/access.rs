@@ -107,6 +107,20 @@ pub trait Access: sealed::Sealed {
     unsafe fn slices<'a>(place: Self::Place) -> Self::Slice<'a>;
 }
 
+/// The places of accesses at the addresses of what they declared.
+#[inline]
+pub(crate) fn placed<A: Access>(accesses: &A, addresses: impl Iterator<Item = u64>) -> A::Place {
+    in_order(addresses, |address| accesses.place(address))
+}
+
+/// Hands out an address for each declared access: one too few or too many would make slices of other memory.
+#[inline]
+fn in_order<R>(mut addresses: impl Iterator<Item = u64>, give: impl FnOnce(&mut dyn FnMut() -> u64) -> R) -> R {
+    let given = give(&mut || addresses.next().expect("an address for each access"));
+    assert!(addresses.next().is_none(), "each address is for one access");
+    given
+}
+
 pub(crate) mod sealed {
     pub trait Sealed {}
 }
@@ -316,8 +330,7 @@ pub(crate) fn movable<A: Access>(
     mut kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
 ) -> Movable {
     Box::new(move |addresses| {
-        let mut addresses = addresses.iter();
-        let place = A::moved(place.clone(), &mut || addresses.next().copied().unwrap_or(0));
+        let place = in_order(addresses.iter().copied(), |address| A::moved(place.clone(), address));
         // SAFETY: as for `repeated`, at the addresses of the instance that was launched.
         kernel(unsafe { A::slices(place) });
     })

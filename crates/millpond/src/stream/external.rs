@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millpond_core::graph::EventKey;
-use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::locks::{Guard, Mutex, lock};
 
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
@@ -96,6 +96,14 @@ impl Event {
     }
 }
 
+/// While this lives no other thread records or asks an external event, where the program is traced: what a trace says
+/// of them stands there in the order in which it happened. Who sees a record has its own line behind that of the
+/// record.
+pub(crate) fn traced_in_order(context: &Context) -> Option<Guard<'static, ()>> {
+    static ORDER: Mutex<ranks::TracedEvents, ()> = Mutex::new(());
+    context.tracer.as_ref().map(|_| lock(&ORDER))
+}
+
 /// A number is for one process: two devices' events never meet in a graph under one.
 fn next_key() -> EventKey {
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -106,8 +114,9 @@ impl ExternalEvent {
     /// The last record, to be asked or synchronised; none before the first. Where a graph's launch recorded it, it is
     /// the record of that node: not the whole launch comes before it.
     pub fn last(&self) -> Option<Event> {
-        let record = self.record()?;
         let context = &self.shared.context;
+        let _order = traced_in_order(context);
+        let record = self.record()?;
         let traced = context.tracer.as_ref().map(|tracer| tracer.event_like(self.shared.traced.as_deref()));
         Some(Event::at(record, traced, context))
     }

@@ -19,6 +19,8 @@ millpond_driver::ranks! {
     Unclosed "streams that are not closed yet";
     LetGo "what kept them open";
     Run "an instance's launches";
+    /// Of traced programs only.
+    TracedEvents "what a trace says of external events";
     Captures "captures in progress";
     GraphMemory "the graphs' memory";
     Execs "the instances";

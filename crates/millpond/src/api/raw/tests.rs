@@ -2,7 +2,8 @@
 
 use millpond_driver::PeerAccess;
 
-use crate::api::raw::{AccessList, RawMemory};
+use crate::api::access_list::AccessList;
+use crate::api::raw::RawMemory;
 use crate::graph::Instantiate;
 use crate::{Device, HostConfig, PoolConfig};
 
