@@ -495,7 +495,8 @@ millpond_status millpond_stream_legacy(millpond_stream_t *stream,
 millpond_status millpond_stream_per_thread(millpond_stream_t *stream, millpond_device_t device);
 
 // Destroys a handle (CUDA: cudaStreamDestroy). The stream closes with the last handle of it; work in it still runs. A
-// capture that began on it has ended then, and comes to nothing.
+// capture that began on it has ended then, and comes to nothing. A thread's own stream stays until the thread ends,
+// and one that was made with CUDA is the program's: a capture of theirs goes on.
 millpond_status millpond_stream_destroy(millpond_stream_t stream);
 
 // Waits until all work of the stream has completed (CUDA: cudaStreamSynchronize).

@@ -247,6 +247,13 @@ pub(crate) fn place<'a, T>(pointer: *mut T, name: &'static str) -> Result<&'a mu
     unsafe { pointer.as_mut() }.ok_or(Failure::Null(name))
 }
 
+/// Makes a result for a place: only where there is one.
+pub(crate) fn answer<T>(pointer: *mut T, name: &'static str, make: impl FnOnce() -> Result<T>) -> Result<()> {
+    let place = place(pointer, name)?;
+    *place = make()?;
+    Ok(())
+}
+
 /// A slice from a pointer and a count that the caller vouches for; the pointer may be null where nothing is counted.
 pub(crate) fn slice<'a, T>(pointer: *const T, count: usize, name: &'static str) -> Result<&'a [T]> {
     match (count, pointer.is_null()) {

@@ -48,8 +48,8 @@ pub(crate) fn graph_memory(
     found.or_else(|| device.alloc_nodes().iter().find_map(|nodes| nodes.containing(address)))
 }
 
-/// The memory at a pointer.
-pub(crate) fn part(device: &DeviceEntry, own: Option<&AllocNodes>, pointer: u64, bytes: usize) -> Result<Part> {
+/// The memory at a pointer, so many bytes of it; without a number, to its end.
+pub(crate) fn part(device: &DeviceEntry, own: Option<&AllocNodes>, pointer: u64, bytes: Option<usize>) -> Result<Part> {
     let graph = graph_memory(device, own, pointer).and_then(|(node, _)| RawMemory::of_node(node));
     let known = graph.or_else(|| POINTERS.peek(pointer)).or_else(|| device.device.memory_around(pointer));
     let memory = match known.or_else(|| POINTERS.containing(pointer)) {
@@ -58,10 +58,7 @@ pub(crate) fn part(device: &DeviceEntry, own: Option<&AllocNodes>, pointer: u64,
         None => device.device.memory_at(pointer)?,
     };
     let offset = pointer - memory.address();
-    let bytes = match bytes as u64 {
-        0 => memory.bytes() - offset.min(memory.bytes()),
-        bytes => bytes,
-    };
+    let bytes = bytes.map_or(memory.bytes() - offset.min(memory.bytes()), |bytes| bytes as u64);
     // Refuses what does not lie within.
     let _ = memory.read(offset, bytes)?;
     Ok(Part { memory, offset, bytes })
@@ -71,7 +68,8 @@ pub(crate) fn part(device: &DeviceEntry, own: Option<&AllocNodes>, pointer: u64,
 pub(crate) fn list(device: &DeviceEntry, own: Option<&AllocNodes>, accesses: &[millpond_access]) -> Result<AccessList> {
     let mut list = AccessList::default();
     for access in accesses {
-        let Part { memory, offset, bytes } = part(device, own, access.pointer as u64, access.bytes)?;
+        let bytes = (access.bytes > 0).then_some(access.bytes);
+        let Part { memory, offset, bytes } = part(device, own, access.pointer as u64, bytes)?;
         match access.mode {
             MILLPOND_READ => list.read(memory, offset, bytes)?,
             MILLPOND_WRITE => list.write(memory, offset, bytes)?,

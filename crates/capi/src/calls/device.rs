@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use millpond::HostConfig;
 
-use crate::status::{Failure, given, guard, millpond_status, place};
+use crate::status::{Failure, answer, given, guard, millpond_status, place};
 use crate::tables::device::millpond_checks::*;
 use crate::tables::device::{DEVICES, Report, cuda_device, host_device, millpond_device_t, millpond_report};
 use crate::tables::pool::{POOLS, millpond_pool_t};
@@ -134,8 +134,7 @@ pub unsafe extern "C" fn millpond_device_get_default_pool(
 ) -> millpond_status {
     guard("millpond_device_get_default_pool", || {
         let entry = DEVICES.find(device)?;
-        *place(pool, "pool")? = POOLS.insert(entry.device.default_pool())?;
-        Ok(())
+        answer(pool, "pool", || POOLS.insert(entry.device.default_pool()))
     })
 }
 
@@ -147,8 +146,7 @@ pub unsafe extern "C" fn millpond_device_get_pool(
 ) -> millpond_status {
     guard("millpond_device_get_pool", || {
         let entry = DEVICES.find(device)?;
-        *place(pool, "pool")? = POOLS.insert(entry.device.current_pool())?;
-        Ok(())
+        answer(pool, "pool", || POOLS.insert(entry.device.current_pool()))
     })
 }
 

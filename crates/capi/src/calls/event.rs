@@ -1,6 +1,6 @@
 //! Events: made, recorded, waited for by the host.
 
-use crate::status::{Failure, Result, guard, millpond_status, place};
+use crate::status::{Failure, Result, answer, guard, millpond_status};
 use crate::tables::event::{EVENTS, EventEntry, millpond_event_t, record};
 use crate::tables::stream::{STREAMS, millpond_stream_t};
 
@@ -17,10 +17,7 @@ pub const MILLPOND_EVENT_WAIT_EXTERNAL: u32 = 1;
 /// Makes an event that nothing is recorded in yet (CUDA: cudaEventCreateWithFlags, cudaEventDisableTiming).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_event_create(event: *mut millpond_event_t) -> millpond_status {
-    guard("millpond_event_create", || {
-        *place(event, "event")? = EVENTS.insert(EventEntry::default())?;
-        Ok(())
-    })
+    guard("millpond_event_create", || answer(event, "event", || EVENTS.insert(EventEntry::default())))
 }
 
 /// Destroys an event (CUDA: cudaEventDestroy). What waits for it still does.

@@ -1,6 +1,8 @@
 //! Graphs, node by node.
 
+use std::cmp::Ordering;
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use millpond::graph::GraphNode;
 
@@ -22,9 +24,17 @@ fn add_node(
 ) -> Result<()> {
     let numbers = slice(dependencies, count, "dependencies")?;
     let entry = GRAPHS.find(graph)?;
-    let mut entry = lock(&entry);
+    add_node_to(&mut lock(&entry), node, numbers, make)
+}
+
+fn add_node_to(
+    entry: &mut GraphEntry,
+    node: *mut millpond_graph_node_t,
+    numbers: &[millpond_graph_node_t],
+    make: impl FnOnce(&mut GraphEntry, &[GraphNode]) -> Result<GraphNode>,
+) -> Result<()> {
     let after = numbers.iter().map(|number| entry.node(*number)).collect::<Result<Vec<_>>>()?;
-    let made = make(&mut entry, &after)?;
+    let made = make(entry, &after)?;
     let number = entry.number(made);
     if !node.is_null() {
         *place(node, "node")? = number;
@@ -129,7 +139,8 @@ pub unsafe extern "C" fn millpond_graph_add_memset_node(
 ) -> millpond_status {
     guard("millpond_graph_add_memset_node", || {
         add_node(node, graph, dependencies, count, |entry, after| {
-            let Part { memory, offset, bytes } = part(&entry.device, Some(&entry.alloc_nodes), pointer as u64, bytes)?;
+            let own = Some(&*entry.alloc_nodes);
+            let Part { memory, offset, bytes } = part(&entry.device, own, pointer as u64, Some(bytes))?;
             Ok(entry.graph.add_memset(after, memory.write(offset, bytes)?, value as u8)?)
         })
     })
@@ -148,8 +159,9 @@ pub unsafe extern "C" fn millpond_graph_add_memcpy_node(
 ) -> millpond_status {
     guard("millpond_graph_add_memcpy_node", || {
         add_node(node, graph, dependencies, count, |entry, after| {
-            let source = part(&entry.device, Some(&entry.alloc_nodes), from as u64, bytes)?;
-            let target = part(&entry.device, Some(&entry.alloc_nodes), to as u64, bytes)?;
+            let own = Some(&*entry.alloc_nodes);
+            let source = part(&entry.device, own, from as u64, Some(bytes))?;
+            let target = part(&entry.device, own, to as u64, Some(bytes))?;
             let read = source.memory.read(source.offset, source.bytes)?;
             Ok(entry.graph.add_copy(after, read, target.memory.write(target.offset, target.bytes)?)?)
         })
@@ -215,17 +227,20 @@ pub unsafe extern "C" fn millpond_graph_add_child_graph_node(
     child: millpond_graph_t,
 ) -> millpond_status {
     guard("millpond_graph_add_child_graph_node", || {
-        if graph == child {
-            return Err(Failure::Value("a graph cannot be its own child".into()));
-        }
-        let child = GRAPHS.find(child)?;
-        add_node(node, graph, dependencies, count, |entry, after| {
-            // Two threads that make two graphs each other's children would wait for one another.
-            let Some(child) = child.try_lock() else {
-                return Err(Failure::Value(
-                    "the child is being changed: by another thread, or as its own parent".into(),
-                ));
-            };
+        let numbers = slice(dependencies, count, "dependencies")?;
+        let (parent, child) = (GRAPHS.find(graph)?, GRAPHS.find(child)?);
+        let (mut parent, child) = match Arc::as_ptr(&parent).cmp(&Arc::as_ptr(&child)) {
+            Ordering::Less => {
+                let parent = lock(&parent);
+                (parent, lock(&child))
+            }
+            Ordering::Greater => {
+                let child = lock(&child);
+                (lock(&parent), child)
+            }
+            Ordering::Equal => return Err(Failure::Value("a graph cannot be its own child".into())),
+        };
+        add_node_to(&mut parent, node, numbers, |entry, after| {
             let made = entry.graph.add_child(after, &child.graph)?;
             let nodes = child.children.iter().chain([&child.alloc_nodes]).cloned();
             entry.children.extend(nodes);

@@ -6,7 +6,7 @@ use millpond::{Device, Stream};
 
 use super::capture::abandon;
 use super::event::{self, MILLPOND_EVENT_WAIT_DEFAULT, MILLPOND_EVENT_WAIT_EXTERNAL};
-use crate::status::{Failure, Result, guard, millpond_status, place, text};
+use crate::status::{Failure, Result, answer, guard, millpond_status, text};
 use crate::tables::device::{DEVICES, millpond_device_t};
 use crate::tables::event::{millpond_event_t, wait};
 use crate::tables::stream::{STREAMS, StreamEntry, add, adopt, millpond_stream_t, remove};
@@ -16,15 +16,24 @@ pub const MILLPOND_STREAM_DEFAULT: u32 = 0;
 /// For millpond_stream_create_with_flags: not ordered with the legacy default stream.
 pub const MILLPOND_STREAM_NON_BLOCKING: u32 = 1;
 
-/// A handle for a stream of a device.
-fn hand_out(
+/// A handle for a new stream of a device, which goes with it.
+fn create(
     stream: *mut millpond_stream_t,
     device: millpond_device_t,
     open: impl FnOnce(&Device) -> Result<Stream>,
 ) -> Result<()> {
-    let (stream, device) = (place(stream, "stream")?, DEVICES.find(device)?);
-    *stream = add(open(&device.device)?, device)?;
-    Ok(())
+    let device = DEVICES.find(device)?;
+    answer(stream, "stream", || add(open(&device.device)?, device, true))
+}
+
+/// A handle for a stream of a device that is there without it.
+fn hand_out(
+    stream: *mut millpond_stream_t,
+    device: millpond_device_t,
+    find: impl FnOnce(&Device) -> Result<Stream>,
+) -> Result<()> {
+    let device = DEVICES.find(device)?;
+    answer(stream, "stream", || add(find(&device.device)?, device, false))
 }
 
 /// Opens a stream that is ordered with the legacy default stream (CUDA: cudaStreamCreate).
@@ -33,7 +42,7 @@ pub unsafe extern "C" fn millpond_stream_create(
     stream: *mut millpond_stream_t,
     device: millpond_device_t,
 ) -> millpond_status {
-    guard("millpond_stream_create", || hand_out(stream, device, |device| Ok(device.stream()?)))
+    guard("millpond_stream_create", || create(stream, device, |device| Ok(device.stream()?)))
 }
 
 /// Opens a stream (CUDA: cudaStreamCreateWithFlags): MILLPOND_STREAM_DEFAULT or MILLPOND_STREAM_NON_BLOCKING.
@@ -44,7 +53,7 @@ pub unsafe extern "C" fn millpond_stream_create_with_flags(
     flags: u32,
 ) -> millpond_status {
     guard("millpond_stream_create_with_flags", || {
-        hand_out(stream, device, |device| match flags {
+        create(stream, device, |device| match flags {
             MILLPOND_STREAM_DEFAULT => Ok(device.stream()?),
             MILLPOND_STREAM_NON_BLOCKING => Ok(device.non_blocking_stream()?),
             other => Err(Failure::Value(format!("{other} is no stream flag"))),
@@ -82,11 +91,16 @@ pub unsafe extern "C" fn millpond_stream_per_thread(
 }
 
 /// Destroys a handle (CUDA: cudaStreamDestroy). The stream closes with the last handle of it; work in it still runs. A
-/// capture that began on it has ended then, and comes to nothing.
+/// capture that began on it has ended then, and comes to nothing. A thread's own stream stays until the thread ends,
+/// and one that was made with CUDA is the program's: a capture of theirs goes on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_destroy(stream: millpond_stream_t) -> millpond_status {
     guard("millpond_stream_destroy", || {
-        let StreamEntry { stream, device, .. } = remove(stream)?;
+        let StreamEntry { stream, device, is_own, .. } = remove(stream)?;
+        if is_own {
+            // Another thread may be in a call of it, and have it still.
+            stream.abandon_capture();
+        }
         drop(stream);
         abandon(&device);
         Ok(())
@@ -144,8 +158,7 @@ pub unsafe extern "C" fn millpond_stream_is_capturing(
     stream: millpond_stream_t,
 ) -> millpond_status {
     guard("millpond_stream_is_capturing", || {
-        *place(is_capturing, "is_capturing")? = STREAMS.find(stream)?.stream.is_capturing()?.into();
-        Ok(())
+        answer(is_capturing, "is_capturing", || Ok(STREAMS.find(stream)?.stream.is_capturing()?.into()))
     })
 }
 
@@ -161,8 +174,5 @@ pub unsafe extern "C" fn millpond_stream_set_name(stream: millpond_stream_t, nam
 /// The stream's number on its device, as messages give it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_get_number(number: *mut u32, stream: millpond_stream_t) -> millpond_status {
-    guard("millpond_stream_get_number", || {
-        *place(number, "number")? = STREAMS.find(stream)?.stream.id().0;
-        Ok(())
-    })
+    guard("millpond_stream_get_number", || answer(number, "number", || Ok(STREAMS.find(stream)?.stream.id().0)))
 }

@@ -95,7 +95,7 @@ fn with_part(
     if bytes == 0 {
         return Ok(());
     }
-    let part = part(&entry.device, None, pointer as u64, bytes)?;
+    let part = part(&entry.device, None, pointer as u64, Some(bytes))?;
     act(&entry, &part)
 }
 
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn millpond_memcpy_dtod_async(
 ) -> millpond_status {
     guard("millpond_memcpy_dtod_async", || {
         with_part(stream, from, bytes, |entry, source| {
-            let target = part(&entry.device, None, to as u64, bytes)?;
+            let target = part(&entry.device, None, to as u64, Some(bytes))?;
             let read = source.memory.read(source.offset, source.bytes)?;
             Ok(entry.stream.copy(read, target.memory.write(target.offset, target.bytes)?)?)
         })

@@ -56,8 +56,8 @@ impl<T> Table<T> {
         let number = handle as u64;
         let tag = (number >> 1) as u8 & 0xF;
         let index = ((number >> 5) & INDEX_MASK) as u32;
-        match self.places.find(index) {
-            Some(slot) if tag == self.tag && number & 1 == 1 => Ok((slot, (number >> (INDEX_BITS + 5)) as u32, index)),
+        match (self.places.find(index), u32::try_from(number >> (INDEX_BITS + 5))) {
+            (Some(slot), Ok(generation)) if tag == self.tag && number & 1 == 1 => Ok((slot, generation, index)),
             _ => Err(Failure::Handle(self.kind)),
         }
     }

@@ -3,8 +3,8 @@
 millpond_driver::ranks! {
     before millpond::raw::FIRST_RANK;
     TorchOpening "the devices of PyTorch";
-    /// A child's is only tried while its parent's is held.
-    Graph "a graph";
+    /// In the order of their places.
+    Graph "a graph" several;
     CudaDevices "the CUDA devices";
     TorchPools "the pools of PyTorch";
     /// Nothing that waits for the device is done under it.

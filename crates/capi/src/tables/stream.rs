@@ -20,6 +20,8 @@ pub type millpond_stream_t = *mut millpond_stream;
 pub(crate) struct StreamEntry {
     pub(crate) stream: Stream,
     pub(crate) device: Arc<DeviceEntry>,
+    /// Whether it goes with its handle: a thread's own stream, and one of the program's, stay.
+    pub(crate) is_own: bool,
     pool: Pool,
     pool_epoch: u64,
 }
@@ -45,9 +47,9 @@ impl StreamEntry {
 pub(crate) static STREAMS: Table<StreamEntry> = Table::new("stream", 3);
 
 /// A handle for a stream.
-pub(crate) fn add(stream: Stream, device: Arc<DeviceEntry>) -> Result<millpond_stream_t> {
+pub(crate) fn add(stream: Stream, device: Arc<DeviceEntry>, is_own: bool) -> Result<millpond_stream_t> {
     let (pool_epoch, pool) = (device.pool_epoch(), device.device.current_pool());
-    let entry = StreamEntry { stream, device: Arc::clone(&device), pool, pool_epoch };
+    let entry = StreamEntry { stream, device: Arc::clone(&device), is_own, pool, pool_epoch };
     let handle = STREAMS.insert(entry)?;
     lock(&device.streams).push(handle as usize);
     // Another pool may have become the current one before the list had the stream.

@@ -1,14 +1,14 @@
 //! Captures of several threads, and those that come to nothing.
 
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread::scope;
 
 use super::*;
 use crate::calls::capture::{millpond_stream_begin_capture, millpond_stream_end_capture};
 use crate::calls::exec::{millpond_graph_exec_destroy, millpond_graph_instantiate, millpond_graph_launch};
 use crate::calls::graph::millpond_graph_destroy;
-use crate::calls::memory::{millpond_free_async, millpond_malloc_async};
-use crate::calls::stream::{millpond_stream_destroy, millpond_stream_query};
+use crate::calls::memory::{millpond_free, millpond_free_async, millpond_malloc, millpond_malloc_async};
+use crate::calls::stream::{millpond_stream_destroy, millpond_stream_get_number, millpond_stream_query};
 use crate::calls::work::millpond_memset_async;
 use crate::status::millpond_status::*;
 use crate::tables::pointers::POINTERS;
@@ -77,5 +77,29 @@ fn captures_of_two_threads_lose_no_allocation() {
         }
         is_over.store(true, SeqCst);
         assert_eq!(lost, None);
+    });
+}
+
+/// Another thread may be in a call of the stream while it is destroyed.
+#[test]
+fn a_capture_goes_with_its_stream_beside_calls_of_it() {
+    let (device, handle, is_over) = (host_device(), AtomicUsize::new(0), AtomicBool::new(false));
+    scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(SeqCst) {
+                let mut number = 0;
+                let _ = c!(millpond_stream_get_number(&mut number, handle.load(SeqCst) as millpond_stream_t));
+            }
+        });
+        for _ in 0..2000 {
+            let (stream, mut memory) = (stream_of(device), nowhere());
+            handle.store(stream as usize, SeqCst);
+            must(c!(millpond_stream_begin_capture(stream)));
+            must(c!(millpond_stream_destroy(stream)));
+            // A capture that goes on refuses it.
+            must(c!(millpond_malloc(&mut memory, 64, device)));
+            must(c!(millpond_free(memory, device)));
+        }
+        is_over.store(true, SeqCst);
     });
 }

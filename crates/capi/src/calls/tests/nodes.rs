@@ -1,10 +1,14 @@
 //! Nodes by their numbers.
 
 use super::*;
+use crate::calls::exec::{millpond_graph_instantiate, millpond_graph_launch};
 use crate::calls::graph::{
-    millpond_graph_add_dependency, millpond_graph_add_empty_node, millpond_graph_add_mem_alloc_node,
+    millpond_graph_add_child_graph_node, millpond_graph_add_dependency, millpond_graph_add_empty_node,
+    millpond_graph_add_mem_alloc_node, millpond_graph_add_memcpy_node, millpond_graph_add_memset_node,
     millpond_graph_create, millpond_graph_destroy, millpond_graph_get_node_count,
 };
+use crate::calls::memory::millpond_malloc_async;
+use crate::calls::work::{millpond_memcpy_dtoh, millpond_memset_async};
 use crate::status::millpond_status::*;
 use crate::tables::graph::{millpond_graph_node_t, millpond_graph_t};
 
@@ -45,4 +49,49 @@ fn an_alloc_node_that_is_refused_writes_nothing() {
     refused(c!(millpond_graph_add_mem_alloc_node(&mut node, graph, null(), 0, 0, &mut pointer)), MILLPOND_ERROR_GRAPH);
     must(c!(millpond_graph_get_node_count(&mut count, graph)));
     assert_eq!((node, pointer, count), (99, there, 0));
+}
+
+/// Nodes of 0 bytes do nothing; only an access of 0 bytes is one to the end.
+#[test]
+fn a_node_of_no_bytes_touches_nothing() {
+    let (device, mut exec) = (host_device(), null_mut());
+    let (stream, graph) = (stream_of(device), graph_of(device));
+    let [mut p, mut q] = [nowhere(); 2];
+    for (pointer, value) in [(&mut p, 7), (&mut q, 9)] {
+        must(c!(millpond_malloc_async(pointer, 64, stream)));
+        must(c!(millpond_memset_async(*pointer, value, 64, stream)));
+    }
+    let mut node = 0;
+    must(c!(millpond_graph_add_memset_node(&mut node, graph, null(), 0, p, 1, 0)));
+    must(c!(millpond_graph_add_memcpy_node(null_mut(), graph, &node, 1, q, p, 0)));
+    must(c!(millpond_graph_instantiate(&mut exec, graph, 0)));
+    must(c!(millpond_graph_launch(exec, stream)));
+    for (pointer, value) in [(p, 7), (q, 9)] {
+        let mut bytes = [0_u8; 64];
+        must(c!(millpond_memcpy_dtoh(bytes.as_mut_ptr().cast(), pointer, 64, stream)));
+        assert_eq!(bytes, [value; 64]);
+    }
+}
+
+/// Several threads use one graph as a child; two make each other's parents.
+#[test]
+fn a_child_is_used_by_several_threads() {
+    let device = host_device();
+    let (child, one, other) = (Shared(graph_of(device)), Shared(graph_of(device)), Shared(graph_of(device)));
+    empty_node(child.get());
+    let add = |graph: Shared<_>, of: Shared<_>| {
+        must(c!(millpond_graph_add_child_graph_node(null_mut(), graph.get(), null(), 0, of.get())));
+    };
+    std::thread::scope(|scope| {
+        for graph in [one, other] {
+            scope.spawn(move || (0..200).for_each(|_| add(graph, child)));
+        }
+    });
+    let (left, right) = (Shared(graph_of(device)), Shared(graph_of(device)));
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..6).for_each(|_| add(left, right)));
+        scope.spawn(|| (0..6).for_each(|_| add(right, left)));
+    });
+    let own = c!(millpond_graph_add_child_graph_node(null_mut(), one.get(), null(), 0, one.get()));
+    assert!(refused(own, MILLPOND_ERROR_INVALID_VALUE).contains("its own child"));
 }

@@ -4,7 +4,7 @@ use std::thread::scope;
 
 use super::*;
 use crate::calls::capture::{millpond_stream_begin_capture, millpond_stream_end_capture};
-use crate::calls::device::millpond_host_config;
+use crate::calls::device::{millpond_device_get_default_pool, millpond_device_get_pool, millpond_host_config};
 use crate::calls::event::{millpond_event_create, millpond_event_record};
 use crate::calls::exec::{millpond_graph_exec_t, millpond_graph_instantiate, millpond_graph_launch};
 use crate::calls::graph::{
@@ -19,6 +19,7 @@ use crate::calls::stream::{
 };
 use crate::calls::work::{millpond_launch, millpond_memset_async};
 use crate::status::millpond_status::*;
+use crate::status::{Failure, answer};
 use crate::tables::graph::{millpond_graph_node_t, millpond_graph_t};
 
 /// An instance of a graph that leaves memory live, and that memory's address.
@@ -187,4 +188,23 @@ fn captures_and_instances_are_refused_in_words_of_c() {
     must(c!(millpond_graph_launch(one, stream)));
     let text = refused(c!(millpond_graph_launch(other, stream)), MILLPOND_ERROR_GRAPH);
     assert!(!text.contains("symbolic"), "{text}");
+}
+
+/// What has no place for its handle makes none: a pool that no handle names keeps its device.
+#[test]
+fn a_result_without_a_place_makes_nothing() {
+    let made = answer(null_mut::<u32>(), "result", || panic!("nothing is made"));
+    assert!(matches!(made, Err(Failure::Null("result"))));
+    let device = host_device();
+    refused(c!(millpond_device_get_default_pool(null_mut(), device)), MILLPOND_ERROR_INVALID_VALUE);
+    refused(c!(millpond_device_get_pool(null_mut(), device)), MILLPOND_ERROR_INVALID_VALUE);
+    refused(c!(millpond_event_create(null_mut())), MILLPOND_ERROR_INVALID_VALUE);
+}
+
+/// Every bit of a handle counts.
+#[test]
+fn a_handle_with_a_bit_more_is_none() {
+    let stream = stream_of(host_device());
+    let other = (stream as usize | 1 << 63) as millpond_stream_t;
+    refused(c!(millpond_stream_synchronize(other)), MILLPOND_ERROR_INVALID_HANDLE);
 }
