@@ -82,6 +82,23 @@ const PROGRAMS: &[(&str, &str)] = &[
          free s a / end capture s / x = instantiate g / launch x s",
     ),
     (
+        "A wait in a capture puts nothing between a kernel and one that starts early",
+        "stream s / a = alloc s 64 / capture s as g / record e s / write s a / wait s e ?? redundant-wait / \
+         kernel s read a early !! weak-order / end capture s / x = instantiate g / launch x s / free s a",
+    ),
+    (
+        "A captured launch that starts early overlaps the kernels that it comes after on other streams",
+        "stream s / stream t / a = alloc s 64 / capture s as g / write s a / record e s / wait t e / \
+         kernel t read a early !! weak-order / record f t / wait s f ?? redundant-wait / end capture s / \
+         x = instantiate g / launch x s / free s a",
+    ),
+    (
+        "A captured launch that starts early overlaps each kernel of a join",
+        "stream s / stream t / a = alloc s 64 / b = alloc s 64 / capture s as g / record e s / wait t e / \
+         write t a / write s b / record f t / wait s f / kernel s read a early !! weak-order / end capture s / \
+         x = instantiate g / launch x s / free s a / free s b",
+    ),
+    (
         "A launch that starts early overlaps a graph whose nodes have points of their own",
         "stream s / a = alloc s 64 / graph g / node w in g: write a / node r in g: record e / \
          x = instantiate g / launch x s / kernel s read a early !! weak-order / free s a",
@@ -156,6 +173,17 @@ const PROGRAMS: &[(&str, &str)] = &[
         "A wait before a launch that starts early has an effect",
         "stream s / a = alloc s 64 / write s a / record e s / wait s e / kernel s read a early / \
          free s a",
+    ),
+    (
+        "A captured launch that starts early comes after what the kernels before it had to come after",
+        "stream s / stream t / a = alloc s 64 / b = alloc s 64 / c = alloc s 64 / capture s as g / write s a / \
+         record e s / wait t e / kernel s write b early / write t c / record f t / wait s f / \
+         kernel s read a early / end capture s / x = instantiate g / launch x s / free s a / free s b / free s c",
+    ),
+    (
+        "A captured launch that starts early waits for nodes that are no kernels",
+        "stream s / a = alloc s 64 / capture s as g / write s a / b = alloc s 64 / kernel s read a early / \
+         free s b / end capture s / x = instantiate g / launch x s / free s a",
     ),
     (
         "The last of two records of a graph comes after the other",

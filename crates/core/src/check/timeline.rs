@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::last_work::LastWork;
 use super::ring::Ring;
-use crate::ids::{DeviceId, HostId, NodeId, Point, ProcessId, Seq, Slot, StreamId};
+use crate::ids::{DeviceId, HostId, Point, ProcessId, Seq, Slot, StreamId};
 use crate::life::Site;
 use crate::op::{Name, Place, StreamRole};
 use crate::order::default_streams::Standing;
@@ -56,8 +56,6 @@ pub(super) struct Past {
     pub(super) learned: Ring<Learned, LEARNED>,
     /// Its last work, which work that may start early can overlap.
     pub(super) last_work: Option<LastWork>,
-    /// As `last_work`, while it captures: nodes.
-    pub(super) last_nodes: Vec<NodeId>,
     /// A wait that ended the last work and had no other effect.
     pub(super) last_wait: Option<Place>,
 }
@@ -248,7 +246,6 @@ impl Timeline {
             recent: Ring::default(),
             learned: Ring::default(),
             last_work: None,
-            last_nodes: Vec::new(),
             last_wait: None,
         };
         let seat = self.streams.create(home, role, base, past);

@@ -287,31 +287,6 @@ impl Checker {
         }
     }
 
-    /// Work that may start before the launch before it has completed must not rely on that.
-    fn check_early(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access], targets: &[Target]) -> Step {
-        // What the host knows to have completed has done so before the launch is called.
-        let base = self.time.base(call.op.host);
-        let stream = self.time.at(seat);
-        let tied = stream.tied();
-        let Some(last) = stream.kept.last_work.as_ref().filter(|last| last.tied == tied) else {
-            stream.kept.last_wait.into_iter().for_each(|wait| self.needs(wait));
-            return Ok(());
-        };
-        let slot = stream.chain.slot();
-        let overlaps = |known: &&Use| last.says(known.point, slot) && !base.covers(known.point);
-        for (access, target) in accesses.iter().zip(targets) {
-            let conflicts = |known: &&Use| access.act.conflicts(known.site.act);
-            let life = self.lives.at(target.life);
-            let uses = life.history.uses_of(access.part).filter(conflicts);
-            // A launch that left the memory is work, too.
-            let born = life.history.born();
-            if let Some(earlier) = uses.chain([&born]).find(overlaps) {
-                return Err(self.weakly_ordered(call, target.life, *earlier, self.site(call, seat, access.act)));
-            }
-        }
-        Ok(())
-    }
-
     /// The host itself uses memory, now.
     pub(super) fn host_access(&mut self, call: Call<'_>, accesses: &[Access]) -> Step {
         let base = self.time.base(call.op.host);
