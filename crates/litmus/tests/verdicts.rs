@@ -82,6 +82,11 @@ const PROGRAMS: &[(&str, &str)] = &[
          free s a / end capture s / x = instantiate g / launch x s",
     ),
     (
+        "A capture that begins is no work between launches of the legacy stream",
+        "stream s / stream l legacy / a = alloc l 64 / kernel l write a / capture s as g / end capture s / \
+         kernel l read a early !! weak-order / free l a",
+    ),
+    (
         "A wait in a capture puts nothing between a kernel and one that starts early",
         "stream s / a = alloc s 64 / capture s as g / record e s / write s a / wait s e ?? redundant-wait / \
          kernel s read a early !! weak-order / end capture s / x = instantiate g / launch x s / free s a",

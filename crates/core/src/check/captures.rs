@@ -335,8 +335,8 @@ impl Checker {
         mode: CaptureMode,
         symbolic: bool,
     ) -> Step {
-        let seat = self.begin(call, stream)?;
-        // No operation of the stream, so it has no number.
+        // No operation of the stream: it has no number, and nothing comes after it.
+        let seat = self.look(call, stream)?;
         let begun = Some(Site { op: 0, ..self.site(call, seat, Act::Read) });
         let is_legacy = self.time.at(seat).role == StreamRole::Legacy;
         let origin = if is_legacy { StreamId::LEGACY } else { stream };

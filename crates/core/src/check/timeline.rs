@@ -336,17 +336,6 @@ impl Timeline {
         }
     }
 
-    /// As [`enter`](Self::enter), for a call that submits nothing: where each thread has knowledge of its own, this
-    /// one's stays with it.
-    pub(super) fn begin(&mut self, host: HostId, id: StreamId) -> Option<Seat> {
-        if !self.is_apart {
-            return self.enter(host, id);
-        }
-        let seat = self.look(host, id)?;
-        self.streams.tie(seat);
-        Some(seat)
-    }
-
     /// Where a stream is, for what is no operation of it: a synchronisation, a query, a wait that is none. The stream
     /// learns nothing by that.
     #[inline]

@@ -62,8 +62,8 @@ pub struct Streams<T> {
 impl<T> Stream<T> {
     /// How often the rule of the default streams made it wait for others: between two operations where it differs.
     #[inline]
-    pub fn tied(&self) -> u64 {
-        self.tied
+    pub fn met(&self) -> Seq {
+        self.met
     }
 }
 
@@ -142,9 +142,8 @@ impl<T> Streams<T> {
         self.get_mut(seat)?.chain.learn_tentatively(host, None)
     }
 
-    /// The half of that which a call does that submits nothing: what the host knows stays the host's.
     #[inline]
-    pub fn tie(&mut self, seat: Seat) {
+    fn tie(&mut self, seat: Seat) {
         if let Some(Some(stream)) = self.streams.get(seat) {
             let Ok(()) = before(stream.role.standing(), &mut Entering { streams: self, seat });
         }
