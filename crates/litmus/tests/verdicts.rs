@@ -82,9 +82,49 @@ const PROGRAMS: &[(&str, &str)] = &[
          free s a / end capture s / x = instantiate g / launch x s",
     ),
     (
+        "A wait for an older record orders no launch that starts early",
+        "stream s / a = alloc s 64 / record e s / write s a / wait s e ?? redundant-wait / \
+         kernel s read a early !! weak-order / free s a",
+    ),
+    (
+        "A wait for another stream orders no launch that starts early",
+        "stream s / stream t / a = alloc s 64 / b = alloc t 64 / record e t / write s a / wait s e / \
+         kernel s read a early !! weak-order / free s a / free t b",
+    ),
+    (
+        "A wait for what has completed orders no launch that starts early",
+        "stream s / stream t / a = alloc s 64 / b = alloc t 64 / record e t / synchronize t / write s a / \
+         wait s e ?? redundant-wait / kernel s read a early !! weak-order / free s a / free t b",
+    ),
+    (
+        "A wait orders the launches before its record, and those behind it do not wait",
+        "stream s / a = alloc s 64 / b = alloc s 64 / write s a / record e s / kernel s write b early / wait s e / \
+         kernel s read a early / kernel s read b early !! weak-order / free s a / free s b",
+    ),
+    (
         "A capture that begins is no work between launches of the legacy stream",
         "stream s / stream l legacy / a = alloc l 64 / kernel l write a / capture s as g / end capture s / \
          kernel l read a early !! weak-order / free l a",
+    ),
+    (
+        "What the legacy stream is refused is no work between launches",
+        "stream s / stream l legacy / a = alloc s 64 / c = alloc l 64 / write l c / free l c / kernel s write a / \
+         read l c !! use-after-free / kernel s read a early !! weak-order / free s a",
+    ),
+    (
+        "A free puts nothing between launches",
+        "stream s / a = alloc s 64 / b = alloc s 64 / kernel s write a / free s b / \
+         kernel s read a early !! weak-order / free s a",
+    ),
+    (
+        "An allocation puts nothing between launches",
+        "stream s / a = alloc s 64 / kernel s write a / b = alloc s 64 / \
+         kernel s write a early !! weak-order / free s a / free s b",
+    ),
+    (
+        "An allocation may have the bytes of what was freed before it, which the launch before uses",
+        "stream s / a = alloc s 64 / kernel s write a / free s a / b = alloc s 64 / \
+         kernel s write b early !! weak-order / free s b",
     ),
     (
         "A wait in a capture puts nothing between a kernel and one that starts early",
@@ -178,6 +218,15 @@ const PROGRAMS: &[(&str, &str)] = &[
         "A wait before a launch that starts early has an effect",
         "stream s / a = alloc s 64 / write s a / record e s / wait s e / kernel s read a early / \
          free s a",
+    ),
+    (
+        "A wait for what is recorded behind the launches orders one that starts early",
+        "stream s / stream t / a = alloc s 64 / write s a / record e s / wait t e / record f t / wait s f / \
+         kernel s read a early / free s a",
+    ),
+    (
+        "Memory is allocated between launches that start early and used by the next",
+        "stream s / a = alloc s 64 / write s a / b = alloc s 64 / kernel s write b early / free s a / free s b",
     ),
     (
         "A captured launch that starts early comes after what the kernels before it had to come after",

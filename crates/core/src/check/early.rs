@@ -6,11 +6,11 @@
 use smallvec::SmallVec;
 
 use super::checker::{Call, Checker, Step};
-use super::lives::{Found, Named};
+use super::lives::{Found, Life, Named, Source};
 use super::timeline::Seat;
 use super::usage::Target;
 use crate::graph::{Access as NodeAccess, Memory as NodeMemory};
-use crate::ids::NodeId;
+use crate::ids::{NodeId, Point, Slot};
 use crate::life::{Site, Use};
 use crate::op::Access;
 use crate::order::Knows;
@@ -21,23 +21,23 @@ impl Checker {
         // What the host knows to have completed has done so before the launch is called.
         let base = self.time.base(call.op.host);
         let stream = self.time.at(seat);
-        let tied = stream.tied();
-        let Some(last) = stream.kept.last_work.as_ref().filter(|last| last.tied == tied) else {
-            stream.kept.last_wait.into_iter().for_each(|wait| self.needs(wait));
-            return Ok(());
+        let Some(last) = stream.kept.last_work.as_ref() else { return Ok(()) };
+        let (slot, met, mut needed) = (stream.chain.slot(), stream.met(), None);
+        let mut overlaps = |known: &Use| {
+            let is_by_it = last.says(known.point, slot, met) && !base.covers(known.point);
+            let wait = last.wait_for(known.point, slot).filter(|_| is_by_it);
+            needed = needed.or(wait);
+            is_by_it && wait.is_none()
         };
-        let slot = stream.chain.slot();
-        let overlaps = |known: &&Use| last.says(known.point, slot) && !base.covers(known.point);
         for (access, target) in accesses.iter().zip(targets) {
             let conflicts = |known: &&Use| access.act.conflicts(known.site.act);
             let life = self.lives.at(target.life);
             let uses = life.history.uses_of(access.part).filter(conflicts);
-            // A launch that left the memory is work, too.
-            let born = life.history.born();
-            if let Some(earlier) = uses.chain([&born]).find(overlaps) {
-                return Err(self.weakly_ordered(call, target.life, *earlier, self.site(call, seat, access.act)));
+            if let Some(earlier) = uses.chain(origin(life, slot).as_ref()).copied().find(|known| overlaps(known)) {
+                return Err(self.weakly_ordered(call, target.life, earlier, self.site(call, seat, access.act)));
             }
         }
+        needed.into_iter().for_each(|wait| self.needs(wait));
         Ok(())
     }
 
@@ -81,5 +81,17 @@ impl Checker {
         let later = self.site(call, seat, access.act);
         let earlier = Site { act, place, stream: on.unwrap_or(later.stream), op: 0 };
         Err(self.weak(call, subject, earlier, later))
+    }
+}
+
+/// What must have been done before the memory is used by a stream with this chain's number. A launch that left it is
+/// work, too. An allocation in the stream's own order is none, but may have the bytes of what was freed before it there.
+fn origin(life: &Life, slot: Slot) -> Option<Use> {
+    let born = life.history.born();
+    match life.source {
+        Source::Stream { after, .. } if born.point.slot == slot => {
+            (after > 0).then_some(Use { point: Point { slot, seq: after }, ..born })
+        }
+        _ => Some(born),
     }
 }

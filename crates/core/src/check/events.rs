@@ -123,8 +123,10 @@ impl Checker {
                 recorded.is_waited = true;
                 lost = recorded.lost.take().map(|lost| (lost, recorded.site));
                 let stream = self.time.at_mut(seat);
-                let ended_work = stream.kept.last_work.take().is_some();
-                stream.kept.last_wait = None;
+                let slot = stream.chain.slot();
+                if let Some(last) = &mut stream.kept.last_work {
+                    last.wait(slot, &recorded.snapshot, call.op.place);
+                }
                 if stream.chain.wait(&recorded.snapshot) {
                     let what = recorded.snapshot.clone();
                     let (recorded, site) = (Some(recorded.site), site);
@@ -132,8 +134,6 @@ impl Checker {
                     self.needs(call.op.place);
                     None
                 } else {
-                    // Work that may start early does not start before it.
-                    stream.kept.last_wait = ended_work.then_some(call.op.place);
                     // An operation of the legacy stream is one that others come after.
                     let is_barrier = stream.role.standing() == Standing::Barrier;
                     (!is_barrier).then_some((Kind::RedundantWait, Some(recorded.site)))

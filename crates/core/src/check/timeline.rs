@@ -56,8 +56,8 @@ pub(super) struct Past {
     pub(super) learned: Ring<Learned, LEARNED>,
     /// Its last work, which work that may start early can overlap.
     pub(super) last_work: Option<LastWork>,
-    /// A wait that ended the last work and had no other effect.
-    pub(super) last_wait: Option<Place>,
+    /// The position of its last free.
+    pub(super) freed: Seq,
 }
 
 impl Stream {
@@ -246,7 +246,7 @@ impl Timeline {
             recent: Ring::default(),
             learned: Ring::default(),
             last_work: None,
-            last_wait: None,
+            freed: 0,
         };
         let seat = self.streams.create(home, role, base, past);
         self.seats.insert(stream, seat);

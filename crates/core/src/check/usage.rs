@@ -54,11 +54,10 @@ impl Checker {
         let exportable = self.pools.get(&pool).copied().unwrap_or(false);
         let site = self.site(call, seat, Act::Allocate);
         let stream = self.time.at_mut(seat);
-        let (point, device) = (stream.chain.submit(), stream.kept.device);
-        stream.kept.last_work = None;
+        let (point, device, after) = (stream.chain.submit(), stream.kept.device, stream.kept.freed);
         self.done(seat, "allocated", call.op.place);
         let born = Use { point, site };
-        let life = self.born(memory, born, bytes, name, Source::Stream { exportable, pool, device });
+        let life = self.born(memory, born, bytes, name, Source::Stream { exportable, pool, device, after });
         self.lives.note_newest(life, born);
         Ok(())
     }
@@ -141,9 +140,8 @@ impl Checker {
     fn submit_work(&mut self, seat: Seat, start: Start) -> (Point, StreamId, u64) {
         let stream = self.time.at_mut(seat);
         let point = stream.chain.submit();
-        let tied = stream.tied();
-        if start == Start::Ordered || stream.kept.last_work.as_ref().is_none_or(|last| last.tied != tied) {
-            stream.kept.last_work = Some(LastWork { from: point.seq, tied, learned: None });
+        if start == Start::Ordered || stream.kept.last_work.is_none() {
+            stream.kept.last_work = Some(LastWork::at(point.seq));
         }
         (point, stream.kept.id, stream.kept.ops + 1)
     }
@@ -328,7 +326,7 @@ impl Checker {
         }
         let stream = self.time.at_mut(seat);
         let point = stream.chain.submit();
-        stream.kept.last_work = None;
+        stream.kept.freed = point.seq;
         self.done(seat, "freed", call.op.place);
         self.end(target.life, Use { point, site });
         Ok(())
