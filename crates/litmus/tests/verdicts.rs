@@ -127,6 +127,12 @@ const PROGRAMS: &[(&str, &str)] = &[
          kernel s write b early !! weak-order / free s b",
     ),
     (
+        "A launch of a graph replaces a record that nobody waited for",
+        "stream s nonblocking / stream t nonblocking / stream u nonblocking / event e / a = alloc s 64 / \
+         b = alloc t 64 / record e s / graph g / node w in g: write b / node r in g after w: record e / \
+         x = instantiate g / launch x t !! event-overwritten / wait u e / free u b / free s a",
+    ),
+    (
         "A wait in a capture puts nothing between a kernel and one that starts early",
         "stream s / a = alloc s 64 / capture s as g / record e s / write s a / wait s e ?? redundant-wait / \
          kernel s read a early !! weak-order / end capture s / x = instantiate g / launch x s / free s a",
@@ -227,6 +233,12 @@ const PROGRAMS: &[(&str, &str)] = &[
     (
         "Memory is allocated between launches that start early and used by the next",
         "stream s / a = alloc s 64 / write s a / b = alloc s 64 / kernel s write b early / free s a / free s b",
+    ),
+    (
+        "A record of a graph that was waited for is recorded again by another",
+        "stream s nonblocking / stream t nonblocking / stream u nonblocking / event e / a = alloc s 64 / \
+         b = alloc t 64 / record e s / wait t e / graph g / node w in g: write b / \
+         node r in g after w: record e / x = instantiate g / launch x t / wait u e / free u b / free s a",
     ),
     (
         "A captured launch that starts early comes after what the kernels before it had to come after",

@@ -5,7 +5,7 @@
 //! than it seems. Knows streams; of captures only where to hand things to.
 
 use super::checker::{Call, Checker, Step};
-use super::event_state::{Event, Lost, Recorded, Stands};
+use super::event_state::{Event, Lost, Stands};
 use super::finding::{Finding, Side};
 use super::graph_state::Instance;
 use super::timeline::{Learned, Seat};
@@ -84,14 +84,7 @@ impl Checker {
             return Ok(());
         }
         let snapshot = self.time.at(seat).chain.snapshot();
-        let lost = match std::mem::take(&mut entry.stands) {
-            Stands::Recorded(old) if !old.is_waited && !snapshot.covers(old.snapshot.point()) => {
-                Some(Box::new(Lost { snapshot: old.snapshot, site: old.site }))
-            }
-            Stands::Recorded(old) if !old.is_waited => old.lost,
-            _ => None,
-        };
-        entry.stands = Stands::Recorded(Recorded { snapshot, site, is_waited: false, lost });
+        entry.record(snapshot, site);
         Ok(())
     }
 

@@ -215,7 +215,7 @@ impl Checker {
         instance.exec.launched();
         instance.lanes.advance();
         for (&(_, key), snapshot) in instance.exec.summary().records.iter().zip(exports) {
-            self.events.entry(EventId(key.0 as u32)).or_default().launched(snapshot, site);
+            self.events.entry(EventId(key.0 as u32)).or_default().record(snapshot, site);
         }
         let snapshot = self.time.at(seat).chain.snapshot();
         self.note_in_families(exec, &instance, &snapshot);
