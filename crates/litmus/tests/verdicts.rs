@@ -127,6 +127,11 @@ const PROGRAMS: &[(&str, &str)] = &[
          kernel s write b early !! weak-order / free s b",
     ),
     (
+        "A device is synchronised of which a stream joined a capture of another",
+        "stream s / stream u on 1 / capture s as g / record e s / wait u e / \
+         synchronize device 1 !! capture-unsupported / record f u / wait s f / end capture s",
+    ),
+    (
         "A launch of a graph replaces a record that nobody waited for",
         "stream s nonblocking / stream t nonblocking / stream u nonblocking / event e / a = alloc s 64 / \
          b = alloc t 64 / record e s / graph g / node w in g: write b / node r in g after w: record e / \
@@ -233,6 +238,11 @@ const PROGRAMS: &[(&str, &str)] = &[
     (
         "Memory is allocated between launches that start early and used by the next",
         "stream s / a = alloc s 64 / write s a / b = alloc s 64 / kernel s write b early / free s a / free s b",
+    ),
+    (
+        "A device without a stream in a capture is synchronised",
+        "stream s / stream u on 1 / stream v on 2 / capture s as g / record e s / wait u e / \
+         synchronize device 2 / record f u / wait s f ?? redundant-wait / end capture s",
     ),
     (
         "A record of a graph that was waited for is recorded again by another",

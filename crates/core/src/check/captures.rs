@@ -77,8 +77,8 @@ impl Checker {
             return Ok(());
         }
         let time = &self.time;
-        let is_of_it = |thread, origin| {
-            let its = time.stream(origin).map(|stream| stream.kept.device);
+        let is_of_it = |thread, member| {
+            let its = time.stream(member).map(|stream| stream.kept.device);
             time.is_beside(call.op.host, thread) && device.is_none_or(|device| its == Some(device))
         };
         let checked = self.graphs.captures.check_synchronize(is_of_it, "the device is synchronized");

@@ -328,7 +328,7 @@ impl Captures {
     }
 
     /// A device is synchronised: captures of it forbid that, whatever their mode and whoever began them. `is_of_it`
-    /// says which are, by the thread and the stream that began them.
+    /// says which are, by the thread that began them and each of their streams.
     ///
     /// # Errors
     /// As of [`check_unsafe`](Self::check_unsafe).
@@ -337,7 +337,7 @@ impl Captures {
         is_of_it: impl Fn(u64, StreamId) -> bool,
         call: &'static str,
     ) -> Result<(), CaptureError> {
-        self.spoil_each(|capture| is_of_it(capture.thread, capture.origin), call)
+        self.spoil_each(|capture| capture.members.keys().any(|stream| is_of_it(capture.thread, *stream)), call)
     }
 
     /// Captures that forbid a call are invalid once it is made.
