@@ -132,6 +132,11 @@ const PROGRAMS: &[(&str, &str)] = &[
          synchronize device 1 !! capture-unsupported / record f u / wait s f / end capture s",
     ),
     (
+        "The event of a capture that has ended is waited for in another",
+        "stream s / stream t / capture s as g / record e s / end capture s / capture t as h / \
+         wait t e !! captured-event / end capture t",
+    ),
+    (
         "A launch of a graph replaces a record that nobody waited for",
         "stream s nonblocking / stream t nonblocking / stream u nonblocking / event e / a = alloc s 64 / \
          b = alloc t 64 / record e s / graph g / node w in g: write b / node r in g after w: record e / \

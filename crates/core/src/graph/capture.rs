@@ -254,12 +254,12 @@ impl Captures {
     pub fn wait(&mut self, stream: StreamId, event: &CapturedEvent) -> Result<(), CaptureError> {
         let there = event.capture;
         match self.of(stream) {
+            _ if !self.captures.contains_key(&there) => return Err(CaptureError::CapturedEvent(there)),
             Some(here) if here != there => {
                 self.invalidate(here);
                 self.invalidate(there);
                 return Err(CaptureError::Merge { stream, here, there });
             }
-            _ if !self.captures.contains_key(&there) => return Err(CaptureError::CapturedEvent(there)),
             None if stream == StreamId::LEGACY => {
                 self.invalidate(there);
                 return Err(CaptureError::LegacyStream);
