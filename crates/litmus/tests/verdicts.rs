@@ -132,6 +132,16 @@ const PROGRAMS: &[(&str, &str)] = &[
          synchronize device 1 !! capture-unsupported / record f u / wait s f / end capture s",
     ),
     (
+        "The legacy stream of another device joins no capture",
+        "stream s nonblocking / stream l legacy on 1 / a = alloc now 64 / capture s as g / read s a / record e s / \
+         wait l e !! capture-unsupported / end capture s / free now a",
+    ),
+    (
+        "The legacy stream of another process joins no capture",
+        "process P / P: stream s nonblocking / P: stream l legacy / P: capture s as g / P: record e s / \
+         P: wait l e !! capture-unsupported / P: end capture s",
+    ),
+    (
         "The event of a capture that has ended is waited for in another",
         "stream s / stream t / capture s as g / record e s / end capture s / capture t as h / \
          wait t e !! captured-event / end capture t",
@@ -239,6 +249,12 @@ const PROGRAMS: &[(&str, &str)] = &[
         "A wait for what is recorded behind the launches orders one that starts early",
         "stream s / stream t / a = alloc s 64 / write s a / record e s / wait t e / record f t / wait s f / \
          kernel s read a early / free s a",
+    ),
+    (
+        "A stream of another device joins a capture",
+        "stream s nonblocking / stream t nonblocking on 1 / a = alloc now 64 / capture s as g / read s a / \
+         record e s / wait t e / read t a / record f t / wait s f / end capture s / x = instantiate g / \
+         launch x s / synchronize s / free now a",
     ),
     (
         "Memory is allocated between launches that start early and used by the next",

@@ -19,7 +19,7 @@ use crate::graph::{
 };
 use crate::ids::{DeviceId, EventId, GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site};
-use crate::op::{Access, Act, CaptureMode, Memory, Name, Start, StreamRole, What};
+use crate::op::{Access, Act, CaptureMode, Memory, Name, Start, What};
 use crate::order::default_streams::Standing;
 
 impl Checker {
@@ -208,7 +208,7 @@ impl Checker {
             return Err(self.capture_refused(call, CaptureError::CapturedEvent(event.capture), stream));
         }
         let is_known = self.graphs.captures.of(stream) == Some(event.capture) && self.covers_tails(stream, event);
-        let waited = self.graphs.captures.wait(stream, event);
+        let waited = self.graphs.captures.wait((stream, self.time.at(seat).role), event);
         waited.map_err(|error| self.capture_refused(call, error, stream))?;
         let site = self.site(call, seat, Act::Read);
         self.done(seat, "waited for", call.op.place);
@@ -338,8 +338,7 @@ impl Checker {
         // No operation of the stream: it has no number, and nothing comes after it.
         let seat = self.look(call, stream)?;
         let begun = Some(Site { op: 0, ..self.site(call, seat, Act::Read) });
-        let is_legacy = self.time.at(seat).role == StreamRole::Legacy;
-        let origin = if is_legacy { StreamId::LEGACY } else { stream };
+        let origin = (stream, self.time.at(seat).role);
         let empty = empty_graph(graph, symbolic);
         match self.graphs.captures.begin(origin, empty, &[], u64::from(call.op.host.0), mode) {
             Ok(_) => {

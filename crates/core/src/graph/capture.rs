@@ -21,7 +21,7 @@ use super::graph::Graph;
 use super::node::NodeId;
 use crate::ids::StreamId;
 pub use crate::op::CaptureMode;
-use crate::op::Quoted;
+use crate::op::{Quoted, StreamRole};
 
 /// A capture, counted up; never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -181,14 +181,14 @@ impl Captures {
     /// [`CaptureError::LegacyStream`], [`CaptureError::AlreadyCapturing`], an unknown tail; with the graph, unchanged.
     pub fn begin(
         &mut self,
-        origin: StreamId,
+        (origin, role): (StreamId, StreamRole),
         graph: Graph,
         tails: &[NodeId],
         thread: u64,
         mode: CaptureMode,
     ) -> Result<CaptureId, (CaptureError, Box<Graph>)> {
         let refused = match () {
-            () if origin == StreamId::LEGACY => Some(CaptureError::LegacyStream),
+            () if role == StreamRole::Legacy => Some(CaptureError::LegacyStream),
             () if self.streams.contains_key(&origin) => Some(CaptureError::AlreadyCapturing(origin)),
             () => tails.iter().find(|id| graph.node(**id).is_none()).map(|id| GraphError::UnknownNode(*id).into()),
         };
@@ -251,7 +251,7 @@ impl Captures {
     /// # Errors
     /// The event's capture has ended ([`CaptureError::CapturedEvent`]) or invalid; the stream is the legacy one or in
     /// another capture, and then both are invalid.
-    pub fn wait(&mut self, stream: StreamId, event: &CapturedEvent) -> Result<(), CaptureError> {
+    pub fn wait(&mut self, (stream, role): (StreamId, StreamRole), event: &CapturedEvent) -> Result<(), CaptureError> {
         let there = event.capture;
         match self.of(stream) {
             _ if !self.captures.contains_key(&there) => return Err(CaptureError::CapturedEvent(there)),
@@ -260,7 +260,7 @@ impl Captures {
                 self.invalidate(there);
                 return Err(CaptureError::Merge { stream, here, there });
             }
-            None if stream == StreamId::LEGACY => {
+            None if role == StreamRole::Legacy => {
                 self.invalidate(there);
                 return Err(CaptureError::LegacyStream);
             }
