@@ -147,6 +147,12 @@ const PROGRAMS: &[(&str, &str)] = &[
          wait t e !! captured-event / end capture t",
     ),
     (
+        "Another process asks for an event that a capture recorded",
+        "process P / stream s / event e shared / a = alloc s 64 / capture s as g / record e s / \
+         P: synchronize e !! captured-event / P: query e no !! captured-event / read s a / end capture s / \
+         x = instantiate g / launch x s / free s a / read s a !! use-after-free",
+    ),
+    (
         "A launch of a graph replaces a record that nobody waited for",
         "stream s nonblocking / stream t nonblocking / stream u nonblocking / event e / a = alloc s 64 / \
          b = alloc t 64 / record e s / graph g / node w in g: write b / node r in g after w: record e / \

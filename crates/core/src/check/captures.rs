@@ -71,7 +71,7 @@ impl Checker {
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
     }
 
-    /// A device is synchronised, or each: captures of it, of this process, forbid that.
+    /// A device is synchronised, or each: captures that a stream of it is in, of this process, forbid that.
     pub(super) fn refuse_synchronize(&mut self, call: Call<'_>, device: Option<DeviceId>) -> Step {
         if !self.graphs.is_capturing() {
             return Ok(());
@@ -203,10 +203,7 @@ impl Checker {
 
     pub(super) fn captured_wait(&mut self, call: Call<'_>, seat: Seat, event: &CapturedEvent) -> Step {
         let stream = self.time.at(seat).kept.id;
-        let thread = self.graphs.captures.thread(event.capture);
-        if thread.is_some_and(|thread| !self.time.is_beside(call.op.host, thread)) {
-            return Err(self.capture_refused(call, CaptureError::CapturedEvent(event.capture), stream));
-        }
+        self.refuse_of_another_process(call, event, stream)?;
         let is_known = self.graphs.captures.of(stream) == Some(event.capture) && self.covers_tails(stream, event);
         let waited = self.graphs.captures.wait((stream, self.time.at(seat).role), event);
         waited.map_err(|error| self.capture_refused(call, error, stream))?;
@@ -245,8 +242,18 @@ impl Checker {
     }
 
     pub(super) fn captured_synchronize(&mut self, call: Call<'_>, event: &CapturedEvent) -> Step {
+        self.refuse_of_another_process(call, event, StreamId::HOST)?;
         let checked = self.graphs.captures.check_event(event);
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
+    }
+
+    /// An event that another process recorded in its capture is for nobody here, and the capture goes on.
+    fn refuse_of_another_process(&mut self, call: Call<'_>, event: &CapturedEvent, by: StreamId) -> Step {
+        let thread = self.graphs.captures.thread(event.capture);
+        match thread.is_some_and(|thread| !self.time.is_beside(call.op.host, thread)) {
+            true => Err(self.capture_refused(call, CaptureError::CapturedEvent(event.capture), by)),
+            false => Ok(()),
+        }
     }
 
     /// An instance launched into a capture: a child node.
