@@ -5,12 +5,15 @@ use millpond_core::graph::{
     Memory, NodeId, Work,
 };
 use millpond_core::ids::{AllocId, StreamId};
+use millpond_core::op::StreamRole;
 use millpond_core::units::{MIB, Range};
 use proptest::prelude::*;
 
 const A: StreamId = StreamId(1);
 const B: StreamId = StreamId(2);
 const C: StreamId = StreamId(3);
+
+const BLOCKING: StreamRole = StreamRole::Blocking;
 
 fn graph(id: u32) -> Graph {
     let mut graph = Graph::new(GraphId(id), 2 * MIB, Addressing::Fixed);
@@ -19,7 +22,7 @@ fn graph(id: u32) -> Graph {
 }
 
 fn begin(captures: &mut Captures, stream: StreamId) -> CaptureId {
-    captures.begin(stream, graph(stream.0), &[], 0, CaptureMode::Global).unwrap()
+    captures.begin((stream, BLOCKING), graph(stream.0), &[], 0, CaptureMode::Global).unwrap()
 }
 
 fn kernel(captures: &mut Captures, stream: StreamId) -> Result<NodeId, CaptureError> {
@@ -41,7 +44,7 @@ fn alloc(captures: &mut Captures, stream: StreamId) -> GraphAllocId {
 /// `stream` waits for an event recorded on `other` now.
 fn wait(captures: &mut Captures, stream: StreamId, other: StreamId) -> Result<(), CaptureError> {
     let event = captures.record(other).expect("the stream is captured")?;
-    captures.wait(stream, &event)
+    captures.wait((stream, BLOCKING), &event)
 }
 
 fn end(captures: &mut Captures, stream: StreamId) -> Result<Graph, CaptureError> {
@@ -105,10 +108,10 @@ fn an_event_stands_for_the_moment_of_its_record() {
     let first = kernel(&mut captures, A).unwrap();
     let event = captures.record(A).unwrap().unwrap();
     kernel(&mut captures, A).unwrap();
-    captures.wait(B, &event).unwrap();
+    captures.wait((B, BLOCKING), &event).unwrap();
     assert_eq!(captures.tails(B), Some(&[first][..]));
     // Waiting for what comes before the own tail changes nothing.
-    captures.wait(A, &event).unwrap();
+    captures.wait((A, BLOCKING), &event).unwrap();
     assert_eq!(captures.tails(A).unwrap().len(), 1);
 }
 
@@ -116,7 +119,8 @@ fn an_event_stands_for_the_moment_of_its_record() {
 fn begin_is_refused_on_the_legacy_stream_and_twice() {
     let mut captures = Captures::new();
     let refused = |captures: &mut Captures, stream, tails: &[NodeId]| {
-        captures.begin(stream, graph(0), tails, 0, CaptureMode::Global).unwrap_err().0
+        let role = if stream == StreamId::LEGACY { StreamRole::Legacy } else { BLOCKING };
+        captures.begin((stream, role), graph(0), tails, 0, CaptureMode::Global).unwrap_err().0
     };
     assert_eq!(refused(&mut captures, StreamId(0), &[]), CaptureError::LegacyStream);
     let stray = NodeId(3);
@@ -131,7 +135,7 @@ fn a_capture_goes_on_in_a_graph_that_is_there() {
     let mut captures = Captures::new();
     let mut there = graph(0);
     let node = there.add_work(Work::Empty, &[], &[], Label::default()).unwrap();
-    captures.begin(A, there, &[node], 0, CaptureMode::Global).unwrap();
+    captures.begin((A, BLOCKING), there, &[node], 0, CaptureMode::Global).unwrap();
     let first = kernel(&mut captures, A).unwrap();
     assert_eq!(end(&mut captures, A).unwrap().node(first).unwrap().dependencies(), [node]);
 }
@@ -146,7 +150,7 @@ fn end_belongs_to_the_origin_and_its_thread() {
     wait(&mut captures, B, A).unwrap();
     assert_eq!(captures.end(B, 0).unwrap_err(), CaptureError::Unmatched { stream: B, capture: id, origin: A });
     assert_eq!(end(&mut captures, A).unwrap_err(), CaptureError::Invalidated(id));
-    captures.begin(A, graph(0), &[], 0, CaptureMode::Relaxed).unwrap();
+    captures.begin((A, BLOCKING), graph(0), &[], 0, CaptureMode::Relaxed).unwrap();
     assert!(captures.end(A, 7).unwrap().graph.is_ok());
 }
 
@@ -176,9 +180,9 @@ fn an_event_of_a_capture_is_of_no_use_after_it() {
     let mut captures = Captures::new();
     let id = begin(&mut captures, A);
     let event = captures.record(A).unwrap().unwrap();
-    assert_eq!(captures.wait(StreamId(0), &event), Err(CaptureError::LegacyStream));
+    assert_eq!(captures.wait((StreamId(7), StreamRole::Legacy), &event), Err(CaptureError::LegacyStream));
     assert!(end(&mut captures, A).is_err());
-    assert_eq!(captures.wait(B, &event), Err(CaptureError::CapturedEvent(id)));
+    assert_eq!(captures.wait((B, BLOCKING), &event), Err(CaptureError::CapturedEvent(id)));
     assert_eq!(captures.of(B), None);
     let id = begin(&mut captures, A);
     let event = captures.record(A).unwrap().unwrap();
@@ -205,7 +209,7 @@ fn synchronising_and_acting_at_once_invalidate() {
     ] {
         for (thread, is_fine) in [(0, own), (1, other)] {
             let mut captures = Captures::new();
-            let id = captures.begin(A, graph(0), &[], 0, mode).unwrap();
+            let id = captures.begin((A, BLOCKING), graph(0), &[], 0, mode).unwrap();
             assert_eq!(captures.check_unsafe(thread, |_| true, "alloc").is_ok(), is_fine, "{mode:?}, thread {thread}");
             assert_eq!(captures.is_valid(id), is_fine);
         }

@@ -82,6 +82,100 @@ const PROGRAMS: &[(&str, &str)] = &[
          free s a / end capture s / x = instantiate g / launch x s",
     ),
     (
+        "A wait for an older record orders no launch that starts early",
+        "stream s / a = alloc s 64 / record e s / write s a / wait s e ?? redundant-wait / \
+         kernel s read a early !! weak-order / free s a",
+    ),
+    (
+        "A wait for another stream orders no launch that starts early",
+        "stream s / stream t / a = alloc s 64 / b = alloc t 64 / record e t / write s a / wait s e / \
+         kernel s read a early !! weak-order / free s a / free t b",
+    ),
+    (
+        "A wait for what has completed orders no launch that starts early",
+        "stream s / stream t / a = alloc s 64 / b = alloc t 64 / record e t / synchronize t / write s a / \
+         wait s e ?? redundant-wait / kernel s read a early !! weak-order / free s a / free t b",
+    ),
+    (
+        "A wait orders the launches before its record, and those behind it do not wait",
+        "stream s / a = alloc s 64 / b = alloc s 64 / write s a / record e s / kernel s write b early / wait s e / \
+         kernel s read a early / kernel s read b early !! weak-order / free s a / free s b",
+    ),
+    (
+        "A capture that begins is no work between launches of the legacy stream",
+        "stream s / stream l legacy / a = alloc l 64 / kernel l write a / capture s as g / end capture s / \
+         kernel l read a early !! weak-order / free l a",
+    ),
+    (
+        "What the legacy stream is refused is no work between launches",
+        "stream s / stream l legacy / a = alloc s 64 / c = alloc l 64 / write l c / free l c / kernel s write a / \
+         read l c !! use-after-free / kernel s read a early !! weak-order / free s a",
+    ),
+    (
+        "A free puts nothing between launches",
+        "stream s / a = alloc s 64 / b = alloc s 64 / kernel s write a / free s b / \
+         kernel s read a early !! weak-order / free s a",
+    ),
+    (
+        "An allocation puts nothing between launches",
+        "stream s / a = alloc s 64 / kernel s write a / b = alloc s 64 / \
+         kernel s write a early !! weak-order / free s a / free s b",
+    ),
+    (
+        "An allocation may have the bytes of what was freed before it, which the launch before uses",
+        "stream s / a = alloc s 64 / kernel s write a / free s a / b = alloc s 64 / \
+         kernel s write b early !! weak-order / free s b",
+    ),
+    (
+        "A device is synchronised of which a stream joined a capture of another",
+        "stream s / stream u on 1 / capture s as g / record e s / wait u e / \
+         synchronize device 1 !! capture-unsupported / record f u / wait s f / end capture s",
+    ),
+    (
+        "The legacy stream of another device joins no capture",
+        "stream s nonblocking / stream l legacy on 1 / a = alloc now 64 / capture s as g / read s a / record e s / \
+         wait l e !! capture-unsupported / end capture s / free now a",
+    ),
+    (
+        "The legacy stream of another process joins no capture",
+        "process P / P: stream s nonblocking / P: stream l legacy / P: capture s as g / P: record e s / \
+         P: wait l e !! capture-unsupported / P: end capture s",
+    ),
+    (
+        "The event of a capture that has ended is waited for in another",
+        "stream s / stream t / capture s as g / record e s / end capture s / capture t as h / \
+         wait t e !! captured-event / end capture t",
+    ),
+    (
+        "Another process asks for an event that a capture recorded",
+        "process P / stream s / event e shared / a = alloc s 64 / capture s as g / record e s / \
+         P: synchronize e !! captured-event / P: query e no !! captured-event / read s a / end capture s / \
+         x = instantiate g / launch x s / free s a / read s a !! use-after-free",
+    ),
+    (
+        "A launch of a graph replaces a record that nobody waited for",
+        "stream s nonblocking / stream t nonblocking / stream u nonblocking / event e / a = alloc s 64 / \
+         b = alloc t 64 / record e s / graph g / node w in g: write b / node r in g after w: record e / \
+         x = instantiate g / launch x t !! event-overwritten / wait u e / free u b / free s a",
+    ),
+    (
+        "A wait in a capture puts nothing between a kernel and one that starts early",
+        "stream s / a = alloc s 64 / capture s as g / record e s / write s a / wait s e ?? redundant-wait / \
+         kernel s read a early !! weak-order / end capture s / x = instantiate g / launch x s / free s a",
+    ),
+    (
+        "A captured launch that starts early overlaps the kernels that it comes after on other streams",
+        "stream s / stream t / a = alloc s 64 / capture s as g / write s a / record e s / wait t e / \
+         kernel t read a early !! weak-order / record f t / wait s f ?? redundant-wait / end capture s / \
+         x = instantiate g / launch x s / free s a",
+    ),
+    (
+        "A captured launch that starts early overlaps each kernel of a join",
+        "stream s / stream t / a = alloc s 64 / b = alloc s 64 / capture s as g / record e s / wait t e / \
+         write t a / write s b / record f t / wait s f / kernel s read a early !! weak-order / end capture s / \
+         x = instantiate g / launch x s / free s a / free s b",
+    ),
+    (
         "A launch that starts early overlaps a graph whose nodes have points of their own",
         "stream s / a = alloc s 64 / graph g / node w in g: write a / node r in g: record e / \
          x = instantiate g / launch x s / kernel s read a early !! weak-order / free s a",
@@ -156,6 +250,43 @@ const PROGRAMS: &[(&str, &str)] = &[
         "A wait before a launch that starts early has an effect",
         "stream s / a = alloc s 64 / write s a / record e s / wait s e / kernel s read a early / \
          free s a",
+    ),
+    (
+        "A wait for what is recorded behind the launches orders one that starts early",
+        "stream s / stream t / a = alloc s 64 / write s a / record e s / wait t e / record f t / wait s f / \
+         kernel s read a early / free s a",
+    ),
+    (
+        "A stream of another device joins a capture",
+        "stream s nonblocking / stream t nonblocking on 1 / a = alloc now 64 / capture s as g / read s a / \
+         record e s / wait t e / read t a / record f t / wait s f / end capture s / x = instantiate g / \
+         launch x s / synchronize s / free now a",
+    ),
+    (
+        "Memory is allocated between launches that start early and used by the next",
+        "stream s / a = alloc s 64 / write s a / b = alloc s 64 / kernel s write b early / free s a / free s b",
+    ),
+    (
+        "A device without a stream in a capture is synchronised",
+        "stream s / stream u on 1 / stream v on 2 / capture s as g / record e s / wait u e / \
+         synchronize device 2 / record f u / wait s f ?? redundant-wait / end capture s",
+    ),
+    (
+        "A record of a graph that was waited for is recorded again by another",
+        "stream s nonblocking / stream t nonblocking / stream u nonblocking / event e / a = alloc s 64 / \
+         b = alloc t 64 / record e s / wait t e / graph g / node w in g: write b / \
+         node r in g after w: record e / x = instantiate g / launch x t / wait u e / free u b / free s a",
+    ),
+    (
+        "A captured launch that starts early comes after what the kernels before it had to come after",
+        "stream s / stream t / a = alloc s 64 / b = alloc s 64 / c = alloc s 64 / capture s as g / write s a / \
+         record e s / wait t e / kernel s write b early / write t c / record f t / wait s f / \
+         kernel s read a early / end capture s / x = instantiate g / launch x s / free s a / free s b / free s c",
+    ),
+    (
+        "A captured launch that starts early waits for nodes that are no kernels",
+        "stream s / a = alloc s 64 / capture s as g / write s a / b = alloc s 64 / kernel s read a early / \
+         free s b / end capture s / x = instantiate g / launch x s / free s a",
     ),
     (
         "The last of two records of a graph comes after the other",

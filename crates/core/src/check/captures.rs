@@ -15,12 +15,11 @@ use super::lives::{Found, Named};
 use super::names::Names;
 use super::timeline::Seat;
 use crate::graph::{
-    Access as NodeAccess, CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label,
-    Memory as NodeMemory, Uses, Work,
+    CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, Uses, Work,
 };
 use crate::ids::{DeviceId, EventId, GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site};
-use crate::op::{Access, Act, CaptureMode, Memory, Name, Start, StreamRole, What};
+use crate::op::{Access, Act, CaptureMode, Memory, Name, Start, What};
 use crate::order::default_streams::Standing;
 
 impl Checker {
@@ -72,14 +71,14 @@ impl Checker {
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
     }
 
-    /// A device is synchronised, or each: captures of it, of this process, forbid that.
+    /// A device is synchronised, or each: captures that a stream of it is in, of this process, forbid that.
     pub(super) fn refuse_synchronize(&mut self, call: Call<'_>, device: Option<DeviceId>) -> Step {
         if !self.graphs.is_capturing() {
             return Ok(());
         }
         let time = &self.time;
-        let is_of_it = |thread, origin| {
-            let its = time.stream(origin).map(|stream| stream.kept.device);
+        let is_of_it = |thread, member| {
+            let its = time.stream(member).map(|stream| stream.kept.device);
             time.is_beside(call.op.host, thread) && device.is_none_or(|device| its == Some(device))
         };
         let checked = self.graphs.captures.check_synchronize(is_of_it, "the device is synchronized");
@@ -126,48 +125,17 @@ impl Checker {
         if start == Start::Early && self.settings.weak_order {
             self.check_captured_early(call, seat, named, &accesses)?;
         }
-        let mut last = std::mem::take(&mut self.time.at_mut(seat).kept.last_nodes);
         let node = self.captured_node(call, seat, "launched", name, |graph, tails, label| {
             let node = graph.add_work(Work::Kernel, tails, &accesses, label)?;
             graph.set_may_share(node, may_share);
             Ok((node, node))
         })?;
-        if start == Start::Ordered {
-            last.clear();
+        if start == Start::Early
+            && let Some(captured) = self.graphs.captured.get_mut(&graph)
+        {
+            captured.early.insert(node);
         }
-        last.push(node);
-        self.time.at_mut(seat).kept.last_nodes = last;
         Ok(())
-    }
-
-    /// A node that may start before the launch before it has completed must not rely on that.
-    fn check_captured_early(&mut self, call: Call<'_>, seat: Seat, named: &[Access], accesses: &[NodeAccess]) -> Step {
-        let stream = self.time.at(seat);
-        let Some(graph) = self.graphs.captures.graph(stream.kept.id) else { return Ok(()) };
-        let graph = &*graph;
-        let last = || stream.kept.last_nodes.iter().filter_map(|node| graph.node(*node));
-        let earlier_of = |access: &NodeAccess| {
-            let is_it = |other: &&NodeAccess| {
-                other.memory == access.memory && other.part.overlaps(access.part) && access.act.conflicts(other.act)
-            };
-            last().find_map(|node| Some((node.label.place, node.accesses.iter().find(is_it)?.act)))
-        };
-        let found = named.iter().zip(accesses).find_map(|(named, access)| Some((named, access, earlier_of(access)?)));
-        let Some((named, access, (place, act))) = found else { return Ok(()) };
-        let (bytes, name) = match (access.memory, self.lives.find(named.memory)) {
-            (NodeMemory::Own(alloc), _) => {
-                let name = |node| graph.node(node).and_then(|node| call.names.find(node.label.name.as_deref()?));
-                graph.alloc(alloc).map_or((0, None), |alloc| (alloc.bytes, name(alloc.node)))
-            }
-            (_, Found::Named(Named::Life(life) | Named::Lease(life))) => {
-                let life = self.lives.at(life);
-                (life.bytes, life.name)
-            }
-            _ => (0, None),
-        };
-        let subject = self.subject(call, named.memory, bytes, name);
-        let later = self.site(call, seat, access.act);
-        Err(self.weak(call, subject, Site { act, place, op: 0, ..later }, later))
     }
 
     pub(super) fn captured_free(&mut self, call: Call<'_>, seat: Seat, memory: Memory) -> Step {
@@ -235,14 +203,10 @@ impl Checker {
 
     pub(super) fn captured_wait(&mut self, call: Call<'_>, seat: Seat, event: &CapturedEvent) -> Step {
         let stream = self.time.at(seat).kept.id;
-        let thread = self.graphs.captures.thread(event.capture);
-        if thread.is_some_and(|thread| !self.time.is_beside(call.op.host, thread)) {
-            return Err(self.capture_refused(call, CaptureError::CapturedEvent(event.capture), stream));
-        }
+        self.refuse_of_another_process(call, event, stream)?;
         let is_known = self.graphs.captures.of(stream) == Some(event.capture) && self.covers_tails(stream, event);
-        let waited = self.graphs.captures.wait(stream, event);
+        let waited = self.graphs.captures.wait((stream, self.time.at(seat).role), event);
         waited.map_err(|error| self.capture_refused(call, error, stream))?;
-        self.time.at_mut(seat).kept.last_nodes.clear();
         let site = self.site(call, seat, Act::Read);
         self.done(seat, "waited for", call.op.place);
         if is_known {
@@ -278,8 +242,18 @@ impl Checker {
     }
 
     pub(super) fn captured_synchronize(&mut self, call: Call<'_>, event: &CapturedEvent) -> Step {
+        self.refuse_of_another_process(call, event, StreamId::HOST)?;
         let checked = self.graphs.captures.check_event(event);
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
+    }
+
+    /// An event that another process recorded in its capture is for no other one, and the capture goes on.
+    fn refuse_of_another_process(&mut self, call: Call<'_>, event: &CapturedEvent, by: StreamId) -> Step {
+        let thread = self.graphs.captures.thread(event.capture);
+        match thread.is_some_and(|thread| !self.time.is_beside(call.op.host, thread)) {
+            true => Err(self.capture_refused(call, CaptureError::CapturedEvent(event.capture), by)),
+            false => Ok(()),
+        }
     }
 
     /// An instance launched into a capture: a child node.
@@ -335,9 +309,7 @@ impl Checker {
         let done = self.graphs.captures.operate(stream, |graph, tails| add(graph, tails, label));
         match done.unwrap_or(Err(CaptureError::NotCapturing(stream))) {
             Ok(result) => {
-                let stream_at = self.time.at_mut(seat);
-                stream_at.note(verb, call.op.place);
-                stream_at.kept.last_nodes.clear();
+                self.time.at_mut(seat).note(verb, call.op.place);
                 self.note_node(stream);
                 Ok(result)
             }
@@ -370,16 +342,14 @@ impl Checker {
         mode: CaptureMode,
         symbolic: bool,
     ) -> Step {
-        let seat = self.begin(call, stream)?;
-        // No operation of the stream, so it has no number.
+        // No operation of the stream: it has no number, and nothing comes after it.
+        let seat = self.look(call, stream)?;
         let begun = Some(Site { op: 0, ..self.site(call, seat, Act::Read) });
-        let is_legacy = self.time.at(seat).role == StreamRole::Legacy;
-        let origin = if is_legacy { StreamId::LEGACY } else { stream };
+        let origin = (stream, self.time.at(seat).role);
         let empty = empty_graph(graph, symbolic);
         match self.graphs.captures.begin(origin, empty, &[], u64::from(call.op.host.0), mode) {
             Ok(_) => {
                 self.graphs.capturing += 1;
-                self.time.at_mut(seat).kept.last_nodes.clear();
                 let homes = Homes::of(graph, symbolic);
                 let captured = Captured { homes, origin: Some(stream), begun, ..Captured::default() };
                 self.graphs.captured.insert(graph, captured);

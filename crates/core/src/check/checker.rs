@@ -301,15 +301,6 @@ impl Checker {
         self.there(call, stream, seat)
     }
 
-    /// A stream, for a call that submits nothing and is in its order all the same.
-    pub(super) fn begin(&mut self, call: Call<'_>, stream: StreamId) -> Step<Seat> {
-        if self.graphs.is_captured(stream) {
-            return self.look(call, stream);
-        }
-        let seat = self.time.begin(call.op.host, stream);
-        self.there(call, stream, seat)
-    }
-
     /// A stream, for something that is no operation of it.
     pub(super) fn look(&mut self, call: Call<'_>, stream: StreamId) -> Step<Seat> {
         let seat = self.time.look(call.op.host, stream);

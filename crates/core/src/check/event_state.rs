@@ -56,8 +56,15 @@ impl Event {
         }
     }
 
-    /// A record that a launch made.
-    pub(super) fn launched(&mut self, snapshot: Snapshot, site: Site) {
-        self.stands = Stands::Recorded(Recorded { snapshot, site, is_waited: false, lost: None });
+    /// It stands for a record from now on. One that this replaces is lost, unless a stream waited for it, or this one
+    /// comes after it or is of the same launch.
+    pub(super) fn record(&mut self, snapshot: Snapshot, site: Site) {
+        let lost = match std::mem::take(&mut self.stands) {
+            Stands::Recorded(old) if old.is_waited => None,
+            Stands::Recorded(old) if old.site == site || snapshot.covers(old.snapshot.point()) => old.lost,
+            Stands::Recorded(old) => Some(Box::new(Lost { snapshot: old.snapshot, site: old.site })),
+            _ => None,
+        };
+        self.stands = Stands::Recorded(Recorded { snapshot, site, is_waited: false, lost });
     }
 }

@@ -5,7 +5,7 @@
 //! than it seems. Knows streams; of captures only where to hand things to.
 
 use super::checker::{Call, Checker, Step};
-use super::event_state::{Event, Lost, Recorded, Stands};
+use super::event_state::{Event, Lost, Stands};
 use super::finding::{Finding, Side};
 use super::graph_state::Instance;
 use super::timeline::{Learned, Seat};
@@ -84,14 +84,7 @@ impl Checker {
             return Ok(());
         }
         let snapshot = self.time.at(seat).chain.snapshot();
-        let lost = match std::mem::take(&mut entry.stands) {
-            Stands::Recorded(old) if !old.is_waited && !snapshot.covers(old.snapshot.point()) => {
-                Some(Box::new(Lost { snapshot: old.snapshot, site: old.site }))
-            }
-            Stands::Recorded(old) if !old.is_waited => old.lost,
-            _ => None,
-        };
-        entry.stands = Stands::Recorded(Recorded { snapshot, site, is_waited: false, lost });
+        entry.record(snapshot, site);
         Ok(())
     }
 
@@ -123,8 +116,10 @@ impl Checker {
                 recorded.is_waited = true;
                 lost = recorded.lost.take().map(|lost| (lost, recorded.site));
                 let stream = self.time.at_mut(seat);
-                let ended_work = stream.kept.last_work.take().is_some();
-                stream.kept.last_wait = None;
+                let slot = stream.chain.slot();
+                if let Some(last) = &mut stream.kept.last_work {
+                    last.wait(slot, &recorded.snapshot, call.op.place);
+                }
                 if stream.chain.wait(&recorded.snapshot) {
                     let what = recorded.snapshot.clone();
                     let (recorded, site) = (Some(recorded.site), site);
@@ -132,8 +127,6 @@ impl Checker {
                     self.needs(call.op.place);
                     None
                 } else {
-                    // Work that may start early does not start before it.
-                    stream.kept.last_wait = ended_work.then_some(call.op.place);
                     // An operation of the legacy default stream is one that others come after.
                     let is_barrier = stream.role.standing() == Standing::Barrier;
                     (!is_barrier).then_some((Kind::RedundantWait, Some(recorded.site)))

@@ -45,6 +45,8 @@ pub(super) struct Captured {
     pub(super) homes: Homes,
     /// What its nodes did so far.
     pub(super) uses: Uses,
+    /// Its nodes that may start early.
+    pub(super) early: FxHashSet<NodeId>,
     /// Where the capture began: on which stream, and in the program.
     pub(super) origin: Option<StreamId>,
     pub(super) begun: Option<Site>,

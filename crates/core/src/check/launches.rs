@@ -215,16 +215,15 @@ impl Checker {
         instance.exec.launched();
         instance.lanes.advance();
         for (&(_, key), snapshot) in instance.exec.summary().records.iter().zip(exports) {
-            self.events.entry(EventId(key.0 as u32)).or_default().launched(snapshot, site);
+            self.events.entry(EventId(key.0 as u32)).or_default().record(snapshot, site);
         }
         let snapshot = self.time.at(seat).chain.snapshot();
         self.note_in_families(exec, &instance, &snapshot);
-        let learned = Some((before, snapshot.clone()));
-        instance.last = Some(Last { snapshot, site });
+        instance.last = Some(Last { snapshot: snapshot.clone(), site });
         instance.launched = Some((site.stream, site.op));
         self.graphs.execs.insert(exec, instance);
         let stream = self.time.at_mut(seat);
-        stream.kept.last_work = Some(LastWork { from: point.seq, tied: stream.tied(), learned });
+        stream.kept.last_work = Some(LastWork::of_graph(point.seq, before, snapshot));
         self.done(seat, "launched", call.op.place);
     }
 

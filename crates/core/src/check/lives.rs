@@ -32,6 +32,8 @@ pub(super) enum Source {
         pool: PoolId,
         /// The device that it is of.
         device: DeviceId,
+        /// The position of the last free before it in its stream, whose bytes it may have.
+        after: Seq,
     },
     /// Made at once.
     Now(Space),

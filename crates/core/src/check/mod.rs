@@ -7,6 +7,7 @@
 
 mod captures;
 mod checker;
+mod early;
 mod edges;
 mod edit;
 mod event_state;

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::last_work::LastWork;
 use super::ring::Ring;
-use crate::ids::{DeviceId, HostId, NodeId, Point, ProcessId, Seq, Slot, StreamId};
+use crate::ids::{DeviceId, HostId, Point, ProcessId, Seq, Slot, StreamId};
 use crate::life::Site;
 use crate::op::{Name, Place, StreamRole};
 use crate::order::default_streams::Standing;
@@ -56,10 +56,8 @@ pub(super) struct Past {
     pub(super) learned: Ring<Learned, LEARNED>,
     /// Its last work, which work that may start early can overlap.
     pub(super) last_work: Option<LastWork>,
-    /// As `last_work`, while it captures: nodes.
-    pub(super) last_nodes: Vec<NodeId>,
-    /// A wait that ended the last work and had no other effect.
-    pub(super) last_wait: Option<Place>,
+    /// The position of its last free.
+    pub(super) freed: Seq,
 }
 
 impl Stream {
@@ -248,8 +246,7 @@ impl Timeline {
             recent: Ring::default(),
             learned: Ring::default(),
             last_work: None,
-            last_nodes: Vec::new(),
-            last_wait: None,
+            freed: 0,
         };
         let seat = self.streams.create(home, role, base, past);
         self.seats.insert(stream, seat);
@@ -337,17 +334,6 @@ impl Timeline {
         {
             stream.chain.roll_back(rollback);
         }
-    }
-
-    /// As [`enter`](Self::enter), for a call that submits nothing: where each thread has knowledge of its own, this
-    /// one's stays with it.
-    pub(super) fn begin(&mut self, host: HostId, id: StreamId) -> Option<Seat> {
-        if !self.is_apart {
-            return self.enter(host, id);
-        }
-        let seat = self.look(host, id)?;
-        self.streams.tie(seat);
-        Some(seat)
     }
 
     /// Where a stream is, for what is no operation of it: a synchronisation, a query, a wait that is none. The stream

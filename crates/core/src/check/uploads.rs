@@ -29,9 +29,9 @@ impl Checker {
         let site = self.site(call, seat, Act::Read);
         let uploading = self.time.at_mut(seat);
         uploading.chain.submit();
-        let (snapshot, tied) = (uploading.chain.snapshot(), uploading.tied());
+        let (snapshot, met) = (uploading.chain.snapshot(), uploading.met());
         let last = uploading.kept.last_work.take();
-        uploading.kept.last_work = Some(LastWork::uploaded(last, tied, (before, snapshot.clone())));
+        uploading.kept.last_work = Some(LastWork::uploaded(last, met, before, snapshot.clone()));
         for id in &instance.families {
             if let Some(family) = self.graphs.families.get_mut(id) {
                 family.last = Some(snapshot.clone());

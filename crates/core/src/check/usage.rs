@@ -54,11 +54,10 @@ impl Checker {
         let exportable = self.pools.get(&pool).copied().unwrap_or(false);
         let site = self.site(call, seat, Act::Allocate);
         let stream = self.time.at_mut(seat);
-        let (point, device) = (stream.chain.submit(), stream.kept.device);
-        stream.kept.last_work = None;
+        let (point, device, after) = (stream.chain.submit(), stream.kept.device, stream.kept.freed);
         self.done(seat, "allocated", call.op.place);
         let born = Use { point, site };
-        let life = self.born(memory, born, bytes, name, Source::Stream { exportable, pool, device });
+        let life = self.born(memory, born, bytes, name, Source::Stream { exportable, pool, device, after });
         self.lives.note_newest(life, born);
         Ok(())
     }
@@ -141,9 +140,8 @@ impl Checker {
     fn submit_work(&mut self, seat: Seat, start: Start) -> (Point, StreamId, u64) {
         let stream = self.time.at_mut(seat);
         let point = stream.chain.submit();
-        let tied = stream.tied();
-        if start == Start::Ordered || stream.kept.last_work.as_ref().is_none_or(|last| last.tied != tied) {
-            stream.kept.last_work = Some(LastWork { from: point.seq, tied, learned: None });
+        if start == Start::Ordered || stream.kept.last_work.is_none() {
+            stream.kept.last_work = Some(LastWork::at(point.seq));
         }
         (point, stream.kept.id, stream.kept.ops + 1)
     }
@@ -287,31 +285,6 @@ impl Checker {
         }
     }
 
-    /// Work that may start before the launch before it has completed must not rely on that.
-    fn check_early(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access], targets: &[Target]) -> Step {
-        // What the host knows to have completed has done so before the launch is called.
-        let base = self.time.base(call.op.host);
-        let stream = self.time.at(seat);
-        let tied = stream.tied();
-        let Some(last) = stream.kept.last_work.as_ref().filter(|last| last.tied == tied) else {
-            stream.kept.last_wait.into_iter().for_each(|wait| self.needs(wait));
-            return Ok(());
-        };
-        let slot = stream.chain.slot();
-        let overlaps = |known: &&Use| last.says(known.point, slot) && !base.covers(known.point);
-        for (access, target) in accesses.iter().zip(targets) {
-            let conflicts = |known: &&Use| access.act.conflicts(known.site.act);
-            let life = self.lives.at(target.life);
-            let uses = life.history.uses_of(access.part).filter(conflicts);
-            // A launch that left the memory is work, too.
-            let born = life.history.born();
-            if let Some(earlier) = uses.chain([&born]).find(overlaps) {
-                return Err(self.weakly_ordered(call, target.life, *earlier, self.site(call, seat, access.act)));
-            }
-        }
-        Ok(())
-    }
-
     /// The host itself uses memory, now.
     pub(super) fn host_access(&mut self, call: Call<'_>, accesses: &[Access]) -> Step {
         let base = self.time.base(call.op.host);
@@ -353,7 +326,7 @@ impl Checker {
         }
         let stream = self.time.at_mut(seat);
         let point = stream.chain.submit();
-        stream.kept.last_work = None;
+        stream.kept.freed = point.seq;
         self.done(seat, "freed", call.op.place);
         self.end(target.life, Use { point, site });
         Ok(())

@@ -21,7 +21,7 @@ use super::graph::Graph;
 use super::node::NodeId;
 use crate::ids::StreamId;
 pub use crate::op::CaptureMode;
-use crate::op::Quoted;
+use crate::op::{Quoted, StreamRole};
 
 /// A capture, counted up; never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -181,14 +181,14 @@ impl Captures {
     /// [`CaptureError::LegacyStream`], [`CaptureError::AlreadyCapturing`], an unknown tail; with the graph, unchanged.
     pub fn begin(
         &mut self,
-        origin: StreamId,
+        (origin, role): (StreamId, StreamRole),
         graph: Graph,
         tails: &[NodeId],
         thread: u64,
         mode: CaptureMode,
     ) -> Result<CaptureId, (CaptureError, Box<Graph>)> {
         let refused = match () {
-            () if origin == StreamId::LEGACY => Some(CaptureError::LegacyStream),
+            () if role == StreamRole::Legacy => Some(CaptureError::LegacyStream),
             () if self.streams.contains_key(&origin) => Some(CaptureError::AlreadyCapturing(origin)),
             () => tails.iter().find(|id| graph.node(**id).is_none()).map(|id| GraphError::UnknownNode(*id).into()),
         };
@@ -251,16 +251,16 @@ impl Captures {
     /// # Errors
     /// The event's capture has ended ([`CaptureError::CapturedEvent`]) or invalid; the stream is the legacy one or in
     /// another capture, and then both are invalid.
-    pub fn wait(&mut self, stream: StreamId, event: &CapturedEvent) -> Result<(), CaptureError> {
+    pub fn wait(&mut self, (stream, role): (StreamId, StreamRole), event: &CapturedEvent) -> Result<(), CaptureError> {
         let there = event.capture;
         match self.of(stream) {
+            _ if !self.captures.contains_key(&there) => return Err(CaptureError::CapturedEvent(there)),
             Some(here) if here != there => {
                 self.invalidate(here);
                 self.invalidate(there);
                 return Err(CaptureError::Merge { stream, here, there });
             }
-            _ if !self.captures.contains_key(&there) => return Err(CaptureError::CapturedEvent(there)),
-            None if stream == StreamId::LEGACY => {
+            None if role == StreamRole::Legacy => {
                 self.invalidate(there);
                 return Err(CaptureError::LegacyStream);
             }
@@ -328,7 +328,7 @@ impl Captures {
     }
 
     /// A device is synchronised: captures of it forbid that, whatever their mode and whoever began them. `is_of_it`
-    /// says which are, by the thread and the stream that began them.
+    /// says which are, by the thread that began them and each of their streams.
     ///
     /// # Errors
     /// As of [`check_unsafe`](Self::check_unsafe).
@@ -337,7 +337,7 @@ impl Captures {
         is_of_it: impl Fn(u64, StreamId) -> bool,
         call: &'static str,
     ) -> Result<(), CaptureError> {
-        self.spoil_each(|capture| is_of_it(capture.thread, capture.origin), call)
+        self.spoil_each(|capture| capture.members.keys().any(|stream| is_of_it(capture.thread, *stream)), call)
     }
 
     /// Captures that forbid a call are invalid once it is made.

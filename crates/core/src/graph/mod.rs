@@ -22,11 +22,13 @@
 //! | `lanes` | launches seen from inside, where events are recorded in them |
 //! | `uses` | the same, checked for each node as a capture adds it |
 //! | `capture` | streams whose work becomes nodes |
+//! | `early` | kernels that a node which may start early overlaps |
 //! | `backing` | which physical chunks lie under whose launches |
 
 mod address;
 mod backing;
 mod capture;
+mod early;
 mod edges;
 mod error;
 mod exec;

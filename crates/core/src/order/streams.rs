@@ -7,7 +7,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::default_streams::{Ties, after, before};
-use super::{Base, Chain, Host, Rollback, Slots, Snapshot};
+use super::{Base, Chain, Host, Knows, Rollback, Slots, Snapshot};
+use crate::ids::Seq;
 use crate::op::StreamRole;
 
 /// Where a stream is while it lives.
@@ -24,8 +25,8 @@ pub struct Stream<T> {
     pub chain: Chain,
     /// The operation of the legacy default stream that it already comes after.
     followed: u64,
-    /// How often the rule of the default streams made it wait.
-    tied: u64,
+    /// The last of its own positions that the rule of the default streams made it wait for.
+    met: Seq,
     /// Its home.
     pub home: HomeNumber,
     /// How it stands to the legacy default stream.
@@ -60,10 +61,11 @@ pub struct Streams<T> {
 }
 
 impl<T> Stream<T> {
-    /// How often the rule of the default streams made it wait for others: between two operations where it differs.
+    /// The last of its own positions that it comes after by way of another stream, by the rule of the default streams:
+    /// work in between was done there.
     #[inline]
-    pub fn tied(&self) -> u64 {
-        self.tied
+    pub fn met(&self) -> Seq {
+        self.met
     }
 }
 
@@ -89,7 +91,7 @@ impl<T> Streams<T> {
             self.streams.push(None);
             self.streams.len() - 1
         });
-        self.streams[seat] = Some(Stream { chain, role, home, kept, followed: 0, tied: 0, is_noted: false });
+        self.streams[seat] = Some(Stream { chain, role, home, kept, followed: 0, met: 0, is_noted: false });
         seat
     }
 
@@ -142,9 +144,8 @@ impl<T> Streams<T> {
         self.get_mut(seat)?.chain.learn_tentatively(host, None)
     }
 
-    /// The half of that which a call does that submits nothing: what the host knows stays the host's.
     #[inline]
-    pub fn tie(&mut self, seat: Seat) {
+    fn tie(&mut self, seat: Seat) {
         if let Some(Some(stream)) = self.streams.get(seat) {
             let Ok(()) = before(stream.role.standing(), &mut Entering { streams: self, seat });
         }
@@ -198,7 +199,7 @@ impl<T> Ties for Entering<'_, T> {
         {
             stream.followed = home.version;
             if let Some(last) = &home.last {
-                stream.tied += 1;
+                stream.met = stream.met.max(last.seen(stream.chain.slot()));
                 stream.chain.wait(last);
             }
         }
@@ -228,8 +229,10 @@ impl<T> Ties for Entering<'_, T> {
             }
         }
         if let Some((legacy, _)) = self.parts() {
-            legacy.tied += u64::from(!before.is_empty());
-            before.iter().for_each(|end| _ = legacy.chain.wait(end));
+            for end in &before {
+                legacy.met = legacy.met.max(end.seen(legacy.chain.slot()));
+                legacy.chain.wait(end);
+            }
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use millpond_core::graph::{
     GraphAllocId, GraphError as CoreError, Memory, NodeId, Uses,
 };
 use millpond_core::ids::StreamId;
+use millpond_core::op::StreamRole;
 use millpond_driver::locks::lock;
 use millpond_driver::process;
 use smallvec::SmallVec;
@@ -193,7 +194,7 @@ impl Recording {
     }
 
     /// A stream waits for a captured event, and joins that capture.
-    pub(crate) fn wait(&mut self, stream: StreamId, at: &CapturedAt) -> Result<()> {
+    pub(crate) fn wait(&mut self, stream: (StreamId, StreamRole), at: &CapturedAt) -> Result<()> {
         self.captures.wait(stream, &at.event).map_err(rule)
     }
 
@@ -324,7 +325,7 @@ impl Stream {
         let empty = CoreGraph::new(id, shared.context.properties.granularity, body.core.addressing());
         let core = std::mem::replace(&mut body.core, empty);
         let mut recording = lock(&graphs.captures);
-        let begun = recording.captures.begin(shared.id, core, tails, thread(), mode);
+        let begun = recording.captures.begin((shared.id, shared.role), core, tails, thread(), mode);
         let capture = begun.map_err(|(error, _)| rule(error))?;
         let context = Arc::clone(&shared.context);
         let (is_open, nodes, allocs) = (AtomicBool::new(true), AtomicU32::new(0), AtomicU32::new(0));

@@ -172,7 +172,7 @@ impl StreamShared {
         match &event.at {
             At::Live { .. } => recording.wait_outside(self.id),
             At::Captured(at) => {
-                recording.wait(self.id, at)?;
+                recording.wait((self.id, self.role), at)?;
                 if let (Some(tracer), Some(event)) = (at.session.tracer(), &event.traced) {
                     tracer.wait(self.id, event, Place::Source(caller));
                 }

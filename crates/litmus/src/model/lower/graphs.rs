@@ -7,8 +7,8 @@ mod launches;
 use millpond_core::ids::{EventId, ExecId, GraphId, StreamId};
 use millpond_core::op::{Access, Memory, NodeOp, What};
 
-use super::Lower;
 use super::memory::Named;
+use super::{Early, Lower};
 use crate::model::TooMuch;
 use launches::has_allocs;
 
@@ -136,8 +136,10 @@ impl Lower<'_> {
             return self.capture(stream, Work::Child(found.nodes));
         }
         let (needs, who) = (self.needs(stream), self.who(stream));
+        let early = Some(Early { needs: needs.clone(), has_freed: false });
         let launched = self.launch_graph(needs, who, found);
-        self.streams.get_mut(&stream).expect("it was entered").last = launched.last;
+        let stream = self.streams.get_mut(&stream).expect("it was entered");
+        (stream.last, stream.early) = (launched.last, early);
         self.execs.insert(exec, launched);
     }
 

@@ -23,7 +23,7 @@ impl Lower<'_> {
             What::Alloc { memory, stream, .. } => {
                 if !self.captured_alloc(stream, memory) {
                     let life = self.begin(memory, false);
-                    self.submit(stream, vec![Effect::of_all(life, Act::Allocate)]);
+                    self.allocate(stream, vec![Effect::of_all(life, Act::Allocate)]);
                 }
             }
             What::AllocNow { memory, .. } => drop(self.begin(memory, true)),
@@ -31,6 +31,7 @@ impl Lower<'_> {
                 if !self.captured_free(stream, memory) {
                     let effects = self.effect(memory, Act::Free);
                     self.submit(stream, effects);
+                    self.stream(stream).early.iter_mut().for_each(|early| early.has_freed = true);
                 }
             }
             What::FreeNow { memory } => {

@@ -28,8 +28,16 @@ struct Stream {
     home: Home,
     name: Option<String>,
     last: Option<usize>,
-    /// What work that may start early needs: what the run of launches that it joins needed.
-    early: Option<Vec<usize>>,
+    early: Option<Early>,
+}
+
+/// The run of launches that work which may start early joins.
+#[derive(Clone, Debug)]
+struct Early {
+    /// What such work needs: what the run needed, and what the stream was made to wait for since.
+    needs: Vec<usize>,
+    /// Whether memory was freed in it: what is allocated next may have its bytes.
+    has_freed: bool,
 }
 
 /// What an event stands for.
@@ -65,6 +73,8 @@ struct Lower<'a> {
     execs: HashMap<ExecId, Exec>,
     /// The launch before, of any instance with the same addresses.
     families: HashMap<GraphId, usize>,
+    /// Whether any work of the program may start early.
+    starts_early: bool,
 }
 
 pub(super) fn lower(program: &Program) -> Result<Model, TooMuch> {
@@ -90,6 +100,7 @@ pub(super) fn lower(program: &Program) -> Result<Model, TooMuch> {
         captures: HashMap::new(),
         execs: HashMap::new(),
         families: HashMap::new(),
+        starts_early: ops.iter().any(|op| matches!(op.what, What::Launch { start: Start::Early, .. })),
     };
     for op in ops {
         (lower.line, lower.host) = (op.place.line().unwrap_or(0), op.host);
@@ -203,8 +214,15 @@ impl Lower<'_> {
 
     /// What a stream's next task needs.
     fn needs(&mut self, id: StreamId) -> Vec<usize> {
+        let mut needs = self.needs_of_others(id);
+        needs.extend(self.stream(id).last);
+        needs
+    }
+
+    /// What a stream's next task needs besides the one before it there.
+    fn needs_of_others(&mut self, id: StreamId) -> Vec<usize> {
         let timeline = self.timeline(self.host);
-        let (role, home, last) = (self.stream(id).role, self.stream(id).home, self.stream(id).last);
+        let (role, home) = (self.stream(id).role, self.stream(id).home);
         let is_blocking = |role| matches!(role, StreamRole::Blocking | StreamRole::PerThread);
         let others = self.streams.values().filter(|it| it.home == home);
         let mut needs: Vec<usize> = match role {
@@ -215,7 +233,6 @@ impl Lower<'_> {
             StreamRole::NonBlocking => Vec::new(),
             _ => others.filter(|it| it.role == StreamRole::Legacy).filter_map(|it| it.last).collect(),
         };
-        needs.extend(last);
         needs.extend(timeline);
         needs
     }
@@ -237,9 +254,7 @@ impl Lower<'_> {
     fn submit(&mut self, stream: StreamId, effects: Vec<Effect>) -> usize {
         let (needs, who) = (self.needs(stream), self.who(stream));
         let task = self.push(Task { needs, effects, who, ..Task::default() });
-        let stream = self.stream(stream);
-        stream.last = Some(task);
-        stream.early = None;
+        self.stream(stream).last = Some(task);
         task
     }
 
@@ -249,24 +264,36 @@ impl Lower<'_> {
 
     /// Work that may start before the work before it has completed, where that is to be looked at.
     fn launch(&mut self, stream: StreamId, effects: Vec<Effect>, start: Start) {
-        let needs = self.needs(stream);
-        let early = self.stream(stream).early.take().filter(|_| start == Start::Early && self.settings.weak_order);
-        match early {
+        match self.stream(stream).early.clone().filter(|_| start == Start::Early && self.settings.weak_order) {
             None => {
+                let needs = self.needs(stream);
                 self.submit(stream, effects);
-                self.stream(stream).early = Some(needs);
+                self.stream(stream).early = Some(Early { needs, has_freed: false });
             }
-            Some(base) => {
-                let who = self.who(stream);
-                let timeline = self.timeline(self.host);
-                let own = base.iter().copied().chain(timeline).collect();
-                let work = self.push(Task { needs: own, effects, who, ..Task::default() });
-                let all = needs.iter().copied().chain([work]).collect();
-                let joined = self.push(Task { needs: all, is_hidden: true, ..Task::default() });
-                let stream = self.stream(stream);
-                (stream.last, stream.early) = (Some(joined), Some(base));
+            Some(early) => drop(self.start_early(stream, effects, early.needs)),
+        }
+    }
+
+    /// An allocation waits for nothing, where its bytes are no others' that the run of launches may use. Only where
+    /// some work of the program starts early does that make a difference.
+    fn allocate(&mut self, stream: StreamId, effects: Vec<Effect>) {
+        match self.stream(stream).early.clone().filter(|early| self.starts_early && !early.has_freed) {
+            None => drop(self.submit(stream, effects)),
+            Some(early) => {
+                let born = self.start_early(stream, effects, early.needs);
+                self.stream(stream).early.iter_mut().for_each(|early| early.needs.push(born));
             }
         }
+    }
+
+    /// Appends a task of a stream that needs these and not the one before it; what comes next needs both.
+    fn start_early(&mut self, stream: StreamId, effects: Vec<Effect>, mut needs: Vec<usize>) -> usize {
+        let (all, who) = (self.needs(stream), self.who(stream));
+        needs.extend(self.needs_of_others(stream));
+        let work = self.push(Task { needs, effects, who, ..Task::default() });
+        let all = all.iter().copied().chain([work]).collect();
+        self.stream(stream).last = Some(self.push(Task { needs: all, is_hidden: true, ..Task::default() }));
+        work
     }
 
     /// The calling thread does something itself, or learns that something has completed.
@@ -288,9 +315,7 @@ impl Lower<'_> {
             Some(captured) => Some(Stands::Captured(captured.graph, captured.tails.clone())),
             None if external => None,
             None => {
-                let early = self.stream(stream).early.clone();
                 let record = self.submit(stream, Vec::new());
-                self.stream(stream).early = early;
                 (mark != Mark::Progress).then_some(Stands::Task(record))
             }
         };
@@ -314,7 +339,8 @@ impl Lower<'_> {
                 needs.push(record);
                 let task = self.push(Task { needs, who, ..Task::default() });
                 let stream = self.stream(stream);
-                (stream.last, stream.early) = (Some(task), None);
+                stream.last = Some(task);
+                stream.early.iter_mut().for_each(|early| early.needs.push(record));
             }
             _ => {}
         }

@@ -1,0 +1,97 @@
+//! Launches that may start before the one before them has completed (CUDA: programmatic stream serialization) must not
+//! rely on that.
+//!
+//! Knows streams, lives and captures; decides about order only.
+
+use smallvec::SmallVec;
+
+use super::checker::{Call, Checker, Step};
+use super::lives::{Found, Life, Named, Source};
+use super::timeline::Seat;
+use super::usage::Target;
+use crate::graph::{Access as NodeAccess, Memory as NodeMemory};
+use crate::ids::{NodeId, Point, Slot};
+use crate::life::{Site, Use};
+use crate::op::Access;
+use crate::order::Knows;
+
+impl Checker {
+    /// Work that may start before the launch before it has completed must not rely on that.
+    pub(super) fn check_early(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access], targets: &[Target]) -> Step {
+        // What the host knows to have completed has done so before the launch is called.
+        let base = self.time.base(call.op.host);
+        let stream = self.time.at(seat);
+        let Some(last) = stream.kept.last_work.as_ref() else { return Ok(()) };
+        let (slot, met, mut needed) = (stream.chain.slot(), stream.met(), None);
+        let mut overlaps = |known: &Use| {
+            let is_by_it = last.says(known.point, slot, met) && !base.covers(known.point);
+            let wait = last.wait_for(known.point, slot).filter(|_| is_by_it);
+            needed = needed.or(wait);
+            is_by_it && wait.is_none()
+        };
+        for (access, target) in accesses.iter().zip(targets) {
+            let conflicts = |known: &&Use| access.act.conflicts(known.site.act);
+            let life = self.lives.at(target.life);
+            let uses = life.history.uses_of(access.part).filter(conflicts);
+            if let Some(earlier) = uses.chain(origin(life, slot).as_ref()).copied().find(|known| overlaps(known)) {
+                return Err(self.weakly_ordered(call, target.life, earlier, self.site(call, seat, access.act)));
+            }
+        }
+        needed.into_iter().for_each(|wait| self.needs(wait));
+        Ok(())
+    }
+
+    /// A node that may start before the launch before it has completed must not rely on that.
+    pub(super) fn check_captured_early(
+        &mut self,
+        call: Call<'_>,
+        seat: Seat,
+        named: &[Access],
+        accesses: &[NodeAccess],
+    ) -> Step {
+        let stream = self.time.at(seat).kept.id;
+        let captures = &mut self.graphs.captures;
+        let tails: SmallVec<[NodeId; 2]> = captures.tails(stream).unwrap_or(&[]).into();
+        let Some(graph) = captures.graph(stream) else { return Ok(()) };
+        let Some(captured) = self.graphs.captured.get(&graph.id()) else { return Ok(()) };
+        let running = graph.overlapped(&tails, |node| captured.early.contains(&node));
+        let graph = &*graph;
+        let running = || running.iter().filter_map(|node| graph.node(*node));
+        let earlier_of = |access: &NodeAccess| {
+            let is_it = |other: &&NodeAccess| {
+                other.memory == access.memory && other.part.overlaps(access.part) && access.act.conflicts(other.act)
+            };
+            running()
+                .find_map(|node| Some((node.label.place, node.label.stream, node.accesses.iter().find(is_it)?.act)))
+        };
+        let found = named.iter().zip(accesses).find_map(|(named, access)| Some((named, access, earlier_of(access)?)));
+        let Some((named, access, (place, on, act))) = found else { return Ok(()) };
+        let (bytes, name) = match (access.memory, self.lives.find(named.memory)) {
+            (NodeMemory::Own(alloc), _) => {
+                let name = |node| graph.node(node).and_then(|node| call.names.find(node.label.name.as_deref()?));
+                graph.alloc(alloc).map_or((0, None), |alloc| (alloc.bytes, name(alloc.node)))
+            }
+            (_, Found::Named(Named::Life(life) | Named::Lease(life))) => {
+                let life = self.lives.at(life);
+                (life.bytes, life.name)
+            }
+            _ => (0, None),
+        };
+        let subject = self.subject(call, named.memory, bytes, name);
+        let later = self.site(call, seat, access.act);
+        let earlier = Site { act, place, stream: on.unwrap_or(later.stream), op: 0 };
+        Err(self.weak(call, subject, earlier, later))
+    }
+}
+
+/// What must have been done before the memory is used by a stream with this chain's number. A launch that left it is
+/// work, too. An allocation in the stream's own order is none, but may have the bytes of what was freed before it.
+fn origin(life: &Life, slot: Slot) -> Option<Use> {
+    let born = life.history.born();
+    match life.source {
+        Source::Stream { after, .. } if born.point.slot == slot => {
+            (after > 0).then_some(Use { point: Point { slot, seq: after }, ..born })
+        }
+        _ => Some(born),
+    }
+}
