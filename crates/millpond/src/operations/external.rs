@@ -58,13 +58,12 @@ impl Stream {
         let place = Place::Source(Location::caller());
         let shared = &self.shared;
         let mut state = shared.state.lock();
-        let order = traced_in_order(&shared.context);
-        let record = event.record();
+        let was_recorded = event.record().is_some();
         // A wait for nothing submits nothing, so that the stream does not come after what its caller knows.
-        let mode = if record.is_some() { shared.enter(&mut state) } else { shared.enter_to_ask(&mut state) };
+        let mode = if was_recorded { shared.enter(&mut state) } else { shared.enter_to_ask(&mut state) };
         match mode {
             Err(error) => {
-                drop((order, state));
+                drop(state);
                 shared.note_refused(&error, |tracer| {
                     event.traced().into_iter().for_each(|event| tracer.wait(shared.id, event, place));
                 });
@@ -75,7 +74,8 @@ impl Stream {
                 state.counted(shared.capture_event(EventNode::Wait, event, place))
             }
             Ok(Mode::Live) => {
-                if let Some((snapshot, mark)) = record {
+                let order = was_recorded.then(|| traced_in_order(&shared.context));
+                if let Some((snapshot, mark)) = event.record().filter(|_| was_recorded) {
                     let owner = event.owner();
                     match owner.number == shared.context.number {
                         true => shared.wait_for(&mut state, &snapshot, mark.raw)?,
@@ -85,6 +85,7 @@ impl Stream {
                     if let (Some(tracer), Some(event)) = (&shared.context.tracer, event.traced()) {
                         tracer.wait(shared.id, event, place);
                     }
+                    drop(order);
                     shared.leave(&mut state);
                 }
                 Ok(())

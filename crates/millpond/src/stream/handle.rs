@@ -119,8 +119,8 @@ impl StreamShared {
         Ok(mode)
     }
 
-    /// What an operation finds; what its thread knows goes to the stream where it `submits`.
-    fn look(&self, state: &mut State, submits: bool) -> Result<Mode> {
+    /// What a call finds that is no operation of the stream: whether it is open, and captures.
+    pub(crate) fn find(&self, state: &mut State) -> Result<Mode> {
         process::refuse_forked()?;
         if state.is_closed {
             return Err(Invalid::StreamClosed(self.id).into());
@@ -131,6 +131,14 @@ impl StreamShared {
                 return Ok(Mode::Capturing);
             }
             state.capture = None;
+        }
+        Ok(Mode::Live)
+    }
+
+    /// What an operation finds; what its thread knows goes to the stream where it `submits`.
+    fn look(&self, state: &mut State, submits: bool) -> Result<Mode> {
+        if self.find(state)? == Mode::Capturing {
+            return Ok(Mode::Capturing);
         }
         let hosts = &self.context.hosts;
         if !hosts.are_separate() {
