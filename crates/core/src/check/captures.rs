@@ -247,7 +247,7 @@ impl Checker {
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
     }
 
-    /// An event that another process recorded in its capture is for nobody here, and the capture goes on.
+    /// An event that another process recorded in its capture is of no use here, and the capture goes on.
     fn refuse_of_another_process(&mut self, call: Call<'_>, event: &CapturedEvent, by: StreamId) -> Step {
         let thread = self.graphs.captures.thread(event.capture);
         match thread.is_some_and(|thread| !self.time.is_beside(call.op.host, thread)) {

@@ -85,7 +85,7 @@ impl Checker {
 }
 
 /// What must have been done before the memory is used by a stream with this chain's number. A launch that left it is
-/// work, too. An allocation in the stream's own order is none, but may have the bytes of what was freed before it there.
+/// work, too. An allocation in the stream's own order is none, but may have the bytes of what was freed there before.
 fn origin(life: &Life, slot: Slot) -> Option<Use> {
     let born = life.history.born();
     match life.source {

@@ -56,7 +56,7 @@ impl Event {
         }
     }
 
-    /// It stands for a record from now on. One that this replaces is lost, unless somebody waited for it, or this one
+    /// It stands for a record from now on. One that this replaces is lost, unless it was waited for, or this one
     /// comes after it or is of the same launch.
     pub(super) fn record(&mut self, snapshot: Snapshot, site: Site) {
         let lost = match std::mem::take(&mut self.stands) {

@@ -1,8 +1,8 @@
 //! The work of a stream that a launch which may start early can overlap (CUDA: programmatic launches), and what is
 //! known by it alone.
 //!
-//! It lasts until work of the stream that waits for all before it. What the stream is made to wait for meanwhile is known
-//! by that, and nothing else is: neither an allocation nor a free in the stream's order waits for anything.
+//! It lasts until work of the stream that waits for all before it. What the stream is made to wait for meanwhile is
+//! known by that, and nothing else is: neither an allocation nor a free in the stream's order waits for anything.
 //!
 //! Knows points; nothing of streams and memory.
 

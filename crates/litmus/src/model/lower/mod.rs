@@ -274,8 +274,8 @@ impl Lower<'_> {
         }
     }
 
-    /// An allocation waits for nothing, where its bytes are no others' that the run of launches may use. Only where some
-    /// work of the program starts early does that make a difference.
+    /// An allocation waits for nothing, where its bytes are no others' that the run of launches may use. Only where
+    /// some work of the program starts early does that make a difference.
     fn allocate(&mut self, stream: StreamId, effects: Vec<Effect>) {
         match self.stream(stream).early.clone().filter(|early| self.starts_early && !early.has_freed) {
             None => drop(self.submit(stream, effects)),
