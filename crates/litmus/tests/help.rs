@@ -165,3 +165,37 @@ fn names_are_taken_once() {
     let again = "graph g\nnode m in g: empty\nremove node m in g\nh = clone g\nnode m in g: empty\nnode m in h: empty";
     assert!(Program::parse(again).is_ok());
 }
+
+/// Which nodes of a launch are named, by their numbers, and what is known of the launching stream.
+#[test]
+fn the_nodes_of_a_launch_that_are_missing_are_named() {
+    const BEGINNING: &str = "stream s / stream t nonblocking / event e / a = alloc s 64 / record e s / graph h";
+    for (nodes, end, expected, known) in [
+        ("node c in h: read a / node d in h: read a / node r in h after c: record e", "free t a", "1", 2),
+        ("node c in h: read a / node d in h: read a / node r in h: record e", "free t a", "0 1", 2),
+        (
+            "node c in h: write a[0..32] / node d in h: write a[32..64] / node r in h after c: record e",
+            "write t a",
+            "1",
+            2,
+        ),
+        ("node c in h: write a[0..32] / node d in h: write a[32..64]", "write t a[40..48]", "1", 2),
+        ("node c in h: write a[0..32] / node d in h: write a[32..64]", "write t a[8..16]", "0", 2),
+        (
+            "graph g / node n in g: read a / graph k / node z in k: read a / node c in h: child g / \
+             node d in h: child k / node r in h: record e",
+            "free t a",
+            "0.0 1.0",
+            2,
+        ),
+    ] {
+        let program = format!("{BEGINNING} / {nodes} / x = instantiate h / launch x s / wait t e / {end} / drop a");
+        let text: Vec<&str> = program.split(" / ").collect();
+        let findings = Program::parse(&text.join("\n")).unwrap().check();
+        let finding = findings.first().unwrap_or_else(|| panic!("{program}: nothing"));
+        let sides = finding.earlier.iter().chain(&finding.others);
+        let named: Vec<&str> = sides.filter_map(|side| side.node.as_deref()).collect();
+        assert_eq!(named.join(" "), expected, "{program}");
+        assert_eq!(finding.known.as_ref().and_then(|known| known.op), Some(known), "{program}");
+    }
+}

@@ -128,7 +128,7 @@ impl Checker {
         };
         let is_done = done.is_ok();
         if let Err(mut refused) = done {
-            refused.name_nodes(|side, id| self.node_of(call, side, id));
+            refused.name_nodes(|side, sought| self.node_of(call, side, sought));
             if !refused.missing.is_empty() && refused.graph.is_none() {
                 refused.missing = self.fewest_edges(call, std::mem::take(&mut refused.missing));
             }

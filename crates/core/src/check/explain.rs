@@ -11,6 +11,7 @@ use super::usage::Target;
 use crate::ids::{Point, PoolId, Seq, StreamId};
 use crate::life::{Fault, Kind, Site, Use};
 use crate::op::{Act, Memory, Name, Quoted, What};
+use crate::order::Knows;
 use crate::units::Bytes;
 
 impl Checker {
@@ -51,14 +52,15 @@ impl Checker {
     #[cold]
     pub(super) fn unordered(&self, call: Call<'_>, life: LifeId, fault: Fault, later: Site) -> Refused {
         let others = fault.ends[1..].iter().map(|end| self.act_side(call, end.site)).collect();
-        Box::new(Finding::unordered(
+        let finding = Finding::unordered(
             fault.kind,
             self.subject_of(call, self.lives.at(life)),
             (self.act_side(call, fault.earlier.site), others),
             fault.ends.iter().map(|end| self.edge(call, end)).collect(),
             self.act_side(call, later),
             self.known(call, fault.earlier, later),
-        ))
+        );
+        Box::new(finding.met(fault))
     }
 
     fn by(&self, call: Call<'_>, stream: StreamId) -> String {
@@ -70,10 +72,11 @@ impl Checker {
         if earlier.site.stream == StreamId::HOST {
             return None;
         }
-        let (slot, stream) = (earlier.point.slot, self.time.stream(later.stream));
+        let (there, stream) = (self.time.stream(earlier.site.stream), self.time.stream(later.stream));
+        // A node of a launch may have a point beside its stream's chain.
+        let slot = there.map_or(earlier.point.slot, |there| there.chain.slot());
         let base = self.time.base_of(call.op.host)?;
         let seen = stream.map_or_else(|| base.seen(slot), |stream| stream.chain.seen(slot));
-        let there = self.time.stream(earlier.site.stream);
         let newest = there.and_then(|there| there.newest(seen));
         let Some((verb, op, place)) = newest else {
             let is_none = there.is_some_and(|there| there.remembers_all()) || seen == 0;

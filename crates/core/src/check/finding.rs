@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::edit::Edit;
 use crate::ids::{AllocId, GraphId, Point, StreamId};
-use crate::life::{Kind, Site};
+use crate::life::{Fault, Kind, Site};
 use crate::op::{Act, Names, Place, Quoted};
 use crate::units::Bytes;
 
@@ -284,6 +284,8 @@ pub struct Finding {
     pub(super) advice: String,
     /// The same as an edit, where it is another one than its rule says.
     pub(super) remedy: Option<Result<Edit, &'static str>>,
+    /// Where the earlier side and the others stand in the order, as far as that is known, and the bytes.
+    pub(super) met: Option<Box<Fault>>,
 }
 
 impl Finding {
@@ -302,6 +304,7 @@ impl Finding {
             notes: Vec::new(),
             advice: advice.into(),
             remedy: None,
+            met: None,
         }
     }
 

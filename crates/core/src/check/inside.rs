@@ -8,18 +8,49 @@ use super::checker::{Call, Checker};
 use super::finding::{Finding, Side};
 use super::graph_state::Instance;
 use super::lives::{Found, Named};
-use crate::graph::Memory as NodeMemory;
-use crate::ids::AllocId;
-use crate::op::Act;
+use crate::graph::{Mark, Memory as NodeMemory};
+use crate::ids::{AllocId, Point};
+use crate::life::Fault;
+use crate::op::{Act, Part};
+
+/// What a launch did, as its nodes are asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Sought {
+    /// To which allocation.
+    pub id: AllocId,
+    /// At which point, if that is known: nodes may have points of their own.
+    pub point: Option<Point>,
+    /// To some of these bytes.
+    pub part: Part,
+}
+
+impl Sought {
+    /// Whether a node that left this mark did it; `point` is the node's own, if it has one.
+    pub fn is_by(&self, mark: &Mark, point: Option<Point>) -> bool {
+        let is_there = point.zip(self.point).is_none_or(|(own, sought)| own == sought);
+        is_there && mark.part.overlaps(self.part)
+    }
+}
 
 impl Finding {
+    /// Keeps where the sides of a fault stand in the order, for whoever names nodes.
+    pub fn met(mut self, fault: Fault) -> Self {
+        self.met = Some(Box::new(fault));
+        self
+    }
+
     /// Says of each side that had to come first, where a launch did it, which node did: `node` tells that of an
-    /// operation of a stream and the allocation that it did something to.
+    /// operation of a stream and what it did.
     #[cold]
-    pub fn name_nodes(&mut self, node: impl Fn(&Side, AllocId) -> Option<Side>) {
+    pub fn name_nodes(&mut self, node: impl Fn(&Side, Sought) -> Option<Side>) {
         let Some(id) = self.subject.as_ref().map(|subject| subject.id) else { return };
-        for side in self.earlier.iter_mut().chain(&mut self.others).filter(|side| side.within.is_none()) {
-            if let Some(node) = node(side, id) {
+        let met = self.met.take();
+        let part = met.as_ref().map_or(Part::WHOLE, |fault| fault.part);
+        let points = met.iter().flat_map(|fault| [&fault.earlier].into_iter().chain(&fault.ends[1..]));
+        let points = points.map(|known| Some(known.point)).chain(std::iter::repeat(None));
+        let sides = self.earlier.iter_mut().chain(&mut self.others).zip(points);
+        for (side, point) in sides.filter(|(side, _)| side.within.is_none()) {
+            if let Some(node) = node(side, Sought { id, point, part }) {
                 side.node = node.node.clone();
                 side.within = Some(Box::new(node));
             }
@@ -38,15 +69,19 @@ impl Side {
 impl Checker {
     /// The node of a launch that did what the side says.
     #[cold]
-    pub(super) fn node_of(&self, call: Call<'_>, side: &Side, id: AllocId) -> Option<Side> {
+    pub(super) fn node_of(&self, call: Call<'_>, side: &Side, sought: Sought) -> Option<Side> {
         let (launch, act) = ((side.stream?, side.op?), side.act?);
         let exec = self.graphs.execs.values().find(|it| it.launched == Some(launch) && !it.is_destroyed)?;
         let mut marks = exec.exec.summary().marks.iter().filter(|mark| mark.act == act);
         if act == Act::Free && exec.exec.auto_free_on_launch() && marks.clone().next().is_none() {
             return Some(Side::auto_free());
         }
-        let mark = marks.find(|mark| self.id_of(exec, mark.memory) == Some(id))?;
-        Some(Side::of_node(&exec.exec.nodes()[mark.node.index()].site(act), call.names))
+        let is_it = |mark: &&Mark| {
+            self.id_of(exec, mark.memory) == Some(sought.id)
+                && sought.is_by(mark, exec.lanes.last_point(&exec.exec, mark.node))
+        };
+        let (mark, nodes) = (marks.find(is_it)?, exec.exec.nodes());
+        Some(Side::of_node(&nodes[mark.doer(nodes, sought.part).index()].site(act), call.names))
     }
 
     /// The allocation that a node of an instance names, by the number that findings give it.

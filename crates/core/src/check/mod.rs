@@ -41,6 +41,7 @@ pub use checker::{Checker, Settings};
 pub use edges::{Way, brought, settled_by};
 pub use edit::Edit;
 pub use finding::{Edge, Finding, Known, Side, Spot, Subject};
+pub use inside::Sought;
 pub use protocol::{Launch, Launched, judge};
 
 pub use crate::op::{Act, Place};

@@ -17,9 +17,9 @@ use super::index::Index;
 use super::node::{GraphAllocId, GraphId, NodeId};
 use super::pins::Pin;
 use super::place::{Placed, place};
-use super::summary::Summary;
+use super::summary::{Mark, Summary};
 use super::validate::validate;
-use crate::op::{Act, Quoted};
+use crate::op::{Act, Part, Quoted};
 use crate::units::Range;
 
 /// Why a graph was not instantiated.
@@ -174,6 +174,13 @@ impl Graph {
     #[cold]
     pub fn flat_site(&self, node: NodeId, act: Act) -> Option<NodeSite> {
         Some(Flat::new(self).nodes.get(node.index())?.site(act))
+    }
+
+    /// As [`flat_site`](Self::flat_site), of the node that did what a mark says to some of these bytes.
+    #[cold]
+    pub fn marked_site(&self, mark: &Mark, part: Part) -> Option<NodeSite> {
+        let nodes = Flat::new(self).nodes;
+        Some(nodes.get(mark.doer(&nodes, part).index())?.site(mark.act))
     }
 }
 

@@ -87,6 +87,13 @@ impl Lanes {
         Some(self.at(lane, Seq::from(position)))
     }
 
+    /// The point that a node had in the last launch; none where its chain has no lane.
+    pub fn last_point(&self, exec: &Exec, node: NodeId) -> Option<Point> {
+        let (chain, position) = exec.index().spot(node);
+        let lane = self.lanes.get(*self.lane_of.get(chain as usize)? as usize)?;
+        Some(Point { slot: lane.slot, seq: lane.after - lane.span + Seq::from(position) })
+    }
+
     fn at(&self, lane: &Lane, position: Seq) -> Point {
         Point { slot: lane.slot, seq: lane.after + self.headroom + position }
     }

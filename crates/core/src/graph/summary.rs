@@ -11,10 +11,10 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::flat::Flat;
+use super::flat::{Flat, FlatNode};
 use super::graph::NodeKind;
 use super::life::{Life, NodeUse};
-use super::node::{EventKey, Memory, NodeId, Work};
+use super::node::{Access, EventKey, Memory, NodeId, Work};
 use super::validate::{Lives, Outside};
 use crate::op::{Act, Part};
 
@@ -48,6 +48,17 @@ pub struct Mark {
     pub part: Part,
     /// By which node.
     pub node: NodeId,
+}
+
+impl Mark {
+    /// The node that did it to some of these bytes, of all nodes of the graph: one mark may stand for several.
+    #[cold]
+    pub fn doer(&self, nodes: &[FlatNode], part: Part) -> NodeId {
+        let did = |it: &Access| it.memory == self.memory && it.kind() == self.act && it.part.overlaps(part);
+        let is_it = |node: &NodeId| nodes.get(node.index()).is_some_and(|node| node.accesses.iter().any(did));
+        let all = || (0..nodes.len()).rev().map(|at| NodeId(at as u32));
+        Some(self.node).filter(is_it).or_else(|| all().find(is_it)).unwrap_or(self.node)
+    }
 }
 
 /// A graph as the outside sees it: see the module.

@@ -24,12 +24,14 @@ pub struct Fault {
     /// The newest that each stream did and that has to come first, the other side's stream first: what comes after
     /// these comes after all.
     pub ends: Box<[Use]>,
+    /// The bytes that it is about.
+    pub part: Part,
 }
 
 impl Fault {
     /// A fault with nothing to come after but the other side.
     pub fn new(kind: Kind, earlier: Use) -> Self {
-        Self { kind, earlier, ends: Box::new([earlier]) }
+        Self { kind, earlier, ends: Box::new([earlier]), part: Part::WHOLE }
     }
 
     /// The fault of touching a life that was freed.
@@ -208,7 +210,7 @@ impl History {
             |it: &&Use| (act == Act::Free || (races && act.conflicts(it.site.act))) && !who.covers(it.point);
         let mut ends = SmallVec::<[Use; 2]>::from_elem(earlier, 1);
         keep_newest(&mut ends, self.uses_of(part).filter(must_precede), |it| (it.point.slot, it.site.stream, None));
-        Fault { kind, earlier, ends: ends.into_vec().into() }
+        Fault { kind, earlier, ends: ends.into_vec().into(), part }
     }
 }
 

@@ -315,7 +315,7 @@ impl Stream {
     ) -> Result<Arc<Session>> {
         let shared = &self.shared;
         let mut state = shared.state.lock();
-        let _ = shared.find(&mut state)?;
+        let _ = shared.enter_to_begin(&mut state)?;
         let graphs = shared.context.graphs();
         let id = body.core.id();
         let mut uses = Uses::default();

@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use millpond_core::check::Side;
+use millpond_core::check::{Side, Sought};
 use millpond_core::graph::{ArenaKey, GraphAllocId, NodeId};
-use millpond_core::ids::{AllocId, StreamId};
+use millpond_core::ids::StreamId;
 use millpond_core::op::Memory as TracedMemory;
 use millpond_core::order::default_streams::Standing;
 use millpond_core::pool::Frontier;
@@ -44,8 +44,8 @@ impl DeviceGraphs<Context> for Graphs {
         freed_in_graphs(context, tracer, pointer)
     }
 
-    fn node_of(&self, launch: &Side, id: AllocId) -> Option<Side> {
-        self.node_of_launch(launch, id)
+    fn node_of(&self, launch: &Side, sought: Sought) -> Option<Side> {
+        self.node_of_launch(launch, sought)
     }
 
     fn trim(&self, context: &Context) -> Result<()> {

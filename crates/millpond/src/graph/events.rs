@@ -109,6 +109,11 @@ impl Events {
         lanes.point(&self.core, node)
     }
 
+    /// The point that a node had in the last launch; none where that was one point.
+    pub(crate) fn last_point(&self, lanes: &Lanes, node: NodeId) -> Option<Point> {
+        lanes.last_point(&self.core, node)
+    }
+
     /// The launch was submitted, with `marks` at its record nodes: their events hold what comes before them. `knew` is
     /// the launching stream before the launch.
     pub(crate) fn record(

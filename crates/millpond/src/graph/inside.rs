@@ -6,8 +6,9 @@
 
 use std::sync::{Arc, Weak};
 
-use millpond_core::check::{Act, Side};
-use millpond_core::ids::{AllocId, StreamId};
+use millpond_core::check::{Act, Side, Sought};
+use millpond_core::graph::Mark;
+use millpond_core::ids::StreamId;
 use millpond_driver::locks::lock;
 
 use super::exec::ExecShared;
@@ -30,34 +31,40 @@ impl Graphs {
 
     /// See [`DeviceGraphs::node_of`](crate::state::parts::DeviceGraphs::node_of).
     #[cold]
-    pub(super) fn node_of_launch(&self, launch: &Side, id: AllocId) -> Option<Side> {
+    pub(super) fn node_of_launch(&self, launch: &Side, sought: Sought) -> Option<Side> {
         let (stream, op, act) = (launch.stream?, launch.op?, launch.act?);
         // What is looked up may be the last of its kind by now: it is let go behind the lock.
         let execs: Vec<Arc<dyn Launched>> = lock(&self.execs).iter().filter_map(Weak::upgrade).collect();
-        execs.iter().find_map(|exec| exec.node_of(self, (stream, op), act, id))
+        execs.iter().find_map(|exec| exec.node_of(self, (stream, op), act, sought))
     }
 }
 
 impl Launched for ExecShared {
-    fn node_of(&self, graphs: &Graphs, launch: (StreamId, u64), act: Act, id: AllocId) -> Option<Side> {
+    fn node_of(&self, graphs: &Graphs, launch: (StreamId, u64), act: Act, sought: Sought) -> Option<Side> {
         // Another thread launches it this moment: it is none of the past.
-        if self.run.try_lock()?.launched != Some(launch) {
+        let run = self.run.try_lock()?;
+        if run.launched != Some(launch) {
             return None;
         }
+        let own = |node| self.events.as_ref().and_then(|events| events.last_point(&run.lanes, node));
         let frees = |outside: &Outside| outside.marks.iter().any(|mark| mark.act == Act::Free);
         if act == Act::Free && self.auto_free && !self.outsides.iter().any(frees) {
             return Some(Side::auto_free());
         }
-        let output = self.outputs.iter().find(|output| output.allocation.id == id);
+        let output = self.outputs.iter().find(|output| output.allocation.id == sought.id);
         let made = output.filter(|_| act == Act::Allocate).map(|output| output.node);
-        let used = || output.and_then(|output| output.marks.iter().find(|mark| mark.act == act));
+        let did = |mark: &&Mark| mark.act == act && sought.is_by(mark, own(mark.node));
+        let used = || output.and_then(|output| output.marks.iter().find(did));
         let is_it = |whose: &Whose| match whose {
-            Whose::Held(allocation) => allocation.id == id,
-            Whose::Node(graph, alloc) => graphs.named((*graph, *alloc)).is_some_and(|it| it.id == id),
+            Whose::Held(allocation) => allocation.id == sought.id,
+            Whose::Node(graph, alloc) => graphs.named((*graph, *alloc)).is_some_and(|it| it.id == sought.id),
         };
         let outside = || self.outsides.iter().find(|outside| is_it(&outside.whose));
-        let taken = || outside()?.marks.iter().find(|mark| mark.act == act);
-        let node = made.or_else(|| used().or_else(taken).map(|mark| mark.node))?;
-        Some(Side::from(&self.body.core.flat_site(node, act)?))
+        let taken = || outside()?.marks.iter().find(did);
+        let site = match made {
+            Some(node) => self.body.core.flat_site(node, act),
+            None => self.body.core.marked_site(used().or_else(taken)?, sought.part),
+        };
+        Some(Side::from(&site?))
     }
 }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use millpond_core::check::{Act, Side, Use};
+use millpond_core::check::{Act, Side, Sought, Use};
 use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
 use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::units::Range;
@@ -67,7 +67,7 @@ impl Ended {
 /// An instance, as a refusal asks it.
 pub(super) trait Launched: Send + Sync {
     /// The node that did that to an allocation, if this instance's latest launch is that operation of that stream.
-    fn node_of(&self, graphs: &Graphs, launch: (StreamId, u64), act: Act, id: AllocId) -> Option<Side>;
+    fn node_of(&self, graphs: &Graphs, launch: (StreamId, u64), act: Act, sought: Sought) -> Option<Side>;
 }
 
 /// See the module.

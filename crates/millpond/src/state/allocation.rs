@@ -199,19 +199,18 @@ impl<C: DeviceTypes> Life<C> {
 /// stream, and `device` the one that its streams are of, unless they say otherwise.
 #[cold]
 pub(crate) fn violation(device: u32, subject: Subject, fault: Fault, later: Site, known: Option<u64>) -> Finding {
-    let Fault { kind, earlier, ends } = fault;
-    let (earlier, later) = (side(device, earlier.site), side(device, later));
-    match kind {
+    let (earlier, later) = (side(device, fault.earlier.site), side(device, later));
+    match fault.kind {
         Kind::DoubleFree | Kind::UseAfterFree => Finding::after_free(subject, Some(earlier), later),
         Kind::FreeWhileImported => {
             let process = earlier.process.map_or_else(|| "another process".into(), |it| format!("process {it}"));
             Finding::while_imported(subject, process, earlier, later)
         }
         _ => {
-            let missing = ends.iter().map(|end| Edge::of(side(device, end.site), end.point)).collect();
-            let others = ends[1..].iter().map(|end| side(device, end.site)).collect();
+            let missing = fault.ends.iter().map(|end| Edge::of(side(device, end.site), end.point)).collect();
+            let others = fault.ends[1..].iter().map(|end| side(device, end.site)).collect();
             let known = known.map(|op| Known { op: Some(op), ..Known::default() });
-            Finding::unordered(kind, subject, (earlier, others), missing, later, known)
+            Finding::unordered(fault.kind, subject, (earlier, others), missing, later, known).met(fault)
         }
     }
 }

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use millpond_core::check::Side;
+use millpond_core::check::{Side, Sought};
 use millpond_core::graph::{GraphAllocId, NodeId};
 use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::op::Memory as TracedMemory;
@@ -43,8 +43,8 @@ pub(crate) trait DeviceGraphs<C: Pools>: Captured<C> + Any + fmt::Debug + Send +
     /// What a trace calls the memory of a graph that starts at `pointer` and is not live.
     fn freed_at(&self, context: &C, tracer: &Tracer, pointer: u64) -> Option<TracedMemory>;
 
-    /// Which node of a launch did what a side says that the launch did to an allocation, if it is one. No lock is held.
-    fn node_of(&self, launch: &Side, id: AllocId) -> Option<Side>;
+    /// Which node of a launch did what a side says that the launch did, if it is one. No lock is held.
+    fn node_of(&self, launch: &Side, sought: Sought) -> Option<Side>;
 
     /// Gives graph memory back that nothing needs.
     fn trim(&self, context: &C) -> Result<()>;

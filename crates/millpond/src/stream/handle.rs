@@ -119,20 +119,13 @@ impl StreamShared {
         Ok(mode)
     }
 
-    /// What a call finds that is no operation of the stream: whether it is open, and captures.
-    pub(crate) fn find(&self, state: &mut State) -> Result<Mode> {
-        process::refuse_forked()?;
-        if state.is_closed {
-            return Err(Invalid::StreamClosed(self.id).into());
+    /// What a call finds that is no operation of the stream and comes after nothing: a capture begins.
+    pub(crate) fn enter_to_begin(&self, state: &mut State) -> Result<Mode> {
+        let mode = self.find(state)?;
+        if mode == Mode::Live && self.role.standing() == Standing::Barrier {
+            self.context.graphs.refuse_legacy_use(&self.context)?;
         }
-        self.close_window(state)?;
-        if let Some(capture) = &state.capture {
-            if capture.is_open() {
-                return Ok(Mode::Capturing);
-            }
-            state.capture = None;
-        }
-        Ok(Mode::Live)
+        Ok(mode)
     }
 
     /// What an operation finds; what its thread knows goes to the stream where it `submits`.
@@ -150,6 +143,22 @@ impl StreamShared {
         if submits {
             self.context.learn_beside();
             hosts.with(|host| state.learn_tentatively(host));
+        }
+        Ok(Mode::Live)
+    }
+
+    /// Whether the stream is there, and captures.
+    fn find(&self, state: &mut State) -> Result<Mode> {
+        process::refuse_forked()?;
+        if state.is_closed {
+            return Err(Invalid::StreamClosed(self.id).into());
+        }
+        self.close_window(state)?;
+        if let Some(capture) = &state.capture {
+            if capture.is_open() {
+                return Ok(Mode::Capturing);
+            }
+            state.capture = None;
         }
         Ok(Mode::Live)
     }

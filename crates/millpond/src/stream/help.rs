@@ -19,7 +19,7 @@ impl Context {
         let Error::Violation(finding) = error else { return };
         // Sides of other devices and processes are not this one's to know.
         let is_ours = |side: &Side| side.process.is_none() && side.stream.is_some_and(|it| it.device().is_none());
-        finding.name_nodes(|side, id| is_ours(side).then(|| self.graphs.node_of(side, id))?);
+        finding.name_nodes(|side, sought| is_ours(side).then(|| self.graphs.node_of(side, sought))?);
         // Streams of other devices are not asked: their numbers are not this one's.
         let is_ours = |edge: &Edge| edge.point().is_some() && edge.after.stream.is_some_and(|it| it.device().is_none());
         let (mut ours, others): (Vec<Edge>, Vec<Edge>) =
