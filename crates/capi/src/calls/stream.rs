@@ -16,24 +16,14 @@ pub const MILLPOND_STREAM_DEFAULT: u32 = 0;
 /// For millpond_stream_create_with_flags: not ordered with the legacy default stream.
 pub const MILLPOND_STREAM_NON_BLOCKING: u32 = 1;
 
-/// A handle for a new stream of a device, which goes with it.
-fn create(
-    stream: *mut millpond_stream_t,
-    device: millpond_device_t,
-    open: impl FnOnce(&Device) -> Result<Stream>,
-) -> Result<()> {
-    let device = DEVICES.find(device)?;
-    answer(stream, "stream", || add(open(&device.device)?, device, true))
-}
-
-/// A handle for a stream of a device that is there without it.
-fn hand_out(
+/// A handle for a stream of a device: `OWN` for a new one, which goes with it.
+fn hand_out<const OWN: bool>(
     stream: *mut millpond_stream_t,
     device: millpond_device_t,
     find: impl FnOnce(&Device) -> Result<Stream>,
 ) -> Result<()> {
     let device = DEVICES.find(device)?;
-    answer(stream, "stream", || add(find(&device.device)?, device, false))
+    answer(stream, "stream", || add(find(&device.device)?, device, OWN))
 }
 
 /// Opens a stream that is ordered with the legacy default stream (CUDA: cudaStreamCreate).
@@ -42,7 +32,7 @@ pub unsafe extern "C" fn millpond_stream_create(
     stream: *mut millpond_stream_t,
     device: millpond_device_t,
 ) -> millpond_status {
-    guard("millpond_stream_create", || create(stream, device, |device| Ok(device.stream()?)))
+    guard("millpond_stream_create", || hand_out::<true>(stream, device, |device| Ok(device.stream()?)))
 }
 
 /// Opens a stream (CUDA: cudaStreamCreateWithFlags): MILLPOND_STREAM_DEFAULT or MILLPOND_STREAM_NON_BLOCKING.
@@ -53,7 +43,7 @@ pub unsafe extern "C" fn millpond_stream_create_with_flags(
     flags: u32,
 ) -> millpond_status {
     guard("millpond_stream_create_with_flags", || {
-        create(stream, device, |device| match flags {
+        hand_out::<true>(stream, device, |device| match flags {
             MILLPOND_STREAM_DEFAULT => Ok(device.stream()?),
             MILLPOND_STREAM_NON_BLOCKING => Ok(device.non_blocking_stream()?),
             other => Err(Failure::Value(format!("{other} is no stream flag"))),
@@ -69,7 +59,7 @@ pub unsafe extern "C" fn millpond_stream_from_cuda(
     device: millpond_device_t,
     cuda_stream: *mut c_void,
 ) -> millpond_status {
-    guard("millpond_stream_from_cuda", || hand_out(stream, device, |device| adopt(device, cuda_stream as u64)))
+    guard("millpond_stream_from_cuda", || hand_out::<false>(stream, device, |device| adopt(device, cuda_stream as u64)))
 }
 
 /// The legacy default stream (CUDA: cudaStreamLegacy): after all work of blocking streams, and before their later work.
@@ -78,7 +68,7 @@ pub unsafe extern "C" fn millpond_stream_legacy(
     stream: *mut millpond_stream_t,
     device: millpond_device_t,
 ) -> millpond_status {
-    guard("millpond_stream_legacy", || hand_out(stream, device, |device| Ok(device.legacy_stream())))
+    guard("millpond_stream_legacy", || hand_out::<false>(stream, device, |device| Ok(device.legacy_stream())))
 }
 
 /// The calling thread's own default stream (CUDA: cudaStreamPerThread).
@@ -87,7 +77,7 @@ pub unsafe extern "C" fn millpond_stream_per_thread(
     stream: *mut millpond_stream_t,
     device: millpond_device_t,
 ) -> millpond_status {
-    guard("millpond_stream_per_thread", || hand_out(stream, device, |device| Ok(device.per_thread_stream()?)))
+    guard("millpond_stream_per_thread", || hand_out::<false>(stream, device, |device| Ok(device.per_thread_stream()?)))
 }
 
 /// Destroys a handle (CUDA: cudaStreamDestroy). The stream closes with the last handle of it; work in it still runs. A

@@ -141,6 +141,8 @@ impl Stream {
         }
         let garbage = Garbage::default();
         let mut state = self.shared.state.lock();
+        // What came to it meanwhile has no end any more.
+        let _ = self.shared.close_window(&mut state);
         if state.capture.is_some() {
             self.shared.context.graphs.abandon(self.shared.id, &mut state, &garbage);
         }

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -100,7 +101,7 @@ impl Watch {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(READY_MAX);
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), rest.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
-            // Waiting is possible as long as there is an epoll; a hot loop is not what follows where it is not.
+            // Not in a hot loop, whatever is wrong.
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
         let mut ready: Vec<u64> = events.iter().map(|event| event.data.u64()).collect();
@@ -117,18 +118,23 @@ impl Watch {
 
     fn attend(&self, number: u64) {
         let Some((_, mut watched)) = lock(&self.waiting).all.remove(&number) else { return };
-        let again = match watched.ready() {
-            Next::Again(until) => {
-                let data = epoll::EventData::new_u64(number);
-                epoll::modify(&self.epoll, watched.file(), data, flags(&*watched)).is_ok().then_some(until)
+        // What panics waits no more, and the others do: the last handle of a device may go here, with what it keeps.
+        let next = unless_panic(|| watched.ready()).unwrap_or(Next::Done);
+        if let Next::Again(until) = next {
+            let data = epoll::EventData::new_u64(number);
+            if epoll::modify(&self.epoll, watched.file(), data, flags(&*watched)).is_ok() {
+                lock(&self.waiting).all.insert(number, (until, watched));
+                return;
             }
-            Next::Done => None,
-        };
-        match again {
-            Some(until) => drop(lock(&self.waiting).all.insert(number, (until, watched))),
-            None => drop(epoll::delete(&self.epoll, watched.file())),
         }
+        let _ = epoll::delete(&self.epoll, watched.file());
+        unless_panic(|| drop(watched));
     }
+}
+
+/// Does something. What a panic carries is let go: to drop it may panic again.
+fn unless_panic<R>(act: impl FnOnce() -> R) -> Option<R> {
+    catch_unwind(AssertUnwindSafe(act)).map_err(std::mem::forget).ok()
 }
 
 /// Each is reported once, until it waits again.
@@ -189,6 +195,39 @@ mod tests {
             eventually(|| calls.load(Ordering::Acquire) == 2 && is_idle());
             assert_eq!(Arc::strong_count(&calls), 1);
         }
+    }
+
+    /// Panics once it is called, and again when it is dropped.
+    #[derive(Debug)]
+    struct Panics(OwnedFd);
+
+    impl Watched for Panics {
+        fn file(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+
+        fn ready(&mut self) -> Next {
+            panic!("it is called");
+        }
+    }
+
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("it is dropped");
+        }
+    }
+
+    #[test]
+    fn a_panic_stops_none_of_the_others() {
+        let watch = Watch::new().expect("there is room");
+        let (calls, (file, other)) = (Arc::<AtomicU64>::default(), socket::pair().expect("there is room"));
+        watch.add(Counted(file, Arc::clone(&calls), None)).expect("there is room");
+        let (panics, wakes) = socket::pair().expect("there is room");
+        watch.add(Panics(panics)).expect("there is room");
+        drop(wakes);
+        eventually(|| lock(&watch.waiting).all.len() == 1);
+        drop(other);
+        eventually(|| calls.load(Ordering::Acquire) == 1 && !lock(&watch.waiting).has_thread);
     }
 
     #[test]
