@@ -19,7 +19,7 @@ impl AccessList {
     /// Adds a read of so many bytes, `offset` from the start.
     ///
     /// # Errors
-    /// [`Invalid::Bounds`] where they do not lie within.
+    /// [`Invalid::Bounds`](crate::error::Invalid::Bounds) where they do not lie within.
     pub fn read(&mut self, memory: RawMemory, offset: u64, bytes: u64) -> Result<()> {
         self.add(Act::Read, memory, offset, bytes)
     }
