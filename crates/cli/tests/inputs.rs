@@ -184,7 +184,7 @@ fn what_is_none_of_the_formats_is_called_none() {
         ("check", "stream s\nx = alloc s 64\nwrite x s\n", "`s` is a stream, not memory\n  help: is another"),
         ("check", "stream s   !! fre-before-use\n", "`fre-before-use`\n  help: did you mean `free-before-use`?"),
         ("check", "stream s   !! bad\n", "docs/litmus.md lists them"),
-        ("check", "stream s\nx = alloc s\n", "such a line reads `A = alloc S 1024"),
+        ("check", "stream s\nx = alloc s\n", "or `A = alloc S 1024` or"),
     ] {
         let output = run(&[words, "-"], text.as_bytes());
         let error = String::from_utf8_lossy(&output.stderr);

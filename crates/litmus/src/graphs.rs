@@ -6,67 +6,93 @@ use smallvec::SmallVec;
 
 use crate::Refusal;
 use crate::lower::{Count, Lower, Symbol};
+use crate::statements::statements;
 
 impl Lower {
-    /// Whether the words are such a statement; it is done then.
-    pub(crate) fn graph_statement(&mut self, words: &[&str]) -> Result<bool, Refusal> {
-        match *words {
-            ["graph", name] => self.new_graph(name, false)?,
-            ["graph", name, "symbolic"] => self.new_graph(name, true)?,
-            ["node", name, "in", graph, ref rest @ ..] => self.node(name, graph, rest)?,
-            ["edge", from, "->", to, "in", graph] => {
-                let graph = self.graph(graph)?;
-                let (from, to) = (self.node_number(graph, from)?, self.node_number(graph, to)?);
-                self.push(What::GraphEdge { graph, from, to })?;
-            }
-            ["remove", "edge", from, "->", to, "in", graph] => {
-                let graph = self.graph(graph)?;
-                let (from, to) = (self.node_number(graph, from)?, self.node_number(graph, to)?);
-                self.push(What::GraphEdgeRemove { graph, from, to })?;
-            }
-            ["remove", "node", name, "in", graph] => {
-                let graph = self.graph(graph)?;
-                let node = self.node_number(graph, name)?;
-                self.free_names.insert((graph, (*name).to_owned()));
-                self.push(What::GraphNodeRemove { graph, node })?;
-            }
-            [name, "=", "clone", graph] => self.clone_graph(name, graph)?,
-            ["name", node, "in", graph, "as", name] => {
-                let (node, graph) = (self.memory(node)?, self.graph(graph)?);
-                let memory = self.fresh_memory(name)?;
-                self.note_bytes_of(memory, node);
-                self.push(What::CopyName { graph, node, memory })?;
-                let name = self.names.intern(name);
-                self.push(What::SetName { memory, name })?;
-            }
-            ["capture", stream, "as", graph, ref rest @ ..] => self.capture(stream, graph, rest)?,
-            ["end", "capture", stream] => {
-                let stream = self.stream(stream)?;
-                self.push(What::CaptureEnd { stream })?;
-            }
-            [name, "=", "instantiate", graph] => self.instantiate(name, graph, false)?,
-            [name, "=", "instantiate", graph, "auto-free"] => self.instantiate(name, graph, true)?,
-            ["launch", exec, stream] => {
-                let (exec, stream) = (self.exec(exec)?, self.stream(stream)?);
-                self.push(What::GraphLaunch { exec, stream })?;
-            }
-            ["upload", exec, stream] => {
-                let (exec, stream) = (self.exec(exec)?, self.stream(stream)?);
-                self.push(What::GraphUpload { exec, stream })?;
-            }
-            ["update", exec, "from", graph] => {
-                let (exec, graph) = (self.exec(exec)?, self.graph(graph)?);
-                self.push(What::ExecUpdate { exec, graph })?;
-            }
-            [name, "=", "take", node, "from", exec] => {
-                let (node, exec) = (self.memory(node)?, self.exec(exec)?);
-                let memory = self.new_memory(name)?;
-                self.note_bytes_of(memory, node);
-                self.push(What::Take { exec, node, memory })?;
-            }
-            _ => return Ok(false),
-        }
-        Ok(true)
+    statements! {
+        /// Does what a line about graphs says.
+        fn graph_statement(&mut self, words) -> (), GRAPH_STATEMENTS;
+        ["graph", g] => self.new_graph(g, false);
+        ["graph", g, "symbolic"] => self.new_graph(g, true);
+        ["node", n, "in", g, ref rest @ ..] "[after M]: write A" => self.node(n, g, rest);
+        ["edge", n, "->", m, "in", g] => {
+            let (graph, from, to) = self.edge(g, n, m)?;
+            self.push(What::GraphEdge { graph, from, to })
+        };
+        ["remove", "edge", n, "->", m, "in", g] => {
+            let (graph, from, to) = self.edge(g, n, m)?;
+            self.push(What::GraphEdgeRemove { graph, from, to })
+        };
+        ["remove", "node", n, "in", g] => {
+            let graph = self.graph(g)?;
+            let node = self.node_number(graph, n)?;
+            self.free_names.insert((graph, n.to_owned()));
+            self.push(What::GraphNodeRemove { graph, node })
+        };
+        [h, "=", "clone", g] => self.clone_graph(h, g);
+        ["name", a, "in", h, "as", b] => {
+            let (node, graph) = (self.memory(a)?, self.graph(h)?);
+            let memory = self.fresh_memory(b)?;
+            self.note_bytes_of(memory, node);
+            self.push(What::CopyName { graph, node, memory })?;
+            let name = self.names.intern(b);
+            self.push(What::SetName { memory, name })
+        };
+        ["capture", s, "as", g, ref rest @ ..] "[relaxed | thread-local] [symbolic]" => self.capture(s, g, rest);
+        ["end", "capture", s] => {
+            let stream = self.stream(s)?;
+            self.push(What::CaptureEnd { stream })
+        };
+        [x, "=", "instantiate", g] => self.instantiate(x, g, false);
+        [x, "=", "instantiate", g, "auto-free"] => self.instantiate(x, g, true);
+        ["launch", x, s] => {
+            let (exec, stream) = (self.exec(x)?, self.stream(s)?);
+            self.push(What::GraphLaunch { exec, stream })
+        };
+        ["upload", x, s] => {
+            let (exec, stream) = (self.exec(x)?, self.stream(s)?);
+            self.push(What::GraphUpload { exec, stream })
+        };
+        ["update", x, "from", g] => {
+            let (exec, graph) = (self.exec(x)?, self.graph(g)?);
+            self.push(What::ExecUpdate { exec, graph })
+        };
+        [b, "=", "take", a, "from", x] => {
+            let (node, exec) = (self.memory(a)?, self.exec(x)?);
+            let memory = self.new_memory(b)?;
+            self.note_bytes_of(memory, node);
+            self.push(What::Take { exec, node, memory })
+        };
+    }
+
+    statements! {
+        /// What a node is to do.
+        fn node_work(&mut self, words) -> NodeOp, NODE_WORK;
+        ["alloc", a, bytes] => {
+            let bytes = self.bytes(bytes)?;
+            let memory = self.fresh_memory(a)?;
+            self.note_bytes(memory, bytes);
+            Ok(NodeOp::Alloc { memory, bytes })
+        };
+        ["free", a] => {
+            let memory = self.memory(a)?;
+            self.note_free(memory);
+            Ok(NodeOp::Free(memory))
+        };
+        ["read" | "write", ..] "A B" => Ok(NodeOp::Kernel(self.accesses(words)?));
+        ["kernel", ref rest @ ..] "read A write B" => Ok(NodeOp::Kernel(self.accesses(rest)?));
+        ["copy", a, "to", b] => Ok(NodeOp::Copy(self.accesses(&["read", a, "write", b])?));
+        ["fill", a] => Ok(NodeOp::Fill(self.accesses(&["write", a])?));
+        ["host", ref rest @ ..] "read A write B" => Ok(NodeOp::HostFunction(self.accesses(rest)?));
+        ["record", e] => Ok(NodeOp::EventRecord(self.event_to_record(e)?));
+        ["wait", e] => Ok(NodeOp::EventWait(self.event(e)?));
+        ["child", g] => Ok(NodeOp::Child(self.graph(g)?));
+        ["empty"] => Ok(NodeOp::Empty);
+    }
+
+    fn edge(&self, graph: &str, from: &str, to: &str) -> Result<(GraphId, NodeId, NodeId), Refusal> {
+        let graph = self.graph(graph)?;
+        Ok((graph, self.node_number(graph, from)?, self.node_number(graph, to)?))
     }
 
     /// Nodes of a copy have the names and numbers that they have in the original.
@@ -156,39 +182,14 @@ impl Lower {
     }
 
     fn work_of_node(&mut self, words: &[&str]) -> Result<NodeOp, Refusal> {
-        Ok(match *words {
-            ["alloc", name, bytes] => {
-                let bytes = self.bytes(bytes)?;
-                let memory = self.fresh_memory(name)?;
-                self.note_bytes(memory, bytes);
-                NodeOp::Alloc { memory, bytes }
+        match self.node_work(words)? {
+            Some(work) => Ok(work),
+            None => {
+                let shapes: Vec<String> = Self::NODE_WORK.iter().map(|shape| format!("`{}`", shape.text())).collect();
+                let help = format!("a node does one of {}", shapes.join(", "));
+                self.refuse(format!("`{}` is no work of a node", words.join(" ")), help)
             }
-            ["free", name] => {
-                let memory = self.memory(name)?;
-                self.note_free(memory);
-                NodeOp::Free(memory)
-            }
-            ["read" | "write", ..] => NodeOp::Kernel(self.accesses(words)?),
-            ["kernel", ref rest @ ..] => NodeOp::Kernel(self.accesses(rest)?),
-            ["copy", from, "to", to] => NodeOp::Copy(self.accesses(&["read", from, "write", to])?),
-            ["host", ref rest @ ..] => NodeOp::HostFunction(self.accesses(rest)?),
-            ["fill", name] => NodeOp::Fill(self.accesses(&["write", name])?),
-            ["empty"] => NodeOp::Empty,
-            ["record", event] => {
-                if self.symbol(event).is_none() {
-                    let number = millpond_core::ids::EventId(self.next(Count::Event));
-                    self.define(event, Symbol::Event(number))?;
-                }
-                NodeOp::EventRecord(self.event(event)?)
-            }
-            ["wait", event] => NodeOp::EventWait(self.event(event)?),
-            ["child", graph] => NodeOp::Child(self.graph(graph)?),
-            ref other => {
-                let help = "a node does one of: alloc A 1024, free A, read A, write A, kernel read A write B, \
-                            copy A to B, fill A, host read A, record E, wait E, child G, empty";
-                return self.refuse(format!("`{}` is no work of a node", other.join(" ")), help);
-            }
-        })
+        }
     }
 
     fn node_number(&self, graph: GraphId, name: &str) -> Result<NodeId, Refusal> {

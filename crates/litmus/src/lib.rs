@@ -25,7 +25,8 @@
 //! | `text` | lines, words and expectations |
 //! | `lower` | names, and statements that become operations |
 //! | `bounds` | how large graphs become |
-//! | `streams`, `memory`, `graphs` | one statement each |
+//! | `statements` | how a table of statements is written |
+//! | `streams`, `memory`, `graphs` | the statements, in tables |
 //! | `fix/` | a program is corrected |
 //! | `model/` | a program as a device may run it: all schedules |
 #![forbid(unsafe_code)]
@@ -36,6 +37,7 @@ mod graphs;
 mod lower;
 mod memory;
 pub mod model;
+mod statements;
 mod streams;
 mod text;
 

@@ -16,6 +16,7 @@ use millpond_core::ids::{
 use millpond_core::op::{Memory, Names, Op, Place, What};
 
 use crate::bounds::Sizes;
+use crate::statements::Shape;
 use crate::text::{Line, most_like};
 use crate::{Expected, Program, Refusal};
 
@@ -184,8 +185,10 @@ impl Lower {
     }
 
     fn statement(&mut self, text: &str, words: &[&str]) -> Result<(), Refusal> {
-        if self.stream_statement(words)? || self.memory_statement(words)? || self.graph_statement(words)? {
-            return Ok(());
+        for family in [Self::stream_statement, Self::memory_statement, Self::graph_statement] {
+            if family(self, words)?.is_some() {
+                return Ok(());
+            }
         }
         self.misunderstood(text, words)
     }
@@ -196,11 +199,10 @@ impl Lower {
             [_, "=", verb, ..] | [verb, ..] => *verb,
             [] => "",
         };
-        let shape_of = |verb: &str| SHAPES.iter().find(|shape| shape.split_whitespace().any(|word| word == verb));
-        let help = match (shape_of(verb), nearest(verb)) {
-            (Some(shape), _) => format!("such a line reads `{shape}`"),
-            (None, Some(meant)) => match shape_of(meant) {
-                Some(shape) => format!("did you mean `{meant}`? Such a line reads `{shape}`"),
+        let help = match (reads(verb), nearest(verb)) {
+            (Some(reads), _) => format!("such a line reads {reads}"),
+            (None, Some(meant)) => match reads(meant) {
+                Some(reads) => format!("did you mean `{meant}`? Such a line reads {reads}"),
                 None => format!("did you mean `{meant}`?"),
             },
             (None, None) => "docs/litmus.md has all statements".to_owned(),
@@ -267,47 +269,24 @@ fn closing(lines: &[Line], open: usize, end: usize) -> Result<usize, Refusal> {
     Err(Refusal::new(lines[open].number, "a `repeat` without its end", "end it with `end repeat`"))
 }
 
-/// The word of a statement that is most like this one, if any is like it.
-fn nearest(word: &str) -> Option<&'static str> {
-    let is_word = |it: &&str| it.len() > 2 && it.bytes().all(|byte| byte.is_ascii_lowercase());
-    most_like(word, SHAPES.iter().flat_map(|shape| shape.split_whitespace()).filter(is_word))
+/// All statements; loops are taken apart before.
+pub(crate) fn shapes() -> impl Iterator<Item = &'static Shape> {
+    const LOOPS: &[Shape] =
+        &[Shape { words: &["\"repeat\"", "3"], rest: "" }, Shape { words: &["\"end\"", "\"repeat\""], rest: "" }];
+    [Lower::STREAM_STATEMENTS, Lower::MEMORY_STATEMENTS, Lower::GRAPH_STATEMENTS, LOOPS].into_iter().flatten()
 }
 
-/// What statements look like, for those who nearly wrote one.
-const SHAPES: &[&str] = &[
-    "stream S [nonblocking | per-thread | legacy] [on 1]",
-    "event E [shared] [on 1]",
-    "pool P [shared]",
-    "grant P to 1 [read]",
-    "revoke P from 1",
-    "thread T [in P]",
-    "process P",
-    "tell T",
-    "A = alloc S 1024 [from P]",
-    "free S A",
-    "drop A",
-    "read S A B",
-    "write S A",
-    "kernel S read A B write C [early] [named N]",
-    "copy S A to B",
-    "record E S [external | progress]",
-    "wait S E [external]",
-    "synchronize S",
-    "query S yes",
-    "destroy X",
-    "name A as B",
-    "graph G [symbolic]",
-    "node N in G after M: write A",
-    "edge N -> M in G",
-    "remove edge N -> M in G",
-    "capture S as G [relaxed | thread-local] [symbolic]",
-    "end capture S",
-    "X = instantiate G [auto-free]",
-    "launch X S",
-    "update X from G",
-    "A = take N from X",
-    "export A as T",
-    "A = import T",
-    "repeat 3",
-    "set races off",
-];
+/// How lines with this word read, if there are any.
+fn reads(verb: &str) -> Option<String> {
+    let texts: Vec<String> =
+        shapes().filter(|shape| shape.is_of(verb)).map(|shape| format!("`{}`", shape.text())).collect();
+    Some(texts.join(" or ")).filter(|texts| !texts.is_empty())
+}
+
+/// The word of a statement that is most like this one, if any is like it.
+fn nearest(word: &str) -> Option<&'static str> {
+    let texts = shapes().flat_map(|shape| shape.words).flat_map(|word| word.split('"').skip(1).step_by(2));
+    let rests = shapes().flat_map(|shape| shape.rest.split_whitespace());
+    let is_word = |it: &&str| it.len() > 2 && it.bytes().all(|byte| byte.is_ascii_lowercase());
+    most_like(word, texts.chain(rests).filter(is_word))
+}

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use crate::Refusal;
 use crate::lower::{Count, Lower, Symbol};
+use crate::statements::statements;
 
 /// The most accesses of an operation.
 const ACCESSES_MAX: usize = 4096;
@@ -15,56 +16,56 @@ const ACCESSES_MAX: usize = 4096;
 const BYTES_MAX: u64 = 1 << 40;
 
 impl Lower {
-    /// Whether the words are such a statement; it is done then.
-    pub(crate) fn memory_statement(&mut self, words: &[&str]) -> Result<bool, Refusal> {
-        match *words {
-            [name, "=", "alloc", "now", bytes] => self.alloc_now(name, Space::Device(DeviceId(0)), bytes)?,
-            [name, "=", "alloc", "host", bytes] => self.alloc_now(name, Space::Host, bytes)?,
-            [name, "=", "alloc", stream, bytes] => self.alloc(name, stream, bytes, PoolId(0))?,
-            [name, "=", "alloc", stream, bytes, "from", pool] => {
-                let pool = self.pool(pool)?;
-                self.alloc(name, stream, bytes, pool)?;
-            }
-            ["free", "now", name] => {
-                let memory = self.memory(name)?;
-                self.note_free(memory);
-                self.push(What::FreeNow { memory })?;
-            }
-            ["free", stream, name] => {
-                let (stream, memory) = (self.stream(stream)?, self.memory(name)?);
-                self.note_free(memory);
-                self.push(What::Free { memory, stream })?;
-            }
-            ["drop", name] => {
-                let memory = self.memory(name)?;
-                self.note_free(memory);
-                self.push(What::Drop { memory })?;
-            }
-            ["name", memory, "as", name] => {
-                let memory = self.memory(memory)?;
-                self.define(name, Symbol::Memory(memory))?;
-            }
-            ["host", ref rest @ ..] => {
-                let accesses = self.accesses(rest)?;
-                self.push(What::HostAccess { accesses })?;
-            }
-            [act @ ("read" | "write"), stream, ref names @ ..] => {
-                let mut accesses = SmallVec::new();
-                self.add_accesses(&mut accesses, if act == "read" { Act::Read } else { Act::Write }, names)?;
-                self.work(stream, accesses, Start::Ordered, None)?;
-            }
-            ["copy", stream, from, "to", to] => {
-                let mut accesses = SmallVec::new();
-                self.add_accesses(&mut accesses, Act::Read, &[from])?;
-                self.add_accesses(&mut accesses, Act::Write, &[to])?;
-                self.work(stream, accesses, Start::Ordered, None)?;
-            }
-            ["kernel", stream, ref rest @ ..] => self.kernel(stream, rest)?,
-            ["export", memory, "as", ticket] => self.export(memory, ticket)?,
-            [name, "=", "import", ticket] => self.import(name, ticket)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
+    statements! {
+        /// Does what a line about memory says.
+        fn memory_statement(&mut self, words) -> (), MEMORY_STATEMENTS;
+        [a, "=", "alloc", "now", bytes] => self.alloc_now(a, Space::Device(DeviceId(0)), bytes);
+        [a, "=", "alloc", "host", bytes] => self.alloc_now(a, Space::Host, bytes);
+        [a, "=", "alloc", s, bytes] => self.alloc(a, s, bytes, PoolId(0));
+        [a, "=", "alloc", s, bytes, "from", p] => {
+            let pool = self.pool(p)?;
+            self.alloc(a, s, bytes, pool)
+        };
+        ["free", "now", a] => {
+            let memory = self.memory(a)?;
+            self.note_free(memory);
+            self.push(What::FreeNow { memory })
+        };
+        ["free", s, a] => {
+            let (stream, memory) = (self.stream(s)?, self.memory(a)?);
+            self.note_free(memory);
+            self.push(What::Free { memory, stream })
+        };
+        ["drop", a] => {
+            let memory = self.memory(a)?;
+            self.note_free(memory);
+            self.push(What::Drop { memory })
+        };
+        ["name", a, "as", b] => {
+            let memory = self.memory(a)?;
+            self.define(b, Symbol::Memory(memory))
+        };
+        ["host", ref rest @ ..] "read A write B" => {
+            let accesses = self.accesses(rest)?;
+            self.push(What::HostAccess { accesses })
+        };
+        ["read", s, ref rest @ ..] "A B" => self.use_all(s, Act::Read, rest);
+        ["write", s, ref rest @ ..] "A B" => self.use_all(s, Act::Write, rest);
+        ["copy", s, a, "to", b] => {
+            let mut accesses = SmallVec::new();
+            self.add_accesses(&mut accesses, Act::Read, &[a])?;
+            self.add_accesses(&mut accesses, Act::Write, &[b])?;
+            self.work(s, accesses, Start::Ordered, None)
+        };
+        ["kernel", s, ref rest @ ..] "read A B write C [early] [named N]" => self.kernel(s, rest);
+        ["export", a, "as", t] => self.export(a, t);
+        [a, "=", "import", t] => self.import(a, t);
+    }
+
+    fn use_all(&mut self, stream: &str, act: Act, names: &[&str]) -> Result<(), Refusal> {
+        let mut accesses = SmallVec::new();
+        self.add_accesses(&mut accesses, act, names)?;
+        self.work(stream, accesses, Start::Ordered, None)
     }
 
     fn kernel(&mut self, stream: &str, rest: &[&str]) -> Result<(), Refusal> {

@@ -1,70 +1,72 @@
 //! Statements about streams, events, threads and processes.
 
+use millpond_core::check::Settings;
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, ProcessId, StreamId};
 use millpond_core::op::{Mark, Reach, StreamRole, What};
 
 use crate::Refusal;
 use crate::lower::{Count, Lower, Symbol};
+use crate::statements::statements;
 
 impl Lower {
-    /// Whether the words are such a statement; it is done then.
-    pub(crate) fn stream_statement(&mut self, words: &[&str]) -> Result<bool, Refusal> {
-        match *words {
-            ["set", "races", word @ ("on" | "off")] => self.settings.races = word == "on",
-            ["set", "leaks", word @ ("on" | "off")] => self.settings.leaks = word == "on",
-            ["set", "threads", word @ ("apart" | "joined")] => self.settings.threads_apart = word == "apart",
-            ["set", "early", word @ ("strict" | "trusted")] => self.settings.weak_order = word == "strict",
-            ["stream", name, ref rest @ ..] => self.new_stream(name, rest)?,
-            ["event", name, "holds", from] => self.copy_event(name, from)?,
-            ["event", name, ref rest @ ..] => self.new_event(name, rest)?,
-            ["pool", name] => self.new_pool(name, false)?,
-            ["pool", name, "shared"] => self.new_pool(name, true)?,
-            ["grant", pool, "to", device] => self.reach(pool, device, Reach::ReadWrite)?,
-            ["grant", pool, "to", device, "read"] => self.reach(pool, device, Reach::Read)?,
-            ["revoke", pool, "from", device] => self.reach(pool, device, Reach::None)?,
-            ["thread", name] => {
-                self.new_host(name)?;
+    statements! {
+        /// Does what a line about streams, events, threads and processes says.
+        fn stream_statement(&mut self, words) -> (), STREAM_STATEMENTS;
+        ["set", "races", is @ ("on" | "off")] => self.set(|settings| settings.races = is == "on");
+        ["set", "leaks", is @ ("on" | "off")] => self.set(|settings| settings.leaks = is == "on");
+        ["set", "threads", are @ ("apart" | "joined")] => self.set(|settings| settings.threads_apart = are == "apart");
+        ["set", "early", is @ ("strict" | "trusted")] => self.set(|settings| settings.weak_order = is == "strict");
+        ["stream", s, ref rest @ ..] "[nonblocking | per-thread | legacy] [on 1]" => self.new_stream(s, rest);
+        ["event", f, "holds", e] => self.copy_event(f, e);
+        ["event", e, ref rest @ ..] "[shared] [on 1]" => self.new_event(e, rest);
+        ["pool", p] => self.new_pool(p, false);
+        ["pool", p, "shared"] => self.new_pool(p, true);
+        ["grant", p, "to", device] => self.reach(p, device, Reach::ReadWrite);
+        ["grant", p, "to", device, "read"] => self.reach(p, device, Reach::Read);
+        ["revoke", p, "from", device] => self.reach(p, device, Reach::None);
+        ["thread", t] => self.new_host(t).map(drop);
+        ["thread", t, "in", p] => {
+            let process = ProcessId(self.host(p)?.0);
+            self.start(t, process)
+        };
+        ["process", p] => {
+            let host = self.new_host(p)?;
+            self.start(p, ProcessId(host.0))
+        };
+        ["tell", t] => {
+            let to = self.host(t)?;
+            self.push(What::Tell { to })
+        };
+        ["record", e, s] => self.record(e, s, false, Mark::Completion);
+        ["record", e, s, "external"] => self.record(e, s, true, Mark::Completion);
+        ["record", e, s, "progress"] => self.record(e, s, false, Mark::Progress);
+        ["wait", s, e] => self.wait(s, e, false);
+        ["wait", s, e, "external"] => self.wait(s, e, true);
+        ["synchronize", "device"] => self.push(What::DeviceSynchronize);
+        ["synchronize", "device", device] => {
+            let device = self.device(&["on", device])?;
+            self.push(What::SynchronizeDevice { device })
+        };
+        ["synchronize", s] => match self.symbol(s) {
+            Some(Symbol::Event(event)) => self.push(What::EventSynchronize { event }),
+            _ => {
+                let stream = self.stream(s)?;
+                self.push(What::StreamSynchronize { stream })
             }
-            ["thread", name, "in", process] => {
-                let process = ProcessId(self.host(process)?.0);
-                self.start(name, process)?;
+        };
+        ["query", s, answer @ ("yes" | "no")] => match self.symbol(s) {
+            Some(Symbol::Event(event)) => self.push(What::EventQuery { event, is_over: answer == "yes" }),
+            _ => {
+                let stream = self.stream(s)?;
+                self.push(What::StreamQuery { stream, is_idle: answer == "yes" })
             }
-            ["process", name] => {
-                let host = self.new_host(name)?;
-                self.start(name, ProcessId(host.0))?;
-            }
-            ["tell", to] => {
-                let to = self.host(to)?;
-                self.push(What::Tell { to })?;
-            }
-            ["record", event, stream] => self.record(event, stream, false, Mark::Completion)?,
-            ["record", event, stream, "external"] => self.record(event, stream, true, Mark::Completion)?,
-            ["record", event, stream, "progress"] => self.record(event, stream, false, Mark::Progress)?,
-            ["wait", stream, event] => self.wait(stream, event, false)?,
-            ["wait", stream, event, "external"] => self.wait(stream, event, true)?,
-            ["synchronize", "device"] => self.push(What::DeviceSynchronize)?,
-            ["synchronize", "device", number] => {
-                let device = self.device(&["on", number])?;
-                self.push(What::SynchronizeDevice { device })?;
-            }
-            ["synchronize", name] => match self.symbol(name) {
-                Some(Symbol::Event(event)) => self.push(What::EventSynchronize { event })?,
-                _ => {
-                    let stream = self.stream(name)?;
-                    self.push(What::StreamSynchronize { stream })?;
-                }
-            },
-            ["query", name, answer @ ("yes" | "no")] => match self.symbol(name) {
-                Some(Symbol::Event(event)) => self.push(What::EventQuery { event, is_over: answer == "yes" })?,
-                _ => {
-                    let stream = self.stream(name)?;
-                    self.push(What::StreamQuery { stream, is_idle: answer == "yes" })?;
-                }
-            },
-            ["destroy", name] => self.destroy(name)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
+        };
+        ["destroy", x] => self.destroy(x);
+    }
+
+    fn set(&mut self, set: impl FnOnce(&mut Settings)) -> Result<(), Refusal> {
+        set(&mut self.settings);
+        Ok(())
     }
 
     fn new_stream(&mut self, name: &str, rest: &[&str]) -> Result<(), Refusal> {
@@ -116,13 +118,17 @@ impl Lower {
         self.push(What::EventCreate { event, device, shared })
     }
 
-    fn copy_event(&mut self, name: &str, from: &str) -> Result<(), Refusal> {
-        let from = self.event(from)?;
+    /// An event that need not have been made before.
+    pub(crate) fn event_to_record(&mut self, name: &str) -> Result<EventId, Refusal> {
         if self.symbol(name).is_none() {
             let event = EventId(self.next(Count::Event));
             self.define(name, Symbol::Event(event))?;
         }
-        let event = self.event(name)?;
+        self.event(name)
+    }
+
+    fn copy_event(&mut self, name: &str, from: &str) -> Result<(), Refusal> {
+        let (from, event) = (self.event(from)?, self.event_to_record(name)?);
         self.push(What::EventCopy { event, from })
     }
 
@@ -155,12 +161,7 @@ impl Lower {
     }
 
     fn record(&mut self, event: &str, stream: &str, external: bool, mark: Mark) -> Result<(), Refusal> {
-        let stream = self.stream(stream)?;
-        if self.symbol(event).is_none() {
-            let number = EventId(self.next(Count::Event));
-            self.define(event, Symbol::Event(number))?;
-        }
-        let event = self.event(event)?;
+        let (stream, event) = (self.stream(stream)?, self.event_to_record(event)?);
         self.push(What::EventRecord { event, stream, external, mark })
     }
 
