@@ -181,6 +181,12 @@ const PROGRAMS: &[(&str, &str)] = &[
          x = instantiate g / launch x s / kernel s read a early !! weak-order / free s a",
     ),
     (
+        "A node captured on another device's stream uses memory that its pool does not let that device use",
+        "stream s nonblocking / stream u nonblocking on 1 / a = alloc s 64 / b = alloc u 64 / record d u / \
+         wait s d / capture s as g / read s a / record e s / wait u e / kernel u read b[0..8] write a / record f u / \
+         wait s f / end capture s / x = instantiate g / launch x s !! no-access / free s a / free s b",
+    ),
+    (
         "An event of one process is synchronised with by another",
         "process P / event e / pool p shared / stream s / a = alloc s 64 from p / record e s / \
          export a as k / P: b = import k / P: synchronize e !! not-shareable / \
@@ -265,6 +271,17 @@ const PROGRAMS: &[(&str, &str)] = &[
     (
         "Memory is allocated between launches that start early and used by the next",
         "stream s / a = alloc s 64 / write s a / b = alloc s 64 / kernel s write b early / free s a / free s b",
+    ),
+    (
+        "A graph does its work on the device that it was captured on, whose memory it uses",
+        "stream s nonblocking / stream u nonblocking on 1 / a = alloc s 64 / record d s / wait u d / \
+         capture s as g / read s a / end capture s / x = instantiate g / launch x u / record e u / wait s e / free s a",
+    ),
+    (
+        "A node captured on another device's stream uses memory that is granted to that device",
+        "stream s nonblocking / stream u nonblocking on 1 / pool p / grant p to 1 / a = alloc s 64 from p / \
+         capture s as g / read s a / record e s / wait u e / write u a / record f u / wait s f / end capture s / \
+         x = instantiate g / launch x s / free s a",
     ),
     (
         "A device without a stream in a capture is synchronised",

@@ -25,7 +25,9 @@ use crate::op::{Access, Act, Memory, Name, NodeOp, What};
 impl Checker {
     /// What a node is called that was captured on a stream, or added by hand.
     pub(super) fn label(&self, call: Call<'_>, name: Option<Name>, stream: Option<StreamId>) -> Label {
-        Label { name: name.and_then(|name| call.names.text(name)).cloned(), place: call.op.place, stream }
+        let device = stream.and_then(|stream| self.time.stream(stream)).map(|stream| stream.kept.device);
+        let name = name.and_then(|name| call.names.text(name)).cloned();
+        Label { name, place: call.op.place, stream, device }
     }
 
     /// What a name means to a node of a graph.

@@ -270,7 +270,7 @@ mod tests {
         let label = Label {
             name: Some("scale\nhelp: none".into()),
             place: Place::File { file: names.intern("g.rs"), line: 12 },
-            stream: None,
+            ..Label::default()
         };
         let node = NodeSite { origin: smallvec![NodeId(4)], noun: "kernel", act: Act::Write, label };
         let site = Site { act: Act::Write, stream: StreamId(3), op: 2, place: Place::Line(7) };

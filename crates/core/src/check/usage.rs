@@ -12,7 +12,7 @@ use super::last_work::LastWork;
 use super::lives::{LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
 use crate::graph::Access as NodeAccess;
-use crate::ids::{Point, PoolId, Slot, StreamId};
+use crate::ids::{DeviceId, Point, PoolId, Slot, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Access, Act, Memory, Name, Part, Reach, Space, Start, find_aliased};
 use crate::order::{Knows, Learns};
@@ -194,7 +194,7 @@ impl Checker {
         if let Source::Stream { device, .. } = life.source
             && device != self.time.at(seat).kept.device
         {
-            self.check_reach(call, target, self.site(call, seat, access.act))?;
+            self.check_reach(call, target, None, self.site(call, seat, access.act))?;
         }
         match life.history.check_use(access.act, access.part, &self.time.at(seat).chain, self.settings.races) {
             Ok(()) => Ok(target),
@@ -239,12 +239,13 @@ impl Checker {
         Box::new(finding)
     }
 
-    /// Whether the memory's pool lets the device of the stream that is at work do this.
+    /// Whether the memory's pool lets a device do this: that of the stream that is at work, where no other does it.
     #[cold]
-    pub(super) fn check_reach(&self, call: Call<'_>, target: Target, later: Site) -> Step {
+    pub(super) fn check_reach(&self, call: Call<'_>, target: Target, by: Option<DeviceId>, later: Site) -> Step {
         let life = self.lives.at(target.life);
         let Source::Stream { pool, device: owner, .. } = life.source else { return Ok(()) };
-        let device = self.time.stream(later.stream).map_or(owner, |stream| stream.kept.device);
+        let own = || self.time.stream(later.stream).map(|stream| stream.kept.device);
+        let device = by.or_else(own).unwrap_or(owner);
         let needed = if later.act == Act::Read { Reach::Read } else { Reach::ReadWrite };
         // A process takes what it imports into a pool of its own, of which nothing is known.
         let is_let_in = || self.reach.get(&(pool, device)).copied().unwrap_or_default() >= needed;
