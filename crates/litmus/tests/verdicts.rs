@@ -187,6 +187,17 @@ const PROGRAMS: &[(&str, &str)] = &[
          wait s f / end capture s / x = instantiate g / launch x s !! no-access / free s a / free s b",
     ),
     (
+        "An allocation may have the bytes of what was dropped before it, which the launch before uses",
+        "stream s / a = alloc s 64 / kernel s write a / drop a / b = alloc s 64 / \
+         kernel s write b early !! weak-order / free s b",
+    ),
+    (
+        "An allocation may have the bytes of what was freed on a stream that only the graph before waited for",
+        "stream s nonblocking / stream t nonblocking / event e / a = alloc t 64 / write t a / free t a / record e t / \
+         graph g / node w in g: wait e / x = instantiate g / launch x s / b = alloc s 64 / \
+         kernel s write b early !! weak-order / free s b",
+    ),
+    (
         "An event of one process is synchronised with by another",
         "process P / event e / pool p shared / stream s / a = alloc s 64 from p / record e s / \
          export a as k / P: b = import k / P: synchronize e !! not-shareable / \
@@ -282,6 +293,28 @@ const PROGRAMS: &[(&str, &str)] = &[
         "stream s nonblocking / stream u nonblocking on 1 / pool p / grant p to 1 / a = alloc s 64 from p / \
          capture s as g / read s a / record e s / wait u e / write u a / record f u / wait s f / end capture s / \
          x = instantiate g / launch x s / free s a",
+    ),
+    (
+        "Memory of graphs and of no pool is freed between launches, whose bytes no allocation has",
+        "stream s / graph g / node n in g: alloc m 64 / node k in g after n: write m / x = instantiate g / \
+         c = alloc now 64 / launch x s / free s m / b = alloc s 64 / kernel s write b early / free s b / write s c / \
+         free s c / d = alloc s 64 / kernel s write d early / free s d",
+    ),
+    (
+        "A wait is between what was dropped and an early launch that uses its bytes",
+        "stream s / a = alloc s 64 / kernel s write a / drop a / record e s / wait s e / b = alloc s 64 / \
+         kernel s write b early / free s b",
+    ),
+    (
+        "Memory was dropped before the launch that comes before an early one",
+        "stream s / a = alloc s 64 / kernel s write a / drop a / c = alloc s 64 / kernel s write c / b = alloc s 64 / \
+         kernel s write b early / free s b / free s c",
+    ),
+    (
+        "Memory was freed on a stream before what the graph before waited for",
+        "stream s nonblocking / stream t nonblocking / event e / a = alloc t 64 / write t a / free t a / record f t / \
+         wait s f / record e t / c = alloc s 64 / graph g / node w in g: wait e / x = instantiate g / launch x s / \
+         b = alloc s 64 / kernel s write b early / free s b / free s c",
     ),
     (
         "A device without a stream in a capture is synchronised",

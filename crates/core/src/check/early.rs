@@ -13,7 +13,7 @@ use crate::graph::{Access as NodeAccess, Memory as NodeMemory};
 use crate::ids::{NodeId, Point, Slot};
 use crate::life::{Site, Use};
 use crate::op::Access;
-use crate::order::Knows;
+use crate::order::{Clock, Knows};
 
 impl Checker {
     /// Work that may start before the launch before it has completed must not rely on that.
@@ -32,8 +32,10 @@ impl Checker {
         for (access, target) in accesses.iter().zip(targets) {
             let conflicts = |known: &&Use| access.act.conflicts(known.site.act);
             let life = self.lives.at(target.life);
-            let uses = life.history.uses_of(access.part).filter(conflicts);
-            if let Some(earlier) = uses.chain(origin(life, slot).as_ref()).copied().find(|known| overlaps(known)) {
+            let uses = life.history.uses_of(access.part).filter(conflicts).copied();
+            let freed = last.learned().filter(|_| last.says(life.history.born().point, slot, met));
+            let freed = freed.filter_map(|learned| given(life, learned, slot, &self.time.freed));
+            if let Some(earlier) = uses.chain(origin(life, slot)).chain(freed).find(|known| overlaps(known)) {
                 return Err(self.weakly_ordered(call, target.life, earlier, self.site(call, seat, access.act)));
             }
         }
@@ -94,4 +96,13 @@ fn origin(life: &Life, slot: Slot) -> Option<Use> {
         }
         _ => Some(born),
     }
+}
+
+/// What is freed at or before a point that the stream learned, if anything was: an allocation of the stream, by this
+/// chain's number, may have the bytes.
+fn given(life: &Life, learned: Point, slot: Slot, freed: &Clock) -> Option<Use> {
+    let born = life.history.born();
+    let is_in_order = matches!(life.source, Source::Stream { .. }) && born.point.slot == slot;
+    let point = Point { seq: freed.seen(learned.slot).min(learned.seq), ..learned };
+    (is_in_order && point.seq > 0 && point.slot != slot).then_some(Use { point, ..born })
 }

@@ -56,8 +56,6 @@ pub(super) struct Past {
     pub(super) learned: Ring<Learned, LEARNED>,
     /// Its last work, which work that may start early can overlap.
     pub(super) last_work: Option<LastWork>,
-    /// The position of its last free.
-    pub(super) freed: Seq,
 }
 
 impl Stream {
@@ -116,6 +114,8 @@ pub(super) struct Timeline {
     hosts_made: u32,
     /// Up to where the destroyed streams of each process came.
     gone: FxHashMap<ProcessId, Clock>,
+    /// The last points after which memory of pools was freed, whose bytes an allocation may have.
+    pub(super) freed: Clock,
 }
 
 impl Timeline {
@@ -135,6 +135,7 @@ impl Timeline {
             made: 0,
             hosts_made: 0,
             gone: FxHashMap::default(),
+            freed: Clock::default(),
         }
     }
 
@@ -246,7 +247,6 @@ impl Timeline {
             recent: Ring::default(),
             learned: Ring::default(),
             last_work: None,
-            freed: 0,
         };
         let seat = self.streams.create(home, role, base, past);
         self.seats.insert(stream, seat);

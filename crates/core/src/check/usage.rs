@@ -54,7 +54,8 @@ impl Checker {
         let exportable = self.pools.get(&pool).copied().unwrap_or(false);
         let site = self.site(call, seat, Act::Allocate);
         let stream = self.time.at_mut(seat);
-        let (point, device, after) = (stream.chain.submit(), stream.kept.device, stream.kept.freed);
+        let (point, device) = (stream.chain.submit(), stream.kept.device);
+        let after = self.time.freed.seen(point.slot);
         self.done(seat, "allocated", call.op.place);
         let born = Use { point, site };
         let life = self.born(memory, born, bytes, name, Source::Stream { exportable, pool, device, after });
@@ -325,9 +326,7 @@ impl Checker {
             self.lives.at_mut(target.life).is_doubtful = true;
             return Err(self.unordered(call, target.life, fault, site));
         }
-        let stream = self.time.at_mut(seat);
-        let point = stream.chain.submit();
-        stream.kept.freed = point.seq;
+        let point = self.time.at_mut(seat).chain.submit();
         self.done(seat, "freed", call.op.place);
         self.end(target.life, Use { point, site });
         Ok(())
@@ -373,6 +372,11 @@ impl Checker {
     pub(super) fn end(&mut self, id: LifeId, by: Use) {
         let Some(life) = self.lives.end(id, by) else { return };
         match life.source {
+            // Freed by no operation, it is free after all that used it.
+            Source::Stream { .. } if by.point == ALWAYS => {
+                life.history.uses().for_each(|known| self.time.freed.raise(known.point));
+            }
+            Source::Stream { .. } => self.time.freed.raise(by.point),
             Source::Launch(exec, alloc) => self.output_freed(exec, alloc, life.freed_by(by)),
             Source::Parted => self.graphs.parted_freed(id, life.freed_by(by)),
             _ => {}
