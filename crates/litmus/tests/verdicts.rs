@@ -198,6 +198,17 @@ const PROGRAMS: &[(&str, &str)] = &[
          kernel s write b early !! weak-order / free s b",
     ),
     (
+        "What a stream is refused is no work between launches of the legacy stream",
+        "stream s / stream l legacy / c = alloc l 64 / a = alloc s 64 / free s a / kernel l write c / \
+         read s a !! use-after-free / kernel l read c early !! weak-order / free l c",
+    ),
+    (
+        "What is captured is no work between launches of the legacy stream",
+        "stream s / stream l legacy / a = alloc now 64 / c = alloc l 64 / kernel l write c / capture s as g / \
+         read s a / record e s / wait s e ?? redundant-wait / end capture s / kernel l read c early !! weak-order / \
+         free l c / free now a",
+    ),
+    (
         "An event of one process is synchronised with by another",
         "process P / event e / pool p shared / stream s / a = alloc s 64 from p / record e s / \
          export a as k / P: b = import k / P: synchronize e !! not-shareable / \

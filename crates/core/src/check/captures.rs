@@ -208,7 +208,7 @@ impl Checker {
         let waited = self.graphs.captures.wait((stream, self.time.at(seat).role), event);
         waited.map_err(|error| self.capture_refused(call, error, stream))?;
         let site = self.site(call, seat, Act::Read);
-        self.done(seat, "waited for", call.op.place);
+        self.time.at_mut(seat).note("waited for", call.op.place);
         if is_known {
             let sentence = format!("{} waits for captured work that it comes after already", self.title(call, stream));
             let mut finding = Finding::new(Kind::RedundantWait, sentence, "leave this wait out");

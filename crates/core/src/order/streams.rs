@@ -33,6 +33,9 @@ pub struct Stream<T> {
     pub role: StreamRole,
     /// Whether it has work that the legacy default stream does not come after yet.
     is_noted: bool,
+    /// Whether an operation of it was made since the legacy default stream came after it: those that are refused, or
+    /// become nodes, put nothing between operations of that.
+    has_work: bool,
     /// What its owner keeps of it.
     pub kept: T,
 }
@@ -44,8 +47,8 @@ struct Home {
     /// The legacy default stream after its last operation.
     last: Option<Snapshot>,
     noted: Vec<Seat>,
-    /// The ends of such streams that are destroyed.
-    noted_ends: Vec<Snapshot>,
+    /// The ends of such streams that are destroyed, and whether these had work.
+    noted_ends: Vec<(Snapshot, bool)>,
     /// A party that knows every destroyed stream's work.
     ended: Host,
 }
@@ -91,7 +94,8 @@ impl<T> Streams<T> {
             self.streams.push(None);
             self.streams.len() - 1
         });
-        self.streams[seat] = Some(Stream { chain, role, home, kept, followed: 0, met: 0, is_noted: false });
+        self.streams[seat] =
+            Some(Stream { chain, role, home, kept, followed: 0, met: 0, is_noted: false, has_work: false });
         seat
     }
 
@@ -103,7 +107,7 @@ impl<T> Streams<T> {
         let home = &mut self.homes[stream.home];
         if stream.is_noted {
             home.noted.retain(|noted| *noted != seat);
-            home.noted_ends.push(end.clone());
+            home.noted_ends.push((end.clone(), stream.has_work));
         }
         home.ended.learn(&end);
         self.slots.close(end.point());
@@ -154,7 +158,8 @@ impl<T> Streams<T> {
     /// What every operation of a stream does last: blocking streams come after the legacy default stream's.
     #[inline]
     pub fn leave(&mut self, seat: Seat) {
-        if let Some(Some(stream)) = self.streams.get(seat) {
+        if let Some(Some(stream)) = self.streams.get_mut(seat) {
+            stream.has_work = true;
             after(stream.role.standing(), &mut Entering { streams: self, seat });
         }
     }
@@ -225,12 +230,14 @@ impl<T> Ties for Entering<'_, T> {
         for noted in noted {
             if let Some(stream) = &mut self.streams.streams[noted] {
                 stream.is_noted = false;
-                before.push(stream.chain.snapshot());
+                before.push((stream.chain.snapshot(), std::mem::take(&mut stream.has_work)));
             }
         }
         if let Some((legacy, _)) = self.parts() {
-            for end in &before {
-                legacy.met = legacy.met.max(end.seen(legacy.chain.slot()));
+            for (end, has_work) in &before {
+                if *has_work {
+                    legacy.met = legacy.met.max(end.seen(legacy.chain.slot()));
+                }
                 legacy.chain.wait(end);
             }
         }
@@ -263,7 +270,9 @@ impl<T> Ties for Ends<'_, T> {
 
     fn gather(&mut self) -> Result<(), Infallible> {
         let noted = self.home.noted.iter().filter_map(|seat| self.streams.get(*seat));
-        self.ends.extend(noted.map(|stream| stream.chain.snapshot()).chain(self.home.noted_ends.iter().cloned()));
+        self.ends.extend(
+            noted.map(|stream| stream.chain.snapshot()).chain(self.home.noted_ends.iter().map(|it| it.0.clone())),
+        );
         Ok(())
     }
 
