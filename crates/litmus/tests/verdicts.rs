@@ -209,6 +209,16 @@ const PROGRAMS: &[(&str, &str)] = &[
          free l c / free now a",
     ),
     (
+        "A stream that a capture began on is destroyed, and the capture goes on no longer",
+        "stream s / stream l legacy / a = alloc now 64 / capture s as g !! capture-state / m = alloc s 64 / destroy s / \
+         write l a / synchronize device / free now a / free now a !! double-free / x = instantiate g / free l m",
+    ),
+    (
+        "A stream is destroyed that a capture has to join",
+        "stream s / stream t / a = alloc now 64 / capture s as g / record e s / wait t e / read t a / destroy t / \
+         end capture s !! capture-unjoined / free now a",
+    ),
+    (
         "An event of one process is synchronised with by another",
         "process P / event e / pool p shared / stream s / a = alloc s 64 from p / record e s / \
          export a as k / P: b = import k / P: synchronize e !! not-shareable / \
@@ -326,6 +336,12 @@ const PROGRAMS: &[(&str, &str)] = &[
         "stream s nonblocking / stream t nonblocking / event e / a = alloc t 64 / write t a / free t a / record f t / \
          wait s f / record e t / c = alloc s 64 / graph g / node w in g: wait e / x = instantiate g / launch x s / \
          b = alloc s 64 / kernel s write b early / free s b / free s c",
+    ),
+    (
+        "A stream that has joined a capture and was joined is destroyed",
+        "stream s nonblocking / stream t / stream l legacy / a = alloc now 64 / capture s as g / read s a / \
+         record e s / wait t e / read t a / record f t / wait s f / destroy t / write l a / end capture s / \
+         x = instantiate g / synchronize l / launch x s / synchronize device / free now a",
     ),
     (
         "A device without a stream in a capture is synchronised",

@@ -359,6 +359,30 @@ impl Checker {
         }
     }
 
+    /// No graph was made of a capture: that is no mistake of whoever names it, or its memory.
+    fn void_captured(&mut self, graph: Option<GraphId>, names: &Names) {
+        self.graphs.release(names).into_iter().for_each(|memory| self.lives.name(memory, Named::Void));
+        self.graphs.void_graphs.extend(graph);
+    }
+
+    /// A stream is destroyed. If a capture began on it, that has ended without a graph; if it had joined one, its work
+    /// stays there.
+    pub(super) fn abandon_capture(&mut self, call: Call<'_>, stream: StreamId) {
+        let captures = &mut self.graphs.captures;
+        let is_valid = captures.of(stream).is_some_and(|capture| captures.is_valid(capture));
+        let graph = captures.graph(stream).map(|graph| graph.id());
+        if captures.abandon(stream).is_none() {
+            return;
+        }
+        self.graphs.capturing -= 1;
+        let captured = graph.and_then(|graph| self.graphs.captured.remove(&graph)).unwrap_or_default();
+        self.void_captured(graph, &captured.names);
+        if let Some(begun) = captured.begun.filter(|_| is_valid && self.settings.leaks) {
+            let finding = self.never_ends(call, begun);
+            self.more.push(finding);
+        }
+    }
+
     pub(super) fn end_capture(&mut self, call: Call<'_>, stream: StreamId) -> Step {
         self.look(call, stream)?;
         let graph = self.graphs.captures.graph(stream).map(|graph| graph.id());
@@ -373,8 +397,7 @@ impl Checker {
                 Ok(())
             }
             Err(error) => {
-                self.graphs.release(&names).into_iter().for_each(|memory| self.lives.name(memory, Named::Void));
-                self.graphs.void_graphs.extend(graph);
+                self.void_captured(graph, &names);
                 // That it is invalid was said when it became so.
                 match error {
                     CaptureError::Invalidated(_) => Ok(()),

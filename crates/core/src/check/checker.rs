@@ -338,8 +338,8 @@ impl Checker {
     fn destroy_stream(&mut self, call: Call<'_>, stream: StreamId) -> Step {
         // Its end is no use of the legacy default stream.
         let Some(seat) = self.time.look(call.op.host, stream) else { return Err(self.no_stream(call, stream)) };
-        self.refuse_in_capture(call, stream, "a stream is destroyed")?;
         let site = self.site(call, seat, Act::Free);
+        self.abandon_capture(call, stream);
         self.time.destroy(stream, site);
         Ok(())
     }

@@ -396,7 +396,7 @@ impl Captures {
     /// The stream is gone. If a capture began on it, that has ended without a graph; if it had joined one, its work
     /// stays there.
     pub fn abandon(&mut self, stream: StreamId) -> Option<CaptureId> {
-        let id = self.of(stream).filter(|id| self.captures[id].origin == stream)?;
+        let id = self.streams.remove(&stream).filter(|id| self.captures[id].origin == stream)?;
         self.captures.remove(&id);
         self.streams.retain(|_, other| *other != id);
         Some(id)
