@@ -344,6 +344,11 @@ const PROGRAMS: &[(&str, &str)] = &[
          x = instantiate g / synchronize l / launch x s / synchronize device / free now a",
     ),
     (
+        "The first that a process does is to know that another has ended",
+        "set leaks off / process P / P: stream q / P: pool p shared / P: a = alloc q 64 from p / P: synchronize q / \
+         P: export a as k / b = import k / destroy P / host read b / free now b",
+    ),
+    (
         "A device without a stream in a capture is synchronised",
         "stream s / stream u on 1 / stream v on 2 / capture s as g / record e s / wait u e / \
          synchronize device 2 / record f u / wait s f ?? redundant-wait / end capture s",

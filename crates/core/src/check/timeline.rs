@@ -195,6 +195,8 @@ impl Timeline {
     /// A process has ended, as the threads of another one know: whatever it did has completed. What that came after in
     /// other processes they know as before.
     pub(super) fn end_process(&mut self, host: HostId, ended: ProcessId) {
+        // It may be the first that it does.
+        self.thread(host);
         let mut points: Vec<Point> = self.gone.get(&ended).into_iter().flat_map(Clock::points).collect();
         let streams = self.streams.iter().filter(|stream| self.homes[stream.home].0 == ended);
         points.extend(streams.map(|stream| stream.chain.last()));
