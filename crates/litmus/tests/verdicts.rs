@@ -219,6 +219,12 @@ const PROGRAMS: &[(&str, &str)] = &[
          end capture s !! capture-unjoined / free now a",
     ),
     (
+        "A node on another device's stream uses memory of its capture whose pool does not let that device in",
+        "stream s nonblocking / stream u nonblocking on 1 / pool p / grant p to 1 read / capture s as g / \
+         a = alloc s 64 / b = alloc s 64 from p / record e s / wait u e / read u a !! no-access / read u b / \
+         write u b !! no-access / record f u / wait s f / free s a / free s b / end capture s",
+    ),
+    (
         "An event of one process is synchronised with by another",
         "process P / event e / pool p shared / stream s / a = alloc s 64 from p / record e s / \
          export a as k / P: b = import k / P: synchronize e !! not-shareable / \

@@ -17,7 +17,7 @@ use super::timeline::Seat;
 use crate::graph::{
     CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, Uses, Work,
 };
-use crate::ids::{DeviceId, EventId, GraphId, NodeId, StreamId};
+use crate::ids::{DeviceId, EventId, GraphId, NodeId, PoolId, StreamId};
 use crate::life::{Kind, Site};
 use crate::op::{Access, Act, CaptureMode, Memory, Name, Start, What};
 use crate::order::default_streams::Standing;
@@ -90,7 +90,7 @@ impl Checker {
         call: Call<'_>,
         seat: Seat,
         memory: Memory,
-        bytes: u64,
+        (pool, bytes): (PoolId, u64),
         name: Option<Name>,
     ) -> Step {
         let mut addresses = std::mem::take(&mut self.graphs.addresses);
@@ -100,6 +100,7 @@ impl Checker {
         });
         self.graphs.addresses = addresses;
         let (graph, alloc) = added?;
+        self.graphs.captured.get_mut(&graph).and_then(|captured| captured.pools.insert(alloc, pool));
         self.graphs.name_own(graph, alloc, memory);
         self.lives.name(memory, Named::Node { graph, alloc });
         Ok(())
@@ -118,6 +119,7 @@ impl Checker {
         let named = accesses;
         let accesses = self.node_accesses(call, graph, named, &sites)?;
         self.refuse_aliased_node(call, self.site(call, seat, Act::Write), named, &accesses)?;
+        self.check_node_reach(call, seat, named, &accesses)?;
         let may_share = !self.settings.races;
         self.look_at(call, seat, name, |uses, graph, tails, label| {
             uses.check(graph, tails, &accesses, may_share, "kernel", label)

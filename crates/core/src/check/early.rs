@@ -6,10 +6,10 @@
 use smallvec::SmallVec;
 
 use super::checker::{Call, Checker, Step};
-use super::lives::{Found, Life, Named, Source};
+use super::lives::{Life, Source};
 use super::timeline::Seat;
 use super::usage::Target;
-use crate::graph::{Access as NodeAccess, Memory as NodeMemory};
+use crate::graph::Access as NodeAccess;
 use crate::ids::{NodeId, Point, Slot};
 use crate::life::{Site, Use};
 use crate::op::Access;
@@ -57,7 +57,7 @@ impl Checker {
         let Some(graph) = captures.graph(stream) else { return Ok(()) };
         let Some(captured) = self.graphs.captured.get(&graph.id()) else { return Ok(()) };
         let running = graph.overlapped(&tails, |node| captured.early.contains(&node));
-        let graph = &*graph;
+        let Some(graph) = self.graphs.captures.graph_of(stream) else { return Ok(()) };
         let running = || running.iter().filter_map(|node| graph.node(*node));
         let earlier_of = |access: &NodeAccess| {
             let is_it = |other: &&NodeAccess| {
@@ -68,18 +68,7 @@ impl Checker {
         };
         let found = named.iter().zip(accesses).find_map(|(named, access)| Some((named, access, earlier_of(access)?)));
         let Some((named, access, (place, on, act))) = found else { return Ok(()) };
-        let (bytes, name) = match (access.memory, self.lives.find(named.memory)) {
-            (NodeMemory::Own(alloc), _) => {
-                let name = |node| graph.node(node).and_then(|node| call.names.find(node.label.name.as_deref()?));
-                graph.alloc(alloc).map_or((0, None), |alloc| (alloc.bytes, name(alloc.node)))
-            }
-            (_, Found::Named(Named::Life(life) | Named::Lease(life))) => {
-                let life = self.lives.at(life);
-                (life.bytes, life.name)
-            }
-            _ => (0, None),
-        };
-        let subject = self.subject(call, named.memory, bytes, name);
+        let subject = self.named_by_node(call, graph, named, access);
         let later = self.site(call, seat, access.act);
         let earlier = Site { act, place, stream: on.unwrap_or(later.stream), op: 0 };
         Err(self.weak(call, subject, earlier, later))

@@ -10,7 +10,7 @@ use super::homes::{Family, FreshAddresses, Homes, Left};
 use super::lives::{Freed, LifeId};
 use super::names::{Key, Names};
 use crate::graph::{Captures, Exec, Graph, GraphAllocId, Lanes, Uses};
-use crate::ids::{ExecId, GraphId, NodeId, StreamId};
+use crate::ids::{ExecId, GraphId, NodeId, PoolId, StreamId};
 use crate::life::{Site, Use};
 use crate::op::{Memory, Name};
 use crate::order::Snapshot;
@@ -45,6 +45,8 @@ pub(super) struct Captured {
     pub(super) homes: Homes,
     /// What its nodes did so far.
     pub(super) uses: Uses,
+    /// The pools that its allocations have their access from.
+    pub(super) pools: FxHashMap<GraphAllocId, PoolId>,
     /// Its nodes that may start early.
     pub(super) early: FxHashSet<NodeId>,
     /// Where the capture began: on which stream, and in the program.

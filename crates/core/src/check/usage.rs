@@ -12,9 +12,9 @@ use super::last_work::LastWork;
 use super::lives::{LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
 use crate::graph::Access as NodeAccess;
-use crate::ids::{DeviceId, Point, PoolId, Slot, StreamId};
+use crate::ids::{Point, PoolId, Slot, StreamId};
 use crate::life::{Kind, Site, Use};
-use crate::op::{Access, Act, Memory, Name, Part, Reach, Space, Start, find_aliased};
+use crate::op::{Access, Act, Memory, Name, Part, Space, Start, find_aliased};
 use crate::order::{Knows, Learns};
 
 /// The point of something that all streams come after.
@@ -49,7 +49,7 @@ impl Checker {
         let seat = self.enter(call, stream)?;
         self.check_pool(call, pool)?;
         if self.graphs.is_captured(stream) {
-            return self.captured_alloc(call, seat, memory, bytes, name);
+            return self.captured_alloc(call, seat, memory, (pool, bytes), name);
         }
         let exportable = self.pools.get(&pool).copied().unwrap_or(false);
         let site = self.site(call, seat, Act::Allocate);
@@ -238,30 +238,6 @@ impl Checker {
         let mut finding = Finding::new(Kind::Aliased, sentence, "name the bytes that it writes once, as written");
         finding.later = Some(self.act_side(call, later));
         Box::new(finding)
-    }
-
-    /// Whether the memory's pool lets a device do this: that of the stream that is at work, where no other does it.
-    #[cold]
-    pub(super) fn check_reach(&self, call: Call<'_>, target: Target, by: Option<DeviceId>, later: Site) -> Step {
-        let life = self.lives.at(target.life);
-        let Source::Stream { pool, device: owner, .. } = life.source else { return Ok(()) };
-        let own = || self.time.stream(later.stream).map(|stream| stream.kept.device);
-        let device = by.or_else(own).unwrap_or(owner);
-        let needed = if later.act == Act::Read { Reach::Read } else { Reach::ReadWrite };
-        // A process takes what it imports into a pool of its own, of which nothing is known.
-        let is_let_in = || self.reach.get(&(pool, device)).copied().unwrap_or_default() >= needed;
-        if device == owner || target.is_lease || is_let_in() {
-            return Ok(());
-        }
-        let subject = self.subject(call, life.memory, life.bytes, life.name);
-        let (verb, to) = if needed == Reach::Read { ("read", "read") } else { ("written", "write") };
-        let sentence = format!("{subject} of {owner} is {verb} by {device}, and {pool} does not grant it that");
-        let help = format!("grant {device} access to {pool} before, to {to} it");
-        let mut finding = Finding::new(Kind::NoAccess, sentence, help);
-        finding.subject = Some(subject);
-        finding.earlier = Some(self.act_side(call, life.history.born().site));
-        finding.later = Some(self.act_side(call, later));
-        Err(Box::new(finding))
     }
 
     /// Adds a use that was found right.

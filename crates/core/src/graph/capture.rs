@@ -236,6 +236,11 @@ impl Captures {
         self.captures.get_mut(&id).map(|capture| &mut capture.graph)
     }
 
+    /// As [`graph`](Self::graph), only to be looked at.
+    pub fn graph_of(&self, stream: StreamId) -> Option<&Graph> {
+        self.captures.get(&self.of(stream)?).map(|capture| &capture.graph)
+    }
+
     /// Records an event on a captured stream (CUDA: `cudaEventRecord`); `None` where it is not captured.
     ///
     /// # Errors
