@@ -78,6 +78,22 @@ fn a_race_inside_a_child_is_corrected_there() {
     assert!(fixed.left.is_empty() && fixed.text.contains("node w in g: write a\nedge r -> w in g\n"), "{}", fixed.text);
 }
 
+/// What is wrong within a child is said once, of it or of a graph around it.
+#[test]
+fn a_fault_in_a_child_is_found_once() {
+    let child = "stream s\na = alloc s 64\ngraph g\nnode r in g: read a\nnode w in g: write a\n";
+    let around = "graph h\nnode c in h: child g\ny = instantiate h\n";
+    for text in [
+        format!("{child}{around}free s a\n"),
+        format!("{child}x = instantiate g\n{around}launch y s\nfree s a\n"),
+        format!("{child}{around}x = instantiate g\nlaunch x s\nk = clone h\nfree s a\n"),
+    ] {
+        let found = Program::parse(&text).expect("a program").check();
+        assert_eq!(found.len(), 1, "{text}");
+        assert!(corrected("a child", &text).left.is_empty());
+    }
+}
+
 /// One change settles a loop that allocates in each round, and makes no leaks; what comes before its launch comes
 /// behind it.
 #[test]
