@@ -78,6 +78,19 @@ fn a_race_inside_a_child_is_corrected_there() {
     assert!(fixed.left.is_empty() && fixed.text.contains("node w in g: write a\nedge r -> w in g\n"), "{}", fixed.text);
 }
 
+/// An importer's thread waits for the exporter's event before it uses the memory itself, one that is there or a new one.
+#[test]
+fn the_host_of_an_importer_waits_for_an_event() {
+    for (event, record) in [("event e shared\n", "record e s\n"), ("", "")] {
+        let text = format!(
+            "process P\npool p shared\nstream s\n{event}a = alloc s 64 from p\n{record}export a as k\n\
+             P: b = import k\nP: host write b\nP: free now b\nP: tell main\nfree s a\n"
+        );
+        let fixed = corrected("an importer", &text);
+        assert!(fixed.left.is_empty() && fixed.text.contains("P: synchronize "), "{:?}\n{}", fixed.left, fixed.text);
+    }
+}
+
 /// What is wrong within a child is said once, of it or of a graph around it.
 #[test]
 fn a_fault_in_a_child_is_found_once() {
