@@ -69,6 +69,17 @@ fn events_that_are_there_are_used() {
     assert!(corrected("recorded again", text).text.contains("record fix1 s\nwait t fix1\nwrite t a"));
 }
 
+/// Each record of an event that the next one replaces gets an event of its own.
+#[test]
+fn an_event_of_three_streams_becomes_three() {
+    let text = "stream s\nstream t\nstream u\nstream v\na = alloc s 64\nb = alloc t 64\nc = alloc u 64\n\
+                record e s\nrecord e t\nrecord e u\nwait v e\nkernel v read a b c\nrecord f v\nwait s f\n\
+                wait t f\nwait u f\nfree s a\nfree t b\nfree u c\n";
+    let fixed = corrected("one event", text);
+    assert!(fixed.left.is_empty(), "{:?}\n{}", fixed.left, fixed.text);
+    assert_eq!(fixed.text.matches("wait v").count(), 3, "{}", fixed.text);
+}
+
 /// Two nodes inside a child get their edge in its graph.
 #[test]
 fn a_race_inside_a_child_is_corrected_there() {
