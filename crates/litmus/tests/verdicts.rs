@@ -225,6 +225,16 @@ const PROGRAMS: &[(&str, &str)] = &[
          write u b !! no-access / record f u / wait s f / free s a / free s b / end capture s",
     ),
     (
+        "An allocation in the legacy stream is no work between launches of another",
+        "stream s / stream l legacy / a = alloc s 64 / kernel s write a / b = alloc l 64 / \
+         kernel s read a early !! weak-order / free s a / free l b",
+    ),
+    (
+        "An allocation and a free of another stream are no work between launches of the legacy stream",
+        "stream s / stream l legacy / c = alloc l 64 / kernel l write c / b = alloc s 64 / free s b / \
+         kernel l read c early !! weak-order / free l c",
+    ),
+    (
         "An event of one process is synchronised with by another",
         "process P / event e / pool p shared / stream s / a = alloc s 64 from p / record e s / \
          export a as k / P: b = import k / P: synchronize e !! not-shareable / \
@@ -353,6 +363,11 @@ const PROGRAMS: &[(&str, &str)] = &[
         "The first that a process does is to know that another has ended",
         "set leaks off / process P / P: stream q / P: pool p shared / P: a = alloc q 64 from p / P: synchronize q / \
          P: export a as k / b = import k / destroy P / host read b / free now b",
+    ),
+    (
+        "What the legacy stream allocated before its own work is no matter",
+        "stream s / stream l legacy / a = alloc s 64 / kernel s write a / b = alloc l 64 / kernel l write b / \
+         c = alloc l 64 / kernel s read a early / free s a / free l b / free l c",
     ),
     (
         "A device without a stream in a capture is synchronised",

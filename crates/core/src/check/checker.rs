@@ -332,7 +332,14 @@ impl Checker {
     #[inline]
     pub(super) fn done(&mut self, seat: Seat, verb: &'static str, place: Place) {
         self.time.at_mut(seat).note(verb, place);
-        self.time.leave(seat);
+        self.time.leave(seat, true);
+    }
+
+    /// As [`done`](Self::done), of an allocation or a free: for these nothing is done on the device.
+    #[inline]
+    pub(super) fn placed(&mut self, seat: Seat, verb: &'static str, place: Place) {
+        self.time.at_mut(seat).note(verb, place);
+        self.time.leave(seat, false);
     }
 
     fn destroy_stream(&mut self, call: Call<'_>, stream: StreamId) -> Step {

@@ -74,7 +74,7 @@ impl Checker {
         match mark {
             Mark::Asked => {
                 site.op -= 1;
-                self.time.leave(seat);
+                self.time.leave(seat, true);
             }
             Mark::Completion | Mark::Progress => self.done(seat, "recorded", call.op.place),
         }

@@ -374,8 +374,8 @@ impl Timeline {
 
     /// An operation of a stream is done: the legacy default stream's is one that the blocking streams come after.
     #[inline]
-    pub(super) fn leave(&mut self, seat: Seat) {
-        self.streams.leave(seat);
+    pub(super) fn leave(&mut self, seat: Seat, is_work: bool) {
+        self.streams.leave(seat, is_work);
     }
 
     /// A thread learned that a snapshot has completed.

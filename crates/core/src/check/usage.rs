@@ -56,7 +56,7 @@ impl Checker {
         let stream = self.time.at_mut(seat);
         let (point, device) = (stream.chain.submit(), stream.kept.device);
         let after = self.time.freed.seen(point.slot);
-        self.done(seat, "allocated", call.op.place);
+        self.placed(seat, "allocated", call.op.place);
         let born = Use { point, site };
         let life = self.born(memory, born, bytes, name, Source::Stream { exportable, pool, device, after });
         self.lives.note_newest(life, born);
@@ -303,7 +303,7 @@ impl Checker {
             return Err(self.unordered(call, target.life, fault, site));
         }
         let point = self.time.at_mut(seat).chain.submit();
-        self.done(seat, "freed", call.op.place);
+        self.placed(seat, "freed", call.op.place);
         self.end(target.life, Use { point, site });
         Ok(())
     }

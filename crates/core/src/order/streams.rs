@@ -33,8 +33,8 @@ pub struct Stream<T> {
     pub role: StreamRole,
     /// Whether it has work that the legacy default stream does not come after yet.
     is_noted: bool,
-    /// Whether an operation of it was made since the legacy default stream came after it: those that are refused, or
-    /// become nodes, put nothing between operations of that.
+    /// Whether work of it was made since the legacy default stream came after it: operations that are refused, or become
+    /// nodes, and allocations and frees put nothing between operations of that.
     has_work: bool,
     /// What its owner keeps of it.
     pub kept: T,
@@ -46,6 +46,8 @@ struct Home {
     version: u64,
     /// The legacy default stream after its last operation.
     last: Option<Snapshot>,
+    /// The same after the last that was work.
+    last_work: Option<Snapshot>,
     noted: Vec<Seat>,
     /// The ends of such streams that are destroyed, and whether these had work.
     noted_ends: Vec<(Snapshot, bool)>,
@@ -82,7 +84,14 @@ impl<T> Streams<T> {
     /// A new home. `party` is a number that no host has.
     pub fn open_home(&mut self, party: u32) -> HomeNumber {
         let ended = Host::new(party);
-        self.homes.push(Home { version: 0, last: None, noted: Vec::new(), noted_ends: Vec::new(), ended });
+        self.homes.push(Home {
+            version: 0,
+            last: None,
+            last_work: None,
+            noted: Vec::new(),
+            noted_ends: Vec::new(),
+            ended,
+        });
         self.homes.len() - 1
     }
 
@@ -151,16 +160,17 @@ impl<T> Streams<T> {
     #[inline]
     fn tie(&mut self, seat: Seat) {
         if let Some(Some(stream)) = self.streams.get(seat) {
-            let Ok(()) = before(stream.role.standing(), &mut Entering { streams: self, seat });
+            let Ok(()) = before(stream.role.standing(), &mut Entering { streams: self, seat, is_work: true });
         }
     }
 
-    /// What every operation of a stream does last: blocking streams come after the legacy default stream's.
+    /// What every operation of a stream does last: blocking streams come after the legacy default stream's. One that is
+    /// no work is a place in the order, and nothing that others wait for.
     #[inline]
-    pub fn leave(&mut self, seat: Seat) {
+    pub fn leave(&mut self, seat: Seat, is_work: bool) {
         if let Some(Some(stream)) = self.streams.get_mut(seat) {
-            stream.has_work = true;
-            after(stream.role.standing(), &mut Entering { streams: self, seat });
+            stream.has_work |= is_work;
+            after(stream.role.standing(), &mut Entering { streams: self, seat, is_work });
         }
     }
 
@@ -183,6 +193,8 @@ impl<T> Streams<T> {
 struct Entering<'s, T> {
     streams: &'s mut Streams<T>,
     seat: Seat,
+    /// Whether its operation is work.
+    is_work: bool,
 }
 
 impl<T> Entering<'_, T> {
@@ -203,8 +215,10 @@ impl<T> Ties for Entering<'_, T> {
             && stream.followed != home.version
         {
             stream.followed = home.version;
+            if let Some(work) = &home.last_work {
+                stream.met = stream.met.max(work.seen(stream.chain.slot()));
+            }
             if let Some(last) = &home.last {
-                stream.met = stream.met.max(last.seen(stream.chain.slot()));
                 stream.chain.wait(last);
             }
         }
@@ -245,8 +259,13 @@ impl<T> Ties for Entering<'_, T> {
     }
 
     fn publish(&mut self) {
+        let is_work = self.is_work;
         if let Some((stream, home)) = self.parts() {
-            home.last = Some(stream.chain.snapshot());
+            let last = stream.chain.snapshot();
+            if is_work {
+                home.last_work = Some(last.clone());
+            }
+            home.last = Some(last);
         }
     }
 }
