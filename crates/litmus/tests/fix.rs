@@ -89,7 +89,7 @@ fn a_race_inside_a_child_is_corrected_there() {
     assert!(fixed.left.is_empty() && fixed.text.contains("node w in g: write a\nedge r -> w in g\n"), "{}", fixed.text);
 }
 
-/// An importer's thread waits for the exporter's event before it uses the memory itself, one that is there or a new one.
+/// An importer's thread waits for an event of the exporter's before it uses the memory itself, a new one or not.
 #[test]
 fn the_host_of_an_importer_waits_for_an_event() {
     for (event, record) in [("event e shared\n", "record e s\n"), ("", "")] {

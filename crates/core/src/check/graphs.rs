@@ -358,8 +358,8 @@ impl Checker {
         }
     }
 
-    /// Whether a fault was said of another graph: of the child that both nodes are in, or of one around that. It is said
-    /// of this one from now on, if not.
+    /// Whether a fault was said of another graph: of the child that both nodes are in, or of one around that. If not
+    /// it is said of this one now.
     fn was_said(&mut self, graph: GraphId, fault: &GraphFault) -> bool {
         let Some(made) = self.graphs.graphs.get(&graph) else { return false };
         let (mut within, mut nodes) = (&made.graph, (&fault.earlier.origin[..], &fault.later.origin[..]));

@@ -75,7 +75,8 @@ pub struct Label {
     pub place: Place,
     /// The stream that it was captured on; none where it was added by hand.
     pub stream: Option<StreamId>,
-    /// The device that does it, where that is known: of a launch a node captured on another device's stream stays there.
+    /// The device that does it, where that is known: wherever the graph is launched, a node stays on the device that it
+    /// was captured on.
     pub device: Option<DeviceId>,
 }
 

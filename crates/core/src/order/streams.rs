@@ -33,8 +33,8 @@ pub struct Stream<T> {
     pub role: StreamRole,
     /// Whether it has work that the legacy default stream does not come after yet.
     is_noted: bool,
-    /// Whether work of it was made since the legacy default stream came after it: operations that are refused, or become
-    /// nodes, and allocations and frees put nothing between operations of that.
+    /// Whether work of it was made since the legacy default stream came after it: operations that are refused, or that
+    /// become nodes, and allocations and frees put nothing between operations of that.
     has_work: bool,
     /// What its owner keeps of it.
     pub kept: T,

@@ -174,7 +174,7 @@ impl Edits<'_> {
                 Some(())
             })
         };
-        // The first record alone, or all that nobody waited for.
+        // The first record alone, or all since the wait before.
         let since = waits.iter().rfind(|wait| **wait < self.line).copied().unwrap_or(0);
         let mut records = self.lines.find(|words| matches!(words, ["record", of, ..] if *of == event));
         records.retain(|record| (since..self.line).contains(record));
