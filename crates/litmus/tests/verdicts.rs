@@ -456,6 +456,16 @@ fn each_program_gets_its_verdict() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Captured launches that start early overlap all that did so before, however many.
+#[test]
+fn a_long_chain_of_early_launches_is_looked_at() {
+    let early = "kernel s read a early\n".repeat(9_900);
+    let begin = "stream s\na = alloc s 64\ncapture s as g\nwrite s a\nread s a\n";
+    let text = format!("{begin}{early}kernel s write a early\nend capture s\nx = instantiate g\nfree s a\n");
+    let findings = Program::parse(&text).expect("a program").check();
+    assert_eq!(findings.len(), 1, "the last one overlaps the readers");
+}
+
 /// What is refused while it is read, by the line that it names.
 #[test]
 fn a_process_that_has_ended_does_nothing() {

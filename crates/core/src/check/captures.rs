@@ -124,18 +124,17 @@ impl Checker {
         self.look_at(call, seat, name, |uses, graph, tails, label| {
             uses.check(graph, tails, &accesses, may_share, "kernel", label)
         })?;
-        if start == Start::Early && self.settings.weak_order {
-            self.check_captured_early(call, seat, named, &accesses)?;
-        }
+        let over = match start == Start::Early && self.settings.weak_order {
+            true => Some(self.check_captured_early(call, seat, named, &accesses)?),
+            false => None,
+        };
         let node = self.captured_node(call, seat, "launched", name, |graph, tails, label| {
             let node = graph.add_work(Work::Kernel, tails, &accesses, label)?;
             graph.set_may_share(node, may_share);
             Ok((node, node))
         })?;
-        if start == Start::Early
-            && let Some(captured) = self.graphs.captured.get_mut(&graph)
-        {
-            captured.early.insert(node);
+        if let (Some(over), Some(captured)) = (over, self.graphs.captured.get_mut(&graph)) {
+            captured.early.insert(node, over);
         }
         Ok(())
     }

@@ -9,10 +9,10 @@ use super::checker::{Call, Checker, Step};
 use super::lives::{Life, Source};
 use super::timeline::Seat;
 use super::usage::Target;
-use crate::graph::Access as NodeAccess;
+use crate::graph::{Access as NodeAccess, Over};
 use crate::ids::{NodeId, Point, Slot};
 use crate::life::{Site, Use};
-use crate::op::Access;
+use crate::op::{Access, Place};
 use crate::order::{Clock, Knows};
 
 impl Checker {
@@ -43,31 +43,30 @@ impl Checker {
         Ok(())
     }
 
-    /// A node that may start before the launch before it has completed must not rely on that.
+    /// A node that may start before the launch before it has completed must not rely on that. What is over when it
+    /// starts.
     pub(super) fn check_captured_early(
         &mut self,
         call: Call<'_>,
         seat: Seat,
         named: &[Access],
         accesses: &[NodeAccess],
-    ) -> Step {
+    ) -> Step<Over> {
         let stream = self.time.at(seat).kept.id;
         let captures = &mut self.graphs.captures;
         let tails: SmallVec<[NodeId; 2]> = captures.tails(stream).unwrap_or(&[]).into();
-        let Some(graph) = captures.graph(stream) else { return Ok(()) };
-        let Some(captured) = self.graphs.captured.get(&graph.id()) else { return Ok(()) };
-        let running = graph.overlapped(&tails, |node| captured.early.contains(&node));
-        let Some(graph) = self.graphs.captures.graph_of(stream) else { return Ok(()) };
-        let running = || running.iter().filter_map(|node| graph.node(*node));
-        let earlier_of = |access: &NodeAccess| {
-            let is_it = |other: &&NodeAccess| {
-                other.memory == access.memory && other.part.overlaps(access.part) && access.act.conflicts(other.act)
-            };
-            running()
-                .find_map(|node| Some((node.label.place, node.label.stream, node.accesses.iter().find(is_it)?.act)))
+        let Some(graph) = captures.graph(stream) else { return Ok(Over::from([])) };
+        let Some(captured) = self.graphs.captured.get(&graph.id()) else { return Ok(Over::from([])) };
+        let over = graph.over_before(&tails, |node| captured.early.get(&node));
+        let mut earlier_of = |access: &NodeAccess| {
+            let conflicting = captured.uses.conflicting(*access);
+            conflicting.filter(|(node, _)| graph.may_run(*node, &tails, &over)).min_by_key(|(node, _)| *node)
         };
         let found = named.iter().zip(accesses).find_map(|(named, access)| Some((named, access, earlier_of(access)?)));
-        let Some((named, access, (place, on, act))) = found else { return Ok(()) };
+        let Some((named, access, (node, act))) = found else { return Ok(over) };
+        let Some(graph) = self.graphs.captures.graph_of(stream) else { return Ok(over) };
+        let label = graph.node(node).map(|node| &node.label);
+        let (place, on) = label.map_or((Place::Unknown, None), |label| (label.place, label.stream));
         let subject = self.named_by_node(call, graph, named, access);
         let later = self.site(call, seat, access.act);
         let earlier = Site { act, place, stream: on.unwrap_or(later.stream), op: 0 };

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::homes::{Family, FreshAddresses, Homes, Left};
 use super::lives::{Freed, LifeId};
 use super::names::{Key, Names};
-use crate::graph::{Captures, Exec, Graph, GraphAllocId, Lanes, Memory as NodeMemory, Origin, Uses};
+use crate::graph::{Captures, Exec, Graph, GraphAllocId, Lanes, Memory as NodeMemory, Origin, Over, Uses};
 use crate::ids::{ExecId, GraphId, NodeId, PoolId, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Memory, Name};
@@ -47,8 +47,8 @@ pub(super) struct Captured {
     pub(super) uses: Uses,
     /// The pools that its allocations have their access from.
     pub(super) pools: FxHashMap<GraphAllocId, PoolId>,
-    /// Its nodes that may start early.
-    pub(super) early: FxHashSet<NodeId>,
+    /// Its nodes that may start early, and what is over when they do.
+    pub(super) early: FxHashMap<NodeId, Over>,
     /// Where the capture began: on which stream, and in the program.
     pub(super) origin: Option<StreamId>,
     pub(super) begun: Option<Site>,
