@@ -43,8 +43,8 @@ impl Checker {
         Ok(())
     }
 
-    /// A node that may start before the launch before it has completed must not rely on that. What is over when it
-    /// starts.
+    /// A node that may start before the launch before it has completed must not rely on that. What has completed by
+    /// then.
     pub(super) fn check_captured_early(
         &mut self,
         call: Call<'_>,

@@ -47,7 +47,7 @@ pub(super) struct Captured {
     pub(super) uses: Uses,
     /// The pools that its allocations have their access from.
     pub(super) pools: FxHashMap<GraphAllocId, PoolId>,
-    /// Its nodes that may start early, and what is over when they do.
+    /// Its nodes that may start early, and what has completed when they do.
     pub(super) early: FxHashMap<NodeId, Over>,
     /// Where the capture began: on which stream, and in the program.
     pub(super) origin: Option<StreamId>,

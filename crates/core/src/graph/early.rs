@@ -3,19 +3,19 @@
 //!
 //! Such a node starts once those kernels have started: after what *they* had to come after, and after every node before
 //! it that is no kernel. Whatever streams and waits the edges came from makes no difference. The simple version walks
-//! back over all early nodes before it. Here each keeps the last nodes that are over when it starts, so that a chain of
-//! them takes no longer with each. Knows nodes and edges.
+//! back over all early nodes before it. Here each keeps the last nodes that have completed when it starts, so that a
+//! chain of them takes no longer with each. Knows nodes and edges.
 
 use std::sync::Arc;
 
 use super::graph::{Graph, NodeKind};
 use super::node::{NodeId, Work};
 
-/// The last nodes that are over when a node starts early.
+/// The last nodes that have completed when a node starts early.
 pub type Over = Arc<[NodeId]>;
 
 impl Graph {
-    /// What is over when a node starts early after `tails`; `early` says it of those that did so themselves.
+    /// What has completed when a node starts early after `tails`; `early` says it of those that did so themselves.
     pub fn over_before<'e>(&self, tails: &[NodeId], early: impl Fn(NodeId) -> Option<&'e Over>) -> Over {
         if let [tail] = tails
             && let Some(over) = early(*tail)
@@ -35,7 +35,7 @@ impl Graph {
         over.into()
     }
 
-    /// Whether a node is a kernel that may still run when one starts early after `tails`, where these are over.
+    /// Whether a node is a kernel that may still run when one starts early after `tails`, where these have completed.
     pub fn may_run(&mut self, node: NodeId, tails: &[NodeId], over: &[NodeId]) -> bool {
         let is_kernel = self.is_kernel(node);
         let index = self.refresh();
