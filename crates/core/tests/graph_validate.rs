@@ -73,7 +73,7 @@ fn in_a_capture_the_later_node_waits_for_the_earlier_one() {
 #[test]
 fn a_use_without_a_path_from_the_alloc_node() {
     let mut graph = graph(0);
-    let label = Label { name: Some("total".into()), place: Place::Line(49), stream: None };
+    let label = Label { name: Some("total".into()), place: Place::Line(49), ..Label::default() };
     let (node, alloc) = graph.add_alloc(&[], 4, label).unwrap();
     let user = kernel(&mut graph, &[], Act::Read, own(alloc), "sum");
     let fault = assert_fault(&graph, Kind::UseBeforeAlloc, node, user);

@@ -69,6 +69,17 @@ fn events_that_are_there_are_used() {
     assert!(corrected("recorded again", text).text.contains("record fix1 s\nwait t fix1\nwrite t a"));
 }
 
+/// Each record of an event that the next one replaces gets an event of its own.
+#[test]
+fn an_event_of_three_streams_becomes_three() {
+    let text = "stream s\nstream t\nstream u\nstream v\na = alloc s 64\nb = alloc t 64\nc = alloc u 64\n\
+                record e s\nrecord e t\nrecord e u\nwait v e\nkernel v read a b c\nrecord f v\nwait s f\n\
+                wait t f\nwait u f\nfree s a\nfree t b\nfree u c\n";
+    let fixed = corrected("one event", text);
+    assert!(fixed.left.is_empty(), "{:?}\n{}", fixed.left, fixed.text);
+    assert_eq!(fixed.text.matches("wait v").count(), 3, "{}", fixed.text);
+}
+
 /// Two nodes inside a child get their edge in its graph.
 #[test]
 fn a_race_inside_a_child_is_corrected_there() {
@@ -76,6 +87,35 @@ fn a_race_inside_a_child_is_corrected_there() {
                 node c in h: child g\nx = instantiate h\nlaunch x s\nfree s a\n";
     let fixed = corrected("a child", text);
     assert!(fixed.left.is_empty() && fixed.text.contains("node w in g: write a\nedge r -> w in g\n"), "{}", fixed.text);
+}
+
+/// An importer's thread waits for an event of the exporter's before it uses the memory itself, a new one or not.
+#[test]
+fn the_host_of_an_importer_waits_for_an_event() {
+    for (event, record) in [("event e shared\n", "record e s\n"), ("", "")] {
+        let text = format!(
+            "process P\npool p shared\nstream s\n{event}a = alloc s 64 from p\n{record}export a as k\n\
+             P: b = import k\nP: host write b\nP: free now b\nP: tell main\nfree s a\n"
+        );
+        let fixed = corrected("an importer", &text);
+        assert!(fixed.left.is_empty() && fixed.text.contains("P: synchronize "), "{:?}\n{}", fixed.left, fixed.text);
+    }
+}
+
+/// What is wrong within a child is said once, of it or of a graph around it.
+#[test]
+fn a_fault_in_a_child_is_found_once() {
+    let child = "stream s\na = alloc s 64\ngraph g\nnode r in g: read a\nnode w in g: write a\n";
+    let around = "graph h\nnode c in h: child g\ny = instantiate h\n";
+    for text in [
+        format!("{child}{around}free s a\n"),
+        format!("{child}x = instantiate g\n{around}launch y s\nfree s a\n"),
+        format!("{child}{around}x = instantiate g\nlaunch x s\nk = clone h\nfree s a\n"),
+    ] {
+        let found = Program::parse(&text).expect("a program").check();
+        assert_eq!(found.len(), 1, "{text}");
+        assert!(corrected("a child", &text).left.is_empty());
+    }
 }
 
 /// One change settles a loop that allocates in each round, and makes no leaks; what comes before its launch comes

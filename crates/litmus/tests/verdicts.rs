@@ -181,6 +181,61 @@ const PROGRAMS: &[(&str, &str)] = &[
          x = instantiate g / launch x s / kernel s read a early !! weak-order / free s a",
     ),
     (
+        "A node captured on another device's stream uses memory that its pool does not let that device use",
+        "stream s nonblocking / stream u nonblocking on 1 / a = alloc s 64 / b = alloc u 64 / record d u / \
+         wait s d / capture s as g / read s a / record e s / wait u e / kernel u read b[0..8] write a / record f u / \
+         wait s f / end capture s / x = instantiate g / launch x s !! no-access / free s a / free s b",
+    ),
+    (
+        "An allocation may have the bytes of what was dropped before it, which the launch before uses",
+        "stream s / a = alloc s 64 / kernel s write a / drop a / b = alloc s 64 / \
+         kernel s write b early !! weak-order / free s b",
+    ),
+    (
+        "An allocation may have the bytes of what was freed on a stream that only the graph before waited for",
+        "stream s nonblocking / stream t nonblocking / event e / a = alloc t 64 / write t a / free t a / record e t / \
+         graph g / node w in g: wait e / x = instantiate g / launch x s / b = alloc s 64 / \
+         kernel s write b early !! weak-order / free s b",
+    ),
+    (
+        "What a stream is refused is no work between launches of the legacy stream",
+        "stream s / stream l legacy / c = alloc l 64 / a = alloc s 64 / free s a / kernel l write c / \
+         read s a !! use-after-free / kernel l read c early !! weak-order / free l c",
+    ),
+    (
+        "What is captured is no work between launches of the legacy stream",
+        "stream s / stream l legacy / a = alloc now 64 / c = alloc l 64 / kernel l write c / capture s as g / \
+         read s a / record e s / wait s e ?? redundant-wait / end capture s / kernel l read c early !! weak-order / \
+         free l c / free now a",
+    ),
+    (
+        "A stream that a capture began on is destroyed, and the capture goes on no longer",
+        "stream s / stream l legacy / a = alloc now 64 / capture s as g !! capture-state / m = alloc s 64 / \
+         destroy s / write l a / synchronize device / free now a / free now a !! double-free / \
+         x = instantiate g / free l m",
+    ),
+    (
+        "A stream is destroyed that a capture has to join",
+        "stream s / stream t / a = alloc now 64 / capture s as g / record e s / wait t e / read t a / destroy t / \
+         end capture s !! capture-unjoined / free now a",
+    ),
+    (
+        "A node on another device's stream uses memory of its capture whose pool does not let that device in",
+        "stream s nonblocking / stream u nonblocking on 1 / pool p / grant p to 1 read / capture s as g / \
+         a = alloc s 64 / b = alloc s 64 from p / record e s / wait u e / read u a !! no-access / read u b / \
+         write u b !! no-access / record f u / wait s f / free s a / free s b / end capture s",
+    ),
+    (
+        "An allocation in the legacy stream is no work between launches of another",
+        "stream s / stream l legacy / a = alloc s 64 / kernel s write a / b = alloc l 64 / \
+         kernel s read a early !! weak-order / free s a / free l b",
+    ),
+    (
+        "An allocation and a free of another stream are no work between launches of the legacy stream",
+        "stream s / stream l legacy / c = alloc l 64 / kernel l write c / b = alloc s 64 / free s b / \
+         kernel l read c early !! weak-order / free l c",
+    ),
+    (
         "An event of one process is synchronised with by another",
         "process P / event e / pool p shared / stream s / a = alloc s 64 from p / record e s / \
          export a as k / P: b = import k / P: synchronize e !! not-shareable / \
@@ -267,6 +322,55 @@ const PROGRAMS: &[(&str, &str)] = &[
         "stream s / a = alloc s 64 / write s a / b = alloc s 64 / kernel s write b early / free s a / free s b",
     ),
     (
+        "A graph does its work on the device that it was captured on, whose memory it uses",
+        "stream s nonblocking / stream u nonblocking on 1 / a = alloc s 64 / record d s / wait u d / \
+         capture s as g / read s a / end capture s / x = instantiate g / launch x u / record e u / wait s e / free s a",
+    ),
+    (
+        "A node captured on another device's stream uses memory that is granted to that device",
+        "stream s nonblocking / stream u nonblocking on 1 / pool p / grant p to 1 / a = alloc s 64 from p / \
+         capture s as g / read s a / record e s / wait u e / write u a / record f u / wait s f / end capture s / \
+         x = instantiate g / launch x s / free s a",
+    ),
+    (
+        "Memory of graphs and of no pool is freed between launches, whose bytes no allocation has",
+        "stream s / graph g / node n in g: alloc m 64 / node k in g after n: write m / x = instantiate g / \
+         c = alloc now 64 / launch x s / free s m / b = alloc s 64 / kernel s write b early / free s b / write s c / \
+         free s c / d = alloc s 64 / kernel s write d early / free s d",
+    ),
+    (
+        "A wait is between what was dropped and an early launch that uses its bytes",
+        "stream s / a = alloc s 64 / kernel s write a / drop a / record e s / wait s e / b = alloc s 64 / \
+         kernel s write b early / free s b",
+    ),
+    (
+        "Memory was dropped before the launch that comes before an early one",
+        "stream s / a = alloc s 64 / kernel s write a / drop a / c = alloc s 64 / kernel s write c / b = alloc s 64 / \
+         kernel s write b early / free s b / free s c",
+    ),
+    (
+        "Memory was freed on a stream before what the graph before waited for",
+        "stream s nonblocking / stream t nonblocking / event e / a = alloc t 64 / write t a / free t a / record f t / \
+         wait s f / record e t / c = alloc s 64 / graph g / node w in g: wait e / x = instantiate g / launch x s / \
+         b = alloc s 64 / kernel s write b early / free s b / free s c",
+    ),
+    (
+        "A stream that has joined a capture and was joined is destroyed",
+        "stream s nonblocking / stream t / stream l legacy / a = alloc now 64 / capture s as g / read s a / \
+         record e s / wait t e / read t a / record f t / wait s f / destroy t / write l a / end capture s / \
+         x = instantiate g / synchronize l / launch x s / synchronize device / free now a",
+    ),
+    (
+        "The first that a process does is to know that another has ended",
+        "set leaks off / process P / P: stream q / P: pool p shared / P: a = alloc q 64 from p / P: synchronize q / \
+         P: export a as k / b = import k / destroy P / host read b / free now b",
+    ),
+    (
+        "What the legacy stream allocated before its own work is no matter",
+        "stream s / stream l legacy / a = alloc s 64 / kernel s write a / b = alloc l 64 / kernel l write b / \
+         c = alloc l 64 / kernel s read a early / free s a / free l b / free l c",
+    ),
+    (
         "A device without a stream in a capture is synchronised",
         "stream s / stream u on 1 / stream v on 2 / capture s as g / record e s / wait u e / \
          synchronize device 2 / record f u / wait s f ?? redundant-wait / end capture s",
@@ -350,6 +454,16 @@ fn each_program_gets_its_verdict() {
         wrong.extend(program.differences(&findings).into_iter().map(|it| format!("{title}: {it}")));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Captured launches that start early overlap all that did so before, however many.
+#[test]
+fn a_long_chain_of_early_launches_is_looked_at() {
+    let early = "kernel s read a early\n".repeat(9_900);
+    let begin = "stream s\na = alloc s 64\ncapture s as g\nwrite s a\nread s a\n";
+    let text = format!("{begin}{early}kernel s write a early\nend capture s\nx = instantiate g\nfree s a\n");
+    let findings = Program::parse(&text).expect("a program").check();
+    assert_eq!(findings.len(), 1, "the last one overlaps the readers");
 }
 
 /// What is refused while it is read, by the line that it names.

@@ -11,6 +11,9 @@ use crate::refusal::{Place, Refusal, cause};
 /// The longest line in bytes, 1 MiB: a thousand times what any format needs.
 pub const LINE_MAX: usize = 1 << 20;
 
+/// The most bytes of blank lines, 16 MiB: a small gzipped file may have any number of these.
+pub const BLANK_MAX: usize = 1 << 24;
+
 /// The most bytes of a file that must be held whole, 512 MiB.
 pub const WHOLE_MAX: u64 = 1 << 29;
 
@@ -121,12 +124,14 @@ pub(crate) struct Lines<R> {
     source: R,
     buffer: Vec<u8>,
     line: u64,
+    /// How many bytes of blank lines were passed over.
+    blank: usize,
 }
 
 impl<R: BufRead> Lines<R> {
     /// From the beginning of a source.
     pub(crate) fn new(source: R) -> Self {
-        Self { source, buffer: Vec::new(), line: 0 }
+        Self { source, buffer: Vec::new(), line: 0, blank: 0 }
     }
 
     /// The next line that is not blank, with its number; none at the end.
@@ -146,6 +151,10 @@ impl<R: BufRead> Lines<R> {
             }
             if !self.buffer.trim_ascii().is_empty() {
                 break;
+            }
+            self.blank += self.buffer.len();
+            if self.blank > BLANK_MAX {
+                return Err(Refusal::new(here, "more than 16 MiB of blank lines").help("is this a recording?"));
             }
         }
         match std::str::from_utf8(self.buffer.trim_ascii()) {
@@ -198,6 +207,16 @@ mod tests {
         let mut lines = Lines::new(&b"ok\n\xff\xfe\n"[..]);
         lines.next_line().unwrap();
         assert!(lines.next_line().unwrap_err().to_string().starts_with("line 2: not text"));
+    }
+
+    #[test]
+    fn blank_lines_without_end_are_refused_at_their_bound() {
+        for blank in [b'\n', b'\r', b' '] {
+            let line = vec![blank; 1 << 19];
+            let endless = BufReader::new((&line[..]).chain(io::repeat(b'\n')));
+            let error = Lines::new(endless).next_line().unwrap_err();
+            assert!(error.to_string().contains("more than 16 MiB of blank lines"), "{error}");
+        }
     }
 
     #[test]

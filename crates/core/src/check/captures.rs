@@ -17,7 +17,7 @@ use super::timeline::Seat;
 use crate::graph::{
     CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, Uses, Work,
 };
-use crate::ids::{DeviceId, EventId, GraphId, NodeId, StreamId};
+use crate::ids::{DeviceId, EventId, GraphId, NodeId, PoolId, StreamId};
 use crate::life::{Kind, Site};
 use crate::op::{Access, Act, CaptureMode, Memory, Name, Start, What};
 use crate::order::default_streams::Standing;
@@ -90,7 +90,7 @@ impl Checker {
         call: Call<'_>,
         seat: Seat,
         memory: Memory,
-        bytes: u64,
+        (pool, bytes): (PoolId, u64),
         name: Option<Name>,
     ) -> Step {
         let mut addresses = std::mem::take(&mut self.graphs.addresses);
@@ -100,6 +100,7 @@ impl Checker {
         });
         self.graphs.addresses = addresses;
         let (graph, alloc) = added?;
+        self.graphs.captured.get_mut(&graph).and_then(|captured| captured.pools.insert(alloc, pool));
         self.graphs.name_own(graph, alloc, memory);
         self.lives.name(memory, Named::Node { graph, alloc });
         Ok(())
@@ -118,22 +119,22 @@ impl Checker {
         let named = accesses;
         let accesses = self.node_accesses(call, graph, named, &sites)?;
         self.refuse_aliased_node(call, self.site(call, seat, Act::Write), named, &accesses)?;
+        self.check_node_reach(call, seat, named, &accesses)?;
         let may_share = !self.settings.races;
         self.look_at(call, seat, name, |uses, graph, tails, label| {
             uses.check(graph, tails, &accesses, may_share, "kernel", label)
         })?;
-        if start == Start::Early && self.settings.weak_order {
-            self.check_captured_early(call, seat, named, &accesses)?;
-        }
+        let over = match start == Start::Early && self.settings.weak_order {
+            true => Some(self.check_captured_early(call, seat, named, &accesses)?),
+            false => None,
+        };
         let node = self.captured_node(call, seat, "launched", name, |graph, tails, label| {
             let node = graph.add_work(Work::Kernel, tails, &accesses, label)?;
             graph.set_may_share(node, may_share);
             Ok((node, node))
         })?;
-        if start == Start::Early
-            && let Some(captured) = self.graphs.captured.get_mut(&graph)
-        {
-            captured.early.insert(node);
+        if let (Some(over), Some(captured)) = (over, self.graphs.captured.get_mut(&graph)) {
+            captured.early.insert(node, over);
         }
         Ok(())
     }
@@ -208,7 +209,7 @@ impl Checker {
         let waited = self.graphs.captures.wait((stream, self.time.at(seat).role), event);
         waited.map_err(|error| self.capture_refused(call, error, stream))?;
         let site = self.site(call, seat, Act::Read);
-        self.done(seat, "waited for", call.op.place);
+        self.time.at_mut(seat).note("waited for", call.op.place);
         if is_known {
             let sentence = format!("{} waits for captured work that it comes after already", self.title(call, stream));
             let mut finding = Finding::new(Kind::RedundantWait, sentence, "leave this wait out");
@@ -359,6 +360,30 @@ impl Checker {
         }
     }
 
+    /// No graph was made of a capture: that is no mistake of whoever names it, or its memory.
+    fn void_captured(&mut self, graph: Option<GraphId>, names: &Names) {
+        self.graphs.release(names).into_iter().for_each(|memory| self.lives.name(memory, Named::Void));
+        self.graphs.void_graphs.extend(graph);
+    }
+
+    /// A stream is destroyed. If a capture began on it, that has ended without a graph; if it had joined one, its work
+    /// stays there.
+    pub(super) fn abandon_capture(&mut self, call: Call<'_>, stream: StreamId) {
+        let captures = &mut self.graphs.captures;
+        let is_valid = captures.of(stream).is_some_and(|capture| captures.is_valid(capture));
+        let graph = captures.graph(stream).map(|graph| graph.id());
+        if captures.abandon(stream).is_none() {
+            return;
+        }
+        self.graphs.capturing -= 1;
+        let captured = graph.and_then(|graph| self.graphs.captured.remove(&graph)).unwrap_or_default();
+        self.void_captured(graph, &captured.names);
+        if let Some(begun) = captured.begun.filter(|_| is_valid && self.settings.leaks) {
+            let finding = self.never_ends(call, begun);
+            self.more.push(finding);
+        }
+    }
+
     pub(super) fn end_capture(&mut self, call: Call<'_>, stream: StreamId) -> Step {
         self.look(call, stream)?;
         let graph = self.graphs.captures.graph(stream).map(|graph| graph.id());
@@ -373,8 +398,7 @@ impl Checker {
                 Ok(())
             }
             Err(error) => {
-                self.graphs.release(&names).into_iter().for_each(|memory| self.lives.name(memory, Named::Void));
-                self.graphs.void_graphs.extend(graph);
+                self.void_captured(graph, &names);
                 // That it is invalid was said when it became so.
                 match error {
                     CaptureError::Invalidated(_) => Ok(()),

@@ -332,14 +332,21 @@ impl Checker {
     #[inline]
     pub(super) fn done(&mut self, seat: Seat, verb: &'static str, place: Place) {
         self.time.at_mut(seat).note(verb, place);
-        self.time.leave(seat);
+        self.time.leave(seat, true);
+    }
+
+    /// As [`done`](Self::done), of an allocation or a free: for these nothing is done on the device.
+    #[inline]
+    pub(super) fn placed(&mut self, seat: Seat, verb: &'static str, place: Place) {
+        self.time.at_mut(seat).note(verb, place);
+        self.time.leave(seat, false);
     }
 
     fn destroy_stream(&mut self, call: Call<'_>, stream: StreamId) -> Step {
         // Its end is no use of the legacy default stream.
         let Some(seat) = self.time.look(call.op.host, stream) else { return Err(self.no_stream(call, stream)) };
-        self.refuse_in_capture(call, stream, "a stream is destroyed")?;
         let site = self.site(call, seat, Act::Free);
+        self.abandon_capture(call, stream);
         self.time.destroy(stream, site);
         Ok(())
     }

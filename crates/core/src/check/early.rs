@@ -6,14 +6,14 @@
 use smallvec::SmallVec;
 
 use super::checker::{Call, Checker, Step};
-use super::lives::{Found, Life, Named, Source};
+use super::lives::{Life, Source};
 use super::timeline::Seat;
 use super::usage::Target;
-use crate::graph::{Access as NodeAccess, Memory as NodeMemory};
+use crate::graph::{Access as NodeAccess, Over};
 use crate::ids::{NodeId, Point, Slot};
 use crate::life::{Site, Use};
-use crate::op::Access;
-use crate::order::Knows;
+use crate::op::{Access, Place};
+use crate::order::{Clock, Knows};
 
 impl Checker {
     /// Work that may start before the launch before it has completed must not rely on that.
@@ -32,8 +32,10 @@ impl Checker {
         for (access, target) in accesses.iter().zip(targets) {
             let conflicts = |known: &&Use| access.act.conflicts(known.site.act);
             let life = self.lives.at(target.life);
-            let uses = life.history.uses_of(access.part).filter(conflicts);
-            if let Some(earlier) = uses.chain(origin(life, slot).as_ref()).copied().find(|known| overlaps(known)) {
+            let uses = life.history.uses_of(access.part).filter(conflicts).copied();
+            let freed = last.learned().filter(|_| last.says(life.history.born().point, slot, met));
+            let freed = freed.filter_map(|learned| given(life, learned, slot, &self.time.freed));
+            if let Some(earlier) = uses.chain(origin(life, slot)).chain(freed).find(|known| overlaps(known)) {
                 return Err(self.weakly_ordered(call, target.life, earlier, self.site(call, seat, access.act)));
             }
         }
@@ -41,43 +43,31 @@ impl Checker {
         Ok(())
     }
 
-    /// A node that may start before the launch before it has completed must not rely on that.
+    /// A node that may start before the launch before it has completed must not rely on that. What has completed by
+    /// then.
     pub(super) fn check_captured_early(
         &mut self,
         call: Call<'_>,
         seat: Seat,
         named: &[Access],
         accesses: &[NodeAccess],
-    ) -> Step {
+    ) -> Step<Over> {
         let stream = self.time.at(seat).kept.id;
         let captures = &mut self.graphs.captures;
         let tails: SmallVec<[NodeId; 2]> = captures.tails(stream).unwrap_or(&[]).into();
-        let Some(graph) = captures.graph(stream) else { return Ok(()) };
-        let Some(captured) = self.graphs.captured.get(&graph.id()) else { return Ok(()) };
-        let running = graph.overlapped(&tails, |node| captured.early.contains(&node));
-        let graph = &*graph;
-        let running = || running.iter().filter_map(|node| graph.node(*node));
-        let earlier_of = |access: &NodeAccess| {
-            let is_it = |other: &&NodeAccess| {
-                other.memory == access.memory && other.part.overlaps(access.part) && access.act.conflicts(other.act)
-            };
-            running()
-                .find_map(|node| Some((node.label.place, node.label.stream, node.accesses.iter().find(is_it)?.act)))
+        let Some(graph) = captures.graph(stream) else { return Ok(Over::from([])) };
+        let Some(captured) = self.graphs.captured.get(&graph.id()) else { return Ok(Over::from([])) };
+        let over = graph.over_before(&tails, |node| captured.early.get(&node));
+        let mut earlier_of = |access: &NodeAccess| {
+            let conflicting = captured.uses.conflicting(*access);
+            conflicting.filter(|(node, _)| graph.may_run(*node, &tails, &over)).min_by_key(|(node, _)| *node)
         };
         let found = named.iter().zip(accesses).find_map(|(named, access)| Some((named, access, earlier_of(access)?)));
-        let Some((named, access, (place, on, act))) = found else { return Ok(()) };
-        let (bytes, name) = match (access.memory, self.lives.find(named.memory)) {
-            (NodeMemory::Own(alloc), _) => {
-                let name = |node| graph.node(node).and_then(|node| call.names.find(node.label.name.as_deref()?));
-                graph.alloc(alloc).map_or((0, None), |alloc| (alloc.bytes, name(alloc.node)))
-            }
-            (_, Found::Named(Named::Life(life) | Named::Lease(life))) => {
-                let life = self.lives.at(life);
-                (life.bytes, life.name)
-            }
-            _ => (0, None),
-        };
-        let subject = self.subject(call, named.memory, bytes, name);
+        let Some((named, access, (node, act))) = found else { return Ok(over) };
+        let Some(graph) = self.graphs.captures.graph_of(stream) else { return Ok(over) };
+        let label = graph.node(node).map(|node| &node.label);
+        let (place, on) = label.map_or((Place::Unknown, None), |label| (label.place, label.stream));
+        let subject = self.named_by_node(call, graph, named, access);
         let later = self.site(call, seat, access.act);
         let earlier = Site { act, place, stream: on.unwrap_or(later.stream), op: 0 };
         Err(self.weak(call, subject, earlier, later))
@@ -94,4 +84,13 @@ fn origin(life: &Life, slot: Slot) -> Option<Use> {
         }
         _ => Some(born),
     }
+}
+
+/// What is freed at or before a point that the stream learned, if anything was: an allocation of the stream, by this
+/// chain's number, may have the bytes.
+fn given(life: &Life, learned: Point, slot: Slot, freed: &Clock) -> Option<Use> {
+    let born = life.history.born();
+    let is_in_order = matches!(life.source, Source::Stream { .. }) && born.point.slot == slot;
+    let point = Point { seq: freed.seen(learned.slot).min(learned.seq), ..learned };
+    (is_in_order && point.seq > 0 && point.slot != slot).then_some(Use { point, ..born })
 }

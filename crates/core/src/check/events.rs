@@ -65,7 +65,7 @@ impl Checker {
                 captured.tails.clear();
             }
             self.events.entry(event).or_default().stands = Stands::Captured(captured);
-            self.done(seat, "recorded", call.op.place);
+            self.time.at_mut(seat).note("recorded", call.op.place);
             return Ok(());
         }
         if external {
@@ -74,7 +74,7 @@ impl Checker {
         match mark {
             Mark::Asked => {
                 site.op -= 1;
-                self.time.leave(seat);
+                self.time.leave(seat, true);
             }
             Mark::Completion | Mark::Progress => self.done(seat, "recorded", call.op.place),
         }

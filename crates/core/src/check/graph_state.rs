@@ -9,9 +9,9 @@ use smallvec::SmallVec;
 use super::homes::{Family, FreshAddresses, Homes, Left};
 use super::lives::{Freed, LifeId};
 use super::names::{Key, Names};
-use crate::graph::{Captures, Exec, Graph, GraphAllocId, Lanes, Uses};
-use crate::ids::{ExecId, GraphId, NodeId, StreamId};
-use crate::life::{Site, Use};
+use crate::graph::{Captures, Exec, Graph, GraphAllocId, Lanes, Memory as NodeMemory, Origin, Over, Uses};
+use crate::ids::{ExecId, GraphId, NodeId, PoolId, StreamId};
+use crate::life::{Kind, Site, Use};
 use crate::op::{Memory, Name};
 use crate::order::Snapshot;
 use crate::units::Range;
@@ -45,8 +45,10 @@ pub(super) struct Captured {
     pub(super) homes: Homes,
     /// What its nodes did so far.
     pub(super) uses: Uses,
-    /// Its nodes that may start early.
-    pub(super) early: FxHashSet<NodeId>,
+    /// The pools that its allocations have their access from.
+    pub(super) pools: FxHashMap<GraphAllocId, PoolId>,
+    /// Its nodes that may start early, and what has completed when they do.
+    pub(super) early: FxHashMap<NodeId, Over>,
     /// Where the capture began: on which stream, and in the program.
     pub(super) origin: Option<StreamId>,
     pub(super) begun: Option<Site>,
@@ -83,7 +85,13 @@ pub(super) struct Graphs {
     pub(super) overtaken: FxHashMap<Memory, Use>,
     /// How many graphs and instances have a name of an alloc node's memory.
     pub(super) holds: FxHashMap<Memory, u32>,
+    /// The faults between nodes of a graph that were said, and of which graph that was: it, or one that it is in.
+    pub(super) said: FxHashMap<GraphId, FxHashMap<FaultWithin, GraphId>>,
 }
+
+/// A fault between two nodes of a graph, or of one that is in it: the rule, the memory as that graph knows it, and the
+/// nodes as it counts them.
+pub(super) type FaultWithin = (Kind, NodeMemory, Origin, Origin);
 
 impl Graphs {
     #[inline]

@@ -16,7 +16,8 @@ use super::homes::{Homes, empty_graph};
 use super::lives::{Found, Named};
 use super::names::{Key, Names};
 use crate::graph::{
-    Access as NodeAccess, Draft, EventKey, Graph, GraphError, Label, Memory as NodeMemory, NodeKind, Pin, Refusal, Work,
+    Access as NodeAccess, Draft, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, NodeKind,
+    Origin, Pin, Refusal, Work,
 };
 use crate::ids::{GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site};
@@ -25,7 +26,9 @@ use crate::op::{Access, Act, Memory, Name, NodeOp, What};
 impl Checker {
     /// What a node is called that was captured on a stream, or added by hand.
     pub(super) fn label(&self, call: Call<'_>, name: Option<Name>, stream: Option<StreamId>) -> Label {
-        Label { name: name.and_then(|name| call.names.text(name)).cloned(), place: call.op.place, stream }
+        let device = stream.and_then(|stream| self.time.stream(stream)).map(|stream| stream.kept.device);
+        let name = name.and_then(|name| call.names.text(name)).cloned();
+        Label { name, place: call.op.place, stream, device }
     }
 
     /// What a name means to a node of a graph.
@@ -198,6 +201,7 @@ impl Checker {
     }
 
     pub(super) fn add_graph(&mut self, graph: Graph, names: Names, homes: Homes) {
+        self.graphs.said.remove(&graph.id());
         self.graphs.graphs.insert(graph.id(), Made { graph, names, homes, is_checked: false, refused: Vec::new() });
     }
 
@@ -333,8 +337,10 @@ impl Checker {
             Err(Refusal::Faults(_)) if was_checked => None,
             Err(Refusal::Faults(faults)) => {
                 for fault in faults {
-                    let finding = self.graph_fault(call, graph, &fault);
-                    self.more.push(finding);
+                    if !self.was_said(graph, &fault) {
+                        let finding = self.graph_fault(call, graph, &fault);
+                        self.more.push(finding);
+                    }
                 }
                 None
             }
@@ -350,6 +356,25 @@ impl Checker {
                 None
             }
         }
+    }
+
+    /// Whether a fault was said of another graph: of the child that both nodes are in, or of one around that. If not
+    /// it is said of this one now.
+    fn was_said(&mut self, graph: GraphId, fault: &GraphFault) -> bool {
+        let Some(made) = self.graphs.graphs.get(&graph) else { return false };
+        let (mut within, mut nodes) = (&made.graph, (&fault.earlier.origin[..], &fault.later.origin[..]));
+        while let ([first, earlier @ ..], [same, later @ ..]) = nodes
+            && first == same
+            && let Some(NodeKind::Child(child)) = within.node(*first).map(|node| &node.kind)
+        {
+            (within, nodes) = (child, (earlier, later));
+        }
+        let memory = match fault.subject.memory {
+            NodeMemory::Foreign { graph, alloc } if graph == within.id() => NodeMemory::Own(alloc),
+            memory => memory,
+        };
+        let key = (fault.kind, memory, Origin::from(nodes.0), Origin::from(nodes.1));
+        *self.graphs.said.entry(within.id()).or_default().entry(key).or_insert(graph) != graph
     }
 
     /// As [`check_whole`](Self::check_whole), where no operation asked for it yet.

@@ -87,6 +87,11 @@ impl LastWork {
         self.learned.as_ref().is_some_and(|learned| is_learned(learned))
     }
 
+    /// What a graph or an upload learned, and what the stream knew before.
+    pub(super) fn learned(&self) -> impl Iterator<Item = Point> + '_ {
+        self.learned.iter().flat_map(|learned| learned.after.points())
+    }
+
     /// The wait by which such a point is known all the same.
     pub(super) fn wait_for(&self, point: Point, slot: Slot) -> Option<Place> {
         let is_waited = match point.slot == slot {

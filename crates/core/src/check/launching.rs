@@ -80,7 +80,7 @@ impl Launch for Launching<'_> {
         let Some(memory) = Checker::name_of(instance, demand.memory) else { return Ok(()) };
         let mut first = 0;
         let checked = checker.demanded(call, instance, demand.memory, memory, later).and_then(|target| {
-            checker.check_reach(call, target, later)?;
+            checker.check_reach(call, target, demand.device, later)?;
             let history = &checker.lives.at(target.life).history;
             let checked = self.standing(Some(demand), |who| history.check_demand(demand, who, checker.settings.races));
             checked.map_err(|fault| {

@@ -32,7 +32,7 @@ pub(super) enum Source {
         pool: PoolId,
         /// The device that it is of.
         device: DeviceId,
-        /// The position of the last free before it in its stream, whose bytes it may have.
+        /// The last position of its stream before it after which memory was freed, whose bytes it may have.
         after: Seq,
     },
     /// Made at once.

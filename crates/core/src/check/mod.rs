@@ -28,6 +28,7 @@ mod lives;
 mod names;
 mod numbers;
 mod protocol;
+mod reach;
 mod refusals;
 mod ring;
 mod shares;

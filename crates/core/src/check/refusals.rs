@@ -147,16 +147,16 @@ impl Checker {
         let is_valid = |site: &Site| captures.of(site.stream).is_some_and(|capture| captures.is_valid(capture));
         let mut open: Vec<Site> = begun.filter(is_valid).collect();
         open.sort_unstable_by_key(|site| site.stream);
-        let said = open.into_iter().map(|site| {
-            let sentence =
-                format!("the capture of {} never ends: no graph is made of it", self.title(call, site.stream));
-            let mut finding =
-                Finding::new(Kind::CaptureState, sentence, "end it after the work that is to be captured");
-            finding.later = Some(self.side(call, site, "captured"));
-            finding
-        });
-        let said: Vec<Finding> = said.collect();
+        let said: Vec<Finding> = open.into_iter().map(|site| self.never_ends(call, site)).collect();
         self.more.extend(said);
+    }
+
+    /// A capture was begun, and no end of it will come.
+    pub(super) fn never_ends(&self, call: Call<'_>, begun: Site) -> Finding {
+        let sentence = format!("the capture of {} never ends: no graph is made of it", self.title(call, begun.stream));
+        let mut finding = Finding::new(Kind::CaptureState, sentence, "end it after the work that is to be captured");
+        finding.later = Some(self.side(call, begun, "captured"));
+        finding
     }
 
     /// What happened, for [`capture_refused`](Self::capture_refused).
@@ -270,7 +270,7 @@ mod tests {
         let label = Label {
             name: Some("scale\nhelp: none".into()),
             place: Place::File { file: names.intern("g.rs"), line: 12 },
-            stream: None,
+            ..Label::default()
         };
         let node = NodeSite { origin: smallvec![NodeId(4)], noun: "kernel", act: Act::Write, label };
         let site = Site { act: Act::Write, stream: StreamId(3), op: 2, place: Place::Line(7) };

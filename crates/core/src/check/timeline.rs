@@ -56,8 +56,6 @@ pub(super) struct Past {
     pub(super) learned: Ring<Learned, LEARNED>,
     /// Its last work, which work that may start early can overlap.
     pub(super) last_work: Option<LastWork>,
-    /// The position of its last free.
-    pub(super) freed: Seq,
 }
 
 impl Stream {
@@ -116,6 +114,8 @@ pub(super) struct Timeline {
     hosts_made: u32,
     /// Up to where the destroyed streams of each process came.
     gone: FxHashMap<ProcessId, Clock>,
+    /// The last points after which memory of pools was freed, whose bytes an allocation may have.
+    pub(super) freed: Clock,
 }
 
 impl Timeline {
@@ -135,6 +135,7 @@ impl Timeline {
             made: 0,
             hosts_made: 0,
             gone: FxHashMap::default(),
+            freed: Clock::default(),
         }
     }
 
@@ -194,6 +195,8 @@ impl Timeline {
     /// A process has ended, as the threads of another one know: whatever it did has completed. What that came after in
     /// other processes they know as before.
     pub(super) fn end_process(&mut self, host: HostId, ended: ProcessId) {
+        // It may be the first that it does.
+        self.thread(host);
         let mut points: Vec<Point> = self.gone.get(&ended).into_iter().flat_map(Clock::points).collect();
         let streams = self.streams.iter().filter(|stream| self.homes[stream.home].0 == ended);
         points.extend(streams.map(|stream| stream.chain.last()));
@@ -246,7 +249,6 @@ impl Timeline {
             recent: Ring::default(),
             learned: Ring::default(),
             last_work: None,
-            freed: 0,
         };
         let seat = self.streams.create(home, role, base, past);
         self.seats.insert(stream, seat);
@@ -372,8 +374,8 @@ impl Timeline {
 
     /// An operation of a stream is done: the legacy default stream's is one that the blocking streams come after.
     #[inline]
-    pub(super) fn leave(&mut self, seat: Seat) {
-        self.streams.leave(seat);
+    pub(super) fn leave(&mut self, seat: Seat, is_work: bool) {
+        self.streams.leave(seat, is_work);
     }
 
     /// A thread learned that a snapshot has completed.

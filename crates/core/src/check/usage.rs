@@ -14,7 +14,7 @@ use super::timeline::{HostKnows, Seat};
 use crate::graph::Access as NodeAccess;
 use crate::ids::{Point, PoolId, Slot, StreamId};
 use crate::life::{Kind, Site, Use};
-use crate::op::{Access, Act, Memory, Name, Part, Reach, Space, Start, find_aliased};
+use crate::op::{Access, Act, Memory, Name, Part, Space, Start, find_aliased};
 use crate::order::{Knows, Learns};
 
 /// The point of something that all streams come after.
@@ -49,13 +49,14 @@ impl Checker {
         let seat = self.enter(call, stream)?;
         self.check_pool(call, pool)?;
         if self.graphs.is_captured(stream) {
-            return self.captured_alloc(call, seat, memory, bytes, name);
+            return self.captured_alloc(call, seat, memory, (pool, bytes), name);
         }
         let exportable = self.pools.get(&pool).copied().unwrap_or(false);
         let site = self.site(call, seat, Act::Allocate);
         let stream = self.time.at_mut(seat);
-        let (point, device, after) = (stream.chain.submit(), stream.kept.device, stream.kept.freed);
-        self.done(seat, "allocated", call.op.place);
+        let (point, device) = (stream.chain.submit(), stream.kept.device);
+        let after = self.time.freed.seen(point.slot);
+        self.placed(seat, "allocated", call.op.place);
         let born = Use { point, site };
         let life = self.born(memory, born, bytes, name, Source::Stream { exportable, pool, device, after });
         self.lives.note_newest(life, born);
@@ -194,7 +195,7 @@ impl Checker {
         if let Source::Stream { device, .. } = life.source
             && device != self.time.at(seat).kept.device
         {
-            self.check_reach(call, target, self.site(call, seat, access.act))?;
+            self.check_reach(call, target, None, self.site(call, seat, access.act))?;
         }
         match life.history.check_use(access.act, access.part, &self.time.at(seat).chain, self.settings.races) {
             Ok(()) => Ok(target),
@@ -237,29 +238,6 @@ impl Checker {
         let mut finding = Finding::new(Kind::Aliased, sentence, "name the bytes that it writes once, as written");
         finding.later = Some(self.act_side(call, later));
         Box::new(finding)
-    }
-
-    /// Whether the memory's pool lets the device of the stream that is at work do this.
-    #[cold]
-    pub(super) fn check_reach(&self, call: Call<'_>, target: Target, later: Site) -> Step {
-        let life = self.lives.at(target.life);
-        let Source::Stream { pool, device: owner, .. } = life.source else { return Ok(()) };
-        let device = self.time.stream(later.stream).map_or(owner, |stream| stream.kept.device);
-        let needed = if later.act == Act::Read { Reach::Read } else { Reach::ReadWrite };
-        // A process takes what it imports into a pool of its own, of which nothing is known.
-        let is_let_in = || self.reach.get(&(pool, device)).copied().unwrap_or_default() >= needed;
-        if device == owner || target.is_lease || is_let_in() {
-            return Ok(());
-        }
-        let subject = self.subject(call, life.memory, life.bytes, life.name);
-        let (verb, to) = if needed == Reach::Read { ("read", "read") } else { ("written", "write") };
-        let sentence = format!("{subject} of {owner} is {verb} by {device}, and {pool} does not grant it that");
-        let help = format!("grant {device} access to {pool} before, to {to} it");
-        let mut finding = Finding::new(Kind::NoAccess, sentence, help);
-        finding.subject = Some(subject);
-        finding.earlier = Some(self.act_side(call, life.history.born().site));
-        finding.later = Some(self.act_side(call, later));
-        Err(Box::new(finding))
     }
 
     /// Adds a use that was found right.
@@ -324,10 +302,8 @@ impl Checker {
             self.lives.at_mut(target.life).is_doubtful = true;
             return Err(self.unordered(call, target.life, fault, site));
         }
-        let stream = self.time.at_mut(seat);
-        let point = stream.chain.submit();
-        stream.kept.freed = point.seq;
-        self.done(seat, "freed", call.op.place);
+        let point = self.time.at_mut(seat).chain.submit();
+        self.placed(seat, "freed", call.op.place);
         self.end(target.life, Use { point, site });
         Ok(())
     }
@@ -372,6 +348,11 @@ impl Checker {
     pub(super) fn end(&mut self, id: LifeId, by: Use) {
         let Some(life) = self.lives.end(id, by) else { return };
         match life.source {
+            // Freed by no operation, it is free after all that used it.
+            Source::Stream { .. } if by.point == ALWAYS => {
+                life.history.uses().for_each(|known| self.time.freed.raise(known.point));
+            }
+            Source::Stream { .. } => self.time.freed.raise(by.point),
             Source::Launch(exec, alloc) => self.output_freed(exec, alloc, life.freed_by(by)),
             Source::Parted => self.graphs.parted_freed(id, life.freed_by(by)),
             _ => {}

@@ -236,6 +236,11 @@ impl Captures {
         self.captures.get_mut(&id).map(|capture| &mut capture.graph)
     }
 
+    /// As [`graph`](Self::graph), only to be looked at.
+    pub fn graph_of(&self, stream: StreamId) -> Option<&Graph> {
+        self.captures.get(&self.of(stream)?).map(|capture| &capture.graph)
+    }
+
     /// Records an event on a captured stream (CUDA: `cudaEventRecord`); `None` where it is not captured.
     ///
     /// # Errors
@@ -396,7 +401,7 @@ impl Captures {
     /// The stream is gone. If a capture began on it, that has ended without a graph; if it had joined one, its work
     /// stays there.
     pub fn abandon(&mut self, stream: StreamId) -> Option<CaptureId> {
-        let id = self.of(stream).filter(|id| self.captures[id].origin == stream)?;
+        let id = self.streams.remove(&stream).filter(|id| self.captures[id].origin == stream)?;
         self.captures.remove(&id);
         self.streams.retain(|_, other| *other != id);
         Some(id)

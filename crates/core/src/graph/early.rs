@@ -2,36 +2,48 @@
 //! each kernel that it would come after).
 //!
 //! Such a node starts once those kernels have started: after what *they* had to come after, and after every node before
-//! it that is no kernel. Whatever streams and waits the edges came from makes no difference. Knows nodes and edges.
+//! it that is no kernel. Whatever streams and waits the edges came from makes no difference. The simple version walks
+//! back over all early nodes before it. Here each keeps the last nodes that have completed when it starts, so that a
+//! chain of them takes no longer with each. Knows nodes and edges.
 
-use rustc_hash::FxHashSet;
+use std::sync::Arc;
 
 use super::graph::{Graph, NodeKind};
 use super::node::{NodeId, Work};
 
+/// The last nodes that have completed when a node starts early.
+pub type Over = Arc<[NodeId]>;
+
 impl Graph {
-    /// The kernels that may still run when a node starts early after `tails`; `is_early` says which nodes did so
-    /// themselves. In the order of their numbers.
-    pub fn overlapped(&mut self, tails: &[NodeId], is_early: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
-        let (mut open, mut running, mut over) = (tails.to_vec(), Vec::new(), Vec::new());
-        let mut seen: FxHashSet<NodeId> = tails.iter().copied().collect();
-        while let Some(id) = open.pop() {
-            let Some(node) = self.node(id) else { continue };
-            match node.kind {
-                NodeKind::Work(Work::Kernel) if is_early(id) => {
-                    open.extend(node.before.iter().filter(|&&it| seen.insert(it)));
-                    running.push(id);
-                }
-                NodeKind::Work(Work::Kernel) => {
-                    over.extend_from_slice(&node.before);
-                    running.push(id);
-                }
-                _ => over.push(id),
+    /// What has completed when a node starts early after `tails`; `early` says it of those that did so themselves.
+    pub fn over_before<'e>(&self, tails: &[NodeId], early: impl Fn(NodeId) -> Option<&'e Over>) -> Over {
+        if let [tail] = tails
+            && let Some(over) = early(*tail)
+        {
+            return Arc::clone(over);
+        }
+        let mut over = Vec::new();
+        for &tail in tails {
+            match (early(tail), self.node(tail)) {
+                (Some(before), _) => over.extend_from_slice(before),
+                (None, Some(node)) if self.is_kernel(tail) => over.extend_from_slice(&node.before),
+                _ => over.push(tail),
             }
         }
+        over.sort_unstable();
+        over.dedup();
+        over.into()
+    }
+
+    /// Whether a node is a kernel that may still run when one starts early after `tails`, where these have completed.
+    pub fn may_run(&mut self, node: NodeId, tails: &[NodeId], over: &[NodeId]) -> bool {
+        let is_kernel = self.is_kernel(node);
         let index = self.refresh();
-        running.retain(|&kernel| !over.iter().any(|&node| index.reaches_or_is(kernel, node)));
-        running.sort_unstable();
-        running
+        let is_before = |ends: &[NodeId]| ends.iter().any(|&end| index.reaches_or_is(node, end));
+        is_kernel && is_before(tails) && !is_before(over)
+    }
+
+    fn is_kernel(&self, node: NodeId) -> bool {
+        self.node(node).is_some_and(|node| matches!(node.kind, NodeKind::Work(Work::Kernel)))
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::ids::id;
-use crate::ids::{AllocId, StreamId};
+use crate::ids::{AllocId, DeviceId, StreamId};
 pub use crate::ids::{GraphId, NodeId};
 use crate::op::{Act, Part, Place};
 
@@ -75,6 +75,9 @@ pub struct Label {
     pub place: Place,
     /// The stream that it was captured on; none where it was added by hand.
     pub stream: Option<StreamId>,
+    /// The device that does it, where that is known: wherever the graph is launched, a node stays on the device that it
+    /// was captured on.
+    pub device: Option<DeviceId>,
 }
 
 impl From<&str> for Label {

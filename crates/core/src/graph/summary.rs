@@ -14,8 +14,9 @@ use smallvec::SmallVec;
 use super::flat::{Flat, FlatNode};
 use super::graph::NodeKind;
 use super::life::{Life, NodeUse};
-use super::node::{Access, EventKey, Memory, NodeId, Work};
+use super::node::{Access, EventKey, Label, Memory, NodeId, Work};
 use super::validate::{Lives, Outside};
+use crate::ids::DeviceId;
 use crate::op::{Act, Part};
 
 /// Something that a launch must find right: an act on memory of the outside.
@@ -31,6 +32,8 @@ pub struct Demand {
     pub nodes: Box<[(NodeId, Part)]>,
     /// Whether it looks for races, or promises to share.
     pub may_share: bool,
+    /// The device that does it, where that is not the launching stream's.
+    pub device: Option<DeviceId>,
     /// The event waits that come before it: what they learned counts for it, beside what the launching stream knows.
     pub waits: SmallVec<[NodeId; 2]>,
 }
@@ -147,13 +150,13 @@ impl Summary {
         let mut alike: FxHashMap<_, Vec<usize>> = FxHashMap::default();
         let mut known = FxHashSet::default();
         for &Outside { node, memory, act, part } in &lives.acts {
-            let may_share = flat.nodes[node.index()].may_share;
+            let FlatNode { may_share, label: Label { device, .. }, .. } = flat.nodes[node.index()];
             let before = |wait: &NodeId| flat.index.reaches(*wait, node);
             let waits: SmallVec<[NodeId; 2]> = self.waits.iter().map(|(wait, _)| *wait).filter(before).collect();
-            let key = (memory, act as u8, may_share, waits.clone());
+            let key = (memory, act as u8, may_share, device, waits.clone());
             if known.insert((key.clone(), part)) {
                 alike.entry(key).or_default().push(demands.len());
-                demands.push(Demand { memory, act, part, nodes: Box::new([(node, part)]), may_share, waits });
+                demands.push(Demand { memory, act, part, nodes: Box::new([(node, part)]), may_share, device, waits });
             }
         }
         let mut merged: Vec<usize> = alike.into_values().flat_map(|alike| merge(&mut demands, alike)).collect();

@@ -33,6 +33,9 @@ pub struct Stream<T> {
     pub role: StreamRole,
     /// Whether it has work that the legacy default stream does not come after yet.
     is_noted: bool,
+    /// Whether work of it was made since the legacy default stream came after it: operations that are refused, or that
+    /// become nodes, and allocations and frees put nothing between operations of that.
+    has_work: bool,
     /// What its owner keeps of it.
     pub kept: T,
 }
@@ -43,9 +46,11 @@ struct Home {
     version: u64,
     /// The legacy default stream after its last operation.
     last: Option<Snapshot>,
+    /// The same after the last that was work.
+    last_work: Option<Snapshot>,
     noted: Vec<Seat>,
-    /// The ends of such streams that are destroyed.
-    noted_ends: Vec<Snapshot>,
+    /// The ends of such streams that are destroyed, and whether these had work.
+    noted_ends: Vec<(Snapshot, bool)>,
     /// A party that knows every destroyed stream's work.
     ended: Host,
 }
@@ -79,7 +84,14 @@ impl<T> Streams<T> {
     /// A new home. `party` is a number that no host has.
     pub fn open_home(&mut self, party: u32) -> HomeNumber {
         let ended = Host::new(party);
-        self.homes.push(Home { version: 0, last: None, noted: Vec::new(), noted_ends: Vec::new(), ended });
+        self.homes.push(Home {
+            version: 0,
+            last: None,
+            last_work: None,
+            noted: Vec::new(),
+            noted_ends: Vec::new(),
+            ended,
+        });
         self.homes.len() - 1
     }
 
@@ -91,7 +103,8 @@ impl<T> Streams<T> {
             self.streams.push(None);
             self.streams.len() - 1
         });
-        self.streams[seat] = Some(Stream { chain, role, home, kept, followed: 0, met: 0, is_noted: false });
+        self.streams[seat] =
+            Some(Stream { chain, role, home, kept, followed: 0, met: 0, is_noted: false, has_work: false });
         seat
     }
 
@@ -103,7 +116,7 @@ impl<T> Streams<T> {
         let home = &mut self.homes[stream.home];
         if stream.is_noted {
             home.noted.retain(|noted| *noted != seat);
-            home.noted_ends.push(end.clone());
+            home.noted_ends.push((end.clone(), stream.has_work));
         }
         home.ended.learn(&end);
         self.slots.close(end.point());
@@ -147,15 +160,17 @@ impl<T> Streams<T> {
     #[inline]
     fn tie(&mut self, seat: Seat) {
         if let Some(Some(stream)) = self.streams.get(seat) {
-            let Ok(()) = before(stream.role.standing(), &mut Entering { streams: self, seat });
+            let Ok(()) = before(stream.role.standing(), &mut Entering { streams: self, seat, is_work: true });
         }
     }
 
-    /// What every operation of a stream does last: blocking streams come after the legacy default stream's.
+    /// What every operation of a stream does last: blocking streams come after the legacy default stream's. One that is
+    /// no work is a place in the order, and nothing that others wait for.
     #[inline]
-    pub fn leave(&mut self, seat: Seat) {
-        if let Some(Some(stream)) = self.streams.get(seat) {
-            after(stream.role.standing(), &mut Entering { streams: self, seat });
+    pub fn leave(&mut self, seat: Seat, is_work: bool) {
+        if let Some(Some(stream)) = self.streams.get_mut(seat) {
+            stream.has_work |= is_work;
+            after(stream.role.standing(), &mut Entering { streams: self, seat, is_work });
         }
     }
 
@@ -178,6 +193,8 @@ impl<T> Streams<T> {
 struct Entering<'s, T> {
     streams: &'s mut Streams<T>,
     seat: Seat,
+    /// Whether its operation is work.
+    is_work: bool,
 }
 
 impl<T> Entering<'_, T> {
@@ -198,8 +215,10 @@ impl<T> Ties for Entering<'_, T> {
             && stream.followed != home.version
         {
             stream.followed = home.version;
+            if let Some(work) = &home.last_work {
+                stream.met = stream.met.max(work.seen(stream.chain.slot()));
+            }
             if let Some(last) = &home.last {
-                stream.met = stream.met.max(last.seen(stream.chain.slot()));
                 stream.chain.wait(last);
             }
         }
@@ -225,12 +244,14 @@ impl<T> Ties for Entering<'_, T> {
         for noted in noted {
             if let Some(stream) = &mut self.streams.streams[noted] {
                 stream.is_noted = false;
-                before.push(stream.chain.snapshot());
+                before.push((stream.chain.snapshot(), std::mem::take(&mut stream.has_work)));
             }
         }
         if let Some((legacy, _)) = self.parts() {
-            for end in &before {
-                legacy.met = legacy.met.max(end.seen(legacy.chain.slot()));
+            for (end, has_work) in &before {
+                if *has_work {
+                    legacy.met = legacy.met.max(end.seen(legacy.chain.slot()));
+                }
                 legacy.chain.wait(end);
             }
         }
@@ -238,8 +259,13 @@ impl<T> Ties for Entering<'_, T> {
     }
 
     fn publish(&mut self) {
+        let is_work = self.is_work;
         if let Some((stream, home)) = self.parts() {
-            home.last = Some(stream.chain.snapshot());
+            let last = stream.chain.snapshot();
+            if is_work {
+                home.last_work = Some(last.clone());
+            }
+            home.last = Some(last);
         }
     }
 }
@@ -263,7 +289,9 @@ impl<T> Ties for Ends<'_, T> {
 
     fn gather(&mut self) -> Result<(), Infallible> {
         let noted = self.home.noted.iter().filter_map(|seat| self.streams.get(*seat));
-        self.ends.extend(noted.map(|stream| stream.chain.snapshot()).chain(self.home.noted_ends.iter().cloned()));
+        self.ends.extend(
+            noted.map(|stream| stream.chain.snapshot()).chain(self.home.noted_ends.iter().map(|it| it.0.clone())),
+        );
         Ok(())
     }
 

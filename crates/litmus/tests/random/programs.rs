@@ -236,9 +236,11 @@ fn early_program(random: &mut Random) -> Vec<String> {
     for _ in 0..3 + random.below(5) {
         let stream = random.pick(&["s", "s", "t"]);
         let (memory, act) = (random.pick(&MEMORY), random.pick(&["read", "write"]));
-        lines.push(match random.below(8) {
+        lines.push(match random.below(10) {
             0 => format!("record e {stream}"),
             1 => format!("wait {stream} e"),
+            8 => random.pick(&["drop b", "free s b"]).to_owned(),
+            9 => format!("b = alloc {stream} 64"),
             2..=4 => format!("kernel {stream} {act} {memory} early"),
             _ => format!("{act} {stream} {memory}"),
         });

@@ -136,7 +136,7 @@ impl Body {
     }
 
     pub(super) fn label(&self, place: Place) -> Label {
-        Label { name: None, place, stream: self.captured_on }
+        Label { place, stream: self.captured_on, ..Label::default() }
     }
 
     /// Who writes nodes down as such.

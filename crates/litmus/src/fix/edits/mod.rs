@@ -162,17 +162,24 @@ impl Edits<'_> {
         let words = self.statement(first).words;
         let Some(event) = words.get(1).cloned() else { return Vec::new() };
         let waits = self.lines.find(|words| matches!(words, ["wait", _, of, ..] if *of == event));
-        let own = |wait: u32| {
+        let own = |wait: u32, records: &[u32]| {
             self.made(|lines| {
-                let fresh = lines.fresh();
                 let Statement { by, words } = self.statement(wait);
                 let stream = words.get(1)?;
-                lines.insert(wait, format!("{by}wait {stream} {fresh}"));
-                lines.replace(first, |words| words[1] = fresh.clone());
+                for record in records {
+                    let fresh = lines.fresh();
+                    lines.insert(wait, format!("{by}wait {stream} {fresh}"));
+                    lines.replace(*record, |words| words[1] = fresh.clone());
+                }
                 Some(())
             })
         };
-        waits.into_iter().filter(|wait| *wait > self.line).map(own).collect()
+        // The first record alone, or all since the wait before.
+        let since = waits.iter().rfind(|wait| **wait < self.line).copied().unwrap_or(0);
+        let mut records = self.lines.find(|words| matches!(words, ["record", of, ..] if *of == event));
+        records.retain(|record| (since..self.line).contains(record));
+        let behind = || waits.iter().filter(|wait| **wait > self.line);
+        behind().map(|wait| own(*wait, &[first])).chain(behind().map(|wait| own(*wait, &records))).collect()
     }
 
     fn shareable(&self) -> Texts {

@@ -85,7 +85,7 @@ impl Edits<'_> {
                 lines.insert(self.line, format!("{by}synchronize device"));
                 Some(())
             });
-            return vec![learned, everything];
+            return vec![learned, everything, self.met_by_events(&sides, &by)];
         }
         if sides.iter().any(|side| is_host(side)) {
             return vec![self.learned_from(&sides, is_host)];
@@ -136,6 +136,28 @@ impl Edits<'_> {
                     false => format!("{here}synchronize {}", self.stream_of(side)?),
                 };
                 lines.insert(self.line, statement);
+            }
+            Some(())
+        })
+    }
+
+    /// A host waits for events, which other processes have recorded, or record for it.
+    fn met_by_events(&self, sides: &[&Side], here: &str) -> Option<Lines> {
+        self.made(|lines| {
+            let mut at = self.line;
+            for side in sides {
+                let (new, stream, by) = (lines.fresh(), self.stream_of(side)?, self.statement(side.spot.line?).by);
+                let event = match self.recorded_behind(side) {
+                    Some(event) => event,
+                    None => {
+                        lines.insert(at, format!("{by}event {new} shared"));
+                        lines.insert(at + 1, format!("{by}record {new} {stream}"));
+                        at += 2;
+                        new
+                    }
+                };
+                lines.insert(at, format!("{here}synchronize {event}"));
+                at += 1;
             }
             Some(())
         })

@@ -136,7 +136,7 @@ impl Lower<'_> {
             return self.capture(stream, Work::Child(found.nodes));
         }
         let (needs, who) = (self.needs(stream), self.who(stream));
-        let early = Some(Early { needs: needs.clone(), has_freed: false });
+        let early = Some(Early { needs: needs.clone(), from: self.model.tasks.len(), has_freed: false });
         let launched = self.launch_graph(needs, who, found);
         let stream = self.streams.get_mut(&stream).expect("it was entered");
         (stream.last, stream.early) = (launched.last, early);

@@ -1,8 +1,9 @@
 //! Names of memory become lives.
 
+use millpond_core::ids::StreamId;
 use millpond_core::op::{Access, Act, Memory, What};
 
-use super::Lower;
+use super::{Early, Lower};
 use crate::model::{Effect, Task};
 
 /// What a name leads to.
@@ -42,7 +43,8 @@ impl Lower<'_> {
                 // Memory that others hold stays until the last of them lets it go.
                 if !self.captured_drop(memory) && !self.is_lent(memory) {
                     let effects = self.effect(memory, Act::Free);
-                    let needs = effects.iter().flat_map(|effect| self.users(effect.life)).collect();
+                    let needs: Vec<usize> = effects.iter().flat_map(|effect| self.users(effect.life)).collect();
+                    self.freed_after(&needs);
                     self.push(Task { needs, effects, who: "host".into(), ..Task::default() });
                 }
             }
@@ -73,6 +75,19 @@ impl Lower<'_> {
             _ => return false,
         }
         true
+    }
+
+    /// Memory is freed after these tasks: the runs of launches that some are in have freed some.
+    fn freed_after(&mut self, users: &[usize]) {
+        let streams: Vec<StreamId> = self.streams.keys().copied().collect();
+        for stream in streams {
+            let who = self.who(stream);
+            let is_in = |user: &usize, early: &Early| *user >= early.from && self.model.tasks[*user].who == who;
+            let early = self.streams[&stream].early.as_ref();
+            if early.is_some_and(|early| users.iter().any(|user| is_in(user, early))) {
+                self.stream(stream).early.iter_mut().for_each(|early| early.has_freed = true);
+            }
+        }
     }
 
     fn is_lent(&self, memory: Memory) -> bool {

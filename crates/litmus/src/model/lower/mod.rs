@@ -36,6 +36,8 @@ struct Stream {
 struct Early {
     /// What such work needs: what the run needed, and what the stream was made to wait for since.
     needs: Vec<usize>,
+    /// Where it began, among all tasks.
+    from: usize,
     /// Whether memory was freed in it: what is allocated next may have its bytes.
     has_freed: bool,
 }
@@ -266,9 +268,9 @@ impl Lower<'_> {
     fn launch(&mut self, stream: StreamId, effects: Vec<Effect>, start: Start) {
         match self.stream(stream).early.clone().filter(|_| start == Start::Early && self.settings.weak_order) {
             None => {
-                let needs = self.needs(stream);
+                let (needs, from) = (self.needs(stream), self.model.tasks.len());
                 self.submit(stream, effects);
-                self.stream(stream).early = Some(Early { needs, has_freed: false });
+                self.stream(stream).early = Some(Early { needs, from, has_freed: false });
             }
             Some(early) => drop(self.start_early(stream, effects, early.needs)),
         }

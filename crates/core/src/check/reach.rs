@@ -1,0 +1,110 @@
+//! Whether a device may use memory of another: the pool that it is from has to let it in.
+//!
+//! Memory of a pool is asked about when the work is submitted, memory that a capture allocates when the node is
+//! captured: it has the access that its pool grants by then (CUDA: alloc nodes keep the access of their pool). Knows
+//! lives and captures; nothing of order.
+
+use super::checker::{Call, Checker, Step};
+use super::finding::{Finding, Subject};
+use super::lives::{Found, Named, Source};
+use super::timeline::Seat;
+use super::usage::Target;
+use crate::graph::{Access as NodeAccess, Graph, Memory as NodeMemory};
+use crate::ids::{DeviceId, PoolId};
+use crate::life::{Kind, Site};
+use crate::op::{Access, Act, Reach};
+
+/// Memory of a pool, for [`Checker::refuse_reach`].
+struct Pooled {
+    pool: PoolId,
+    /// The device that it is of.
+    owner: DeviceId,
+    subject: Subject,
+    /// Where it was allocated.
+    born: Site,
+}
+
+impl Checker {
+    /// Whether the memory's pool lets a device do this: that of the stream that is at work, where no other does it.
+    #[cold]
+    pub(super) fn check_reach(&self, call: Call<'_>, target: Target, by: Option<DeviceId>, later: Site) -> Step {
+        let life = self.lives.at(target.life);
+        let Source::Stream { pool, device: owner, .. } = life.source else { return Ok(()) };
+        let own = || self.time.stream(later.stream).map(|stream| stream.kept.device);
+        let device = by.or_else(own).unwrap_or(owner);
+        // A process takes what it imports into a pool of its own, of which nothing is known.
+        if device == owner || target.is_lease || self.is_let_in(pool, device, later.act) {
+            return Ok(());
+        }
+        let subject = self.subject(call, life.memory, life.bytes, life.name);
+        self.refuse_reach(call, Pooled { pool, owner, subject, born: life.history.born().site }, device, later)
+    }
+
+    /// As [`check_reach`](Self::check_reach), of memory that the capture allocates which a stream is in.
+    pub(super) fn check_node_reach(
+        &self,
+        call: Call<'_>,
+        seat: Seat,
+        named: &[Access],
+        accesses: &[NodeAccess],
+    ) -> Step {
+        let (id, device) = (self.time.at(seat).kept.id, self.time.at(seat).kept.device);
+        let Some(graph) = self.graphs.captures.graph_of(id) else { return Ok(()) };
+        let Some(captured) = self.graphs.captured.get(&graph.id()) else { return Ok(()) };
+        for (named, access) in named.iter().zip(accesses) {
+            let NodeMemory::Own(alloc) = access.memory else { continue };
+            let node = graph.alloc(alloc).and_then(|alloc| graph.node(alloc.node));
+            let (Some(node), Some(&pool)) = (node, captured.pools.get(&alloc)) else { continue };
+            let owner = node.label.device.unwrap_or(device);
+            if device != owner && !self.is_let_in(pool, device, access.act) {
+                let born = Site {
+                    act: Act::Allocate,
+                    stream: node.label.stream.unwrap_or(id),
+                    op: 0,
+                    place: node.label.place,
+                };
+                let subject = self.named_by_node(call, graph, named, access);
+                let later = self.site(call, seat, access.act);
+                return self.refuse_reach(call, Pooled { pool, owner, subject, born }, device, later);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_let_in(&self, pool: PoolId, device: DeviceId, act: Act) -> bool {
+        self.reach.get(&(pool, device)).copied().unwrap_or_default() >= needed(act)
+    }
+
+    fn refuse_reach(&self, call: Call<'_>, memory: Pooled, device: DeviceId, later: Site) -> Step {
+        let Pooled { pool, owner, subject, born } = memory;
+        let (verb, to) = if needed(later.act) == Reach::Read { ("read", "read") } else { ("written", "write") };
+        let sentence = format!("{subject} of {owner} is {verb} by {device}, and {pool} does not grant it that");
+        let help = format!("grant {device} access to {pool} before, to {to} it");
+        let mut finding = Finding::new(Kind::NoAccess, sentence, help);
+        finding.subject = Some(subject);
+        finding.earlier = Some(self.act_side(call, born));
+        finding.later = Some(self.act_side(call, later));
+        Err(Box::new(finding))
+    }
+
+    /// The memory that a node uses, for people.
+    pub(super) fn named_by_node(&self, call: Call<'_>, graph: &Graph, named: &Access, access: &NodeAccess) -> Subject {
+        let (bytes, name) = match (access.memory, self.lives.find(named.memory)) {
+            (NodeMemory::Own(alloc), _) => {
+                let name = |node| graph.node(node).and_then(|node| call.names.find(node.label.name.as_deref()?));
+                graph.alloc(alloc).map_or((0, None), |alloc| (alloc.bytes, name(alloc.node)))
+            }
+            (_, Found::Named(Named::Life(life) | Named::Lease(life))) => {
+                let life = self.lives.at(life);
+                (life.bytes, life.name)
+            }
+            _ => (0, None),
+        };
+        self.subject(call, named.memory, bytes, name)
+    }
+}
+
+/// What a device has to be let do.
+fn needed(act: Act) -> Reach {
+    if act == Act::Read { Reach::Read } else { Reach::ReadWrite }
+}
