@@ -5,11 +5,10 @@
 
 use std::ffi::c_void;
 
-use millpond::graph::MemAllocNode;
+use millpond::graph::{Graph, MemAllocNode};
 use millpond::raw::{AccessList, RawMemory};
 
 use crate::status::{Failure, Result};
-use crate::tables::alloc_nodes::AllocNodes;
 use crate::tables::device::DeviceEntry;
 use crate::tables::pointers::POINTERS;
 
@@ -38,21 +37,37 @@ pub(crate) struct Part {
     pub(crate) bytes: u64,
 }
 
-/// A graph's memory at an address, and how far into it; `own` are those of the graph that asks.
-pub(crate) fn graph_memory(
-    device: &DeviceEntry,
-    own: Option<&AllocNodes>,
-    address: u64,
-) -> Option<(MemAllocNode<u8>, u64)> {
-    let found = own.and_then(|nodes| nodes.containing(address));
-    found.or_else(|| device.alloc_nodes().iter().find_map(|nodes| nodes.containing(address)))
+/// A graph's memory at an address, and how far into it; `own` is the graph that asks.
+pub(crate) fn graph_memory(device: &DeviceEntry, own: Option<&Graph>, address: u64) -> Option<(MemAllocNode<u8>, u64)> {
+    let found = own.and_then(|graph| graph.node_around(address));
+    found.or_else(|| device.device.node_around(address).map(|(node, offset, _)| (node, offset)))
+}
+
+/// The memory that an address means: of the graph that asks; else what lives there, by the name of its alloc node where
+/// that is the one that lives; else what it was.
+fn memory(device: &DeviceEntry, own: Option<&Graph>, address: u64) -> Option<RawMemory> {
+    let own = own.and_then(|graph| graph.node_around(address)).and_then(|(node, _)| RawMemory::of_node(node));
+    if own.is_some() {
+        return own;
+    }
+    let (node, is_live) = match device.device.node_around(address) {
+        Some((node, _, is_live)) => (RawMemory::of_node(node), is_live),
+        None => (None, false),
+    };
+    if is_live {
+        return node;
+    }
+    let held = POINTERS.peek(address);
+    let is_over = held.as_ref().is_none_or(|memory| !memory.is_live());
+    match is_over {
+        false => held,
+        true => POINTERS.containing(address).or_else(|| device.device.memory_around(address)).or(node).or(held),
+    }
 }
 
 /// The memory at a pointer, so many bytes of it; without a number, to its end.
-pub(crate) fn part(device: &DeviceEntry, own: Option<&AllocNodes>, pointer: u64, bytes: Option<usize>) -> Result<Part> {
-    let graph = graph_memory(device, own, pointer).and_then(|(node, _)| RawMemory::of_node(node));
-    let known = graph.or_else(|| POINTERS.peek(pointer)).or_else(|| device.device.memory_around(pointer));
-    let memory = match known.or_else(|| POINTERS.containing(pointer)) {
+pub(crate) fn part(device: &DeviceEntry, own: Option<&Graph>, pointer: u64, bytes: Option<usize>) -> Result<Part> {
+    let memory = match memory(device, own, pointer) {
         Some(memory) => memory,
         // The refusal that names what is nearest.
         None => device.device.memory_at(pointer)?,
@@ -65,7 +80,7 @@ pub(crate) fn part(device: &DeviceEntry, own: Option<&AllocNodes>, pointer: u64,
 }
 
 /// The list that a launch declares.
-pub(crate) fn list(device: &DeviceEntry, own: Option<&AllocNodes>, accesses: &[millpond_access]) -> Result<AccessList> {
+pub(crate) fn list(device: &DeviceEntry, own: Option<&Graph>, accesses: &[millpond_access]) -> Result<AccessList> {
     let mut list = AccessList::default();
     for access in accesses {
         let bytes = (access.bytes > 0).then_some(access.bytes);

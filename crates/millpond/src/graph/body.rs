@@ -12,6 +12,7 @@ use millpond_core::graph::{
 };
 use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::op::{NodeOp, find_aliased};
+use millpond_core::units::Range;
 use millpond_driver::DriverError;
 use millpond_driver::locks::Mutex;
 use rustc_hash::FxHashMap;
@@ -398,7 +399,7 @@ impl Body {
                     let range = self.core.alloc(alloc).and_then(|alloc| alloc.range);
                     let start = range.map_or(0, |range| range.start);
                     if start != 0 {
-                        self.arena.note(start, (self.core.id(), alloc), bytes, place);
+                        self.arena.note(Range::new(start, bytes), (self.core.id(), alloc), place);
                     }
                     return Ok((node, alloc, start));
                 }
