@@ -5,6 +5,7 @@
 
 use std::ffi::c_void;
 
+use millpond::error::Invalid;
 use millpond::graph::{Graph, MemAllocNode};
 use millpond::raw::{AccessList, RawMemory};
 
@@ -65,17 +66,27 @@ fn memory(device: &DeviceEntry, own: Option<&Graph>, address: u64) -> Option<Raw
     }
 }
 
+/// Memory that the library alone knows, or why there is none at a pointer, with what is nearest.
+#[cold]
+fn elsewhere(device: &DeviceEntry, pointer: u64) -> Result<RawMemory> {
+    device.device.memory_at(pointer).map_err(|error| match error.invalid() {
+        // A pointer of a use may be anywhere in an allocation.
+        Some(Invalid::Pointer { nearest, .. }) => {
+            Failure::Value(format!("{pointer:#x} is in no live allocation: {nearest}"))
+        }
+        _ => error.into(),
+    })
+}
+
 /// The memory at a pointer, so many bytes of it; without a number, to its end.
 pub(crate) fn part(device: &DeviceEntry, own: Option<&Graph>, pointer: u64, bytes: Option<usize>) -> Result<Part> {
-    let memory = match memory(device, own, pointer) {
-        Some(memory) => memory,
-        // The refusal that names what is nearest.
-        None => device.device.memory_at(pointer)?,
-    };
-    let offset = pointer - memory.address();
-    let bytes = bytes.map_or(memory.bytes() - offset.min(memory.bytes()), |bytes| bytes as u64);
-    // Refuses what does not lie within.
-    let _ = memory.read(offset, bytes)?;
+    let memory = memory(device, own, pointer).map_or_else(|| elsewhere(device, pointer), Ok)?;
+    let (offset, end) = (pointer - memory.address(), memory.bytes());
+    let bytes = bytes.map_or(end.saturating_sub(offset), |bytes| bytes as u64);
+    if offset > end || bytes > end - offset {
+        let part = format!("bytes {offset}..{} do not lie within", u128::from(offset) + u128::from(bytes));
+        return Err(Failure::Value(format!("{part} the {end} B that are allocated at {:#x}", memory.address())));
+    }
     Ok(Part { memory, offset, bytes })
 }
 

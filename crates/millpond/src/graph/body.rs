@@ -23,6 +23,7 @@ use crate::names::count::Count;
 use crate::names::error::{Invalid, Result};
 use crate::names::graph_error::GraphError;
 use crate::names::share_error::ShareError;
+use crate::names::shown::shown;
 use crate::names::stream_names::side;
 use crate::state::access::{Access, Declared, Few, Source};
 use crate::state::context::Context;
@@ -137,7 +138,7 @@ impl Body {
     }
 
     pub(super) fn label(&self, place: Place) -> Label {
-        Label { name: None, place, stream: self.captured_on }
+        Label { name: None, place: shown(place), stream: self.captured_on }
     }
 
     /// Who writes nodes down as such.
