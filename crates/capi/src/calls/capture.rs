@@ -20,9 +20,9 @@ pub unsafe extern "C" fn millpond_stream_begin_capture(stream: millpond_stream_t
 }
 
 /// Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. Only the thread that began it
-/// ends it. On another thread, and on a stream that did not begin it, this is refused and the capture goes on; on such
-/// a stream it is invalid from then on. Where it is refused otherwise the capture has ended, and what it allocated is
-/// gone.
+/// ends it. On another thread, on a stream that did not begin it, and with a null `graph`, this is refused and the
+/// capture goes on; on such a stream it is invalid from then on. Where it is refused otherwise the capture has ended,
+/// and what it allocated is gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_end_capture(
     stream: millpond_stream_t,

@@ -12,9 +12,10 @@ use crate::tables::device::{DEVICES, TRACE, millpond_device_t};
 use millpond_driver::locks::lock;
 
 /// Begins a trace: all that is done on devices that are opened from now on is written to the file, what was in it is
-/// gone. A file that another trace is written to, whose devices are there still, is refused. `millpond check FILE`
-/// finds wrong orders in it, `millpond view FILE` draws it. Without a call the environment variable MILLPOND_TRACE
-/// names a file for all devices of the process.
+/// gone. A trace that goes on takes no more devices then; one that is refused leaves it as it was. A file is refused
+/// that a trace is being written to: the one that goes on, or an earlier one whose devices are there still. `millpond
+/// check FILE` finds wrong orders in it, `millpond view FILE` draws it. Without a call the environment variable
+/// MILLPOND_TRACE names a file for all devices of the process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_trace_start(path: *const c_char) -> millpond_status {
     guard("millpond_trace_start", || {

@@ -103,6 +103,16 @@ fn freed_in_graph(
 }
 
 #[test]
+fn a_capture_without_a_place_for_its_graph_goes_on() {
+    let (stream, mut graph, mut is_capturing) = (stream_of(host_device()), null_mut(), 0);
+    must(c!(millpond_stream_begin_capture(stream)));
+    refused(c!(millpond_stream_end_capture(stream, null_mut())), MILLPOND_ERROR_INVALID_VALUE);
+    must(c!(millpond_stream_is_capturing(&mut is_capturing, stream)));
+    assert_eq!(is_capturing, 1);
+    must(c!(millpond_stream_end_capture(stream, &mut graph)));
+}
+
+#[test]
 fn a_capture_is_ended_by_the_thread_that_began_it() {
     let (stream, mut graph) = (Shared(stream_of(host_device())), null_mut());
     must(c!(millpond_stream_begin_capture(stream.get())));
