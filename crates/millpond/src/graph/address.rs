@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Weak};
 
-use millpond_core::graph::{GraphAllocId, GraphId};
+use millpond_core::graph::{GraphAlloc, GraphAllocId, GraphId};
 use millpond_core::units::Range;
 use millpond_driver::locks::lock;
 
@@ -31,14 +31,15 @@ impl Body {
     /// The alloc node that an address means here: this graph's, or one of its children.
     pub(crate) fn node_around(&self, address: u64) -> Option<Found> {
         let (id, core) = (self.core.id(), &self.core);
-        // The arena is that of the graph as it is now, and of its copies.
-        let noted =
-            self.arena.node_around(address).filter(|((graph, alloc), _)| *graph == id && core.alloc(*alloc).is_some());
-        let listed = || {
-            let memory = core.allocs().filter_map(|(number, it)| Some((number, Range::new(it.range?.start, it.bytes))));
-            memory.filter(|(_, memory)| memory.contains(address)).last().map(|(number, memory)| ((id, number), memory))
-        };
-        let own = noted.or_else(listed);
+        let own = self.arena.node_around(address).and_then(|found| match found.0 {
+            (graph, alloc) if graph == id && core.alloc(alloc).is_some() => Some(found),
+            // The arena is that of the graph as it is now, and of its copies.
+            _ => {
+                let range = |it: &GraphAlloc| Some(Range::new(it.range?.start, it.bytes));
+                let memory = core.allocs().filter_map(|(number, it)| Some(((id, number), range(it)?)));
+                memory.filter(|(_, memory)| memory.contains(address)).last()
+            }
+        });
         own.or_else(|| self.children.values().find_map(|child| child.node_around(address)))
     }
 }
