@@ -227,14 +227,18 @@ pub(crate) fn slice<'a, T>(pointer: *const T, count: usize, name: &'static str) 
     }
 }
 
-/// A text from a pointer that the caller vouches for.
-pub(crate) fn text<'a>(pointer: *const c_char, name: &'static str) -> Result<&'a str> {
+/// The bytes of a text from a pointer that the caller vouches for.
+pub(crate) fn bytes<'a>(pointer: *const c_char, name: &'static str) -> Result<&'a [u8]> {
     if pointer.is_null() {
         return Err(Failure::Null(name));
     }
     // SAFETY: the promise of C callers: ends with a zero.
-    let text = unsafe { CStr::from_ptr(pointer) };
-    text.to_str().map_err(|_| Failure::Value(format!("`{name}` is not UTF-8")))
+    Ok(unsafe { CStr::from_ptr(pointer) }.to_bytes())
+}
+
+/// A text from a pointer that the caller vouches for.
+pub(crate) fn text<'a>(pointer: *const c_char, name: &'static str) -> Result<&'a str> {
+    std::str::from_utf8(bytes(pointer, name)?).map_err(|_| Failure::Value(format!("`{name}` is not UTF-8")))
 }
 
 /// The reason of the calling thread's last failure, in words: never null, empty where nothing has failed. It is valid

@@ -3,11 +3,13 @@
 //! A trace is a setting of devices: those that are opened while one is on are in it. The environment's `MILLPOND_TRACE`
 //! asks for all of a process.
 
-use std::ffi::c_char;
+use std::ffi::{OsStr, c_char};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use millpond::config::Trace;
 
-use crate::status::{Failure, guard, millpond_status, text};
+use crate::status::{Failure, bytes, guard, millpond_status};
 use crate::tables::device::{DEVICES, TRACE, millpond_device_t};
 use millpond_driver::locks::lock;
 
@@ -19,8 +21,9 @@ use millpond_driver::locks::lock;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_trace_start(path: *const c_char) -> millpond_status {
     guard("millpond_trace_start", || {
-        let path = text(path, "path")?;
-        let trace = Trace::create(path).map_err(|error| Failure::Value(format!("no trace in {path}: {error}")))?;
+        let path = Path::new(OsStr::from_bytes(bytes(path, "path")?));
+        let refuse = |error| Failure::Value(format!("no trace in {}: {error}", path.display()));
+        let trace = Trace::create(path).map_err(refuse)?;
         let former = lock(&TRACE).replace(trace);
         drop(former);
         Ok(())

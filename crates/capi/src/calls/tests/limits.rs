@@ -1,6 +1,7 @@
 //! What is said where the host has no memory left, or no room in a file. Each is a process of its own.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -113,6 +114,24 @@ fn a_trace_that_is_being_written_is_not_begun_again() {
     assert!(refused.contains("this process writes a trace to it still"), "{refused}");
     must(c!(millpond_device_destroy(device)));
     std::fs::remove_file(path).expect("it is there");
+}
+
+#[test]
+fn a_trace_is_written_to_a_file_of_any_name() {
+    run("trace_with_a_name_of_bytes");
+}
+
+#[test]
+#[ignore = "a program for another test"]
+fn trace_with_a_name_of_bytes() {
+    let mut path = std::env::temp_dir().into_os_string().into_vec();
+    path.extend(format!("/millpond-{}-", std::process::id()).bytes().chain([0xFF]));
+    let text = CString::new(path.clone()).expect("no zero");
+    must(c!(millpond_trace_start(text.as_ptr())));
+    let device = host_device();
+    must(c!(millpond_trace_stop()));
+    must(c!(millpond_device_destroy(device)));
+    std::fs::remove_file(OsString::from_vec(path)).expect("it is there");
 }
 
 #[test]
