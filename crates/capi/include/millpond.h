@@ -4,6 +4,9 @@
 // the reason in words. Results come back through the first arguments, as in CUDA. Handles are numbers in the shape of
 // pointers: null, destroyed and foreign ones are refused. All calls may be made from several threads at once; what
 // two threads do to one stream at the same time happens in some order. Link with -lmillpond.
+//
+// A call needs 64 KiB of stack. It must not be made in a handler of a signal, and its thread must not be cancelled
+// meanwhile: pthread_cancel can end the process then. pthread_setcancelstate keeps it off.
 
 #ifndef MILLPOND_H
 #define MILLPOND_H
@@ -229,9 +232,9 @@ extern "C" {
 millpond_status millpond_stream_begin_capture(millpond_stream_t stream);
 
 // Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. Only the thread that began it
-// ends it. On another thread, and on a stream that did not begin it, this is refused and the capture goes on; on such
-// a stream it is invalid from then on. Where it is refused otherwise the capture has ended, and what it allocated is
-// gone.
+// ends it. On another thread, on a stream that did not begin it, and with a null `graph`, this is refused and the
+// capture goes on; on such a stream it is invalid from then on. Where it is refused otherwise the capture has ended,
+// and what it allocated is gone.
 millpond_status millpond_stream_end_capture(millpond_stream_t stream,
                                             millpond_graph_t *graph);
 
@@ -263,8 +266,11 @@ millpond_status millpond_device_synchronize(millpond_device_t device);
 // What becomes of a wrong order on this device: one of `millpond_checks`.
 millpond_status millpond_device_set_checks(millpond_device_t device, int32_t checks);
 
-// Where reports of wrong orders go; a null function stands for the standard error stream.
-millpond_status millpond_device_set_report(millpond_device_t device, millpond_report report, void *argument);
+// Where reports of wrong orders go; a null function stands for the standard error stream. A call that another thread
+// is in may still report to where they went before.
+millpond_status millpond_device_set_report(millpond_device_t device,
+                                           millpond_report report,
+                                           void *argument);
 
 // The pool that the device came with (CUDA: cudaDeviceGetDefaultMemPool). The handle is destroyed like any other, the
 // pool stays.
@@ -527,9 +533,10 @@ millpond_status millpond_stream_set_name(millpond_stream_t stream, const char *n
 millpond_status millpond_stream_get_number(uint32_t *number, millpond_stream_t stream);
 
 // Begins a trace: all that is done on devices that are opened from now on is written to the file, what was in it is
-// gone. A file that another trace is written to, whose devices are there still, is refused. `millpond check FILE`
-// finds wrong orders in it, `millpond view FILE` draws it. Without a call the environment variable MILLPOND_TRACE
-// names a file for all devices of the process.
+// gone. A trace that goes on takes no more devices then; one that is refused leaves it as it was. A file is refused
+// that a trace is being written to: the one that goes on, or an earlier one whose devices are there still. `millpond
+// check FILE` finds wrong orders in it, `millpond view FILE` draws it. Without a call the environment variable
+// MILLPOND_TRACE names a file for all devices of the process.
 millpond_status millpond_trace_start(const char *path);
 
 // Devices that are opened from now on are in no trace. The file is whole once those that are in it have gone.

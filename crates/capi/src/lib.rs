@@ -6,6 +6,7 @@
 //! Each uses only those above it:
 //!
 //! * `callers`: where calls stand in the program, for traces.
+//! * `words`: the library's texts in words of C.
 //! * `status`: every call gives a status; its text is kept for the thread; nothing unwinds into the caller.
 //! * `tables`: what the caller holds is a number (`handle`): stale, null and foreign ones are refused. Which buffer is
 //!   at an address, found without a lock (`pointers`).
@@ -28,3 +29,4 @@ mod calls;
 mod status;
 mod tables;
 mod torch;
+mod words;

@@ -11,6 +11,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use millpond::Error;
 use millpond_driver::{DriverError, process};
 
+use crate::words::in_c;
+
 /// What became of a call. Everything but `MILLPOND_SUCCESS` means that nothing has happened; `millpond_last_error` has
 /// the reason of a failure in words.
 #[repr(C)]
@@ -71,7 +73,7 @@ impl From<Error> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Refused(error) => f.write_str(&in_c(&error.clone().without_places().report().to_string())),
+            Failure::Refused(error) => f.write_str(&in_c(&error.report().to_string())),
             Failure::Handle(kind) => {
                 let article = if kind.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
                 write!(f, "not {article} {kind} handle: null, destroyed, or a handle of something else")
@@ -82,48 +84,6 @@ impl fmt::Display for Failure {
             Failure::NotReady => f.write_str("not ready: work is still pending"),
         }
     }
-}
-
-/// What a C program has to call, where a text names what a Rust program would; and what C has not.
-const IN_C: [(&str, &str); 12] = [
-    ("`pool.grant(&device, PeerAccess::Read)`", "`millpond_pool_set_access` to read"),
-    ("`pool.grant(&device, PeerAccess::ReadWrite)`", "`millpond_pool_set_access` to read and write"),
-    ("`None` means no limit", "0 means no limit"),
-    (", or make these graphs with symbolic addresses", ""),
-    (", or make the graph with symbolic addresses", ""),
-    (", or build the graph with symbolic addresses", ""),
-    ("is_idle while", "a query while"),
-    ("copy_to_host while", "a copy to the host while"),
-    ("copy_to_host: the host", "the host"),
-    ("copy_from_host: the host", "the host"),
-    ("`copy_to_host` cannot", "`millpond_memcpy_dtoh` cannot"),
-    ("`upload` cannot", "`millpond_graph_upload` cannot"),
-];
-
-/// A text of the library without names of Rust, and without places in this library.
-fn in_c(text: &str) -> String {
-    IN_C.iter().fold(without_own_places(text), |text, (rust, c)| text.replace(rust, c))
-}
-
-/// Places of calls are lines of this crate, which say nothing to a C program: ` (file:line)` and ` at file:line` are
-/// left out, wherever a text has them.
-fn without_own_places(text: &str) -> String {
-    // Up to this file's own name.
-    let folder = file!().trim_end_matches("status.rs");
-    let (mut rest, mut out) = (text, String::with_capacity(text.len()));
-    while let Some(at) = rest.find(folder) {
-        let (before, place) = rest.split_at(at);
-        let after =
-            place.find(':').map_or("", |colon| place[colon + 1..].trim_start_matches(|it: char| it.is_ascii_digit()));
-        let (before, after) = match (before.strip_suffix(" ("), before.strip_suffix(" at ")) {
-            (Some(before), _) => (before, after.strip_prefix(')').unwrap_or(after)),
-            (_, Some(before)) => (before, after),
-            _ => (before, after),
-        };
-        out.push_str(before);
-        rest = after;
-    }
-    out + rest
 }
 
 impl Failure {
@@ -267,14 +227,18 @@ pub(crate) fn slice<'a, T>(pointer: *const T, count: usize, name: &'static str) 
     }
 }
 
-/// A text from a pointer that the caller vouches for.
-pub(crate) fn text<'a>(pointer: *const c_char, name: &'static str) -> Result<&'a str> {
+/// The bytes of a text from a pointer that the caller vouches for.
+pub(crate) fn bytes<'a>(pointer: *const c_char, name: &'static str) -> Result<&'a [u8]> {
     if pointer.is_null() {
         return Err(Failure::Null(name));
     }
     // SAFETY: the promise of C callers: ends with a zero.
-    let text = unsafe { CStr::from_ptr(pointer) };
-    text.to_str().map_err(|_| Failure::Value(format!("`{name}` is not UTF-8")))
+    Ok(unsafe { CStr::from_ptr(pointer) }.to_bytes())
+}
+
+/// A text from a pointer that the caller vouches for.
+pub(crate) fn text<'a>(pointer: *const c_char, name: &'static str) -> Result<&'a str> {
+    std::str::from_utf8(bytes(pointer, name)?).map_err(|_| Failure::Value(format!("`{name}` is not UTF-8")))
 }
 
 /// The reason of the calling thread's last failure, in words: never null, empty where nothing has failed. It is valid
@@ -342,22 +306,6 @@ mod tests {
         }
         assert!(matches!(slice(std::ptr::null::<u64>(), 1, "from"), Err(Failure::Null("from"))));
         assert!(slice(std::ptr::null::<u64>(), 0, "from").is_ok_and(<[u64]>::is_empty));
-    }
-
-    #[test]
-    fn what_is_named_as_in_rust_is_said_as_in_c() {
-        let refused = "which grants it nothing: call `pool.grant(&device, PeerAccess::Read)` first";
-        assert_eq!(in_c(refused), "which grants it nothing: call `millpond_pool_set_access` to read first");
-        let refused = "is_idle while capture 0 goes on";
-        assert_eq!(in_c(refused), "a query while capture 0 goes on");
-    }
-
-    #[test]
-    fn places_in_this_library_are_left_out() {
-        let place = std::panic::Location::caller();
-        let text = format!("node 0 (kernel at {place}), op 4 ({}:{})\nhelp: none (x.c:3)", place.file(), place.line());
-        let (text, column) = (text, format!(":{}", place.column()));
-        assert_eq!(in_c(&text.replace(&column, "")), "node 0 (kernel), op 4\nhelp: none (x.c:3)");
     }
 
     /// What a Rust caller in the same program may hand on.

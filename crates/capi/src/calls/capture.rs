@@ -20,9 +20,9 @@ pub unsafe extern "C" fn millpond_stream_begin_capture(stream: millpond_stream_t
 }
 
 /// Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. Only the thread that began it
-/// ends it. On another thread, and on a stream that did not begin it, this is refused and the capture goes on; on such
-/// a stream it is invalid from then on. Where it is refused otherwise the capture has ended, and what it allocated is
-/// gone.
+/// ends it. On another thread, on a stream that did not begin it, and with a null `graph`, this is refused and the
+/// capture goes on; on such a stream it is invalid from then on. Where it is refused otherwise the capture has ended,
+/// and what it allocated is gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_end_capture(
     stream: millpond_stream_t,
@@ -36,21 +36,16 @@ pub unsafe extern "C" fn millpond_stream_end_capture(
     })
 }
 
-/// The buffers of the capture become alloc nodes of the graph, known by address. Those of a capture that came to
-/// nothing are no memory.
+/// What the capture allocated is memory of the graph from now on, which knows it by address; of one that came to
+/// nothing it is none.
 fn end(entry: &StreamEntry) -> Result<millpond_graph_t> {
-    // One at a time: whoever sees that a capture has ended sees no buffer of it that is to become a node.
+    // One at a time: whoever lists memory sees whether its capture goes on.
     let mut listed = lock(&entry.device.captured);
     let ended = entry.stream.end_capture();
     let buffers = take_ended(&mut listed);
     drop(listed);
-    let nodes = entry.device.add_graph();
-    for buffer in buffers {
-        if ended.as_ref().is_ok_and(|ended| ended.has_captured(&buffer)) {
-            nodes.add(buffer.into_alloc_node());
-        }
-    }
-    graph::add(ended?, nodes, Arc::clone(&entry.device))
+    drop(buffers);
+    graph::add(ended?, Arc::clone(&entry.device))
 }
 
 /// A capture may have ended with the stream that it began on: what it allocated is no memory.

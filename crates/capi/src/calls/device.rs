@@ -111,7 +111,8 @@ pub unsafe extern "C" fn millpond_device_set_checks(device: millpond_device_t, c
     })
 }
 
-/// Where reports of wrong orders go; a null function stands for the standard error stream.
+/// Where reports of wrong orders go; a null function stands for the standard error stream. A call that another thread
+/// is in may still report to where they went before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_device_set_report(
     device: millpond_device_t,

@@ -2,13 +2,10 @@
 //!
 //! After a launch what it leaves live is in `pointers` like any other buffer: it is used, and freed, by its address.
 
-use std::sync::Arc;
-
 use millpond::graph::{GraphExec, Instantiate};
 use millpond::{Buffer, Stream};
 
 use crate::status::{Failure, Result, guard, millpond_status, place};
-use crate::tables::alloc_nodes::AllocNodes;
 use crate::tables::graph::{GRAPHS, millpond_graph_t};
 use crate::tables::handle::Table;
 use crate::tables::pointers::POINTERS;
@@ -24,14 +21,7 @@ pub type millpond_graph_exec_t = *mut millpond_graph_exec;
 /// cudaGraphInstantiateFlagAutoFreeOnLaunch).
 pub const MILLPOND_GRAPH_AUTO_FREE_ON_LAUNCH: u32 = 1;
 
-/// An instance, and what its graph and that one's children allocate.
-#[derive(Clone)]
-pub(crate) struct ExecEntry {
-    exec: GraphExec,
-    allocated: Arc<[Arc<AllocNodes>]>,
-}
-
-pub(crate) static EXECS: Table<ExecEntry> = Table::new("graph instance", 6);
+pub(crate) static EXECS: Table<GraphExec> = Table::new("graph instance", 6);
 
 /// Checks a graph and makes an instance of it (CUDA: cudaGraphInstantiate). Where the graph's order is wrong the text
 /// names two nodes and the missing edge.
@@ -50,8 +40,7 @@ pub unsafe extern "C" fn millpond_graph_instantiate(
         let entry = lock(&entry);
         let auto_free_on_launch = flags & MILLPOND_GRAPH_AUTO_FREE_ON_LAUNCH != 0;
         let made = entry.graph.instantiate(Instantiate::default().auto_free_on_launch(auto_free_on_launch))?;
-        let allocated = entry.children.iter().chain([&entry.alloc_nodes]).cloned().collect();
-        *exec = EXECS.insert(ExecEntry { exec: made, allocated })?;
+        *exec = EXECS.insert(made)?;
         Ok(())
     })
 }
@@ -62,14 +51,10 @@ pub unsafe extern "C" fn millpond_graph_exec_destroy(exec: millpond_graph_exec_t
     guard("millpond_graph_exec_destroy", || EXECS.remove(exec).map(drop))
 }
 
-impl ExecEntry {
-    /// Launches it: the memory that this leaves live. What the graph frees itself is none, nor what another thread's
-    /// launch has freed since.
-    pub(crate) fn launch(&self, stream: &Stream) -> Result<Vec<Buffer<u8>>> {
-        let launch = self.exec.launch(stream)?;
-        let nodes = self.allocated.iter().flat_map(|nodes| nodes.all());
-        Ok(nodes.filter_map(|node| launch.take(node).ok()).collect())
-    }
+/// Launches an instance: the memory that this leaves live. What the graph frees itself is none, nor what another
+/// thread's launch has freed since.
+pub(crate) fn launch(exec: &GraphExec, stream: &Stream) -> Result<Vec<Buffer<u8>>> {
+    Ok(exec.launch(stream)?.take_all())
 }
 
 /// What a launch left live is found by its address from now on. Until then, and where another thread's launch has come
@@ -90,7 +75,7 @@ pub unsafe extern "C" fn millpond_graph_launch(
 ) -> millpond_status {
     guard("millpond_graph_launch", || {
         let (exec, stream) = (EXECS.find(exec)?, STREAMS.find(stream)?);
-        exec.launch(&stream.stream)?.into_iter().for_each(publish);
+        launch(&exec, &stream.stream)?.into_iter().for_each(publish);
         Ok(())
     })
 }
@@ -103,6 +88,6 @@ pub unsafe extern "C" fn millpond_graph_upload(
 ) -> millpond_status {
     guard("millpond_graph_upload", || {
         let (exec, stream) = (EXECS.find(exec)?, STREAMS.find(stream)?);
-        Ok(exec.exec.upload(&stream.stream)?)
+        Ok(exec.upload(&stream.stream)?)
     })
 }

@@ -50,7 +50,7 @@ pub unsafe extern "C" fn millpond_graph_create(
 ) -> millpond_status {
     guard("millpond_graph_create", || {
         let (graph, device) = (place(graph, "graph")?, DEVICES.find(device)?);
-        *graph = add(device.device.graph()?, device.add_graph(), device)?;
+        *graph = add(device.device.graph()?, device)?;
         Ok(())
     })
 }
@@ -77,7 +77,6 @@ pub unsafe extern "C" fn millpond_graph_add_mem_alloc_node(
         add_node(node, graph, dependencies, count, |entry, after| {
             let memory = entry.graph.add_alloc::<u8>(after, bytes)?;
             let node = entry.graph.node_of(memory).ok_or(Failure::Value("an alloc node needs bytes".into()))?;
-            entry.alloc_nodes.add(memory);
             *pointer = memory.address() as *mut c_void;
             Ok(node)
         })
@@ -95,7 +94,7 @@ pub unsafe extern "C" fn millpond_graph_add_mem_free_node(
 ) -> millpond_status {
     guard("millpond_graph_add_mem_free_node", || {
         add_node(node, graph, dependencies, count, |entry, after| {
-            let found = graph_memory(&entry.device, Some(&entry.alloc_nodes), pointer as u64);
+            let found = graph_memory(&entry.device, Some(&entry.graph), pointer as u64);
             match found {
                 Some((memory, 0)) => Ok(entry.graph.add_free(after, memory)?),
                 _ => Err(Failure::Value(format!("{pointer:p} is not the start of a graph's allocation"))),
@@ -120,7 +119,7 @@ pub unsafe extern "C" fn millpond_graph_add_kernel_node(
         let kernel = Kernel::new(kernel, argument)?;
         let accesses = slice(accesses, access_count, "accesses")?;
         add_node(node, graph, dependencies, count, |entry, after| {
-            let accesses = list(&entry.device, Some(&entry.alloc_nodes), accesses)?;
+            let accesses = list(&entry.device, Some(&entry.graph), accesses)?;
             Ok(entry.graph.add_kernel(after, accesses, move |()| kernel.run())?)
         })
     })
@@ -139,7 +138,7 @@ pub unsafe extern "C" fn millpond_graph_add_memset_node(
 ) -> millpond_status {
     guard("millpond_graph_add_memset_node", || {
         add_node(node, graph, dependencies, count, |entry, after| {
-            let own = Some(&*entry.alloc_nodes);
+            let own = Some(&entry.graph);
             let Part { memory, offset, bytes } = part(&entry.device, own, pointer as u64, Some(bytes))?;
             Ok(entry.graph.add_memset(after, memory.write(offset, bytes)?, value as u8)?)
         })
@@ -159,7 +158,7 @@ pub unsafe extern "C" fn millpond_graph_add_memcpy_node(
 ) -> millpond_status {
     guard("millpond_graph_add_memcpy_node", || {
         add_node(node, graph, dependencies, count, |entry, after| {
-            let own = Some(&*entry.alloc_nodes);
+            let own = Some(&entry.graph);
             let source = part(&entry.device, own, from as u64, Some(bytes))?;
             let target = part(&entry.device, own, to as u64, Some(bytes))?;
             let read = source.memory.read(source.offset, source.bytes)?;
@@ -240,12 +239,7 @@ pub unsafe extern "C" fn millpond_graph_add_child_graph_node(
             }
             Ordering::Equal => return Err(Failure::Value("a graph cannot be its own child".into())),
         };
-        add_node_to(&mut parent, node, numbers, |entry, after| {
-            let made = entry.graph.add_child(after, &child.graph)?;
-            let nodes = child.children.iter().chain([&child.alloc_nodes]).cloned();
-            entry.children.extend(nodes);
-            Ok(made)
-        })
+        add_node_to(&mut parent, node, numbers, |entry, after| Ok(entry.graph.add_child(after, &child.graph)?))
     })
 }
 

@@ -28,10 +28,13 @@ fn publish(buffer: Buffer<u8>, device: &DeviceEntry, pointer: &mut *mut c_void) 
 }
 
 /// Cold: what a capture allocates is listed, and is at its address, in one step: the end of another capture lets go of
-/// what is listed and nowhere.
+/// what is listed and nowhere. Where its own capture has ended meanwhile it is the graph's memory, and no buffer's.
 #[cold]
 fn list(buffer: Buffer<u8>, device: &DeviceEntry) -> Option<Buffer<u8>> {
     let mut captured = lock(&device.captured);
+    if !buffer.is_live() {
+        return Some(buffer);
+    }
     captured.push(buffer.address());
     POINTERS.insert(buffer)
 }

@@ -3,23 +3,27 @@
 //! A trace is a setting of devices: those that are opened while one is on are in it. The environment's `MILLPOND_TRACE`
 //! asks for all of a process.
 
-use std::ffi::c_char;
+use std::ffi::{OsStr, c_char};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use millpond::config::Trace;
 
-use crate::status::{Failure, guard, millpond_status, text};
+use crate::status::{Failure, bytes, guard, millpond_status};
 use crate::tables::device::{DEVICES, TRACE, millpond_device_t};
 use millpond_driver::locks::lock;
 
 /// Begins a trace: all that is done on devices that are opened from now on is written to the file, what was in it is
-/// gone. A file that another trace is written to, whose devices are there still, is refused. `millpond check FILE`
-/// finds wrong orders in it, `millpond view FILE` draws it. Without a call the environment variable MILLPOND_TRACE
-/// names a file for all devices of the process.
+/// gone. A trace that goes on takes no more devices then; one that is refused leaves it as it was. A file is refused
+/// that a trace is being written to: the one that goes on, or an earlier one whose devices are there still. `millpond
+/// check FILE` finds wrong orders in it, `millpond view FILE` draws it. Without a call the environment variable
+/// MILLPOND_TRACE names a file for all devices of the process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_trace_start(path: *const c_char) -> millpond_status {
     guard("millpond_trace_start", || {
-        let path = text(path, "path")?;
-        let trace = Trace::create(path).map_err(|error| Failure::Value(format!("no trace in {path}: {error}")))?;
+        let path = Path::new(OsStr::from_bytes(bytes(path, "path")?));
+        let refuse = |error| Failure::Value(format!("no trace in {}: {error}", path.display()));
+        let trace = Trace::create(path).map_err(refuse)?;
         let former = lock(&TRACE).replace(trace);
         drop(former);
         Ok(())

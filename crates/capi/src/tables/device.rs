@@ -3,7 +3,7 @@
 //! Several handles may name one device: that is what another library of the process, or another context, holds.
 
 use std::ffi::{CString, c_char, c_void};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use millpond_driver::locks::{Mutex, lock};
@@ -12,7 +12,6 @@ use millpond::config::Trace;
 use millpond::cuda::CudaConfig;
 use millpond::{Buffer, Device, DeviceConfig, HostConfig, Stream};
 
-use super::alloc_nodes::AllocNodes;
 use super::handle::Table;
 use super::pointers::POINTERS;
 use super::ranks;
@@ -60,9 +59,6 @@ pub(crate) struct DeviceEntry {
     pub(crate) streams: Mutex<ranks::Streams, Vec<usize>>,
     /// Addresses that captures in progress have allocated.
     pub(crate) captured: Mutex<ranks::Captured, Vec<u64>>,
-    /// What graphs allocate; those whose graphs are gone are dropped with the next.
-    alloc_nodes: Mutex<ranks::AllocNodeLists, Vec<Weak<AllocNodes>>>,
-    has_graphs: AtomicBool,
     /// Where memory is allocated that belongs to no stream.
     immediate: OnceLock<Stream>,
 }
@@ -76,8 +72,6 @@ impl DeviceEntry {
             pool_epoch: AtomicU64::new(1),
             streams: Mutex::default(),
             captured: Mutex::default(),
-            alloc_nodes: Mutex::default(),
-            has_graphs: AtomicBool::new(false),
             immediate: OnceLock::new(),
         }
     }
@@ -102,24 +96,6 @@ impl DeviceEntry {
         }
         let stream = self.device.non_blocking_stream()?;
         Ok(self.immediate.get_or_init(|| stream))
-    }
-
-    /// A new graph's alloc nodes, which are found by address from now on.
-    pub(crate) fn add_graph(&self) -> Arc<AllocNodes> {
-        let added = Arc::<AllocNodes>::default();
-        let mut all = lock(&self.alloc_nodes);
-        all.retain(|nodes| nodes.strong_count() > 0);
-        all.push(Arc::downgrade(&added));
-        self.has_graphs.store(true, Ordering::Release);
-        added
-    }
-
-    /// The alloc nodes of its graphs; nothing to look at where there never was a graph.
-    pub(crate) fn alloc_nodes(&self) -> Vec<Arc<AllocNodes>> {
-        match self.has_graphs.load(Ordering::Acquire) {
-            false => Vec::new(),
-            true => lock(&self.alloc_nodes).iter().filter_map(Weak::upgrade).collect(),
-        }
     }
 
     /// Whether a wrong order happens all the same; it is reported where that is wished.

@@ -7,7 +7,6 @@ use millpond_driver::locks::Mutex;
 
 use millpond::graph::{Graph, GraphNode};
 
-use super::alloc_nodes::AllocNodes;
 use super::device::DeviceEntry;
 use super::handle::Table;
 use super::ranks;
@@ -25,12 +24,10 @@ pub type millpond_graph_node_t = u64;
 /// They begin where no index or count is taken for one.
 static NEXT_NODE: AtomicU64 = AtomicU64::new(1 << 32);
 
-/// A graph, its nodes by the numbers that the caller has, rising, and what it and its children allocate.
+/// A graph, and its nodes by the numbers that the caller has, rising.
 pub(crate) struct GraphEntry {
     pub(crate) graph: Graph,
     nodes: Vec<(millpond_graph_node_t, GraphNode)>,
-    pub(crate) alloc_nodes: Arc<AllocNodes>,
-    pub(crate) children: Vec<Arc<AllocNodes>>,
     pub(crate) device: Arc<DeviceEntry>,
 }
 
@@ -52,7 +49,6 @@ impl GraphEntry {
 }
 
 /// A handle for a graph.
-pub(crate) fn add(graph: Graph, alloc_nodes: Arc<AllocNodes>, device: Arc<DeviceEntry>) -> Result<millpond_graph_t> {
-    let (nodes, children) = (Vec::new(), Vec::new());
-    GRAPHS.insert(Arc::new(Mutex::new(GraphEntry { graph, nodes, alloc_nodes, children, device })))
+pub(crate) fn add(graph: Graph, device: Arc<DeviceEntry>) -> Result<millpond_graph_t> {
+    GRAPHS.insert(Arc::new(Mutex::new(GraphEntry { graph, nodes: Vec::new(), device })))
 }

@@ -1,6 +1,5 @@
 //! What the caller's handles and pointers name, and what is kept with each. No call of `millpond.h` is here.
 
-pub(crate) mod alloc_nodes;
 pub(crate) mod device;
 pub(crate) mod event;
 pub(crate) mod graph;

@@ -331,10 +331,10 @@ impl Pointers {
         is_here
     }
 
-    /// The memory that an address lies in. One that is not its start costs a look at everything that there is.
+    /// The live memory that an address lies in. One that is not its start costs a look at everything that there is.
     #[cold]
     pub(crate) fn containing(&self, address: u64) -> Option<RawMemory> {
-        let is_in = |buffer: &&Buffer<u8>| address.wrapping_sub(buffer.address()) < buffer.bytes();
+        let is_in = |buffer: &&Buffer<u8>| address.wrapping_sub(buffer.address()) < buffer.bytes() && buffer.is_live();
         self.buckets.iter().find_map(|bucket| bucket.hold().all().find(is_in)?.raw())
     }
 }

@@ -11,8 +11,6 @@ millpond_driver::ranks! {
     Handle "a handle";
     Captured "what captures allocate";
     Streams "which streams a device has";
-    AllocNodeLists "which graphs have alloc nodes";
-    AllocNodes "a graph's alloc nodes";
     Report "where a device reports";
     Trace "the trace";
 }

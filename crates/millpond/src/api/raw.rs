@@ -123,12 +123,11 @@ impl<T: Pod> Buffer<T> {
 }
 
 impl Graph {
-    /// Whether the buffer was allocated in the capture that this graph came of.
-    pub fn has_captured(&self, buffer: &Buffer<u8>) -> bool {
-        buffer.owned().is_some_and(|owned| match &owned.allocation.origin {
-            Origin::Captured(session) => session.id == self.body.core.id(),
-            _ => false,
-        })
+    /// What an address means in this graph and its children: the memory of the alloc node that was added last of those
+    /// that have it, and how far into that it is.
+    pub fn node_around(&self, address: u64) -> Option<(MemAllocNode<u8>, u64)> {
+        let found = self.body.node_around(address)?;
+        Some((MemAllocNode::of_address(self.body.context.number, found)?, address - found.1.start))
     }
 }
 
@@ -364,6 +363,15 @@ impl Device {
         let owned = PoolShared::find_on(self.context(), address)?;
         let count = Count::of_bytes(owned.allocation.life().bytes).ok_or(Invalid::Stale)?;
         Ok(RawMemory { whose: Whose::Life(owned), count })
+    }
+
+    /// As [`Graph::node_around`], of whichever graph of the device has the address, and whether the memory is live.
+    pub fn node_around(&self, address: u64) -> Option<(MemAllocNode<u8>, u64, bool)> {
+        process::refuse_forked().ok()?;
+        let (context, graphs) = (self.context(), self.context().graphs());
+        let found = graphs.node_around(address)?;
+        let node = MemAllocNode::of_address(context.number, found)?;
+        Some((node, address - found.1.start, graphs.is_live(found.0)))
     }
 
     /// The live allocation of a pool of the device that an address lies in, whoever owns it.

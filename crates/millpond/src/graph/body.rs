@@ -12,6 +12,7 @@ use millpond_core::graph::{
 };
 use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::op::{NodeOp, find_aliased};
+use millpond_core::units::Range;
 use millpond_driver::DriverError;
 use millpond_driver::locks::Mutex;
 use rustc_hash::FxHashMap;
@@ -22,6 +23,7 @@ use crate::names::count::Count;
 use crate::names::error::{Invalid, Result};
 use crate::names::graph_error::GraphError;
 use crate::names::share_error::ShareError;
+use crate::names::shown::shown;
 use crate::names::stream_names::side;
 use crate::state::access::{Access, Declared, Few, Source};
 use crate::state::context::Context;
@@ -136,7 +138,7 @@ impl Body {
     }
 
     pub(super) fn label(&self, place: Place) -> Label {
-        Label { place, stream: self.captured_on, ..Label::default() }
+        Label { place: shown(place), stream: self.captured_on, ..Label::default() }
     }
 
     /// Who writes nodes down as such.
@@ -398,7 +400,7 @@ impl Body {
                     let range = self.core.alloc(alloc).and_then(|alloc| alloc.range);
                     let start = range.map_or(0, |range| range.start);
                     if start != 0 {
-                        self.arena.note(start, (self.core.id(), alloc), bytes, place);
+                        self.arena.note(Range::new(start, bytes), (self.core.id(), alloc), place);
                     }
                     return Ok((node, alloc, start));
                 }

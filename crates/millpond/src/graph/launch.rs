@@ -33,6 +33,7 @@ use super::memory::{GraphMemory, Stopped, follow, wait};
 use super::submit::Submitted;
 use crate::clock::mark::Mark;
 use crate::clock::progress::LaunchEnd;
+use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
 use crate::pool::shell::TRIES;
@@ -92,6 +93,21 @@ impl Launch {
         let is_it = |output: &Output| (output.graph, output.alloc) == (name.graph, name.alloc);
         let found = exec.and_then(|exec| Some((exec, exec.outputs.iter().position(is_it)?)));
         let (exec, at) = found.ok_or(GraphError::NoOutput)?;
+        Ok(Buffer::new(Some(self.take_output(exec, at)?), node.count))
+    }
+
+    /// All that this launch leaves live and that was not taken, by bytes: for programs that know memory by its address.
+    pub fn take_all(&self) -> Vec<Buffer<u8>> {
+        let Some(exec) = self.exec.as_deref().filter(|_| !process::is_forked()) else { return Vec::new() };
+        let take = |(at, output): (usize, &Output)| {
+            let count = Count::of_bytes(output.bytes)?;
+            Some(Buffer::new(Some(self.take_output(exec, at).ok()?), count))
+        };
+        exec.outputs.iter().enumerate().filter_map(take).collect()
+    }
+
+    /// What an output of the instance is after this launch: once.
+    fn take_output(&self, exec: &ExecShared, at: usize) -> Result<Owned> {
         let generation = self.begun.get(at).map_or(0, Cell::take);
         if generation == 0 {
             return Err(GraphError::Taken.into());
@@ -103,7 +119,7 @@ impl Launch {
             return Err(GraphError::Taken.into());
         }
         drop(life);
-        Ok(Buffer::new(Some(Owned { allocation, generation, address: output.range.start }), node.count))
+        Ok(Owned { allocation, generation, address: output.range.start })
     }
 }
 

@@ -8,6 +8,7 @@
 //
 // | file | one law |
 // |---|---|
+// | `address` | which alloc node an address means |
 // | `attempt` | captures into a graph that is there |
 // | `body` | a graph in the making: core's graph, and what each node does |
 // | `build` | [`Graph`]: building node by node |
@@ -31,6 +32,7 @@
 // | `submit` | a program goes to the driver, lane by lane |
 // | `traced` | what a trace says of graphs |
 
+mod address;
 mod attempt;
 mod body;
 mod build;

@@ -8,7 +8,7 @@ mod report;
 
 use std::fmt;
 
-use millpond_core::check::{Finding, Side, Spot};
+use millpond_core::check::{Finding, Side};
 use millpond_core::ids::{PoolId, StreamId};
 use millpond_core::share::TicketError;
 use millpond_driver::{DriverError, PeerAccess};
@@ -74,25 +74,6 @@ impl Error {
     /// Whether the other side is another process, whose word may be on its way.
     pub(crate) fn is_abroad(&self) -> bool {
         self.violation().and_then(|it| it.earlier.as_ref()).is_some_and(|earlier| earlier.process.is_some())
-    }
-
-    /// The same without places in the source, for programs in other languages: those of the calls are this library's.
-    pub fn without_places(mut self) -> Self {
-        match &mut self {
-            Error::Violation(finding) => finding.forget_places(),
-            Error::Graph(refused) => {
-                if let GraphError::Faults(faults) = &mut **refused {
-                    faults.iter_mut().for_each(Finding::forget_places);
-                }
-            }
-            Error::InvalidArgument(invalid) => {
-                if let Invalid::InUse { last, .. } = &mut **invalid {
-                    last.spot = Spot::default();
-                }
-            }
-            _ => {}
-        }
-        self
     }
 
     /// Takes in what else the same operation is refused for: the help of a violation settles both.

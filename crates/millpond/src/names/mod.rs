@@ -9,6 +9,7 @@ pub(crate) mod native;
 pub(crate) mod out_of_memory;
 pub(crate) mod role;
 pub(crate) mod share_error;
+pub(crate) mod shown;
 pub(crate) mod statistics;
 pub(crate) mod stream_names;
 pub(crate) mod trace_file;

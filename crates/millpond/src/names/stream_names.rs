@@ -12,6 +12,7 @@ use millpond_core::op::{Names, Quoted};
 use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::process;
 
+use crate::names::shown::shown;
 use crate::sync::ranks;
 
 /// So many streams that are closed keep their names.
@@ -67,7 +68,7 @@ pub(crate) fn side(device: u32, site: Site) -> Side {
         Place::Process(_) => site.stream.to_string(),
         _ => title(device, site.stream),
     };
-    Side::new(site, who, &Names::default())
+    Side::new(Site { place: shown(site.place), ..site }, who, &Names::default())
 }
 
 /// A stream of a device is called by this name from now on.

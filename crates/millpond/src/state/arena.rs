@@ -37,10 +37,13 @@ pub(crate) trait Arenas: DeviceTypes {
 }
 
 /// What an alloc node has, for who asks about an address.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Note {
     node: (GraphId, GraphAllocId),
-    bytes: u64,
+    /// Where its memory is, all of it.
+    memory: Range,
+    /// Where the addresses end that are its alone.
+    end: u64,
     place: Place,
 }
 
@@ -51,7 +54,7 @@ pub(crate) struct Arena<C: Arenas> {
     pub(crate) key: ArenaKey,
     pub(crate) context: Arc<C>,
     ranges: Mutex<ranks::ArenaRanges, Vec<Range>>,
-    /// By its first address, the last alloc node that has it.
+    /// For each address the last alloc node that has it, by the first address of those in a row.
     nodes: Mutex<ranks::ArenaNodes, BTreeMap<u64, Note>>,
 }
 
@@ -64,24 +67,44 @@ impl<C: Arenas> Arena<C> {
         arena
     }
 
-    /// An alloc node has this address.
-    pub(crate) fn note(&self, at: u64, node: (GraphId, GraphAllocId), bytes: u64, place: Place) {
-        lock(&self.nodes).insert(at, Note { node, bytes, place });
+    /// An alloc node has these addresses. Those before it that had some of them have the others still.
+    pub(crate) fn note(&self, memory: Range, node: (GraphId, GraphAllocId), place: Place) {
+        let mut nodes = lock(&self.nodes);
+        let is_covered = |(_, note): &(&u64, &Note)| note.end > memory.start;
+        let covered: Vec<u64> = nodes.range(..memory.end()).rev().take_while(is_covered).map(|(at, _)| *at).collect();
+        for at in covered {
+            let Some(former) = nodes.remove(&at) else { continue };
+            if at < memory.start {
+                nodes.insert(at, Note { end: memory.start, ..former });
+            }
+            if former.end > memory.end() {
+                nodes.insert(memory.end(), former);
+            }
+        }
+        nodes.insert(memory.start, Note { node, memory, end: memory.end(), place });
+    }
+
+    fn find(&self, pointer: u64) -> Option<Note> {
+        let nodes = lock(&self.nodes);
+        nodes.range(..=pointer).next_back().map(|(_, note)| *note).filter(|note| pointer < note.end)
+    }
+
+    /// The last alloc node whose memory an address lies in.
+    pub(crate) fn node_around(&self, pointer: u64) -> Option<((GraphId, GraphAllocId), Range)> {
+        self.find(pointer).map(|note| (note.node, note.memory))
     }
 
     /// The alloc node whose memory starts at an address.
     pub(crate) fn node_from(&self, pointer: u64) -> Option<(GraphId, GraphAllocId)> {
-        lock(&self.nodes).get(&pointer).map(|note| note.node)
+        self.find(pointer).filter(|note| note.memory.start == pointer).map(|note| note.node)
     }
 
     /// The alloc node at an address, for messages.
     pub(crate) fn node_at(&self, pointer: u64) -> Option<Nearest> {
-        let nodes = lock(&self.nodes);
-        let (at, Note { node: (graph, _), bytes, place }) = nodes.range(..=pointer).next_back()?;
-        let offset = pointer - at;
-        let place = callers::at(*place);
-        let node = || format!("memory of {graph}, {}, allocated by a node{place}", Bytes(*bytes));
-        (offset < *bytes).then(|| Nearest::OfGraph { node: node(), offset })
+        let Note { node: (graph, _), memory, place, .. } = self.find(pointer)?;
+        let place = callers::at(place);
+        let node = format!("memory of {graph}, {}, allocated by a node{place}", Bytes(memory.bytes));
+        Some(Nearest::OfGraph { node, offset: pointer - memory.start })
     }
 
     /// Addresses for at least `bytes` that no other graph has.

@@ -106,15 +106,16 @@ impl Allocation {
 
     /// The allocation in words: its name, size, and where it was made or freed.
     pub(crate) fn describe(&self, life: &Life) -> String {
-        let place = |site: Site| callers::at(site.place);
+        // Who did it, and where.
+        let by = |site: Site| format!("{}{}", stream_names::title(self.device, site.stream), callers::at(site.place));
         let name =
             life.name.as_deref().map_or_else(|| self.id.to_string(), |name| format!("{} ({})", Quoted(name), self.id));
         match life.freed.now() {
-            Some(free) => format!("{name}, {}, freed on {}{}", Bytes(life.bytes), free.site.stream, place(free.site)),
+            Some(free) => format!("{name}, {}, freed on {}", Bytes(life.bytes), by(free.site)),
             None => {
                 let born = life.history.born().site;
                 let made = if self.is_import() { "imported" } else { "allocated" };
-                format!("{name}, {}, {made} on {}{}", Bytes(life.bytes), born.stream, place(born))
+                format!("{name}, {}, {made} on {}", Bytes(life.bytes), by(born))
             }
         }
     }

@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 
 use millpond_core::op::Place;
 
+use crate::names::shown::{hide_rust, shown};
+
 /// A line of a program that calls the library through another language.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Caller {
@@ -16,21 +18,20 @@ pub struct Caller {
 static FIND: OnceLock<fn() -> Option<Caller>> = OnceLock::new();
 
 /// Traces of this process name the lines that `find` gives, which is asked on the thread that makes a call, instead of
-/// those of Rust. The first one stays.
+/// those of Rust, which no text names any more. The first one stays.
 ///
 /// `find` must not call the library. Where it gives `None`, no line is written.
 pub fn name_callers_with(find: fn() -> Option<Caller>) {
+    hide_rust();
     let _ = FIND.set(find);
 }
 
-/// Where something was done, behind what it was: ` at src/main.rs:7`. Lines of Rust are those of a library where the
-/// program is of another language, and say nothing to it.
+/// Where something was done, behind what it was: ` at src/main.rs:7`.
 #[cold]
 pub(crate) fn at(place: Place) -> String {
-    match place {
-        Place::Source(_) if FIND.get().is_some() => String::new(),
+    match shown(place) {
         Place::Process(_) => format!(" {place}"),
-        _ => match place.to_string() {
+        place => match place.to_string() {
             text if text.is_empty() => text,
             text => format!(" at {text}"),
         },

@@ -52,7 +52,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "search",
         ],
     ),
-    ("crates/capi/src/", &["callers", "status", "tables", "calls", "torch"]),
+    ("crates/capi/src/", &["callers", "words", "status", "tables", "calls", "torch"]),
 ];
 
 /// The floors of `crates/millpond`, bottom up: each is a folder, and uses only itself and those before it in this list.

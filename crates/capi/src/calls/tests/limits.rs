@@ -1,16 +1,20 @@
 //! What is said where the host has no memory left, or no room in a file. Each is a process of its own.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::process::Command;
 
 use millpond_core::trace::ops::Reader;
 
 use super::*;
+use crate::calls::capture::{millpond_stream_begin_capture, millpond_stream_end_capture};
 use crate::calls::device::millpond_device_destroy;
 use crate::calls::event::{millpond_event_create, millpond_event_record};
+use crate::calls::exec::{millpond_graph_instantiate, millpond_graph_launch};
 use crate::calls::memory::{millpond_free_async, millpond_malloc_async};
-use crate::calls::stream::millpond_stream_synchronize;
+use crate::calls::picture::{millpond_memory_picture, millpond_string_free};
+use crate::calls::stream::{millpond_stream_synchronize, millpond_stream_wait_event};
 use crate::calls::trace::{millpond_trace_flush, millpond_trace_start, millpond_trace_stop};
 use crate::calls::work::{millpond_memcpy_htod_async, millpond_memset_async};
 use crate::status::millpond_status::*;
@@ -103,11 +107,65 @@ fn a_trace_that_is_being_written_is_not_begun_again() {
     let (path, text) = trace_file("twice");
     must(c!(millpond_trace_start(text.as_ptr())));
     let device = host_device();
+    // While it goes on, and then for as long as it has a device.
+    refused(c!(millpond_trace_start(text.as_ptr())), MILLPOND_ERROR_INVALID_VALUE);
     must(c!(millpond_trace_stop()));
     let refused = refused(c!(millpond_trace_start(text.as_ptr())), MILLPOND_ERROR_INVALID_VALUE);
     assert!(refused.contains("this process writes a trace to it still"), "{refused}");
     must(c!(millpond_device_destroy(device)));
     std::fs::remove_file(path).expect("it is there");
+}
+
+#[test]
+fn a_trace_is_written_to_a_file_of_any_name() {
+    run("trace_with_a_name_of_bytes");
+}
+
+#[test]
+#[ignore = "a program for another test"]
+fn trace_with_a_name_of_bytes() {
+    let mut path = std::env::temp_dir().into_os_string().into_vec();
+    path.extend(format!("/millpond-{}-", std::process::id()).bytes().chain([0xFF]));
+    let text = CString::new(path.clone()).expect("no zero");
+    must(c!(millpond_trace_start(text.as_ptr())));
+    let device = host_device();
+    must(c!(millpond_trace_stop()));
+    must(c!(millpond_device_destroy(device)));
+    std::fs::remove_file(OsString::from_vec(path)).expect("it is there");
+}
+
+#[test]
+fn a_call_needs_no_more_stack_than_the_header_says() {
+    run("calls_on_a_small_stack");
+}
+
+#[test]
+#[ignore = "a program for another test"]
+fn calls_on_a_small_stack() {
+    let calls = || {
+        let device = host_device();
+        let (left, right, mut event) = (stream_of(device), stream_of(device), null_mut());
+        let (mut graph, mut exec, mut memory, mut json) = (null_mut(), null_mut(), nowhere(), null_mut());
+        must(c!(millpond_event_create(&mut event)));
+        must(c!(millpond_malloc_async(&mut memory, 4096, left)));
+        refused(c!(millpond_free_async(memory, right)), MILLPOND_ERROR_ORDER);
+        must(c!(millpond_event_record(event, left)));
+        must(c!(millpond_stream_wait_event(right, event)));
+        must(c!(millpond_free_async(memory, right)));
+        must(c!(millpond_stream_begin_capture(left)));
+        must(c!(millpond_malloc_async(&mut memory, 4096, left)));
+        must(c!(millpond_memset_async(memory, 7, 4096, left)));
+        must(c!(millpond_stream_end_capture(left, &mut graph)));
+        must(c!(millpond_graph_instantiate(&mut exec, graph, 0)));
+        must(c!(millpond_graph_launch(exec, left)));
+        must(c!(millpond_free_async(memory, left)));
+        must(c!(millpond_memory_picture(&mut json, device)));
+        c!(millpond_string_free(json));
+        must(c!(millpond_stream_synchronize(left)));
+        must(c!(millpond_device_destroy(device)));
+    };
+    let thread = std::thread::Builder::new().stack_size(64 << 10).spawn(calls).expect("a thread");
+    thread.join().expect("no panic");
 }
 
 #[test]

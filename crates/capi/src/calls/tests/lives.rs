@@ -5,7 +5,8 @@ use std::thread::scope;
 
 use super::*;
 use crate::calls::exec::{
-    EXECS, MILLPOND_GRAPH_AUTO_FREE_ON_LAUNCH, millpond_graph_exec_t, millpond_graph_instantiate, millpond_graph_launch,
+    EXECS, MILLPOND_GRAPH_AUTO_FREE_ON_LAUNCH, launch, millpond_graph_exec_t, millpond_graph_instantiate,
+    millpond_graph_launch,
 };
 use crate::calls::graph::{millpond_graph_add_mem_alloc_node, millpond_graph_create};
 use crate::calls::memory::{millpond_free, millpond_free_async};
@@ -49,7 +50,7 @@ impl Producer {
     fn launch_unpublished(&self) -> millpond::Buffer<u8> {
         let exec = EXECS.find(self.exec.get()).ok().expect("it is there");
         let stream = STREAMS.find(self.stream.get()).ok().expect("it is there");
-        exec.launch(&stream.stream).ok().expect("a right launch").pop().expect("one buffer")
+        launch(&exec, &stream.stream).ok().expect("a right launch").pop().expect("one buffer")
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod captures;
 mod events;
+mod graph_memory;
 mod limits;
 mod lives;
 mod nodes;

@@ -6,7 +6,9 @@ use super::*;
 use crate::calls::capture::{millpond_stream_begin_capture, millpond_stream_end_capture};
 use crate::calls::device::{millpond_device_get_default_pool, millpond_device_get_pool, millpond_host_config};
 use crate::calls::event::{millpond_event_create, millpond_event_record};
-use crate::calls::exec::{millpond_graph_exec_t, millpond_graph_instantiate, millpond_graph_launch};
+use crate::calls::exec::{
+    millpond_graph_exec_destroy, millpond_graph_exec_t, millpond_graph_instantiate, millpond_graph_launch,
+};
 use crate::calls::graph::{
     millpond_graph_add_empty_node, millpond_graph_add_mem_alloc_node, millpond_graph_add_mem_free_node,
     millpond_graph_create,
@@ -14,8 +16,8 @@ use crate::calls::graph::{
 use crate::calls::memory::{millpond_free, millpond_free_async, millpond_malloc, millpond_malloc_async};
 use crate::calls::pool::{millpond_pool_config, millpond_pool_create};
 use crate::calls::stream::{
-    millpond_stream_from_cuda, millpond_stream_is_capturing, millpond_stream_query, millpond_stream_synchronize,
-    millpond_stream_wait_event,
+    millpond_stream_from_cuda, millpond_stream_is_capturing, millpond_stream_query, millpond_stream_set_name,
+    millpond_stream_synchronize, millpond_stream_wait_event,
 };
 use crate::calls::work::{millpond_launch, millpond_memset_async};
 use crate::status::millpond_status::*;
@@ -98,6 +100,16 @@ fn freed_in_graph(
     must(c!(millpond_graph_add_mem_alloc_node(&mut alloc, graph, null(), 0, 100, &mut memory)));
     must(c!(millpond_graph_add_mem_free_node(&mut free, graph, &alloc, 1, memory)));
     (graph, alloc, free, memory)
+}
+
+#[test]
+fn a_capture_without_a_place_for_its_graph_goes_on() {
+    let (stream, mut graph, mut is_capturing) = (stream_of(host_device()), null_mut(), 0);
+    must(c!(millpond_stream_begin_capture(stream)));
+    refused(c!(millpond_stream_end_capture(stream, null_mut())), MILLPOND_ERROR_INVALID_VALUE);
+    must(c!(millpond_stream_is_capturing(&mut is_capturing, stream)));
+    assert_eq!(is_capturing, 1);
+    must(c!(millpond_stream_end_capture(stream, &mut graph)));
 }
 
 #[test]
@@ -188,6 +200,58 @@ fn captures_and_instances_are_refused_in_words_of_c() {
     must(c!(millpond_graph_launch(one, stream)));
     let text = refused(c!(millpond_graph_launch(other, stream)), MILLPOND_ERROR_GRAPH);
     assert!(!text.contains("symbolic"), "{text}");
+}
+
+/// A pointer of a use may be anywhere in an allocation; it has bytes, not elements, and memory is no buffer.
+#[test]
+fn a_use_outside_of_an_allocation_is_said_in_bytes() {
+    let device = host_device();
+    let (stream, mut memory) = (stream_of(device), nowhere());
+    must(c!(millpond_malloc_async(&mut memory, 100, stream)));
+    for (offset, bytes, said) in [
+        (0, 101, "bytes 0..101 do not lie within the 100 B that are allocated at 0x"),
+        (50, usize::MAX, "bytes 50..18446744073709551665 do not lie within the 100 B"),
+        (100, 1, "is in no live allocation: it is 100 B inside allocation"),
+        (4096, 1, "is in no live allocation: the nearest below is allocation"),
+    ] {
+        let used = c!(millpond_memset_async(memory.wrapping_byte_add(offset), 1, bytes, stream));
+        let text = refused(used, MILLPOND_ERROR_INVALID_VALUE);
+        assert!(text.contains(said), "{text}");
+    }
+}
+
+/// Lines of this library are no places of the program, and what is left has no blanks where they were.
+#[test]
+fn no_line_of_a_text_ends_with_a_blank() {
+    let device = host_device();
+    let (stream, other, mut memory, mut graph) = (stream_of(device), stream_of(device), nowhere(), null_mut());
+    must(c!(millpond_malloc_async(&mut memory, 100, stream)));
+    let unordered = refused(c!(millpond_free_async(memory, other)), MILLPOND_ERROR_ORDER);
+    must(c!(millpond_free_async(memory, stream)));
+    must(c!(millpond_graph_create(&mut graph, device)));
+    let (exec, left) = producer(device);
+    must(c!(millpond_graph_launch(exec, stream)));
+    must(c!(millpond_free_async(left, stream)));
+    let not_live = refused(c!(millpond_memset_async(left, 1, 1, stream)), MILLPOND_ERROR_ORDER);
+    must(c!(millpond_graph_exec_destroy(exec)));
+    let gone = refused(c!(millpond_memset_async(left, 1, 1, stream)), MILLPOND_ERROR_GRAPH);
+    for text in [unordered, not_live, gone] {
+        assert!(text.lines().all(|line| !line.ends_with(' ')), "{text:?}");
+        has_no_place(&text);
+    }
+}
+
+/// What was done in a stream is said to be done in it by the name that it has.
+#[test]
+fn a_stream_is_called_by_its_name_wherever_it_is_named() {
+    let (stream, mut memory) = (stream_of(host_device()), nowhere());
+    must(c!(millpond_stream_set_name(stream, c"copies".as_ptr())));
+    must(c!(millpond_malloc_async(&mut memory, 100, stream)));
+    let inside = refused(c!(millpond_free_async(memory.wrapping_byte_add(1), stream)), MILLPOND_ERROR_INVALID_VALUE);
+    assert!(inside.contains("allocated on stream `copies`"), "{inside}");
+    must(c!(millpond_free_async(memory, stream)));
+    let twice = refused(c!(millpond_free_async(memory, stream)), MILLPOND_ERROR_INVALID_VALUE);
+    assert!(twice.contains("freed on stream `copies`"), "{twice}");
 }
 
 /// What has no place for its handle makes none: a pool that no handle names keeps its device.
