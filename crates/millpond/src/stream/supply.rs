@@ -8,6 +8,7 @@
 //! Nothing is kept for the one who waits: another thread may be faster, and its next request is refused again.
 
 use std::cell::Cell;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use millpond_core::ids::Point;
@@ -55,8 +56,8 @@ impl Drop for Shortage {
 /// What a device's pools had at a moment.
 pub(crate) struct Supply {
     device: u32,
-    /// How many blocks the heaps had got back, and how often limits were set. A pool that goes takes its number along:
-    /// any change says that there may be room.
+    /// How often memory had come back: blocks to the heaps, limits that were set, memory of graphs and of dropped
+    /// pools. A pool that goes leaves its number behind, so that what comes back with it never looks like nothing.
     returned: u64,
     /// The ends of the streams that had not come so far.
     in_flight: Vec<Point>,
@@ -75,7 +76,8 @@ pub(crate) fn note_shortage(before: Supply) {
 
 impl Context {
     fn returned(&self) -> u64 {
-        self.pools().iter().fold(0, |sum, pool| sum.wrapping_add(pool.lock().returned()))
+        let gone = self.returned.load(Ordering::Acquire);
+        self.pools().iter().fold(gone, |sum, pool| sum.wrapping_add(pool.lock().returned()))
     }
 
     /// What there is now, to be compared with later.
@@ -96,9 +98,9 @@ impl Context {
 
 impl Pool {
     /// Waits until a request that was refused for [lack of memory](crate::Error::OutOfMemory) may be served: until
-    /// something of the device's pools is freed, a limit is set anew, or work that was in flight completes, so that
-    /// memory under it can be moved. What happened since this thread's last refusal counts, so that no wakeup is lost.
-    /// False where the time is up first.
+    /// something of the device's pools or graphs is freed, a limit is set anew, or work that was in flight completes,
+    /// so that memory under it can be moved. What happened since this thread's last refusal counts, so that no wakeup
+    /// is lost. False where the time is up first.
     ///
     /// Nothing is kept for the caller: it asks again, and may be refused again.
     ///
