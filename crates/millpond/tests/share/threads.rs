@@ -1,11 +1,11 @@
-//! Threads of a program that end while it shares.
+//! Threads: those of a program that end while it shares, and those of the library that wait.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use millpond::Buffer;
 
-use super::{Side, import};
+use super::{Side, eventually, gate, import};
 
 /// Frees what is lent and given back, at the end of its thread.
 struct Last(Arc<Side>, Option<Buffer<u32>>);
@@ -39,4 +39,29 @@ fn a_thread_that_ends_frees_what_is_lent() {
         std::thread::spawn(run).join().expect("no panic");
         assert_eq!(there.pool.statistics().used_bytes, 0, "it is freed");
     }
+}
+
+/// Imports are freed on a stream each while their uses run. The last one's are over first: what it held is back then,
+/// whatever the others wait for, which may be their exporter.
+#[test]
+fn an_import_that_is_over_waits_for_no_other() {
+    let (there, here) = (Side::new(), Side::new());
+    let mut gates = Vec::new();
+    for at in 0..3 {
+        let buffer = there.filled(100, at);
+        let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
+        let stream = here.device.stream().unwrap();
+        gates.push(gate(&stream).unwrap());
+        stream.launch(imported.read(), |_| ()).unwrap();
+        stream.free(imported).unwrap();
+    }
+    assert_eq!(here.device.sharing().returning, 3);
+    for left in (0..3).rev() {
+        drop(gates.pop());
+        eventually("one is given back", || {
+            there.device.sharing();
+            here.device.sharing().returning == left && there.pool.statistics().used_bytes == 400 * left as u64
+        });
+    }
+    there.assert_given_back_by(&here);
 }
