@@ -1,7 +1,7 @@
 //! Threads: those of a program that end while it shares, and those of the library that wait.
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use millpond::Buffer;
 
@@ -41,20 +41,26 @@ fn a_thread_that_ends_frees_what_is_lent() {
     }
 }
 
-/// Imports are freed on a stream each while their uses run. The last one's are over first: what it held is back then,
-/// whatever the others wait for, which may be their exporter.
+/// Imports freed on a stream each while their uses run, and what those wait for.
+fn in_use(there: &Side, here: &Side, count: usize) -> Vec<mpsc::Sender<()>> {
+    let one = |at| {
+        let buffer = there.filled(100, at as u32);
+        let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
+        let stream = here.device.stream().unwrap();
+        let go = gate(&stream).unwrap();
+        stream.launch(imported.read(), |_| ()).unwrap();
+        stream.free(imported).unwrap();
+        go
+    };
+    (0..count).map(one).collect()
+}
+
+/// The last one's uses are over first: what it held is back then, whatever the others wait for, which may be their
+/// exporter.
 #[test]
 fn an_import_that_is_over_waits_for_no_other() {
     let (there, here) = (Side::new(), Side::new());
-    let mut gates = Vec::new();
-    for at in 0..3 {
-        let buffer = there.filled(100, at);
-        let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
-        let stream = here.device.stream().unwrap();
-        gates.push(gate(&stream).unwrap());
-        stream.launch(imported.read(), |_| ()).unwrap();
-        stream.free(imported).unwrap();
-    }
+    let mut gates = in_use(&there, &here, 3);
     assert_eq!(here.device.sharing().returning, 3);
     for left in (0..3).rev() {
         drop(gates.pop());
@@ -64,4 +70,16 @@ fn an_import_that_is_over_waits_for_no_other() {
         });
     }
     there.assert_given_back_by(&here);
+}
+
+/// There are more of them than threads that wait: the threads that come to an end see to the rest.
+#[test]
+fn more_streams_than_threads_are_waited_for() {
+    let (there, here) = (Side::new(), Side::new());
+    for _ in 0..2 {
+        let gates = in_use(&there, &here, 70);
+        assert_eq!(here.device.sharing().returning, 70);
+        drop(gates);
+        there.assert_given_back_by(&here);
+    }
 }
