@@ -338,6 +338,8 @@ fn a_full_pool_of_a_lost_device_says_that_it_is_lost() {
         assert!(matches!(stream.alloc::<u8>(&pool, 1), Err(Error::OutOfMemory(_))));
         stream.launch(all.write(), |_| panic!("planted")).unwrap();
         assert!(stream.synchronize().is_err());
+        let waited = pool.wait_for_memory(LONG);
+        assert!(matches!(waited, Err(Error::DeviceLost { .. })), "{waited:?}");
         for stream in [&stream, &other] {
             let refused = stream.alloc::<u8>(&pool, 1).map(drop);
             assert!(matches!(refused, Err(Error::DeviceLost { .. })), "{refused:?}");
