@@ -39,7 +39,7 @@ impl Device {
     }
 
     /// As [`adopt_stream`](Self::adopt_stream), with something of the program that keeps the stream open: it is dropped
-    /// after the [`Stream`] and its clones.
+    /// after the [`Stream`] and its clones. Default streams need none: with the handle of one it is dropped at once.
     ///
     /// # Errors
     /// As of [`adopt_stream`](Self::adopt_stream).

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::panic::Location;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::ids::{PoolId, StreamId};
@@ -162,6 +162,7 @@ impl Device {
             pools: Mutex::default(),
             legacy: Legacy::default(),
             closing: Mutex::default(),
+            returned: AtomicU64::default(),
             retired: Mutex::default(),
             share: Box::<Sharing>::default(),
             tracer,

@@ -121,6 +121,7 @@ impl Arenas for Context {
     fn end_arena(&self, arena: ArenaKey, ranges: Vec<Range>) {
         self.graphs().close(arena, ranges);
         self.graphs().finish_closing(self);
+        self.memory_came_back();
     }
 }
 

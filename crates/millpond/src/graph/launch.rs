@@ -441,6 +441,9 @@ impl ExecShared {
             Some(memory) => memory.launched(&self.arena_keys, at, freed, anew),
             None => freed.iter().for_each(|(range, point)| self.context.graphs().frees.push(*range, (*point).into())),
         }
+        if !freed.is_empty() {
+            self.context.memory_came_back();
+        }
     }
 
     /// Keeps the end of this launch, for the next.

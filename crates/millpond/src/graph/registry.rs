@@ -313,6 +313,7 @@ impl Graphs {
         for (arena, ranges) in closing {
             memory.retire(arena);
             spare.extend(ranges);
+            context.memory_came_back();
         }
         // The oldest go. What the system refuses stays.
         let mut many = spare.len().saturating_sub(SPARES);

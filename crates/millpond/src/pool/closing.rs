@@ -134,8 +134,9 @@ impl Context {
     pub(crate) fn finish_pools(&self) {
         let closing = std::mem::take(&mut *lock(&self.closing));
         for mut heap in closing {
-            if !heap.finish(self) {
-                lock(&self.closing).push(heap);
+            match heap.finish(self) {
+                true => self.memory_came_back(),
+                false => lock(&self.closing).push(heap),
             }
         }
     }
@@ -144,8 +145,10 @@ impl Context {
 impl Pools for Context {
     fn end_pool(&self, pool: PoolId, left: Closing) {
         lock(&self.pools).remove(&pool);
+        self.returned.fetch_add(left.heap.returned(), Ordering::AcqRel);
         lock(&self.closing).push(left);
         self.finish_pools();
+        self.memory_came_back();
     }
 }
 

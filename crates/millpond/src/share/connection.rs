@@ -15,7 +15,7 @@
 //! lets go under it, so that whoever has received finds it so, and is dropped behind it: the last reference to an
 //! allocation may have its whole pool with it.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -338,13 +338,18 @@ impl Connection {
 /// The next request, if one is there; the end of the talk breaks it as well.
 fn read(socket: &OwnedFd) -> std::result::Result<Option<Request>, Broken> {
     thread_local! {
-        static ROOM: RefCell<Vec<u8>> = RefCell::new(vec![0; REQUEST_BYTES_MAX]);
+        static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     }
-    ROOM.with_borrow_mut(|room| match socket::take(socket, room) {
+    // A thread that ends may have lost it before what it frees last: it makes room for each request.
+    let mut room = ROOM.try_with(Cell::take).unwrap_or_default();
+    room.resize(REQUEST_BYTES_MAX, 0);
+    let read = match socket::take(socket, &mut room) {
         Ok(Received::Nothing) => Ok(None),
         Ok(Received::Packet(bytes, _)) => Request::from_bytes(&room[..bytes]).map(Some).map_err(|_| Broken),
         Ok(Received::End) | Err(_) => Err(Broken),
-    })
+    };
+    let _ = ROOM.try_with(|kept| kept.set(room));
+    read
 }
 
 impl State {

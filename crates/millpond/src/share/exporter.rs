@@ -215,12 +215,16 @@ impl Exporter {
         epoll::add(&self.epoll, file, epoll::EventData::new_u64(number), epoll::EventFlags::IN)
     }
 
-    /// The files that are ready.
-    fn ready(&self) -> Vec<u64> {
+    /// The files that are ready, the connections that the bell rang for, and how many rounds had been asked for before
+    /// either was looked at: who asks later may have been missed. The bell is answered in each round, as more files may
+    /// be ready than the system names at a time.
+    fn ready(&self) -> (Vec<u64>, u64) {
+        let asked = self.bell.asked.load(Ordering::Acquire);
+        let rung = self.bell.answer();
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
         // An interrupted call finds them the next time: they are ready still.
         let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&Timespec::default()));
-        events.iter().map(|event| event.data.u64()).collect()
+        (rung.into_iter().chain(events.iter().map(|event| event.data.u64())).collect(), asked)
     }
 
     /// When something ends that the thread has to see to.
@@ -267,8 +271,7 @@ impl Watched for Serving {
 
     fn ready(&mut self) -> Next {
         let Serving { exporter, door } = self;
-        let ready = exporter.ready();
-        let asked = exporter.bell.asked.load(Ordering::Acquire);
+        let (ready, asked) = exporter.ready();
         if exporter.bell.is_stopped.load(Ordering::Acquire) {
             return Next::Done;
         }
@@ -276,7 +279,7 @@ impl Watched for Serving {
         for number in ready {
             match number {
                 LISTENER => exporter.admit(&context, door),
-                BELL => exporter.bell.answer().into_iter().for_each(|rung| exporter.attend(&context, door, rung)),
+                BELL => {}
                 number => exporter.attend(&context, door, number),
             }
         }

@@ -17,7 +17,7 @@
 // | `peer/claimed` | memory granted, until it is mapped |
 // | `window` | where it is mapped |
 // | `import` | memory of another process, mapped and freed |
-// | `returns` | the thread that waits for the device: imports given back while their uses may run |
+// | `returns` | the threads that wait for the device: imports given back while their uses may run |
 // | `announced`, `event`, `pool` | events and whole pools |
 // | `line` | the socket of one event |
 // | `opened` | marks of other processes that this device has open |

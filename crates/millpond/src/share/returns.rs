@@ -1,4 +1,4 @@
-//! The thread that waits for the device, so that no caller does: imports that were given back while their uses may run,
+//! The threads that wait for the device, so that no caller does: imports that were given back while their uses may run,
 //! and events of other processes that the device has open.
 //!
 //! The exporter knows of a release already. Sent here are two more things: *over*, when the device is past the
@@ -6,12 +6,15 @@
 //! over, after which whatever it says comes after them. The first is observed and orders nothing, the second is the
 //! program's own order.
 //!
-//! The thread starts with the first and ends with the last. Knows windows and peers.
+//! What waits for the same streams comes to its end one after the other: such a *group* has one thread, which starts
+//! with its first and ends with its last. No group waits for another's streams, on which work may run for long, or
+//! until another process has got its memory back. Knows windows and peers.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use millpond_core::ids::Point;
+use millpond_core::ids::{Point, Slot};
 use millpond_core::pool::Frontier;
 use millpond_core::share::{LeaseId, Request};
 use millpond_driver::locks::{Mutex, lock};
@@ -24,6 +27,8 @@ use crate::sync::ranks;
 
 /// Releases remembered until the host knows that their uses have completed; the oldest are forgotten.
 const UNKNOWN_MAX: usize = 4096;
+/// Threads that wait at a time, at most; a group more waits for the end of one.
+const THREADS_MAX: usize = 64;
 
 /// An import on its way back.
 #[derive(Debug)]
@@ -50,6 +55,15 @@ impl Waiting {
         }
     }
 
+    /// The streams that it waits for; none for an event, which the device is past in no time.
+    fn streams(&self) -> Vec<Slot> {
+        let points = self.as_import().map_or(&[][..], |import| &import.points);
+        let mut streams: Vec<_> = points.iter().map(|point| point.slot).collect();
+        streams.sort_unstable();
+        streams.dedup();
+        streams
+    }
+
     fn as_import(&self) -> Option<&Returning> {
         match self {
             Waiting::Import(returning) => Some(returning),
@@ -68,25 +82,84 @@ pub(super) struct Returns {
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: Vec<Waiting>,
+    groups: Vec<Group>,
+    /// How many of them have a thread.
+    threads: usize,
     unknown: Vec<(Arc<Peer>, LeaseId, Vec<Point>)>,
     /// What the driver refused to take back.
     rest: Vec<Window>,
+}
+
+/// What waits for the same streams.
+#[derive(Debug)]
+struct Group {
+    streams: Vec<Slot>,
+    waiting: VecDeque<Waiting>,
     has_thread: bool,
-    /// Whether it has taken an import out.
+    /// Whether its thread has taken an import out.
     is_busy: bool,
 }
 
+impl Group {
+    fn imports(&self) -> usize {
+        self.waiting.iter().filter_map(Waiting::as_import).count() + usize::from(self.is_busy)
+    }
+}
+
 impl Queue {
-    /// One more waits; without a thread, for the next one, until the host knows that its uses have completed, or for
-    /// the device's end.
+    /// One more waits; without a thread, until one can be had, the host knows that its uses have completed, or the
+    /// device ends.
     fn wait_for(&mut self, context: &Arc<Context>, waiting: Waiting) {
-        self.waiting.push(waiting);
-        if !self.has_thread {
+        let streams = waiting.streams();
+        let known = self.groups.iter().position(|group| group.streams == streams);
+        let at = known.unwrap_or_else(|| {
+            let (waiting, has_thread, is_busy) = Default::default();
+            self.groups.push(Group { streams: streams.clone(), waiting, has_thread, is_busy });
+            self.groups.len() - 1
+        });
+        let group = &mut self.groups[at];
+        group.waiting.push_back(waiting);
+        if !group.has_thread && self.threads < THREADS_MAX {
             let own = Arc::clone(context);
             let thread = std::thread::Builder::new().name("millpond returns".into());
-            self.has_thread = thread.spawn(move || run(&own)).is_ok();
+            group.has_thread = thread.spawn(move || run(&own, streams)).is_ok();
+            self.threads += usize::from(group.has_thread);
         }
+    }
+
+    /// The next one of a thread's group; of another that has none, where that is at its end. The thread ends without.
+    fn take_next(&mut self, streams: &mut Vec<Slot>) -> Option<Waiting> {
+        if let Some(at) = self.groups.iter().position(|group| group.streams == *streams) {
+            let group = &mut self.groups[at];
+            group.is_busy = group.waiting.front().is_some_and(|next| next.as_import().is_some());
+            match group.waiting.pop_front() {
+                Some(next) => return Some(next),
+                None => drop(self.groups.swap_remove(at)),
+            }
+        }
+        match self.groups.iter_mut().find(|group| !group.has_thread) {
+            Some(group) => {
+                group.has_thread = true;
+                streams.clone_from(&group.streams);
+                self.take_next(streams)
+            }
+            None => {
+                self.threads -= 1;
+                None
+            }
+        }
+    }
+
+    /// Takes out of the groups without a thread what meets `is_wanted`.
+    fn take_left(&mut self, is_wanted: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
+        let mut left = Vec::new();
+        for group in self.groups.iter_mut().filter(|group| !group.has_thread) {
+            let (taken, stays) = std::mem::take(&mut group.waiting).into_iter().partition::<VecDeque<_>, _>(&is_wanted);
+            group.waiting = stays;
+            left.extend(taken);
+        }
+        self.groups.retain(|group| group.has_thread || !group.waiting.is_empty());
+        left
     }
 }
 
@@ -113,14 +186,14 @@ impl Returns {
 
     /// The device is gone: what no thread could be had for is done now.
     pub(super) fn finish_all(&self, context: &Context) {
-        let waiting = std::mem::take(&mut lock(&self.queue).waiting);
-        waiting.into_iter().for_each(|waiting| waiting.finish(context));
+        let left = lock(&self.queue).take_left(|_| true);
+        left.into_iter().for_each(|waiting| waiting.finish(context));
     }
 
     /// Imports that were given back and are still mapped.
     pub(super) fn count(&self) -> usize {
         let queue = lock(&self.queue);
-        queue.waiting.iter().filter_map(Waiting::as_import).count() + queue.rest.len() + usize::from(queue.is_busy)
+        queue.groups.iter().map(Group::imports).sum::<usize>() + queue.rest.len()
     }
 
     /// The host has learned something: what it now knows to have completed is sent to the exporters.
@@ -134,11 +207,8 @@ impl Returns {
         let known: Vec<_> = queue.unknown.extract_if(.., |(_, _, points)| is_known(points)).collect();
         self.unknown.store(queue.unknown.len(), Ordering::Release);
         // Where no thread could be had no other one does it.
-        let is_over = |waiting: &mut Waiting| waiting.as_import().is_some_and(|import| is_known(&import.points));
-        let left: Vec<_> = match queue.has_thread {
-            true => Vec::new(),
-            false => queue.waiting.extract_if(.., is_over).collect(),
-        };
+        let is_over = |waiting: &Waiting| waiting.as_import().is_some_and(|import| is_known(&import.points));
+        let left = queue.take_left(is_over);
         drop(queue);
         left.into_iter().for_each(|waiting| waiting.finish(context));
         known.iter().for_each(|(peer, lease, _)| peer.tell(&Request::Known(*lease)));
@@ -183,16 +253,11 @@ impl Returning {
     }
 }
 
-fn run(context: &Context) {
+/// A thread, which begins with the group of these streams.
+fn run(context: &Context, mut streams: Vec<Slot>) {
     loop {
-        let mut queue = lock(&context.share().returns.queue);
-        queue.has_thread = !queue.waiting.is_empty();
-        queue.is_busy = queue.waiting.first().is_some_and(|next| next.as_import().is_some());
-        if !queue.has_thread {
-            return;
-        }
-        let next = queue.waiting.remove(0);
-        drop(queue);
+        let next = lock(&context.share().returns.queue).take_next(&mut streams);
+        let Some(next) = next else { return };
         next.finish(context);
     }
 }

@@ -4,7 +4,7 @@
 //! a stream's shelf, but the epoch, which is read.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::ids::{Point, PoolId};
@@ -46,6 +46,9 @@ pub(crate) struct Context {
     pub(crate) legacy: Legacy<StreamShared<Context>>,
     /// Heaps of dropped pools with work in flight on their freed memory.
     pub(crate) closing: Mutex<ranks::Closing, Vec<Closing<Context>>>,
+    /// How often memory came back that no living pool counts: what dropped pools had counted, their ends, frees of
+    /// graphs' memory. Never less than before.
+    pub(crate) returned: AtomicU64,
     /// Pinned memory of dropped buffers.
     pub(crate) retired: Mutex<ranks::Retired, Vec<Retired>>,
     /// What the device's graphs share.
@@ -93,6 +96,12 @@ impl Context {
     pub(crate) fn pools(&self) -> Vec<FoundPool> {
         let pools = lock(&self.pools);
         pools.values().filter_map(FoundPool::upgrade).collect()
+    }
+
+    /// Memory came back, or may do so once its uses have completed, that no living pool counts: who waits for memory
+    /// asks again. Called behind what gives it back.
+    pub(crate) fn memory_came_back(&self) {
+        self.returned.fetch_add(1, Ordering::AcqRel);
     }
 
     /// The streams that live.

@@ -14,7 +14,9 @@ use crate::state::device::{Allocation, Life, Origin};
 /// As [`DeviceGraphs::freed`](crate::state::parts::DeviceGraphs::freed), where it is memory of a graph.
 pub(crate) fn free_in_graph(allocation: &Arc<Allocation>, life: BiasedGuard<'_, Life>, after: Frontier) {
     if let Origin::Graph(arena) = &allocation.origin {
-        arena.context.graphs.freed(allocation, life, after);
+        let context = &arena.context;
+        context.graphs.freed(allocation, life, after);
+        context.memory_came_back();
     }
 }
 

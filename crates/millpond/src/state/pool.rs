@@ -181,12 +181,13 @@ impl<C: DeviceTypes> Heap<C> {
     /// The block of a freed allocation returns to the heap.
     #[inline]
     pub(crate) fn give_back(&mut self, allocation: Arc<Allocation<C>>, freed: Freed<'_>) {
+        // Also what is condemned: who waits for memory asks again, and then waits for the end of its uses.
+        self.returned += 1;
         if self.exposed.holds(allocation.block()) {
             return self.exposed.condemn(allocation, freed.into_points());
         }
         self.pool.free(allocation.block(), freed);
         self.vacant.push(allocation);
-        self.returned += 1;
     }
 
     /// How many blocks have come back so far, and how often there was room anew.

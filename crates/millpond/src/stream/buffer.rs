@@ -171,6 +171,11 @@ impl<T> Buffer<T> {
 
     /// Gives up ownership: the address, to be freed with
     /// [`Stream::free_address`](crate::Stream::free_address) (CUDA: a plain device pointer).
+    ///
+    /// The allocation lives on without an owner. Until it is freed it keeps its pool and its device open, also after
+    /// their last handles: memory, threads and files of the whole device. An address that is never freed keeps them
+    /// until the process ends, as [`mem::forget`](std::mem::forget) of a buffer does; an import's goes with its
+    /// device.
     pub fn into_address(self) -> u64 {
         let address = self.address();
         self.into_owned();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use millpond_core::check::Act;
 use millpond_core::pool::{Exhausted, Freed, Grant};
-use millpond_driver::{Access, Driver, DriverError};
+use millpond_driver::{Access, DriverError};
 
 use crate::clock::progress::KnownToHost;
 use crate::names::error::{Error, Invalid, OutOfMemory, Result};
@@ -216,15 +216,10 @@ impl StreamShared {
         }
     }
 
-    /// Whether the device is lost: then nothing comes back. It is asked by a wait of the stream for itself, which no
-    /// device has to run work for.
+    /// Whether the device is lost: then nothing comes back.
     #[cold]
     fn lost(&self) -> Option<Error> {
-        let driver = &*self.context.driver;
-        let mark = driver.mark(self.raw).ok()?;
-        let waited = driver.wait(self.raw, mark);
-        driver.forget(mark);
-        waited.err().filter(|error| matches!(error, DriverError::Lost { .. })).map(Error::from)
+        self.context.lost_for(self.raw)
     }
 
     /// Who holds what, when nothing is left.

@@ -8,13 +8,14 @@
 //! Nothing is kept for the one who waits: another thread may be faster, and its next request is refused again.
 
 use std::cell::Cell;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use millpond_core::ids::Point;
 use millpond_core::order::Completed;
-use millpond_driver::process;
+use millpond_driver::{Driver, DriverError, RawStream, StreamFlags, process};
 
-use crate::names::error::Result;
+use crate::names::error::{Error, Result};
 use crate::pool::handle::Pool;
 use crate::state::context::Context;
 use crate::state::context::FoundPool;
@@ -23,6 +24,9 @@ use crate::state::device::{State, StreamShared};
 /// How long a wait sleeps between two looks, at first and at most.
 const SLEEP_FIRST: Duration = Duration::from_micros(20);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
+
+/// Every so many looks a wait asks whether the device is lost.
+const LOOKS_FOR_LOSS: u64 = 64;
 
 /// How often a request that would be refused looks whether another stream is still busy. A stream that has its lock for
 /// long has either nothing on its shelf, as it looks for memory itself, or waits for this very one.
@@ -55,8 +59,8 @@ impl Drop for Shortage {
 /// What a device's pools had at a moment.
 pub(crate) struct Supply {
     device: u32,
-    /// How many blocks the heaps had got back, and how often limits were set. A pool that goes takes its number along:
-    /// any change says that there may be room.
+    /// How often memory had come back: blocks to the heaps, limits that were set, memory of graphs and of dropped
+    /// pools. A pool that goes leaves its number behind, so that what comes back with it never looks like nothing.
     returned: u64,
     /// The ends of the streams that had not come so far.
     in_flight: Vec<Point>,
@@ -75,13 +79,39 @@ pub(crate) fn note_shortage(before: Supply) {
 
 impl Context {
     fn returned(&self) -> u64 {
-        self.pools().iter().fold(0, |sum, pool| sum.wrapping_add(pool.lock().returned()))
+        let gone = self.returned.load(Ordering::Acquire);
+        self.pools().iter().fold(gone, |sum, pool| sum.wrapping_add(pool.lock().returned()))
     }
 
     /// What there is now, to be compared with later.
     pub(crate) fn supply(&self) -> Supply {
         let in_flight = self.chains.poll(&*self.driver).unfinished();
         Supply { device: self.number, returned: self.returned(), in_flight }
+    }
+
+    /// Whether the device is lost. It is asked by a wait of a stream for itself, which no device has to run work for.
+    #[cold]
+    pub(crate) fn lost_for(&self, stream: RawStream) -> Option<Error> {
+        let driver = &*self.driver;
+        let mark = driver.mark(stream).ok()?;
+        let waited = driver.wait(stream, mark);
+        driver.forget(mark);
+        waited.err().filter(|error| matches!(error, DriverError::Lost { .. })).map(Error::from)
+    }
+
+    /// Refuses a device that is lost, where nothing comes back. It is asked by a stream made for that: the program's
+    /// own may be captured.
+    #[cold]
+    fn refuse_lost(&self) -> Result<()> {
+        let lost = match self.driver.open_stream(StreamFlags::default()) {
+            Ok(raw) => {
+                let lost = self.lost_for(raw);
+                let _ = self.driver.close_stream(raw);
+                lost
+            }
+            Err(error) => Some(error).filter(|error| matches!(error, DriverError::Lost { .. })).map(Error::from),
+        };
+        lost.map_or(Ok(()), Err)
     }
 
     /// Whether memory came back since, or may be moved now.
@@ -96,9 +126,9 @@ impl Context {
 
 impl Pool {
     /// Waits until a request that was refused for [lack of memory](crate::Error::OutOfMemory) may be served: until
-    /// something of the device's pools is freed, a limit is set anew, or work that was in flight completes, so that
-    /// memory under it can be moved. What happened since this thread's last refusal counts, so that no wakeup is lost.
-    /// False where the time is up first.
+    /// something of the device's pools or graphs is freed, a limit is set anew, or work that was in flight completes,
+    /// so that memory under it can be moved. What happened since this thread's last refusal counts, so that no wakeup
+    /// is lost. False where the time is up first.
     ///
     /// Nothing is kept for the caller: it asks again, and may be refused again.
     ///
@@ -127,11 +157,11 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// The process was forked off.
+    /// The device is lost, so that nothing comes back; the process was forked off.
     pub fn wait_for_memory(&self, timeout: Duration) -> Result<bool> {
         process::refuse_forked()?;
         let context = &self.shared.context;
-        let (begun, mut sleep) = (Instant::now(), SLEEP_FIRST);
+        let (begun, mut sleep, mut looks) = (Instant::now(), SLEEP_FIRST, 0u64);
         let refused = REFUSED.try_with(Cell::take).ok().flatten().filter(|before| before.device == context.number);
         let before = refused.unwrap_or_else(|| context.supply());
         // What is freed from here on goes to the heaps, where it is seen; what was freed before follows.
@@ -141,6 +171,10 @@ impl Pool {
             let Some(left) = timeout.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) else {
                 return Ok(false);
             };
+            looks += 1;
+            if looks % LOOKS_FOR_LOSS == 0 {
+                context.refuse_lost()?;
+            }
             std::thread::sleep(sleep.min(left));
             sleep = (2 * sleep).min(SLEEP_MAX);
         }

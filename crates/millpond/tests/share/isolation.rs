@@ -1,12 +1,14 @@
 //! What an importer reaches: what it was lent, and nothing of others, then or later.
 
-use millpond::PoolConfig;
+use std::time::Duration;
+
+use millpond::{Device, Error, HostConfig, MIB, PoolConfig};
 use millpond_core::share::{Reply, Request};
 use rustix::io::pread;
 
 use crate::child::Child;
 use crate::raw::{Raw, claim};
-use crate::{Side, eventually, import, is_filled, pattern};
+use crate::{Side, eventually, gate, import, is_filled, pattern};
 
 #[test]
 fn a_ticket_shows_no_other_allocation() {
@@ -133,4 +135,28 @@ fn memory_of_a_destroyed_pool_that_another_process_had_goes_back() {
     child.end();
     let calls = device.driver_calls();
     assert_eq!(calls[millpond::device::CallKind::Create], calls[millpond::device::CallKind::Destroy]);
+}
+
+/// Memory that others reach is freed under work that began after a request was refused. Who waits for memory learns of
+/// the free, and then of the end of that work.
+#[test]
+fn a_wait_for_memory_ends_with_the_uses_of_what_others_reach() {
+    let device = Device::host(HostConfig::default()).unwrap();
+    let pool = device.pool(PoolConfig::default().shareable(true).max_bytes(4 * MIB)).unwrap();
+    let (stream, other) = (device.stream().unwrap(), device.stream().unwrap());
+    let buffer = stream.alloc::<u8>(&pool, 4 << 20).unwrap();
+    // SAFETY: nobody uses the files.
+    drop(unsafe { buffer.export_files() }.unwrap());
+    stream.synchronize().unwrap();
+    assert!(matches!(other.alloc::<u8>(&pool, 4096), Err(Error::OutOfMemory(_))));
+    let go = gate(&stream).unwrap();
+    stream.launch(buffer.write(), |buffer| buffer.fill(1)).unwrap();
+    stream.free(buffer).unwrap();
+    let wait = || pool.wait_for_memory(Duration::from_secs(30)).unwrap();
+    assert!(wait(), "it was freed since");
+    assert!(other.alloc::<u8>(&pool, 4096).is_err(), "and the work runs on");
+    drop(go);
+    while other.alloc::<u8>(&pool, 4096).is_err() {
+        assert!(wait(), "the work ends");
+    }
 }

@@ -13,6 +13,7 @@ mod plain;
 mod processes;
 mod raw;
 mod third;
+mod threads;
 mod tickets;
 mod traced;
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use millpond::config::{ReusePolicy, Schedule};
+use millpond::graph::Instantiate;
 use millpond::{Buffer, Device, Error, HostConfig, MIB, Pool, PoolConfig, Result, Scope, Stream};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -105,6 +106,60 @@ fn a_wait_for_memory_ends_with_work_in_flight() {
         }
     };
     other.free(y).unwrap();
+}
+
+/// A device with memory for one large allocation, and what another pool's request on it is refused by.
+fn refused_beside() -> (Device, Pool, Stream) {
+    let device = Device::host(HostConfig::default().total_bytes(64 * MIB)).unwrap();
+    (device.clone(), device.pool(PoolConfig::default()).unwrap(), device.stream().unwrap())
+}
+
+/// A dropped pool gives its memory back with the last free, and is gone by then. It counts also where that was all that
+/// ever came back.
+#[test]
+fn a_wait_for_memory_ends_with_a_pool() {
+    let (device, pool, stream) = refused_beside();
+    let gone = device.pool(PoolConfig::default()).unwrap();
+    let x = stream.alloc::<u8>(&gone, 40 << 20).unwrap();
+    drop(gone);
+    let _ = stream.alloc::<u8>(&pool, 40 << 20).unwrap_err();
+    stream.free(x).unwrap();
+    stream.synchronize().unwrap();
+    assert!(pool.wait_for_memory(LONG).unwrap());
+    stream.alloc::<u8>(&pool, 40 << 20).unwrap();
+}
+
+/// The output of a graph is freed: by a stream, with its buffer, by another graph. Where the graph is gone by then, its
+/// memory is the pools'.
+#[test]
+fn a_wait_for_memory_ends_with_a_graphs_output() {
+    for way in 0..3 {
+        let (device, pool, stream) = refused_beside();
+        let (graph, node) = stream
+            .capture(|stream| {
+                let x = stream.alloc::<u8>(&device.default_pool(), 40 << 20)?;
+                stream.memset(x.write(), 1)?;
+                Ok(x.into_alloc_node())
+            })
+            .unwrap();
+        let exec = graph.instantiate(Instantiate::default()).unwrap();
+        let launch = exec.launch(&stream).unwrap();
+        let output = launch.take(node).unwrap();
+        drop((launch, exec, graph));
+        stream.synchronize().unwrap();
+        let _ = stream.alloc::<u8>(&pool, 40 << 20).unwrap_err();
+        match way {
+            0 => stream.free(output).unwrap(),
+            1 => drop(output),
+            _ => {
+                let (freeing, ()) = stream.capture(|stream| stream.free(output).map_err(Error::from)).unwrap();
+                drop(freeing.instantiate(Instantiate::default()).unwrap().launch(&stream).unwrap());
+            }
+        }
+        stream.synchronize().unwrap();
+        assert!(pool.wait_for_memory(LONG).unwrap(), "way {way}");
+        stream.alloc::<u8>(&pool, 40 << 20).unwrap();
+    }
 }
 
 /// More workers than memory: all are served in the end.
@@ -283,6 +338,8 @@ fn a_full_pool_of_a_lost_device_says_that_it_is_lost() {
         assert!(matches!(stream.alloc::<u8>(&pool, 1), Err(Error::OutOfMemory(_))));
         stream.launch(all.write(), |_| panic!("planted")).unwrap();
         assert!(stream.synchronize().is_err());
+        let waited = pool.wait_for_memory(LONG);
+        assert!(matches!(waited, Err(Error::DeviceLost { .. })), "{waited:?}");
         for stream in [&stream, &other] {
             let refused = stream.alloc::<u8>(&pool, 1).map(drop);
             assert!(matches!(refused, Err(Error::DeviceLost { .. })), "{refused:?}");

@@ -1,0 +1,85 @@
+//! Threads: those of a program that end while it shares, and those of the library that wait.
+
+use std::cell::RefCell;
+use std::sync::{Arc, mpsc};
+
+use millpond::Buffer;
+
+use super::{Side, eventually, gate, import};
+
+/// Frees what is lent and given back, at the end of its thread.
+struct Last(Arc<Side>, Option<Buffer<u32>>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        let Some(buffer) = self.1.take() else { return };
+        // A panic here would end the process.
+        let freed = self.0.stream.free(buffer).map_err(|refused| refused.error.to_string());
+        println!("freed at the end of its thread: {freed:?}");
+    }
+}
+
+#[test]
+fn a_thread_that_ends_frees_what_is_lent() {
+    thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
+    // What is made first is dropped first or last, as the system likes: both are tried.
+    for is_first in [false, true] {
+        let (there, here) = (Arc::new(Side::new()), Side::new());
+        let theirs = Arc::clone(&there);
+        let run = move || {
+            let buffer = theirs.filled(100, 1);
+            let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
+            if is_first {
+                LAST.set(Some(Last(Arc::clone(&theirs), None)));
+            }
+            assert_eq!(theirs.device.sharing().leases, 1);
+            drop(imported);
+            LAST.set(Some(Last(theirs, Some(buffer))));
+        };
+        std::thread::spawn(run).join().expect("no panic");
+        assert_eq!(there.pool.statistics().used_bytes, 0, "it is freed");
+    }
+}
+
+/// Imports freed on a stream each while their uses run, and what those wait for.
+fn in_use(there: &Side, here: &Side, count: usize) -> Vec<mpsc::Sender<()>> {
+    let one = |at| {
+        let buffer = there.filled(100, at as u32);
+        let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
+        let stream = here.device.stream().unwrap();
+        let go = gate(&stream).unwrap();
+        stream.launch(imported.read(), |_| ()).unwrap();
+        stream.free(imported).unwrap();
+        go
+    };
+    (0..count).map(one).collect()
+}
+
+/// The last one's uses are over first: what it held is back then, whatever the others wait for, which may be their
+/// exporter.
+#[test]
+fn an_import_that_is_over_waits_for_no_other() {
+    let (there, here) = (Side::new(), Side::new());
+    let mut gates = in_use(&there, &here, 3);
+    assert_eq!(here.device.sharing().returning, 3);
+    for left in (0..3).rev() {
+        drop(gates.pop());
+        eventually("one is given back", || {
+            there.device.sharing();
+            here.device.sharing().returning == left && there.pool.statistics().used_bytes == 400 * left as u64
+        });
+    }
+    there.assert_given_back_by(&here);
+}
+
+/// There are more of them than threads that wait: the threads that come to an end see to the rest.
+#[test]
+fn more_streams_than_threads_are_waited_for() {
+    let (there, here) = (Side::new(), Side::new());
+    for _ in 0..2 {
+        let gates = in_use(&there, &here, 70);
+        assert_eq!(here.device.sharing().returning, 70);
+        drop(gates);
+        there.assert_given_back_by(&here);
+    }
+}
