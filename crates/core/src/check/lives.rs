@@ -216,10 +216,16 @@ impl Lives {
     /// that the import's own free must come after, too.
     #[inline]
     pub(super) fn add_use(&mut self, id: LifeId, import: Option<Memory>, new: Use, part: Part, who: &impl Knows) {
-        let life = self.at_mut(id);
-        let Some(import) = import else { return life.history.add_use(new, part, who) };
+        match import {
+            None => self.at_mut(id).history.add_use(new, part, who),
+            Some(import) => self.add_use_of_import(id, import, new, part, who),
+        }
+    }
+
+    #[cold]
+    fn add_use_of_import(&mut self, id: LifeId, import: Memory, new: Use, part: Part, who: &impl Knows) {
         // It may never be done, if its process ends before: what it comes after stays beside it.
-        life.history.add(new, part, |known| known.point.slot == new.point.slot);
+        self.at_mut(id).history.add(new, part, |known| known.point.slot == new.point.slot);
         if let Some(lease) = self.lease_mut(id, import) {
             lease.history.add_use(new, part, who);
         }

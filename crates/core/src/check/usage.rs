@@ -17,6 +17,8 @@ use crate::life::{Kind, Site, Use};
 use crate::op::{Access, Act, Memory, Name, Part, Space, Start, find_aliased};
 use crate::order::{Knows, Learns};
 
+/// So many accesses are compared each with each.
+const FEW: usize = 8;
 /// The point of something that all streams come after.
 pub(super) const ALWAYS: Point = Point { slot: Slot(0), seq: 0 };
 
@@ -376,7 +378,19 @@ impl Checker {
 }
 
 /// The place among some accesses of the first, by memory and first byte, that an earlier one of these is in the way of.
-fn first_aliased<M: Ord + Copy>(accesses: impl Iterator<Item = (M, Act, Part)>) -> Option<usize> {
+#[inline]
+fn first_aliased<M: Ord + Copy>(accesses: impl Iterator<Item = (M, Act, Part)> + Clone) -> Option<usize> {
+    // Of few, as nearly always, each is compared with those before: nothing is sorted where none is found.
+    let is_beside = |(at, (memory, act, part)): (usize, (M, Act, Part))| {
+        let mut before = accesses.clone().take(at);
+        before.any(|(other, by, has)| other == memory && act.conflicts(by) && has.overlaps(part))
+    };
+    let is_clean = accesses.clone().nth(FEW).is_none() && !accesses.clone().enumerate().any(is_beside);
+    if is_clean { None } else { first_aliased_of_many(accesses) }
+}
+
+#[cold]
+fn first_aliased_of_many<M: Ord + Copy>(accesses: impl Iterator<Item = (M, Act, Part)>) -> Option<usize> {
     let mut sorted: SmallVec<[_; 4]> = accesses.enumerate().collect();
     sorted.sort_by_key(|(_, (memory, _, part))| (*memory, *part));
     find_aliased(sorted.iter().map(|(_, access)| *access)).map(|at| sorted[at].0)
