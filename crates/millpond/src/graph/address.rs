@@ -3,6 +3,7 @@
 //! Addresses serve again within a graph, so that several of its nodes may have one: the node that was added last is
 //! meant. A graph knows its children as they were when they became that.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use millpond_core::graph::{GraphAlloc, GraphAllocId, GraphId};
@@ -47,6 +48,10 @@ impl Body {
 impl Graphs {
     /// The alloc node that an address means, whichever graph that is of.
     pub(crate) fn node_around(&self, address: u64) -> Option<Found> {
+        // Where there never was an arena nothing is locked: each use that C declares asks.
+        if self.next_arena.load(Ordering::Acquire) == 0 {
+            return None;
+        }
         // Let go behind the lock: the last reference to an arena has its addresses with it.
         let arenas: Vec<Arc<Arena>> = lock(&self.arenas).iter().filter_map(Weak::upgrade).collect();
         arenas.iter().find_map(|arena| arena.node_around(address))
