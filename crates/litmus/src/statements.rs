@@ -49,7 +49,7 @@ impl Shape {
     pub(crate) fn text(self) -> String {
         let words = self.words.iter().map(|word| shown(word)).filter(|word| !word.is_empty());
         let rest = Some(self.rest.to_owned()).filter(|rest| !rest.is_empty());
-        words.chain(rest).collect::<Vec<_>>().join(" ").replace(" :", ":")
+        words.chain(rest).collect::<Vec<_>>().join(" ")
     }
 }
 
