@@ -124,7 +124,7 @@ impl Checker {
         self.look_at(call, seat, name, |uses, graph, tails, label| {
             uses.check(graph, tails, &accesses, may_share, "kernel", label)
         })?;
-        let over = match start == Start::Early && self.settings.weak_order {
+        let completed = match start == Start::Early && self.settings.weak_order {
             true => Some(self.check_captured_early(call, seat, named, &accesses)?),
             false => None,
         };
@@ -133,8 +133,8 @@ impl Checker {
             graph.set_may_share(node, may_share);
             Ok((node, node))
         })?;
-        if let (Some(over), Some(captured)) = (over, self.graphs.captured.get_mut(&graph)) {
-            captured.early.insert(node, over);
+        if let (Some(completed), Some(captured)) = (completed, self.graphs.captured.get_mut(&graph)) {
+            captured.early.insert(node, completed);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use super::checker::{Call, Checker, Step};
 use super::lives::{Life, Source};
 use super::timeline::Seat;
 use super::usage::Target;
-use crate::graph::{Access as NodeAccess, Over};
+use crate::graph::{Access as NodeAccess, CompletedNodes};
 use crate::ids::{NodeId, Point, Slot};
 use crate::life::{Site, Use};
 use crate::op::{Access, Place};
@@ -51,20 +51,20 @@ impl Checker {
         seat: Seat,
         named: &[Access],
         accesses: &[NodeAccess],
-    ) -> Step<Over> {
+    ) -> Step<CompletedNodes> {
         let stream = self.time.at(seat).kept.id;
         let captures = &mut self.graphs.captures;
         let tails: SmallVec<[NodeId; 2]> = captures.tails(stream).unwrap_or(&[]).into();
-        let Some(graph) = captures.graph(stream) else { return Ok(Over::from([])) };
-        let Some(captured) = self.graphs.captured.get(&graph.id()) else { return Ok(Over::from([])) };
-        let over = graph.over_before(&tails, |node| captured.early.get(&node));
+        let Some(graph) = captures.graph(stream) else { return Ok(CompletedNodes::from([])) };
+        let Some(captured) = self.graphs.captured.get(&graph.id()) else { return Ok(CompletedNodes::from([])) };
+        let completed = graph.completed_before(&tails, |node| captured.early.get(&node));
         let mut earlier_of = |access: &NodeAccess| {
             let conflicting = captured.uses.conflicting(*access);
-            conflicting.filter(|(node, _)| graph.may_run(*node, &tails, &over)).min_by_key(|(node, _)| *node)
+            conflicting.filter(|(node, _)| graph.may_run(*node, &tails, &completed)).min_by_key(|(node, _)| *node)
         };
         let found = named.iter().zip(accesses).find_map(|(named, access)| Some((named, access, earlier_of(access)?)));
-        let Some((named, access, (node, act))) = found else { return Ok(over) };
-        let Some(graph) = self.graphs.captures.graph_of(stream) else { return Ok(over) };
+        let Some((named, access, (node, act))) = found else { return Ok(completed) };
+        let Some(graph) = self.graphs.captures.graph_of(stream) else { return Ok(completed) };
         let label = graph.node(node).map(|node| &node.label);
         let (place, on) = label.map_or((Place::Unknown, None), |label| (label.place, label.stream));
         let subject = self.named_by_node(call, graph, named, access);

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::homes::{Family, FreshAddresses, Homes, Left};
 use super::lives::{Freed, LifeId};
 use super::names::{Key, Names};
-use crate::graph::{Captures, Exec, Graph, GraphAllocId, Lanes, Memory as NodeMemory, Origin, Over, Uses};
+use crate::graph::{Captures, CompletedNodes, Exec, Graph, GraphAllocId, Lanes, Memory as NodeMemory, Origin, Uses};
 use crate::ids::{ExecId, GraphId, NodeId, PoolId, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Memory, Name};
@@ -48,7 +48,7 @@ pub(super) struct Captured {
     /// The pools that its allocations have their access from.
     pub(super) pools: FxHashMap<GraphAllocId, PoolId>,
     /// Its nodes that may start early, and what has completed when they do.
-    pub(super) early: FxHashMap<NodeId, Over>,
+    pub(super) early: FxHashMap<NodeId, CompletedNodes>,
     /// Where the capture began: on which stream, and in the program.
     pub(super) origin: Option<StreamId>,
     pub(super) begun: Option<Site>,

@@ -399,8 +399,8 @@ impl Captures {
     }
 
     /// The stream is gone. If a capture began on it, that has ended without a graph; if it had joined one, its work
-    /// stays there, to be joined by the end. CUDA does so, and lets the calls pass that captures forbid right behind
-    /// the first (an H100, driver 580.159).
+    /// stays there, to be joined by the end. CUDA does the same: once the origin is destroyed, no call is refused
+    /// for that capture any more (an H100, driver 580.159).
     pub fn abandon(&mut self, stream: StreamId) -> Option<CaptureId> {
         let id = self.streams.remove(&stream).filter(|id| self.captures[id].origin == stream)?;
         self.captures.remove(&id);

@@ -12,35 +12,39 @@ use super::graph::{Graph, NodeKind};
 use super::node::{NodeId, Work};
 
 /// The last nodes that have completed when a node starts early.
-pub type Over = Arc<[NodeId]>;
+pub type CompletedNodes = Arc<[NodeId]>;
 
 impl Graph {
     /// What has completed when a node starts early after `tails`; `early` says it of those that did so themselves.
-    pub fn over_before<'e>(&self, tails: &[NodeId], early: impl Fn(NodeId) -> Option<&'e Over>) -> Over {
+    pub fn completed_before<'e>(
+        &self,
+        tails: &[NodeId],
+        early: impl Fn(NodeId) -> Option<&'e CompletedNodes>,
+    ) -> CompletedNodes {
         if let [tail] = tails
-            && let Some(over) = early(*tail)
+            && let Some(completed) = early(*tail)
         {
-            return Arc::clone(over);
+            return Arc::clone(completed);
         }
-        let mut over = Vec::new();
+        let mut completed = Vec::new();
         for &tail in tails {
             match (early(tail), self.node(tail)) {
-                (Some(before), _) => over.extend_from_slice(before),
-                (None, Some(node)) if self.is_kernel(tail) => over.extend_from_slice(&node.before),
-                _ => over.push(tail),
+                (Some(before), _) => completed.extend_from_slice(before),
+                (None, Some(node)) if self.is_kernel(tail) => completed.extend_from_slice(&node.before),
+                _ => completed.push(tail),
             }
         }
-        over.sort_unstable();
-        over.dedup();
-        over.into()
+        completed.sort_unstable();
+        completed.dedup();
+        completed.into()
     }
 
     /// Whether a node is a kernel that may still run when one starts early after `tails`, where these have completed.
-    pub fn may_run(&mut self, node: NodeId, tails: &[NodeId], over: &[NodeId]) -> bool {
+    pub fn may_run(&mut self, node: NodeId, tails: &[NodeId], completed: &[NodeId]) -> bool {
         let is_kernel = self.is_kernel(node);
         let index = self.refresh();
         let is_before = |ends: &[NodeId]| ends.iter().any(|&end| index.reaches_or_is(node, end));
-        is_kernel && is_before(tails) && !is_before(over)
+        is_kernel && is_before(tails) && !is_before(completed)
     }
 
     fn is_kernel(&self, node: NodeId) -> bool {

@@ -50,7 +50,7 @@ mod validate;
 pub use address::GRAIN;
 pub use backing::{ArenaKey, Backing, BackingStatistics, BackingStep, Blocked};
 pub use capture::{CaptureError, CaptureId, CaptureMode, CapturedEvent, Captures, Ended, Tails};
-pub use early::Over;
+pub use early::CompletedNodes;
 pub use error::GraphError;
 pub use exec::{Draft, Exec, FreeRefused, LaunchRefused, Refusal, UpdateRefused};
 pub use fault::{FaultSubject, GraphFault, NodeSite};
