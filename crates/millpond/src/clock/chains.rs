@@ -11,7 +11,7 @@ use millpond_driver::locks::{ReadGuard, RwLock, WriteGuard, read, write};
 use millpond_driver::{Driver, RawStream};
 
 use crate::clock::mark::CountedDriver;
-use crate::clock::progress::Progress;
+use crate::clock::progress::{EndThen, Progress};
 use crate::sync::ranks;
 use crate::sync::sweep::Sweep;
 
@@ -42,6 +42,12 @@ impl Listed {
             Listed::Over(_) => Ok(()),
             Listed::Chain { progress, abroad } => progress.block(abroad.as_ref().map_or(driver, |their| &**their)),
         }
+    }
+
+    /// The end of all work so far, and whose driver is to be asked; none of a chain that has ended.
+    fn end_now(&self, driver: &Arc<CountedDriver>) -> Option<millpond_driver::Result<EndThen>> {
+        let Listed::Chain { progress, abroad } = self else { return None };
+        Some(progress.end_now(abroad.as_ref().unwrap_or(driver)))
     }
 
     fn is_over(&self, seq: Seq, driver: &dyn Driver) -> bool {
@@ -136,6 +142,14 @@ impl Chains {
     ) -> millpond_driver::Result<()> {
         let left = frontier.points().filter_map(|point| Some((point.seq, self.read().get(point.slot)?.clone())));
         left.filter(|(seq, chain)| !chain.has_passed(*seq)).try_for_each(|(_, chain)| act(&chain))
+    }
+
+    /// The end that a point's chain has now; the point where the device refuses to mark it, none where the device is
+    /// known to be past it.
+    pub(crate) fn end_now(&self, point: Point, driver: &Arc<CountedDriver>) -> Option<Result<EndThen, Point>> {
+        let chain = self.read().get(point.slot)?.clone();
+        let end = if chain.has_passed(point.seq) { None } else { chain.end_now(driver) };
+        end.map(|end| end.map_err(|_| point))
     }
 
     /// A chain begins in `slot`.

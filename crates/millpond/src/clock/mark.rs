@@ -1,8 +1,9 @@
 //! The driver's side of an event, and the driver as the library calls it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use millpond_driver::{Counting, Driver, Fence, RawMark, RawTime};
+use millpond_driver::{Counting, Driver, DriverError, Fence, RawMark, RawTime};
 
 /// A device's driver, and how often each of its calls was made.
 pub(crate) type CountedDriver = Counting<Arc<dyn Driver>>;
@@ -49,6 +50,11 @@ impl Mark {
         self.driver.is_over(self.raw)
     }
 
+    /// Who made it.
+    pub(crate) fn driver(&self) -> &CountedDriver {
+        &self.driver
+    }
+
     /// For streams of other devices, as long as this lives.
     pub(crate) fn fence(&self) -> millpond_driver::Result<Fence> {
         self.driver.fence(self.raw)
@@ -58,5 +64,18 @@ impl Mark {
 impl Drop for Mark {
     fn drop(&mut self) {
         self.give_back();
+    }
+}
+
+/// The longest pause before a device that refused to wait is asked again.
+const PAUSE_MAX: Duration = Duration::from_millis(64);
+
+/// Waits for the device until it does not refuse: until then nothing says that the work has completed. A device that is
+/// lost runs nothing any more.
+pub(crate) fn insist(mut wait: impl FnMut() -> millpond_driver::Result<()>) {
+    let mut pause = Duration::from_millis(1);
+    while wait().is_err_and(|error| !matches!(error, DriverError::Lost { .. })) {
+        std::thread::sleep(pause);
+        pause = (2 * pause).min(PAUSE_MAX);
     }
 }

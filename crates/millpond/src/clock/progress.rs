@@ -70,6 +70,23 @@ impl LaunchEnd {
     }
 }
 
+/// The end that a chain had at some time; what came after is not waited for.
+#[derive(Debug)]
+pub(crate) struct EndThen {
+    progress: Arc<Progress>,
+    seq: Seq,
+    mark: Arc<Mark>,
+}
+
+impl EndThen {
+    /// Waits on the calling thread until all work of that time has completed.
+    pub(crate) fn block(&self) -> millpond_driver::Result<()> {
+        let driver = self.mark.driver();
+        driver.block_on(self.mark.raw)?;
+        self.progress.block_on_strays(self.seq, driver)
+    }
+}
+
 impl Progress {
     pub(crate) fn new(raw: RawStream, seq: Seq) -> Self {
         Self::with_queue(Queue::Stream(raw), seq)
@@ -240,13 +257,43 @@ impl Progress {
     pub(crate) fn block(&self, driver: &dyn Driver) -> millpond_driver::Result<()> {
         let submitted = self.submitted.load(Ordering::Acquire);
         self.with_mark(driver, |mark| driver.block_on(mark))?;
-        for end in self.strays(submitted) {
+        self.block_on_strays(submitted, driver)
+    }
+
+    /// As [`block`](Self::block), where the stream's own work up to `seq` has completed.
+    fn block_on_strays(&self, seq: Seq, driver: &dyn Driver) -> millpond_driver::Result<()> {
+        for end in self.strays(seq) {
             end.map_or_else(|| Err(no_end()), |end| driver.block_on(end.raw))?;
         }
         // Whoever waited for it need not ask: a device that blocks may refuse to answer.
         self.reach_now(driver);
-        self.complete(submitted);
+        self.complete(seq);
         Ok(())
+    }
+
+    /// The end of all work so far, to be waited for at any later time.
+    pub(crate) fn end_now(self: &Arc<Self>, driver: &Arc<CountedDriver>) -> millpond_driver::Result<EndThen> {
+        let seq = self.submitted.load(Ordering::Acquire);
+        Ok(EndThen { progress: Arc::clone(self), seq, mark: self.keep_mark(driver)? })
+    }
+
+    /// A mark after all work of the chain so far.
+    fn keep_mark(&self, driver: &Arc<CountedDriver>) -> millpond_driver::Result<Arc<Mark>> {
+        if let Some(end) = self.end() {
+            return Ok(end);
+        }
+        match &self.queue {
+            Queue::Stream(raw) => {
+                let mark = driver.mark(*raw).map(|mark| Arc::new(Mark::new(mark, driver)));
+                // Where it was closed this moment it has an end.
+                mark.or_else(|error| self.end().ok_or(error))
+            }
+            Queue::Launches(last) => match lock(last).clone() {
+                None => Err(no_launch()),
+                Some(LaunchEnd::Marked(end)) => Ok(end),
+                Some(LaunchEnd::On(stream)) => stream.keep_mark(driver),
+            },
+        }
     }
 
     /// Where the chain is closed and all of it has completed: its end.

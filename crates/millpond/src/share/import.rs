@@ -129,8 +129,8 @@ impl ImportEnd<Context> for Import {
         match points.is_empty() {
             true => context.share().returns.close(context, window),
             false => {
-                let (peer, lease) = (Arc::clone(&self.peer), self.lease);
-                Returning::begin(context, Returning { peer, lease, points, window: Some(window) });
+                let lease = (Arc::clone(&self.peer), self.lease);
+                Returning::begin(context, Returning::new(context, lease, points, window));
             }
         }
     }

@@ -7,7 +7,7 @@ use millpond_driver::Driver;
 
 use super::peer::Peer;
 use super::socket::{self, Received};
-use crate::clock::mark::Mark;
+use crate::clock::mark::{Mark, insist};
 use crate::state::context::Context;
 
 /// An importer's end of the socket that an exported event has. Its own byte, when it goes, says that nothing here needs
@@ -56,8 +56,7 @@ pub(super) struct Closing {
 impl Closing {
     /// Waits until the device is past it, and closes it.
     pub(super) fn finish(self, context: &Context) {
-        // A device that is lost is past everything.
-        let _ = context.driver.block_on(self.past.raw);
+        insist(|| context.driver.block_on(self.past.raw));
         drop(self.mark);
         drop(self.line);
     }

@@ -22,6 +22,8 @@ use millpond_driver::locks::{Mutex, lock};
 use super::line::Closing;
 use super::peer::Peer;
 use super::window::Window;
+use crate::clock::mark::insist;
+use crate::clock::progress::EndThen;
 use crate::state::context::Context;
 use crate::sync::ranks;
 
@@ -33,11 +35,13 @@ const THREADS_MAX: usize = 64;
 /// An import on its way back.
 #[derive(Debug)]
 pub(super) struct Returning {
-    pub(super) peer: Arc<Peer>,
-    pub(super) lease: LeaseId,
+    peer: Arc<Peer>,
+    lease: LeaseId,
     /// The uses that may run.
-    pub(super) points: Vec<Point>,
-    pub(super) window: Option<Window>,
+    points: Vec<Point>,
+    window: Option<Window>,
+    /// The ends of their streams as of the release, after which other work may come that waits for the exporter.
+    ends: Vec<Result<EndThen, Point>>,
 }
 
 /// What waits for the device.
@@ -216,6 +220,17 @@ impl Returns {
 }
 
 impl Returning {
+    /// An import whose uses at `points` may run.
+    pub(super) fn new(
+        context: &Context,
+        (peer, lease): (Arc<Peer>, LeaseId),
+        points: Vec<Point>,
+        window: Window,
+    ) -> Self {
+        let ends = points.iter().filter_map(|point| context.chains.end_now(*point, &context.driver)).collect();
+        Returning { peer, lease, points, window: Some(window), ends }
+    }
+
     /// The exporter knows of the release; the rest is done when the uses have completed.
     pub(super) fn begin(context: &Arc<Context>, returning: Returning) {
         let returns = &context.share().returns;
@@ -236,16 +251,13 @@ impl Returning {
     }
 
     /// Waits until the uses have completed, and gives all back.
-    fn finish(self, context: &Context) {
-        for point in &self.points {
-            // A device that is lost runs nothing any more.
-            let _ = context.chains.each(&Frontier::of([*point]), |chain| chain.block(&*context.driver));
+    fn finish(mut self, context: &Context) {
+        for end in &self.ends {
+            insist(|| match end {
+                Ok(end) => end.block(),
+                Err(point) => context.chains.each(&Frontier::of([*point]), |chain| chain.block(&*context.driver)),
+            });
         }
-        self.give_back(context);
-    }
-
-    /// The uses have completed.
-    fn give_back(mut self, context: &Context) {
         if let Some(window) = self.window.take() {
             context.share().returns.close(context, window);
         }

@@ -2,11 +2,13 @@
 //! end all memory is back.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use millpond::{Buffer, Device, DeviceConfig, Error, Event, PoolConfig, Result};
-use millpond_driver::{Driver, Failing, HostConfig, HostDriver};
+use millpond_driver::{Driver, DriverError, Failing, HostConfig, HostDriver};
 
-use crate::{Side, eventually, fill, import, is_filled};
+use crate::{Side, eventually, fill, gate, import, is_filled};
 
 type Driven = Arc<Failing<Arc<dyn Driver>>>;
 
@@ -99,5 +101,34 @@ fn every_call_fails_once_on_either_side() {
             false => &[Create, Export, Map, OpenStream, Submit, Mark],
         };
         assert!(wanted.iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
+    }
+}
+
+/// What the importer's device refuses to wait for may run: its memory stays mapped, and the exporter's stays used.
+#[test]
+fn memory_in_use_stays_where_the_device_refuses_to_wait() {
+    use millpond::device::CallKind::{BlockOn, Mark};
+    for kind in [Mark, BlockOn] {
+        let near = driven();
+        let (there, here) = (Side::new(), side(&near));
+        let buffer = there.filled(100, 1);
+        let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
+        drop(buffer);
+        let go = gate(&here.stream).unwrap();
+        let seen = Arc::new(AtomicU32::new(0));
+        let sees = Arc::clone(&seen);
+        here.stream.launch(imported.read(), move |x| sees.store(x[99], Ordering::Release)).unwrap();
+        near.fail_every(kind, DriverError::Failed { call: kind.name(), reason: "made to fail".into() });
+        here.stream.free(imported).unwrap();
+        for _ in 0..50 {
+            std::thread::sleep(Duration::from_millis(1));
+            there.device.sharing();
+            assert_eq!(here.device.sharing().returning, 1, "{kind:?}");
+            assert!(there.pool.statistics().used_bytes > 0, "{kind:?}");
+        }
+        drop(go);
+        near.disarm();
+        there.assert_given_back_by(&here);
+        assert_eq!(seen.load(Ordering::Acquire), crate::pattern(1, 99));
     }
 }

@@ -72,6 +72,26 @@ fn an_import_that_is_over_waits_for_no_other() {
     there.assert_given_back_by(&here);
 }
 
+/// What its streams do after the release is not waited for: that may wait for the exporter.
+#[test]
+fn an_import_that_is_over_waits_for_no_later_work() {
+    let (there, here) = (Side::new(), Side::new());
+    let uses = in_use(&there, &here, 1);
+    let buffer = there.filled(100, 7);
+    let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
+    let go = gate(&here.stream).unwrap();
+    here.stream.launch(imported.read(), |_| ()).unwrap();
+    here.stream.free(imported).unwrap();
+    let later = gate(&here.stream).unwrap();
+    drop((buffer, go));
+    eventually("it is given back", || {
+        there.device.sharing();
+        here.device.sharing().returning == 1 && there.pool.statistics().used_bytes == 400
+    });
+    drop((later, uses));
+    there.assert_given_back_by(&here);
+}
+
 /// There are more of them than threads that wait: the threads that come to an end see to the rest.
 #[test]
 fn more_streams_than_threads_are_waited_for() {
