@@ -22,7 +22,7 @@ use crate::clock::chains::Chains;
 use crate::clock::hosts::{HostKnowledge, Hosts};
 use crate::clock::progress::Progress;
 use crate::graph::Graphs;
-use crate::names::config::{DeviceConfig, HostConfig, PoolConfig, SimConfig, StreamConfig, check_memory};
+use crate::names::config::{DeviceConfig, GRAIN, HostConfig, PoolConfig, SimConfig, StreamConfig, check_memory};
 use crate::names::error::{Invalid, Result};
 use crate::pool::handle::Pool;
 use crate::share::Sharing;
@@ -126,6 +126,7 @@ impl Device {
     /// The system refused, or a setting cannot be had.
     pub fn host(config: HostConfig) -> Result<Device> {
         let (driver, device) = config.split();
+        check_memory(rustix::param::page_size() as u64, driver.granularity, driver.total_bytes)?;
         Self::with_driver(Arc::new(HostDriver::new(driver)?), device)
     }
 
@@ -135,7 +136,7 @@ impl Device {
     /// A setting cannot be had.
     pub fn sim(config: SimConfig) -> Result<Device> {
         let (driver, device) = config.split();
-        check_memory(driver.granularity, driver.total_bytes)?;
+        check_memory(GRAIN, driver.granularity, driver.total_bytes)?;
         Self::with_driver(Arc::new(SimDriver::new(driver)), device)
     }
 
@@ -147,7 +148,7 @@ impl Device {
     pub fn with_driver(driver: Arc<dyn Driver>, config: DeviceConfig) -> Result<Device> {
         process::refuse_forked()?;
         let properties = driver.properties();
-        check_memory(properties.granularity, properties.total_bytes)?;
+        check_memory(GRAIN, properties.granularity, properties.total_bytes)?;
         let number = NEXT_DEVICE.fetch_add(1, Ordering::Relaxed);
         let tracer = Tracer::of(number, config.trace, config.host_threads)?;
         let context = Arc::new(Context {

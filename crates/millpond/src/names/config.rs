@@ -272,11 +272,11 @@ pub(crate) const GRAIN: u64 = 512;
 /// More than any address space holds, in bytes.
 const BYTES_MAX: u64 = 1 << 56;
 
-/// Whether pools can be made of such a device's memory.
-pub(crate) fn check_memory(granularity: u64, total_bytes: u64) -> Result<()> {
+/// Whether pools can be made of such a device's memory; the granularity is `least` or more.
+pub(crate) fn check_memory(least: u64, granularity: u64, total_bytes: u64) -> Result<()> {
     let refuse = |setting, reason: String| Err(Invalid::Setting { setting, reason }.into());
-    if !granularity.is_power_of_two() || granularity < GRAIN {
-        return refuse("granularity", format!("{granularity} B is not a power of two of {GRAIN} B at least"));
+    if !granularity.is_power_of_two() || granularity < least {
+        return refuse("granularity", format!("{granularity} B is not a power of two of {least} B at least"));
     }
     if granularity > BYTES_MAX {
         return refuse("granularity", format!("{granularity} B is larger than any memory"));

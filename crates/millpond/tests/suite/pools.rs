@@ -2,7 +2,7 @@
 
 use millpond::config::{ReusePolicy, SimConfig, Slack};
 use millpond::error::Invalid;
-use millpond::{Device, Error, KIB, MIB, Pool, PoolConfig};
+use millpond::{Device, Error, HostConfig, KIB, MIB, Pool, PoolConfig};
 use millpond_driver::CallKind;
 
 use crate::common::{on_devices_with_memory, on_every_device, touch};
@@ -346,11 +346,16 @@ fn contents_are_ones_own() {
 /// A device whose memory no pool can be made of is none; and extreme ones that can be had work.
 #[test]
 fn memory_that_cannot_be_had_is_refused() {
-    let setting = |config| match Device::sim(config).unwrap_err().invalid() {
+    let refused = |device: millpond::Result<Device>| match device.unwrap_err().invalid() {
         Some(Invalid::Setting { setting, .. }) => *setting,
         other => panic!("{other:?}"),
     };
+    let setting = |config| refused(Device::sim(config));
     let usual = SimConfig::default();
+    // The host device's pages are no smaller than the system's.
+    for granularity in [0, 1, 512, 4097, 1 << 63, u64::MAX] {
+        assert_eq!(refused(Device::host(HostConfig::default().granularity(granularity))), "granularity");
+    }
     for granularity in [0, 1, 256, 511, 4097, (2 << 20) + 1, 1 << 63, u64::MAX] {
         assert_eq!(setting(usual.clone().granularity(granularity)), "granularity");
     }

@@ -164,9 +164,11 @@ fn an_answer_leaves_the_text_of_the_last_failure() {
 #[test]
 fn values_that_cannot_be_are_said_in_words_of_c() {
     let (mut device, mut pool, mut graph, mut memory) = (null_mut(), null_mut(), null_mut(), nowhere());
-    let config = millpond_host_config { total_bytes: 0, granularity: 1 << 63 };
-    let text = refused(c!(millpond_device_create_host(&mut device, &config)), MILLPOND_ERROR_INVALID_VALUE);
-    assert!(text.contains("is larger than any memory"), "{text}");
+    for (granularity, reason) in [(1 << 63, "is larger than any memory"), (100, "is not a power of two of")] {
+        let config = millpond_host_config { total_bytes: 0, granularity };
+        let text = refused(c!(millpond_device_create_host(&mut device, &config)), MILLPOND_ERROR_INVALID_VALUE);
+        assert!(text.contains(reason), "{text}");
+    }
 
     let device = host_device();
     let config = millpond_pool_config { release_threshold: 0, max_bytes: u64::MAX, slack: 0.0, guard: 0 };
