@@ -351,8 +351,8 @@ impl Device {
         self.shared.context.tracer.as_ref().map_or(Ok(()), |tracer| tracer.flush())
     }
 
-    /// What the calling thread knows, of this device and of all others of the process, for another thread to
-    /// [`learn`](Self::learn).
+    /// What the calling thread knows, of this device and of all others of the process that keep threads apart, for
+    /// another thread to [`learn`](Self::learn).
     pub fn knowledge(&self) -> HostKnowledge {
         let context = &self.shared.context;
         context.learn_all();
@@ -360,11 +360,11 @@ impl Device {
     }
 
     /// The calling thread has learned from another, by a channel, a lock or a join: what that one knew then, this one
-    /// knows now, on all devices of the process. A trace has it where both devices are in that trace. Only needed with
+    /// knows now, on all devices of the process that keep threads apart. A trace has it where both devices are in that trace. Only needed with
     /// [`HostThreads::Separate`](crate::config::HostThreads::Separate).
     pub fn learn(&self, known: &HostKnowledge) {
         let context = &self.shared.context;
-        for other in peers::others(context) {
+        for other in peers::apart(context) {
             other.hosts.join(known);
         }
         context.hosts.join(known);

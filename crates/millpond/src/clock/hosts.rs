@@ -10,8 +10,8 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
 use millpond_core::ids::{Point, Slot};
 use millpond_core::order::{Base, Chain, Host, Knows, Snapshot};
@@ -87,10 +87,16 @@ pub(crate) struct Knowledge {
     one: Mutex<ranks::Host, Host>,
     /// Whether the order of the device and another's may know points of each other.
     pub(crate) has_met: AtomicBool,
+    is_gone: AtomicBool,
 }
 
-/// One thread's host on a device, and what that has of hosts, as long as it is there.
-type Own = (Weak<Knowledge>, Host);
+/// What a thread knows of devices that keep threads apart.
+struct Own {
+    /// Its host on each of them, by the device's number.
+    hosts: HashMap<u32, (Arc<Knowledge>, Host)>,
+    /// What it knew of those that are gone, and had met others.
+    gone: Host,
+}
 
 /// A number for another host: bases of several devices may meet.
 pub(crate) fn next_host() -> u32 {
@@ -99,8 +105,7 @@ pub(crate) fn next_host() -> u32 {
 }
 
 thread_local! {
-    /// This thread's host on each device that keeps threads apart, by the device's number.
-    static OWN: RefCell<HashMap<u32, Own>> = RefCell::new(HashMap::new());
+    static OWN: RefCell<Own> = RefCell::new(Own { hosts: HashMap::new(), gone: Host::new(next_host()) });
 }
 
 impl Hosts {
@@ -166,7 +171,8 @@ impl Default for Knowledge {
     /// What one host knows that has synchronised with nothing.
     fn default() -> Self {
         let one = Mutex::new(Host::new(next_host()));
-        Self { number: 0, threads: HostThreads::One, one, has_met: AtomicBool::default() }
+        let (has_met, is_gone) = Default::default();
+        Self { number: 0, threads: HostThreads::One, one, has_met, is_gone }
     }
 }
 
@@ -181,13 +187,21 @@ impl Knowledge {
         self.with(|host| Arc::clone(host.base()))
     }
 
+    /// The device is gone. What its hosts know stays true: each thread keeps its own, and what all threads know is
+    /// given back, for those who go on.
+    pub(crate) fn end(self: &Arc<Self>) -> Option<Arc<Base>> {
+        self.is_gone.store(true, Ordering::Release);
+        (self.threads == HostThreads::One).then(|| self.base())
+    }
+
     /// What the calling thread knows of other devices that keep threads apart, too, where that is news here.
     pub(crate) fn beside(&self) -> SmallVec<[(Arc<Knowledge>, Arc<Base>); 1]> {
-        let news = |own: &HashMap<u32, Own>| {
-            let here = own.get(&self.number).map(|(_, host)| host.base());
+        let news = |own: &Own| {
+            let here = own.hosts.get(&self.number).map(|(_, host)| host.base());
             let is_news = |base: &Base| base.points().any(|point| !here.is_some_and(|here| here.covers(point)));
-            let others = own.iter().filter(|(number, (_, host))| **number != self.number && is_news(host.base()));
-            others.filter_map(|(_, (device, host))| Some((device.upgrade()?, Arc::clone(host.base())))).collect()
+            let is_other = |of: &Arc<Knowledge>| of.number != self.number && !of.is_gone.load(Ordering::Acquire);
+            let others = own.hosts.values().filter(|(of, host)| is_other(of) && is_news(host.base()));
+            others.map(|(of, host)| (Arc::clone(of), Arc::clone(host.base()))).collect()
         };
         OWN.try_with(|own| news(&own.borrow())).unwrap_or_default()
     }
@@ -203,10 +217,30 @@ impl Knowledge {
         done.ok().flatten().or_else(|| call(&mut Host::new(next_host()))).expect("it is called once")
     }
 
-    fn own<'a>(self: &Arc<Self>, own: &'a mut HashMap<u32, Own>) -> &'a mut Host {
-        if !own.contains_key(&self.number) {
-            own.retain(|_, (device, _)| device.strong_count() > 0);
+    fn own<'a>(self: &Arc<Self>, own: &'a mut Own) -> &'a mut Host {
+        if !own.hosts.contains_key(&self.number) {
+            own.sweep();
         }
-        &mut own.entry(self.number).or_insert_with(|| (Arc::downgrade(self), Host::new(next_host()))).1
+        &mut own.hosts.entry(self.number).or_insert_with(|| (Arc::clone(self), Host::new(next_host()))).1
     }
+}
+
+impl Own {
+    /// Devices that are gone are known as one.
+    fn sweep(&mut self) {
+        for (_, (of, host)) in self.hosts.extract_if(|_, (of, _)| of.is_gone.load(Ordering::Acquire)) {
+            if of.has_met.load(Ordering::Acquire) {
+                self.gone.learn_base(host.base());
+            }
+        }
+    }
+}
+
+/// What the calling thread knew of devices that are gone and kept threads apart.
+pub(crate) fn known_of_gone() -> Option<Arc<Base>> {
+    let known = |own: &mut Own| {
+        own.sweep();
+        Arc::clone(own.gone.base())
+    };
+    OWN.try_with(|own| known(&mut own.borrow_mut())).ok()
 }

@@ -44,7 +44,8 @@ pub enum HostThreads {
     /// Each thread knows what it has synchronised with; [`Device::knowledge`](crate::Device::knowledge) and
     /// [`Device::learn`](crate::Device::learn) state an edge between two. A stream comes after what the thread that
     /// made it knew; an operation that is refused teaches its stream nothing. A thread that ends forgets what it knows
-    /// with its thread-local values: in the destructor of another one each call begins anew.
+    /// with its thread-local values: in the destructor of another one each call begins anew. Where a device of the
+    /// other kind shares events or memory with this one, what any thread learned by that device all threads know.
     Separate,
 }
 

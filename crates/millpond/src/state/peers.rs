@@ -14,7 +14,7 @@ use millpond_core::order::{Base, Numbers};
 use millpond_driver::locks::{Guard, Mutex, lock};
 use millpond_driver::{Driver, process};
 
-use crate::clock::hosts::{HostKnowledge, Knowledge};
+use crate::clock::hosts::{HostKnowledge, Knowledge, known_of_gone};
 use crate::clock::mark::Mark;
 use crate::names::device_name::DeviceName;
 use crate::names::error::{Invalid, Result};
@@ -40,7 +40,7 @@ struct Open {
 }
 /// What hosts know of those devices that have met others.
 static MET: Mutex<ranks::Met, Vec<(u32, Weak<Knowledge>)>> = Mutex::new(Vec::new());
-/// What hosts knew of those among them that are gone.
+/// What all threads knew of those among them that are gone.
 static GONE: LazyLock<Arc<Knowledge>> = LazyLock::new(Arc::default);
 
 /// Where chains get their numbers from.
@@ -81,10 +81,11 @@ pub(crate) fn enter(context: &Arc<Context>) {
     lock(&DEVICES).push(Open { number, has_peers, context: Arc::downgrade(context), tracer });
 }
 
-/// A device goes. What its host knows stays true.
+/// A device goes. What its hosts know stays true.
 pub(crate) fn leave(context: &Context) {
-    if context.hosts.knowledge.has_met.load(Ordering::Acquire) {
-        GONE.join(&context.hosts.base());
+    let knowledge = &context.hosts.knowledge;
+    if let Some(known) = knowledge.end().filter(|_| knowledge.has_met.load(Ordering::Acquire)) {
+        GONE.join(&known);
     }
     lock(&DEVICES).retain(|other| other.number != context.number);
     lock(&MET).retain(|(other, _)| *other != context.number);
@@ -122,6 +123,12 @@ pub(crate) fn others(context: &Context) -> Vec<FoundContext> {
     others.filter_map(|other| FoundContext::upgrade(&other.context)).collect()
 }
 
+/// The other devices of the process that keep threads apart. What one thread is told, the others must not learn by a
+/// device that takes all for one.
+pub(crate) fn apart(context: &Context) -> impl Iterator<Item = FoundContext> {
+    others(context).into_iter().filter(|other| other.hosts.are_separate())
+}
+
 /// From now on two devices may have each other's points.
 fn meet(both: [&Arc<Knowledge>; 2]) {
     for hosts in both {
@@ -149,9 +156,10 @@ impl Context {
             true => lock(&MET).iter().filter_map(|(_, known)| known.upgrade()).chain([Arc::clone(&GONE)]).collect(),
             false => return false,
         };
+        let others = others.iter().filter(|other| !Arc::ptr_eq(other, &self.hosts.knowledge));
         let mut is_news = false;
-        for other in others.iter().filter(|other| !Arc::ptr_eq(other, &self.hosts.knowledge)) {
-            let (own, base) = (self.hosts.base(), other.base());
+        for base in others.map(Knowledge::base).chain(known_of_gone()) {
+            let own = self.hosts.base();
             if base.points().any(|point| !own.covers(point)) {
                 self.hosts.join(&HostKnowledge { base, traced: None });
                 is_news = true;
@@ -169,11 +177,11 @@ impl Context {
         }
     }
 
-    /// As [`learn_abroad`](Self::learn_abroad), of all devices of the process.
+    /// As [`learn_abroad`](Self::learn_abroad), of all devices of the process that keep threads apart.
     #[cold]
     pub(crate) fn learn_all(&self) {
         self.learn_abroad();
-        for other in others(self) {
+        for other in apart(self) {
             self.learn_base(other.hosts.base());
         }
     }

@@ -334,3 +334,38 @@ fn what_a_thread_was_told_holds_on_all_devices() {
         two.free(z).unwrap();
     });
 }
+
+/// What it knew of the devices that go on stays its own as well.
+#[test]
+fn what_a_thread_knew_of_a_device_that_is_gone_no_other_knows() {
+    let [gone, device] = two_devices_apart();
+    let (pool, a, b) = (device.default_pool(), device.stream().unwrap(), device.stream().unwrap());
+    let x = witness(&pool, &a);
+    let passing = gone.stream().unwrap();
+    passing.wait(&a.record().unwrap()).unwrap();
+    passing.synchronize().unwrap();
+    drop((passing, gone));
+    elsewhere(|| assert!(!comes_after(&b, &x), "that thread waited for nothing"));
+    assert!(comes_after(&b, &x), "this one did");
+}
+
+/// A device that takes all threads for one brings nothing from the one to the other that is of another device.
+#[test]
+fn what_a_thread_was_told_goes_to_no_device_of_all_threads() {
+    let [device, _] = two_devices_apart();
+    let joined = Device::host(HostConfig::default()).unwrap();
+    let (pool, a, b) = (device.default_pool(), device.stream().unwrap(), device.stream().unwrap());
+    let x = witness(&pool, &a);
+    a.synchronize().unwrap();
+    let told = device.knowledge();
+    elsewhere(|| device.learn(&told));
+    let untold = elsewhere(|| {
+        assert!(!comes_after(&b, &x), "nobody told this thread");
+        device.knowledge()
+    });
+    elsewhere(|| {
+        device.learn(&untold);
+        assert!(!comes_after(&b, &x), "what it was told says nothing of that");
+    });
+    drop(joined);
+}
