@@ -8,6 +8,7 @@
 //! makes even those few).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::numbers::Numbers;
 pub(super) use super::numbers::{Found, LifeId, Named};
@@ -15,7 +16,7 @@ use crate::graph::GraphAllocId;
 use crate::ids::{AllocId, DeviceId, ExecId, PoolId, ProcessId, Seq, Slot, TicketId};
 use crate::life::{Fault, History, Use};
 use crate::op::{Access, Memory, Name, Part, Place, Space};
-use crate::order::Knows;
+use crate::order::{Base, Knows};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// How many freed names are remembered.
@@ -108,9 +109,11 @@ pub(super) struct Freed {
 }
 
 /// An offer of memory to other processes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Ticket {
     pub(super) life: LifeId,
+    /// What the thread knew that made it.
+    pub(super) known: Arc<Base>,
 }
 
 /// All memory of a program: see the module.

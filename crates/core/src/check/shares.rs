@@ -39,18 +39,20 @@ impl Checker {
             finding.later = Some(self.side(call, site, "exported"));
             return Err(Box::new(finding));
         }
-        self.lives.tickets.insert(ticket, Ticket { life: target.life });
+        let known = self.time.base(call.op.host);
+        self.lives.tickets.insert(ticket, Ticket { life: target.life, known });
         Ok(())
     }
 
-    /// Takes an offer. That waits for nothing: the importer's uses must come after the allocation by other means.
+    /// Takes an offer. That waits for nothing: whatever the exporting thread did not know to have completed, the
+    /// importer's uses must come after by other means.
     pub(super) fn import(&mut self, call: Call<'_>, ticket: TicketId, memory: Memory) -> Step {
         let site = self.host_site(call, Act::Allocate);
         if self.lives.void_tickets.contains(&ticket) {
             return Err(quiet());
         }
         // Each is good for one import.
-        let Some(Ticket { life }) = self.lives.tickets.remove(&ticket) else {
+        let Some(Ticket { life, known }) = self.lives.tickets.remove(&ticket) else {
             let help =
                 "import it once, after it is exported and before the owner frees it; export again for each importer";
             let mut finding = Finding::new(
@@ -61,6 +63,7 @@ impl Checker {
             finding.later = Some(self.side(call, site, "imported"));
             return Err(Box::new(finding));
         };
+        self.time.learn_base(call.op.host, &known);
         let process = self.time.process(call.op.host);
         let history = History::new(Use { point: ALWAYS, site });
         self.lives.at_mut(life).leases.push(Lease {
@@ -97,6 +100,15 @@ impl Checker {
         let point = self.time.act(call.op.host);
         self.end_lease(memory, life, Use { point, site });
         Ok(())
+    }
+
+    /// The importer lets go: after everything declared so far, and after what its thread knows. Where another process
+    /// says it, as an exporter's trace does, the hold is known to have ended.
+    pub(super) fn drop_lease(&mut self, call: Call<'_>, memory: Memory, life: LifeId, site: Site) {
+        let (host, lease) = (call.op.host, self.lives.lease_mut(life, memory));
+        let is_own = lease.is_some_and(|lease| lease.process == self.time.process(host));
+        let point = if is_own { self.time.act(host) } else { ALWAYS };
+        self.end_lease(memory, life, Use { point, site });
     }
 
     /// A hold ends at a point that the owner's free must come after.

@@ -413,8 +413,13 @@ impl Timeline {
     /// One thread learned what another knows.
     pub(super) fn tell(&mut self, from: HostId, to: HostId) {
         let base = self.base(from);
-        let to = self.thread(to);
-        self.threads[to].host.learn_base(&base);
+        self.learn_base(to, &base);
+    }
+
+    /// A thread learned what another knew once.
+    pub(super) fn learn_base(&mut self, host: HostId, base: &Base) {
+        let thread = self.thread(host);
+        self.threads[thread].host.learn_base(base);
     }
 
     /// Whether everything to come, in any stream, is after a point: there is one thread, and it knows.

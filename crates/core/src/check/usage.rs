@@ -339,7 +339,7 @@ impl Checker {
         let target = self.resolve(call, memory, site)?;
         let by = Use { point: ALWAYS, site };
         match target.is_lease {
-            true => self.end_lease(memory, target.life, by),
+            true => self.drop_lease(call, memory, target.life, site),
             false if !self.lives.at(target.life).leases.is_empty() => self.lives.drop_held(target.life, by),
             false => self.end(target.life, by),
         }

@@ -3,7 +3,7 @@
 //! Knows the language, no verdict. What one process tells another without an event the library cannot see, but for what
 //! a ticket carries along: so there is a `tell` behind each offer and nowhere else.
 
-use super::maker::Random;
+use crate::mutated::Random;
 
 /// A process as the program is made.
 struct Process {
@@ -90,7 +90,10 @@ impl Maker {
         let (ticket, import) = (self.fresh('k'), self.fresh('a'));
         let who = self.processes[to].by.trim_end_matches(": ");
         self.say(from, format!("export {name} as {ticket}"));
-        self.say(from, format!("tell {}", if who.is_empty() { "main" } else { who }));
+        // The ticket says as much by itself.
+        if self.random.one_in(2) {
+            self.say(from, format!("tell {}", if who.is_empty() { "main" } else { who }));
+        }
         if self.random.one_in(2) {
             self.edge(from, to);
         }
@@ -154,13 +157,13 @@ impl Maker {
         let Some(name) = self.some_memory(process) else { return };
         let stream = self.stream(process);
         match self.random.below(6) {
-            0 => {
-                self.say(process, format!("free now {name}"));
+            // Where its owner is not told, whether it learns of it in time is by chance.
+            end @ (0 | 1) => {
+                self.say(process, format!("{} {name}", ["free now", "drop"][end]));
                 if process > 0 {
                     self.say(process, "tell main".into());
                 }
             }
-            1 => self.say(process, format!("drop {name}")),
             _ => self.say(process, format!("free {stream} {name}")),
         }
         // It may be named again, as wrong programs do.

@@ -304,7 +304,7 @@ impl Connection {
         uses: &[ForeignUse],
         ended: &mut Ended,
     ) -> std::result::Result<(), Broken> {
-        let State { leases, speaker, returned, host, .. } = state;
+        let State { leases, speaker, returned, .. } = state;
         let lease = leases.get_mut(&id).filter(|lease| !lease.is_returned()).ok_or(Broken)?;
         if let (None, Some(first)) = (&speaker, uses.first()) {
             let key = socket::process_key(self.party, self.life.get().and_then(Option::as_ref), self.number);
@@ -316,8 +316,8 @@ impl Connection {
         };
         let uses = uses.ok_or(Broken)?;
         // As where it ends: first the trace.
-        if let (Some(tracer), Some(host)) = (&context.tracer, *host) {
-            tracer.released(host, id);
+        if let Some(tracer) = &context.tracer {
+            tracer.released(id);
         }
         lease.release(&uses, *returned);
         *returned += 1;

@@ -46,12 +46,11 @@ impl Tracer {
         self.push_by(host, What::Import { ticket, memory });
     }
 
-    /// An importer let go, and said so.
+    /// An importer let go, and this process knows.
     #[cold]
-    pub(crate) fn released(&self, host: HostId, lease: LeaseId) {
+    pub(crate) fn released(&self, lease: LeaseId) {
         let Some((_, memory)) = lock(&self.shares.0).leases.remove(&lease) else { return };
-        self.push_by(host, What::Drop { memory });
-        self.push_by(host, What::Tell { to: HostId(0) });
+        self.push(Place::Unknown, What::Drop { memory });
     }
 
     /// An importer is gone: its process, unless that has others.
@@ -73,11 +72,11 @@ impl Tracer {
             output.importers.swap_remove(at);
         }
         let ends = match output.importers.contains(&process) {
-            true => held.into_iter().map(|memory| (host, What::Drop { memory })).collect(),
-            false => vec![(self.host(), What::ProcessEnd { process: ProcessId(process) })],
+            true => held.into_iter().map(|memory| What::Drop { memory }).collect(),
+            false => vec![What::ProcessEnd { process: ProcessId(process) }],
         };
-        for (host, what) in ends {
-            output.push(&Op { host, place: Place::Unknown, what });
+        for what in ends {
+            output.push(&Op { host: self.host(), place: Place::Unknown, what });
         }
     }
 

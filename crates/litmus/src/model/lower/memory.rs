@@ -53,11 +53,12 @@ impl Lower<'_> {
                 self.act(Vec::new(), effects);
             }
             What::Export { memory, ticket } => {
-                let life = self.life(memory);
-                self.tickets.insert(ticket, life);
+                let (life, known) = (self.life(memory), self.timeline(self.host));
+                self.tickets.insert(ticket, (life, known));
             }
             What::Import { ticket, memory } => {
-                if let Some(&life) = self.tickets.get(&ticket) {
+                if let Some(&(life, known)) = self.tickets.get(&ticket) {
+                    self.learn(self.host, known);
                     let lease = self.new_life(memory, true);
                     self.model.lives[life].leases.push(lease);
                     self.held.push((self.process(self.host), life, lease));

@@ -27,6 +27,8 @@ struct Stream {
     role: StreamRole,
     home: Home,
     name: Option<String>,
+    /// What the thread had done last that made it: nobody has its handle before.
+    made_after: Option<usize>,
     last: Option<usize>,
     early: Option<Early>,
 }
@@ -67,7 +69,10 @@ struct Lower<'a> {
     named: HashMap<Memory, Named>,
     /// The life that the latest launch gave memory of an alloc node.
     latest: HashMap<Memory, usize>,
-    tickets: HashMap<TicketId, usize>,
+    /// As `latest`, of launches of one instance.
+    latest_of: HashMap<(ExecId, Memory), usize>,
+    /// What is offered, and what its thread had done last by then.
+    tickets: HashMap<TicketId, (usize, Option<usize>)>,
     /// Which process holds which life, and the hold.
     held: Vec<(ProcessId, usize, usize)>,
     graphs: HashMap<GraphId, Graph>,
@@ -96,6 +101,7 @@ pub(super) fn lower(program: &Program) -> Result<Model, TooMuch> {
         timelines: HashMap::new(),
         named: HashMap::new(),
         latest: HashMap::new(),
+        latest_of: HashMap::new(),
         tickets: HashMap::new(),
         held: Vec::new(),
         graphs: HashMap::new(),
@@ -121,11 +127,7 @@ impl Lower<'_> {
             What::HostStart { process } => {
                 self.processes.insert(self.host, process);
             }
-            What::Tell { to } => {
-                let known: Vec<usize> = self.timeline(self.host).into_iter().chain(self.timeline(to)).collect();
-                let edge = self.push(Task { needs: known, is_hidden: true, ..Task::default() });
-                self.timelines.insert(self.key(to), edge);
-            }
+            What::Tell { to } => self.learn(to, self.timeline(self.host)),
             What::StreamCreate { stream, role, device } => self.create(stream, role, device),
             What::StreamName { stream, name } => {
                 let name = self.names.text(name).map(ToString::to_string);
@@ -186,7 +188,8 @@ impl Lower<'_> {
 
     fn create(&mut self, id: StreamId, role: StreamRole, device: DeviceId) {
         let home = (self.process(self.host), device);
-        let new = Stream { role, home, name: None, last: None, early: None };
+        let made_after = self.timeline(self.host);
+        let new = Stream { role, home, name: None, made_after, last: None, early: None };
         let old = self.streams.insert(id, new);
         // The work of a stream whose number is given out again goes on.
         if let Some(Stream { home, last: Some(last), .. }) = old {
@@ -197,7 +200,7 @@ impl Lower<'_> {
     /// A stream; the legacy default stream is there without being made.
     fn stream(&mut self, id: StreamId) -> &mut Stream {
         let home = (self.process(self.host), DeviceId(0));
-        let made = || Stream { role: StreamRole::Legacy, home, name: None, last: None, early: None };
+        let made = || Stream { role: StreamRole::Legacy, home, name: None, made_after: None, last: None, early: None };
         self.streams.entry(id).or_insert_with(made)
     }
 
@@ -214,6 +217,13 @@ impl Lower<'_> {
         self.timelines.get(&self.key(host)).copied()
     }
 
+    /// What a thread does next comes after a task.
+    fn learn(&mut self, host: HostId, known: Option<usize>) {
+        let needs = known.into_iter().chain(self.timeline(host)).collect();
+        let edge = self.push(Task { needs, is_hidden: true, ..Task::default() });
+        self.timelines.insert(self.key(host), edge);
+    }
+
     /// What a stream's next task needs.
     fn needs(&mut self, id: StreamId) -> Vec<usize> {
         let mut needs = self.needs_of_others(id);
@@ -224,7 +234,7 @@ impl Lower<'_> {
     /// What a stream's next task needs besides the one before it there.
     fn needs_of_others(&mut self, id: StreamId) -> Vec<usize> {
         let timeline = self.timeline(self.host);
-        let (role, home) = (self.stream(id).role, self.stream(id).home);
+        let Stream { role, home, made_after, .. } = *self.stream(id);
         let is_blocking = |role| matches!(role, StreamRole::Blocking | StreamRole::PerThread);
         let others = self.streams.values().filter(|it| it.home == home);
         let mut needs: Vec<usize> = match role {
@@ -235,7 +245,7 @@ impl Lower<'_> {
             StreamRole::NonBlocking => Vec::new(),
             _ => others.filter(|it| it.role == StreamRole::Legacy).filter_map(|it| it.last).collect(),
         };
-        needs.extend(timeline);
+        needs.extend(timeline.into_iter().chain(made_after));
         needs
     }
 
