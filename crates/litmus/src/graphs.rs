@@ -32,6 +32,10 @@ impl Lower {
         [h, "=", "clone", g] => self.clone_graph(h, g);
         ["name", a, "in", h, "as", b] => {
             let (node, graph) = (self.memory(a)?, self.graph(h)?);
+            if self.made_from.contains(&graph) {
+                let what = format!("`{h}` has instances, copies or child nodes already, which go by its former names");
+                return self.refuse(&what, "name its memory before");
+            }
             let memory = self.fresh_memory(b)?;
             self.note_bytes_of(memory, node);
             self.push(What::CopyName { graph, node, memory })?;
@@ -55,6 +59,7 @@ impl Lower {
         };
         ["update", x, "from", g] => {
             let (exec, graph) = (self.exec(x)?, self.graph(g)?);
+            self.made_from.insert(graph);
             self.push(What::ExecUpdate { exec, graph })
         };
         [b, "=", "take", a, "from", x] => {
@@ -86,7 +91,11 @@ impl Lower {
         ["host", ref rest @ ..] "read A write B" => Ok(NodeOp::HostFunction(self.accesses(rest)?));
         ["record", e] => Ok(NodeOp::EventRecord(self.event_to_record(e)?));
         ["wait", e] => Ok(NodeOp::EventWait(self.event(e)?));
-        ["child", g] => Ok(NodeOp::Child(self.graph(g)?));
+        ["child", g] => {
+            let child = self.graph(g)?;
+            self.made_from.insert(child);
+            Ok(NodeOp::Child(child))
+        };
         ["empty"] => Ok(NodeOp::Empty);
     }
 
@@ -100,6 +109,7 @@ impl Lower {
         let graph = self.graph(graph)?;
         let copy = GraphId(self.next(Count::Graph));
         self.define(name, Symbol::Graph(copy))?;
+        self.made_from.insert(graph);
         if let Some(nodes) = self.nodes.get(&graph).cloned() {
             self.nodes.insert(copy, nodes);
         }
@@ -139,6 +149,7 @@ impl Lower {
         let graph = self.graph(graph)?;
         let exec = ExecId(self.next(Count::Exec));
         self.define(name, Symbol::Exec(exec))?;
+        self.made_from.insert(graph);
         self.push(What::Instantiate { graph, exec, auto_free_on_launch })
     }
 

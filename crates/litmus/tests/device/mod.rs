@@ -255,6 +255,9 @@ impl Run {
                 self.streams.remove(stream);
                 Said::Done
             }
+            What::StreamQuery { stream, is_idle } if self.legacy.contains(stream) && !is_idle => {
+                return cannot("to ask the legacy stream is an operation of it here, which orders work");
+            }
             What::StreamQuery { stream, .. } | What::StreamSynchronize { stream }
                 if self.owns.is_some() && self.legacy.contains(stream) =>
             {
@@ -310,6 +313,9 @@ impl Run {
         Ok(match what {
             // The library's are of no device until they are recorded.
             What::EventCreate { device: DeviceId(0), shared: false, .. } if self.others.is_empty() => Said::Done,
+            What::EventDestroy { event } if self.externals.contains_key(event) => {
+                return cannot("an event that nodes of a graph name is not destroyed");
+            }
             What::EventDestroy { event } => {
                 self.events.remove(event);
                 Said::Done
@@ -323,6 +329,9 @@ impl Run {
                 said(self.stream(*stream)?.record_external(&self.externals[event]), Act::Read)
             }
             What::EventWait { event, stream, external: false } if self.externals.contains_key(event) => {
+                if !self.captures.is_empty() {
+                    return cannot("an event is an edge of a capture and stands for a launch, too");
+                }
                 said(self.stream(*stream)?.wait_external(&self.externals[event]), Act::Read)
             }
             What::EventSynchronize { event } if self.externals.contains_key(event) => {

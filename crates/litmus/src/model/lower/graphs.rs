@@ -67,7 +67,8 @@ pub(super) struct Exec {
     family: Option<GraphId>,
     auto_free: bool,
     last: Option<usize>,
-    outputs: Vec<usize>,
+    /// What the latest launch began.
+    outputs: Vec<(Memory, usize)>,
 }
 
 impl Lower<'_> {
@@ -119,8 +120,9 @@ impl Lower<'_> {
             }
             What::GraphUpload { .. } => return Err(TooMuch("an instance is uploaded".into())),
             What::GraphLaunch { exec, stream } => self.launch_exec(exec, stream),
-            What::Take { node, memory, .. } => {
-                let life = self.life(node);
+            What::Take { exec, node, memory } => {
+                let life = self.latest_of.get(&(exec, node)).copied();
+                let life = life.unwrap_or_else(|| self.new_life(memory, false));
                 self.named.insert(memory, Named::Life(life));
             }
             What::ExecUpdate { exec, graph } => return self.update(exec, graph),
@@ -138,6 +140,7 @@ impl Lower<'_> {
         let (needs, who) = (self.needs(stream), self.who(stream));
         let early = Some(Early { needs: needs.clone(), from: self.model.tasks.len(), has_freed: false });
         let launched = self.launch_graph(needs, who, found);
+        self.latest_of.extend(launched.outputs.iter().map(|(memory, life)| ((exec, *memory), *life)));
         let stream = self.streams.get_mut(&stream).expect("it was entered");
         (stream.last, stream.early) = (launched.last, early);
         self.execs.insert(exec, launched);

@@ -36,15 +36,15 @@ impl Lower<'_> {
         needs.extend(exec.family.and_then(|family| self.families.get(&family)));
         // What the launch before left, and was not freed since.
         let freed = |life: &usize| self.model.lives[*life].users.iter().any(|task| self.frees(*task, *life));
-        let left: Vec<usize> = exec.outputs.iter().filter(|life| !freed(life)).copied().collect();
+        let left: Vec<usize> = exec.outputs.iter().map(|(_, life)| *life).filter(|life| !freed(life)).collect();
         let frees = left.into_iter().filter(|_| exec.auto_free).map(|life| Effect::of_all(life, Act::Free));
         let effects = frees.collect();
         let is_hidden = line == 0;
         let begin = self.push(Task { needs, effects, who: who.clone(), is_hidden, ..Task::default() });
         let mut launch = Launch { line, own: HashMap::new(), records: Vec::new() };
-        let before = self.model.lives.len();
         let mut ends = self.run_nodes(&exec.nodes, &mut launch, &[begin], &who);
-        exec.outputs = (before..self.model.lives.len()).filter(|it| launch.own.values().any(|own| own == it)).collect();
+        exec.outputs = launch.own.into_iter().collect();
+        exec.outputs.sort_unstable_by_key(|(_, life)| *life);
         ends.push(begin);
         let end = self.push(Task { needs: ends, who, is_hidden: true, ..Task::default() });
         exec.last = Some(end);
