@@ -100,7 +100,8 @@ impl Checker {
         });
         self.graphs.addresses = addresses;
         let (graph, alloc) = added?;
-        self.graphs.captured.get_mut(&graph).and_then(|captured| captured.pools.insert(alloc, pool));
+        let kept = self.kept_of(pool);
+        self.graphs.captured.get_mut(&graph).and_then(|captured| captured.kept.insert(alloc, kept));
         self.graphs.name_own(graph, alloc, memory);
         self.lives.name(memory, Named::Node { graph, alloc });
         Ok(())

@@ -18,11 +18,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::event_state::Event;
 use super::finding::Finding;
 use super::graph_state::Graphs;
+use super::let_in::LetIn;
 use super::lives::{Lives, Named};
 use super::timeline::{Learned, Seat, Timeline};
 use crate::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
 use crate::life::{Kind, Site};
-use crate::op::{Act, Names, NodeOp, Op, Place, Reach, What};
+use crate::op::{Act, Names, NodeOp, Op, Place, What};
 
 /// What is looked for, and how strictly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,7 +83,7 @@ pub struct Checker {
     /// The lowest number of a pool that was made: default pools, which no operation makes, lie below.
     pools_from: u32,
     /// What other devices may do with a pool's memory.
-    pub(super) reach: FxHashMap<(PoolId, DeviceId), Reach>,
+    pub(super) reach: FxHashMap<PoolId, LetIn>,
     pub(super) graphs: Graphs,
     advised: FxHashSet<(Kind, String)>,
     /// Advice to leave a wait out, by its line: given at the end, where no execution of that line needed it.
@@ -264,7 +265,7 @@ impl Checker {
             What::PoolDestroy { pool } => self.destroy_pool(call, pool),
             What::PoolAccess { pool, device, reach } => {
                 self.check_pool(call, pool)?;
-                self.reach.insert((pool, device), reach);
+                self.reach.entry(pool).or_default().set(device, reach);
                 Ok(())
             }
             What::AllocNow { memory, space, bytes, name } => self.alloc_now(call, memory, space, bytes, name),

@@ -7,10 +7,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::homes::{Family, FreshAddresses, Homes, Left};
+use super::let_in::Kept;
 use super::lives::{Freed, LifeId};
 use super::names::{Key, Names};
 use crate::graph::{Captures, CompletedNodes, Exec, Graph, GraphAllocId, Lanes, Memory as NodeMemory, Origin, Uses};
-use crate::ids::{ExecId, GraphId, NodeId, PoolId, StreamId};
+use crate::ids::{ExecId, GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Memory, Name};
 use crate::order::Snapshot;
@@ -45,8 +46,8 @@ pub(super) struct Captured {
     pub(super) homes: Homes,
     /// What its nodes did so far.
     pub(super) uses: Uses,
-    /// The pools that its allocations have their access from.
-    pub(super) pools: FxHashMap<GraphAllocId, PoolId>,
+    /// The access that its allocations have, from their pools.
+    pub(super) kept: FxHashMap<GraphAllocId, Kept>,
     /// Its nodes that may start early, and what has completed when they do.
     pub(super) early: FxHashMap<NodeId, CompletedNodes>,
     /// Where the capture began: on which stream, and in the program.

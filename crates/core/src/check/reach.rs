@@ -1,11 +1,12 @@
 //! Whether a device may use memory of another: the pool that it is from has to let it in.
 //!
-//! Memory of a pool is asked about when the work is submitted, memory that a capture allocates when the node is
-//! captured: it has the access that its pool grants by then (CUDA: alloc nodes keep the access of their pool). Knows
-//! lives and captures; nothing of order.
+//! Memory of a pool is asked about when the work is submitted, with what the pool grants then; memory that a capture
+//! allocates when the node that uses it is captured, with what the pool granted when the allocation was (CUDA: an alloc
+//! node keeps the access of its pool, whatever becomes of that). Knows lives and captures; nothing of order.
 
 use super::checker::{Call, Checker, Step};
 use super::finding::{Finding, Subject};
+use super::let_in::{Kept, LetIn, needed};
 use super::lives::{Found, Named, Source};
 use super::timeline::Seat;
 use super::usage::Target;
@@ -17,6 +18,8 @@ use crate::op::{Access, Act, Reach};
 /// Memory of a pool, for [`Checker::refuse_reach`].
 struct Pooled {
     pool: PoolId,
+    /// When the pool has to let the device in: before what.
+    before: &'static str,
     /// The device that it is of.
     owner: DeviceId,
     subject: Subject,
@@ -32,12 +35,19 @@ impl Checker {
         let Source::Stream { pool, device: owner, .. } = life.source else { return Ok(()) };
         let own = || self.time.stream(later.stream).map(|stream| stream.kept.device);
         let device = by.or_else(own).unwrap_or(owner);
+        let is_let_in = |let_in: &LetIn| let_in.allows(device, later.act);
         // A process takes what it imports into a pool of its own, of which nothing is known.
-        if device == owner || target.is_lease || self.is_let_in(pool, device, later.act) {
+        if device == owner || target.is_lease || self.reach.get(&pool).is_some_and(is_let_in) {
             return Ok(());
         }
         let subject = self.subject(call, life.memory, life.bytes, life.name);
-        self.refuse_reach(call, Pooled { pool, owner, subject, born: life.history.born().site }, device, later)
+        let memory = Pooled { pool, before: "before", owner, subject, born: life.history.born().site };
+        self.refuse_reach(call, memory, device, later)
+    }
+
+    /// What memory of a pool keeps that is allocated in a capture now.
+    pub(super) fn kept_of(&self, pool: PoolId) -> Kept {
+        Kept { pool, let_in: self.reach.get(&pool).cloned().unwrap_or_default() }
     }
 
     /// As [`check_reach`](Self::check_reach), of memory that the capture allocates which a stream is in.
@@ -54,9 +64,9 @@ impl Checker {
         for (named, access) in named.iter().zip(accesses) {
             let NodeMemory::Own(alloc) = access.memory else { continue };
             let node = graph.alloc(alloc).and_then(|alloc| graph.node(alloc.node));
-            let (Some(node), Some(&pool)) = (node, captured.pools.get(&alloc)) else { continue };
+            let (Some(node), Some(Kept { pool, let_in })) = (node, captured.kept.get(&alloc)) else { continue };
             let owner = node.label.device.unwrap_or(device);
-            if device != owner && !self.is_let_in(pool, device, access.act) {
+            if device != owner && !let_in.allows(device, access.act) {
                 let born = Site {
                     act: Act::Allocate,
                     stream: node.label.stream.unwrap_or(id),
@@ -65,21 +75,18 @@ impl Checker {
                 };
                 let subject = self.named_by_node(call, graph, named, access);
                 let later = self.site(call, seat, access.act);
-                return self.refuse_reach(call, Pooled { pool, owner, subject, born }, device, later);
+                let before = "before the memory is allocated in the capture";
+                return self.refuse_reach(call, Pooled { pool: *pool, before, owner, subject, born }, device, later);
             }
         }
         Ok(())
     }
 
-    fn is_let_in(&self, pool: PoolId, device: DeviceId, act: Act) -> bool {
-        self.reach.get(&(pool, device)).copied().unwrap_or_default() >= needed(act)
-    }
-
     fn refuse_reach(&self, call: Call<'_>, memory: Pooled, device: DeviceId, later: Site) -> Step {
-        let Pooled { pool, owner, subject, born } = memory;
+        let Pooled { pool, before, owner, subject, born } = memory;
         let (verb, to) = if needed(later.act) == Reach::Read { ("read", "read") } else { ("written", "write") };
         let sentence = format!("{subject} of {owner} is {verb} by {device}, and {pool} does not grant it that");
-        let help = format!("grant {device} access to {pool} before, to {to} it");
+        let help = format!("grant {device} access to {pool} {before}, to {to} it");
         let mut finding = Finding::new(Kind::NoAccess, sentence, help);
         finding.subject = Some(subject);
         finding.earlier = Some(self.act_side(call, born));
@@ -102,9 +109,4 @@ impl Checker {
         };
         self.subject(call, named.memory, bytes, name)
     }
-}
-
-/// What a device has to be let do.
-fn needed(act: Act) -> Reach {
-    if act == Act::Read { Reach::Read } else { Reach::ReadWrite }
 }

@@ -1,0 +1,22 @@
+//! Programs of several devices that got a wrong verdict once, as those of `verdicts.rs`.
+
+pub(crate) const DEVICES: &[(&str, &str)] = &[
+    (
+        "Memory of a capture has the access that its pool granted when it was allocated, no later one",
+        "stream s nonblocking / stream u nonblocking on 1 / pool p / capture s as g / a = alloc s 64 from p / \
+         grant p to 1 / b = alloc s 64 from p / record e s / wait u e / read u a !! no-access / write u b / \
+         record f u / wait s f / free s a / free s b / end capture s",
+    ),
+    (
+        "Memory of a capture may be read where its pool granted that when it was allocated, and more since",
+        "stream s nonblocking / stream u nonblocking on 1 / pool p / grant p to 1 read / capture s as g / \
+         a = alloc s 64 from p / grant p to 1 / record e s / wait u e / read u a / write u a !! no-access / \
+         record f u / wait s f / free s a / end capture s",
+    ),
+    (
+        "Memory of a capture keeps the access that its pool granted when it was allocated",
+        "stream s nonblocking / stream u nonblocking on 1 / pool p / grant p to 1 / capture s as g / \
+         a = alloc s 64 from p / revoke p from 1 / record e s / wait u e / write u a / record f u / wait s f / \
+         free s a / end capture s",
+    ),
+];
