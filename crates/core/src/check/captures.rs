@@ -100,9 +100,8 @@ impl Checker {
         });
         self.graphs.addresses = addresses;
         let (graph, alloc) = added?;
-        let kept = self.kept_of(pool);
-        self.graphs.captured.get_mut(&graph).and_then(|captured| captured.kept.insert(alloc, kept));
         self.graphs.name_own(graph, alloc, memory);
+        self.keep_access(memory, pool, self.time.at(seat).kept.device);
         self.lives.name(memory, Named::Node { graph, alloc });
         Ok(())
     }

@@ -46,8 +46,6 @@ pub(super) struct Captured {
     pub(super) homes: Homes,
     /// What its nodes did so far.
     pub(super) uses: Uses,
-    /// The access that its allocations have, from their pools.
-    pub(super) kept: FxHashMap<GraphAllocId, Kept>,
     /// Its nodes that may start early, and what has completed when they do.
     pub(super) early: FxHashMap<NodeId, CompletedNodes>,
     /// Where the capture began: on which stream, and in the program.
@@ -72,6 +70,8 @@ pub(super) struct Graphs {
     pub(super) void_execs: FxHashSet<ExecId>,
     /// What the program calls memory of alloc nodes, where it says so.
     pub(super) called: FxHashMap<Memory, Name>,
+    /// What memory of captured alloc nodes has of its pool, by the node's name.
+    pub(super) kept: FxHashMap<Memory, Kept>,
     /// The launch that gave an alloc node's memory its latest life, by the node's name: the instance, the number there.
     pub(super) latest: FxHashMap<Memory, (ExecId, GraphAllocId)>,
     /// What instances left of graphs that they are not of any more, and were launched since.
@@ -234,6 +234,9 @@ impl Graphs {
             return None;
         }
         self.hold_each([&memory]);
+        if let Some(kept) = self.kept.get(&former).cloned() {
+            self.kept.insert(memory, kept);
+        }
         Some((alloc, self.let_go(former)))
     }
 
@@ -288,6 +291,7 @@ impl Graphs {
             self.parted_as.remove(&memory);
             self.overtaken.remove(&memory);
             self.called.remove(&memory);
+            self.kept.remove(&memory);
         }
         is_gone
     }

@@ -27,6 +27,8 @@ impl LetIn {
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     pub(super) pool: PoolId,
+    /// The device that it is of.
+    pub(super) owner: DeviceId,
     pub(super) let_in: LetIn,
 }
 

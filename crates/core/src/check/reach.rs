@@ -13,7 +13,11 @@ use super::usage::Target;
 use crate::graph::{Access as NodeAccess, Graph, Memory as NodeMemory};
 use crate::ids::{DeviceId, PoolId};
 use crate::life::{Kind, Site};
-use crate::op::{Access, Act, Reach};
+use crate::op::{Access, Act, Memory, Reach};
+
+/// When a pool has to let a device in: before the use, or earlier.
+const NOW: &str = "before";
+const CAPTURED: &str = "before the memory is allocated in the capture";
 
 /// Memory of a pool, for [`Checker::refuse_reach`].
 struct Pooled {
@@ -28,26 +32,43 @@ struct Pooled {
 }
 
 impl Checker {
+    /// Whether a use of memory has to ask what its pool grants to another device: for most that is seen at once.
+    #[inline]
+    pub(super) fn is_abroad(&self, source: &Source, seat: Seat) -> bool {
+        match *source {
+            Source::Stream { device, .. } => device != self.time.at(seat).kept.device,
+            Source::Launch(..) | Source::Parted => !self.graphs.kept.is_empty(),
+            Source::Now(_) => false,
+        }
+    }
+
     /// Whether the memory's pool lets a device do this: that of the stream that is at work, where no other does it.
     #[cold]
     pub(super) fn check_reach(&self, call: Call<'_>, target: Target, by: Option<DeviceId>, later: Site) -> Step {
         let life = self.lives.at(target.life);
-        let Source::Stream { pool, device: owner, .. } = life.source else { return Ok(()) };
+        let (pool, owner, let_in, before) = match life.source {
+            Source::Stream { pool, device, .. } => (pool, device, self.reach.get(&pool), NOW),
+            _ => match self.node_of_left(target.life).and_then(|node| self.graphs.kept.get(&node)) {
+                Some(kept) => (kept.pool, kept.owner, Some(&kept.let_in), CAPTURED),
+                None => return Ok(()),
+            },
+        };
         let own = || self.time.stream(later.stream).map(|stream| stream.kept.device);
         let device = by.or_else(own).unwrap_or(owner);
         let is_let_in = |let_in: &LetIn| let_in.allows(device, later.act);
         // A process takes what it imports into a pool of its own, of which nothing is known.
-        if device == owner || target.is_lease || self.reach.get(&pool).is_some_and(is_let_in) {
+        if device == owner || target.is_lease || let_in.is_some_and(is_let_in) {
             return Ok(());
         }
         let subject = self.subject(call, life.memory, life.bytes, life.name);
-        let memory = Pooled { pool, before: "before", owner, subject, born: life.history.born().site };
+        let memory = Pooled { pool, before, owner, subject, born: life.history.born().site };
         self.refuse_reach(call, memory, device, later)
     }
 
-    /// What memory of a pool keeps that is allocated in a capture now.
-    pub(super) fn kept_of(&self, pool: PoolId) -> Kept {
-        Kept { pool, let_in: self.reach.get(&pool).cloned().unwrap_or_default() }
+    /// Memory that a capture allocates now has what its pool grants now.
+    pub(super) fn keep_access(&mut self, memory: Memory, pool: PoolId, owner: DeviceId) {
+        let let_in = self.reach.get(&pool).cloned().unwrap_or_default();
+        self.graphs.kept.insert(memory, Kept { pool, owner, let_in });
     }
 
     /// As [`check_reach`](Self::check_reach), of memory that the capture allocates which a stream is in.
@@ -60,13 +81,12 @@ impl Checker {
     ) -> Step {
         let (id, device) = (self.time.at(seat).kept.id, self.time.at(seat).kept.device);
         let Some(graph) = self.graphs.captures.graph_of(id) else { return Ok(()) };
-        let Some(captured) = self.graphs.captured.get(&graph.id()) else { return Ok(()) };
         for (named, access) in named.iter().zip(accesses) {
             let NodeMemory::Own(alloc) = access.memory else { continue };
             let node = graph.alloc(alloc).and_then(|alloc| graph.node(alloc.node));
-            let (Some(node), Some(Kept { pool, let_in })) = (node, captured.kept.get(&alloc)) else { continue };
-            let owner = node.label.device.unwrap_or(device);
-            if device != owner && !let_in.allows(device, access.act) {
+            let (Some(node), Some(kept)) = (node, self.graphs.kept.get(&named.memory)) else { continue };
+            let Kept { pool, owner, let_in } = kept;
+            if device != *owner && !let_in.allows(device, access.act) {
                 let born = Site {
                     act: Act::Allocate,
                     stream: node.label.stream.unwrap_or(id),
@@ -75,8 +95,8 @@ impl Checker {
                 };
                 let subject = self.named_by_node(call, graph, named, access);
                 let later = self.site(call, seat, access.act);
-                let before = "before the memory is allocated in the capture";
-                return self.refuse_reach(call, Pooled { pool: *pool, before, owner, subject, born }, device, later);
+                let memory = Pooled { pool: *pool, before: CAPTURED, owner: *owner, subject, born };
+                return self.refuse_reach(call, memory, device, later);
             }
         }
         Ok(())
