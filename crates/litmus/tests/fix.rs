@@ -80,6 +80,14 @@ fn an_event_of_three_streams_becomes_three() {
     assert_eq!(fixed.text.matches("wait v").count(), 3, "{}", fixed.text);
 }
 
+/// Of captures that go on at once a call comes out of all.
+#[test]
+fn a_call_leaves_each_capture() {
+    let text = "stream s\nstream t\ncapture s as g\ncapture t as h\nsynchronize device\nend capture t\nend capture s\n";
+    let fixed = corrected("captures", text);
+    assert!(fixed.left.is_empty() && fixed.text.ends_with("end capture s\nsynchronize device\n"), "{}", fixed.text);
+}
+
 /// Memory of a capture keeps what its pool granted when it was allocated; a node works on a device of its own.
 #[test]
 fn a_grant_is_where_it_counts_and_to_the_device_that_does_the_work() {

@@ -44,6 +44,9 @@ pub(super) fn is_launch(lines: &Lines, finding: &Finding) -> bool {
 /// So many launches are tried for one operation to come behind.
 const LAUNCHES_TRIED: usize = 4;
 
+/// So many captures are tried for one operation to come out of, to either side.
+const CAPTURES_TRIED: usize = 4;
+
 struct Edits<'a> {
     lines: &'a Lines,
     finding: &'a Finding,
@@ -103,7 +106,9 @@ impl Edits<'_> {
                 Some(())
             })
         });
-        behind.take(1).chain(before.take(1)).collect()
+        // The nearest first: of captures that go on at once the last begun, or the first ended, may not be all.
+        let (mut behind, mut before) = (behind.take(CAPTURES_TRIED), before.take(CAPTURES_TRIED));
+        (0..CAPTURES_TRIED).flat_map(|_| [behind.next(), before.next()]).flatten().collect()
     }
 
     fn with_word(&self, line: u32, word: &str) -> Option<Lines> {
