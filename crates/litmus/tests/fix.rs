@@ -80,6 +80,20 @@ fn an_event_of_three_streams_becomes_three() {
     assert_eq!(fixed.text.matches("wait v").count(), 3, "{}", fixed.text);
 }
 
+/// What was put in for one finding goes where what was done for a later one does for both.
+#[test]
+fn what_later_changes_stand_for_goes() {
+    let fixed = corrected("moved", "stream s nonblocking\nstream t\na = alloc s 64\nfree t a\nwrite s a\n");
+    assert!(fixed.left.is_empty() && !fixed.text.contains("wait"), "{}", fixed.text);
+    let nodes = "node n in g: alloc a 64\nnode f in g after n: free a\nnode r in g after n f: read a\n";
+    let fixed = corrected("edges", &format!("graph g\n{nodes}node w in g after n f r: write a\n"));
+    assert!(fixed.left.is_empty() && fixed.text.matches("edge").count() == 1, "{}", fixed.text);
+    // That the first record is waited for is what is meant, though nothing asks for it.
+    let text = "stream s nonblocking\nstream l legacy\nrecord e s\nrecord e l\nwait l e\n";
+    let fixed = corrected("own", text);
+    assert!(fixed.left.is_empty() && fixed.text.contains("wait l fix1\n"), "{}", fixed.text);
+}
+
 /// Of captures that go on at once a call comes out of all.
 #[test]
 fn a_call_leaves_each_capture() {
