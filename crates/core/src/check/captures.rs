@@ -101,7 +101,7 @@ impl Checker {
         self.graphs.addresses = addresses;
         let (graph, alloc) = added?;
         self.graphs.name_own(graph, alloc, memory);
-        self.keep_access(memory, pool, self.time.at(seat).kept.device);
+        self.keep_access(call, seat, memory, pool);
         self.lives.name(memory, Named::Node { graph, alloc });
         Ok(())
     }

@@ -199,6 +199,12 @@ pub(super) struct Parted {
 }
 
 impl Graphs {
+    /// A graph by its number, where it is there, or an instance of it.
+    pub(super) fn known(&self, graph: GraphId) -> Option<&Graph> {
+        let made = self.graphs.get(&graph).map(|made| &made.graph);
+        made.or_else(|| self.execs.values().map(Instance::graph).find(|it| it.id() == graph))
+    }
+
     /// The names of a graph, also while it is captured.
     pub(super) fn names_of(&self, graph: GraphId) -> Option<&Names> {
         let captured = self.captured.get(&graph).map(|captured| &captured.names);

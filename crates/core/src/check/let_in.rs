@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::ids::{DeviceId, PoolId};
+use crate::life::Site;
 use crate::op::{Act, Reach};
 
 /// What a pool grants now. A copy stays as it is, and costs nothing until the pool's is changed.
@@ -29,6 +30,8 @@ pub(super) struct Kept {
     pub(super) pool: PoolId,
     /// The device that it is of.
     pub(super) owner: DeviceId,
+    /// Where it was allocated.
+    pub(super) born: Site,
     pub(super) let_in: LetIn,
 }
 

@@ -66,12 +66,14 @@ impl Checker {
     }
 
     /// Memory that a capture allocates now has what its pool grants now.
-    pub(super) fn keep_access(&mut self, memory: Memory, pool: PoolId, owner: DeviceId) {
+    pub(super) fn keep_access(&mut self, call: Call<'_>, seat: Seat, memory: Memory, pool: PoolId) {
         let let_in = self.reach.get(&pool).cloned().unwrap_or_default();
-        self.graphs.kept.insert(memory, Kept { pool, owner, let_in });
+        let (owner, born) = (self.time.at(seat).kept.device, self.site(call, seat, Act::Allocate));
+        self.graphs.kept.insert(memory, Kept { pool, owner, born: Site { op: 0, ..born }, let_in });
     }
 
-    /// As [`check_reach`](Self::check_reach), of memory that the capture allocates which a stream is in.
+    /// As [`check_reach`](Self::check_reach), of memory that a capture allocates: the one which a stream is in, or one
+    /// before it, of a child perhaps.
     pub(super) fn check_node_reach(
         &self,
         call: Call<'_>,
@@ -82,20 +84,11 @@ impl Checker {
         let (id, device) = (self.time.at(seat).kept.id, self.time.at(seat).kept.device);
         let Some(graph) = self.graphs.captures.graph_of(id) else { return Ok(()) };
         for (named, access) in named.iter().zip(accesses) {
-            let NodeMemory::Own(alloc) = access.memory else { continue };
-            let node = graph.alloc(alloc).and_then(|alloc| graph.node(alloc.node));
-            let (Some(node), Some(kept)) = (node, self.graphs.kept.get(&named.memory)) else { continue };
-            let Kept { pool, owner, let_in } = kept;
+            let Some(Kept { pool, owner, born, let_in }) = self.graphs.kept.get(&named.memory) else { continue };
             if device != *owner && !let_in.allows(device, access.act) {
-                let born = Site {
-                    act: Act::Allocate,
-                    stream: node.label.stream.unwrap_or(id),
-                    op: 0,
-                    place: node.label.place,
-                };
                 let subject = self.named_by_node(call, graph, named, access);
                 let later = self.site(call, seat, access.act);
-                let memory = Pooled { pool: *pool, before: CAPTURED, owner: *owner, subject, born };
+                let memory = Pooled { pool: *pool, before: CAPTURED, owner: *owner, subject, born: *born };
                 return self.refuse_reach(call, memory, device, later);
             }
         }
@@ -116,12 +109,16 @@ impl Checker {
 
     /// The memory that a node uses, for people.
     pub(super) fn named_by_node(&self, call: Call<'_>, graph: &Graph, named: &Access, access: &NodeAccess) -> Subject {
-        let (bytes, name) = match (access.memory, self.lives.find(named.memory)) {
-            (NodeMemory::Own(alloc), _) => {
-                let name = |node| graph.node(node).and_then(|node| call.names.find(node.label.name.as_deref()?));
-                graph.alloc(alloc).map_or((0, None), |alloc| (alloc.bytes, name(alloc.node)))
-            }
-            (_, Found::Named(Named::Life(life) | Named::Lease(life))) => {
+        let node = match access.memory {
+            NodeMemory::Own(alloc) => Some((graph, alloc)),
+            NodeMemory::Foreign { graph: owner, alloc } => self.graphs.known(owner).map(|owner| (owner, alloc)),
+            NodeMemory::External { .. } => None,
+        };
+        let node =
+            node.and_then(|(graph, alloc)| graph.alloc(alloc).map(|alloc| (graph.node(alloc.node), alloc.bytes)));
+        let (bytes, name) = match (node, self.lives.find(named.memory)) {
+            (Some((node, bytes)), _) => (bytes, node.and_then(|node| call.names.find(node.label.name.as_deref()?))),
+            (None, Found::Named(Named::Life(life) | Named::Lease(life))) => {
                 let life = self.lives.at(life);
                 (life.bytes, life.name)
             }
