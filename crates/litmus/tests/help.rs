@@ -166,6 +166,16 @@ fn the_capture_is_named_that_is_in_the_way() {
     }
 }
 
+/// A query that answers yes orders as a synchronisation does, and is none.
+#[test]
+fn a_query_in_a_capture_is_called_one() {
+    for (asked, called) in [("query s yes", "queried"), ("query s no", "queried"), ("synchronize s", "synchronized")] {
+        let text = format!("stream s\ncapture s as g\n{asked}\nend capture s\n");
+        let findings = Program::parse(&text).expect("it can be read").check();
+        assert!(findings[0].to_string().contains(&format!("a stream is {called} while")), "{}", findings[0]);
+    }
+}
+
 /// Memory that a child makes is named by its node, with its bytes.
 #[test]
 fn memory_of_a_child_is_named() {

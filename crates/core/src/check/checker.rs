@@ -354,7 +354,8 @@ impl Checker {
 
     fn synchronize_stream(&mut self, call: Call<'_>, stream: StreamId, verb: &'static str, is_over: bool) -> Step {
         let seat = self.look(call, stream)?;
-        self.refuse_in_capture(call, stream, if is_over { "a stream is synchronized" } else { "a stream is queried" })?;
+        let what = if verb == "queried" { "a stream is queried" } else { "a stream is synchronized" };
+        self.refuse_in_capture(call, stream, what)?;
         if is_over {
             let site = Site { act: Act::Read, stream: StreamId::HOST, op: 0, place: call.op.place };
             for what in self.time.ends(seat) {
