@@ -80,6 +80,46 @@ fn an_event_of_three_streams_becomes_three() {
     assert_eq!(fixed.text.matches("wait v").count(), 3, "{}", fixed.text);
 }
 
+/// What was put in for one finding goes where what was done for a later one does for both.
+#[test]
+fn what_later_changes_stand_for_goes() {
+    let fixed = corrected("moved", "stream s nonblocking\nstream t\na = alloc s 64\nfree t a\nwrite s a\n");
+    assert!(fixed.left.is_empty() && !fixed.text.contains("wait"), "{}", fixed.text);
+    let nodes = "node n in g: alloc a 64\nnode f in g after n: free a\nnode r in g after n f: read a\n";
+    let fixed = corrected("edges", &format!("graph g\n{nodes}node w in g after n f r: write a\n"));
+    assert!(fixed.left.is_empty() && fixed.text.matches("edge").count() == 1, "{}", fixed.text);
+    // That the first record is waited for is what is meant, though nothing asks for it.
+    let text = "stream s nonblocking\nstream l legacy\nrecord e s\nrecord e l\nwait l e\n";
+    let fixed = corrected("own", text);
+    assert!(fixed.left.is_empty() && fixed.text.contains("wait l fix1\n"), "{}", fixed.text);
+}
+
+/// Of captures that go on at once a call comes out of all.
+#[test]
+fn a_call_leaves_each_capture() {
+    let text = "stream s\nstream t\ncapture s as g\ncapture t as h\nsynchronize device\nend capture t\nend capture s\n";
+    let fixed = corrected("captures", text);
+    assert!(fixed.left.is_empty() && fixed.text.ends_with("end capture s\nsynchronize device\n"), "{}", fixed.text);
+}
+
+/// Memory of a capture keeps what its pool granted when it was allocated; a node works on a device of its own.
+#[test]
+fn a_grant_is_where_it_counts_and_to_the_device_that_does_the_work() {
+    let streams = "stream s nonblocking\nstream u nonblocking on 1\n";
+    let allocated = "a = alloc s 64 from p\n";
+    let node = "record e s\nwait u e\nwrite u a\nrecord f u\nwait s f\n";
+    let text = format!("{streams}pool p\ncapture s as g\n{allocated}{node}free s a\nend capture s\n");
+    let fixed = corrected("a capture", &text);
+    assert!(fixed.left.is_empty() && fixed.text.contains(&format!("grant p to 1\n{allocated}")), "{}", fixed.text);
+    let launched = "x = instantiate g\nlaunch x s\nfree s a\n";
+    let text = format!("{streams}pool p\n{allocated}capture s as g\nread s a\n{node}end capture s\n{launched}");
+    let fixed = corrected("a node", &text);
+    assert!(fixed.left.is_empty() && fixed.text.contains("grant p to 1\nlaunch x s\n"), "{}", fixed.text);
+    let text = text.replace("pool p\n", "").replace(" from p", "");
+    let fixed = corrected("a default pool", &text);
+    assert!(fixed.left.is_empty() && fixed.text.contains("pool fix1\ngrant fix1 to 1\n"), "{}", fixed.text);
+}
+
 /// Two nodes inside a child get their edge in its graph.
 #[test]
 fn a_race_inside_a_child_is_corrected_there() {

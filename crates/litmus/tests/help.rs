@@ -142,6 +142,49 @@ fn a_launch_on_another_device_needs_access() {
     assert_eq!(Program::parse(&granted).expect("it can be read").check(), []);
 }
 
+/// Of several captures the one is named that forbids the call, of another device or process none.
+#[test]
+fn the_capture_is_named_that_is_in_the_way() {
+    for (program, line) in [
+        ("stream s / stream t / capture s as g relaxed / capture t as h / b = alloc now 64", Some(4)),
+        ("stream s nonblocking / stream t / stream l legacy / capture s as g / capture t as h / record e l", Some(5)),
+        ("stream s / stream u on 1 / capture s as g / capture u as h / synchronize device 1", Some(4)),
+        ("process P / P: stream q / stream s / P: capture q as h / capture s as g / b = alloc now 64", Some(5)),
+        ("thread T / stream s / stream t / capture s as g / T: capture t as h / end capture t", Some(5)),
+        ("stream s nonblocking / stream l legacy / capture s as g / capture l as h", None),
+        ("stream s / stream t / capture s as g / end capture t", None),
+    ] {
+        let text: Vec<&str> = program.split(" / ").collect();
+        let findings = Program::parse(&format!("set leaks off\n{}", text.join("\n"))).unwrap().check();
+        let [finding] = &findings[..] else { panic!("{program}: {findings:?}") };
+        let begun = finding.earlier.as_ref().and_then(|side| side.spot.line);
+        assert_eq!(begun.map(|begun| begun - 1), line, "{program}: {finding}");
+        if let Some(stream) = line.and_then(|line| text[line as usize - 1].split("capture ").nth(1)) {
+            let stream = format!("stream `{}`", stream.split(' ').next().unwrap());
+            assert!(finding.to_string().matches(&stream).count() > 0, "{program}: {finding}");
+        }
+    }
+}
+
+/// A query that answers yes orders as a synchronisation does, and is none.
+#[test]
+fn a_query_in_a_capture_is_called_one() {
+    for (asked, called) in [("query s yes", "queried"), ("query s no", "queried"), ("synchronize s", "synchronized")] {
+        let text = format!("stream s\ncapture s as g\n{asked}\nend capture s\n");
+        let findings = Program::parse(&text).expect("it can be read").check();
+        assert!(findings[0].to_string().contains(&format!("a stream is {called} while")), "{}", findings[0]);
+    }
+}
+
+/// Memory that a child makes is named by its node, with its bytes.
+#[test]
+fn memory_of_a_child_is_named() {
+    let text = "set leaks off\nstream s\ngraph g\nnode a in g: alloc a 64\nx = instantiate g\ncapture s as h\n\
+                launch x s\nwrite s a\nkernel s read a early\nend capture s\n";
+    let findings = Program::parse(text).expect("it can be read").check();
+    assert!(findings[0].to_string().contains("`a` (allocation 0, 64 B) is read"), "{}", findings[0]);
+}
+
 /// What a process made has a meaning there only.
 #[test]
 fn a_name_of_another_process_is_refused() {

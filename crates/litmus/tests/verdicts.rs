@@ -2,6 +2,8 @@
 //!
 //! A line is behind `/`, and says what is found there; nothing else is, not even advice.
 
+mod rows;
+
 use millpond_litmus::Program;
 
 const PROGRAMS: &[(&str, &str)] = &[
@@ -471,7 +473,7 @@ const PROGRAMS: &[(&str, &str)] = &[
 #[test]
 fn each_program_gets_its_verdict() {
     let mut wrong = Vec::new();
-    for (title, program) in PROGRAMS {
+    for (title, program) in PROGRAMS.iter().chain(rows::DEVICES) {
         let text: Vec<&str> = program.split(" / ").collect();
         let program = Program::parse(&text.join("\n")).unwrap_or_else(|refusal| panic!("{title}: {refusal}"));
         let findings = program.check();

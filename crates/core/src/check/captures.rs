@@ -100,8 +100,8 @@ impl Checker {
         });
         self.graphs.addresses = addresses;
         let (graph, alloc) = added?;
-        self.graphs.captured.get_mut(&graph).and_then(|captured| captured.pools.insert(alloc, pool));
         self.graphs.name_own(graph, alloc, memory);
+        self.keep_access(call, seat, memory, pool);
         self.lives.name(memory, Named::Node { graph, alloc });
         Ok(())
     }

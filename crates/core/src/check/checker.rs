@@ -18,11 +18,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::event_state::Event;
 use super::finding::Finding;
 use super::graph_state::Graphs;
+use super::let_in::LetIn;
 use super::lives::{Lives, Named};
 use super::timeline::{Learned, Seat, Timeline};
 use crate::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
 use crate::life::{Kind, Site};
-use crate::op::{Act, Names, NodeOp, Op, Place, Reach, What};
+use crate::op::{Act, Names, NodeOp, Op, Place, What};
 
 /// What is looked for, and how strictly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,7 +83,7 @@ pub struct Checker {
     /// The lowest number of a pool that was made: default pools, which no operation makes, lie below.
     pools_from: u32,
     /// What other devices may do with a pool's memory.
-    pub(super) reach: FxHashMap<(PoolId, DeviceId), Reach>,
+    pub(super) reach: FxHashMap<PoolId, LetIn>,
     pub(super) graphs: Graphs,
     advised: FxHashSet<(Kind, String)>,
     /// Advice to leave a wait out, by its line: given at the end, where no execution of that line needed it.
@@ -264,7 +265,7 @@ impl Checker {
             What::PoolDestroy { pool } => self.destroy_pool(call, pool),
             What::PoolAccess { pool, device, reach } => {
                 self.check_pool(call, pool)?;
-                self.reach.insert((pool, device), reach);
+                self.reach.entry(pool).or_default().set(device, reach);
                 Ok(())
             }
             What::AllocNow { memory, space, bytes, name } => self.alloc_now(call, memory, space, bytes, name),
@@ -353,7 +354,8 @@ impl Checker {
 
     fn synchronize_stream(&mut self, call: Call<'_>, stream: StreamId, verb: &'static str, is_over: bool) -> Step {
         let seat = self.look(call, stream)?;
-        self.refuse_in_capture(call, stream, if is_over { "a stream is synchronized" } else { "a stream is queried" })?;
+        let what = if verb == "queried" { "a stream is queried" } else { "a stream is synchronized" };
+        self.refuse_in_capture(call, stream, what)?;
         if is_over {
             let site = Site { act: Act::Read, stream: StreamId::HOST, op: 0, place: call.op.place };
             for what in self.time.ends(seat) {

@@ -7,10 +7,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::homes::{Family, FreshAddresses, Homes, Left};
+use super::let_in::Kept;
 use super::lives::{Freed, LifeId};
 use super::names::{Key, Names};
 use crate::graph::{Captures, CompletedNodes, Exec, Graph, GraphAllocId, Lanes, Memory as NodeMemory, Origin, Uses};
-use crate::ids::{ExecId, GraphId, NodeId, PoolId, StreamId};
+use crate::ids::{ExecId, GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Memory, Name};
 use crate::order::Snapshot;
@@ -45,8 +46,6 @@ pub(super) struct Captured {
     pub(super) homes: Homes,
     /// What its nodes did so far.
     pub(super) uses: Uses,
-    /// The pools that its allocations have their access from.
-    pub(super) pools: FxHashMap<GraphAllocId, PoolId>,
     /// Its nodes that may start early, and what has completed when they do.
     pub(super) early: FxHashMap<NodeId, CompletedNodes>,
     /// Where the capture began: on which stream, and in the program.
@@ -71,6 +70,8 @@ pub(super) struct Graphs {
     pub(super) void_execs: FxHashSet<ExecId>,
     /// What the program calls memory of alloc nodes, where it says so.
     pub(super) called: FxHashMap<Memory, Name>,
+    /// What memory of captured alloc nodes has of its pool, by the node's name.
+    pub(super) kept: FxHashMap<Memory, Kept>,
     /// The launch that gave an alloc node's memory its latest life, by the node's name: the instance, the number there.
     pub(super) latest: FxHashMap<Memory, (ExecId, GraphAllocId)>,
     /// What instances left of graphs that they are not of any more, and were launched since.
@@ -198,6 +199,12 @@ pub(super) struct Parted {
 }
 
 impl Graphs {
+    /// A graph by its number, where it is there, or an instance of it.
+    pub(super) fn known(&self, graph: GraphId) -> Option<&Graph> {
+        let made = self.graphs.get(&graph).map(|made| &made.graph);
+        made.or_else(|| self.execs.values().map(Instance::graph).find(|it| it.id() == graph))
+    }
+
     /// The names of a graph, also while it is captured.
     pub(super) fn names_of(&self, graph: GraphId) -> Option<&Names> {
         let captured = self.captured.get(&graph).map(|captured| &captured.names);
@@ -233,6 +240,9 @@ impl Graphs {
             return None;
         }
         self.hold_each([&memory]);
+        if let Some(kept) = self.kept.get(&former).cloned() {
+            self.kept.insert(memory, kept);
+        }
         Some((alloc, self.let_go(former)))
     }
 
@@ -287,6 +297,7 @@ impl Graphs {
             self.parted_as.remove(&memory);
             self.overtaken.remove(&memory);
             self.called.remove(&memory);
+            self.kept.remove(&memory);
         }
         is_gone
     }

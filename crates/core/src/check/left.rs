@@ -59,6 +59,18 @@ impl Checker {
         is_named.then(|| Some((key, instance.names.of(key)?)))?
     }
 
+    /// The name of the alloc node that made what a launch left.
+    pub(super) fn node_of_left(&self, life: LifeId) -> Option<Memory> {
+        match self.lives.at(life).source {
+            Source::Launch(exec, alloc) => {
+                let instance = self.graphs.execs.get(&exec)?;
+                instance.names.of(instance.left_as(alloc))
+            }
+            Source::Parted => self.graphs.parted.get(&life).map(|it| it.memory),
+            _ => None,
+        }
+    }
+
     /// Memory of an instance was freed from outside.
     pub(super) fn output_freed(&mut self, exec: ExecId, alloc: GraphAllocId, freed: Freed) {
         let Some(instance) = self.graphs.execs.get_mut(&exec) else { return };

@@ -24,6 +24,7 @@ mod last_work;
 mod launches;
 mod launching;
 mod left;
+mod let_in;
 mod lives;
 mod names;
 mod numbers;

@@ -1,22 +1,29 @@
 //! Whether a device may use memory of another: the pool that it is from has to let it in.
 //!
-//! Memory of a pool is asked about when the work is submitted, memory that a capture allocates when the node is
-//! captured: it has the access that its pool grants by then (CUDA: alloc nodes keep the access of their pool). Knows
-//! lives and captures; nothing of order.
+//! Memory of a pool is asked about when the work is submitted, with what the pool grants then; memory that a capture
+//! allocates when the node that uses it is captured, with what the pool granted when the allocation was (CUDA: an alloc
+//! node keeps the access of its pool, whatever becomes of that). Knows lives and captures; nothing of order.
 
 use super::checker::{Call, Checker, Step};
 use super::finding::{Finding, Subject};
+use super::let_in::{Kept, LetIn, needed};
 use super::lives::{Found, Named, Source};
 use super::timeline::Seat;
 use super::usage::Target;
 use crate::graph::{Access as NodeAccess, Graph, Memory as NodeMemory};
 use crate::ids::{DeviceId, PoolId};
 use crate::life::{Kind, Site};
-use crate::op::{Access, Act, Reach};
+use crate::op::{Access, Act, Memory, Reach};
+
+/// When a pool has to let a device in: before the use, or earlier.
+const NOW: &str = "before";
+const CAPTURED: &str = "before the memory is allocated in the capture";
 
 /// Memory of a pool, for [`Checker::refuse_reach`].
 struct Pooled {
     pool: PoolId,
+    /// When the pool has to let the device in: before what.
+    before: &'static str,
     /// The device that it is of.
     owner: DeviceId,
     subject: Subject,
@@ -25,22 +32,48 @@ struct Pooled {
 }
 
 impl Checker {
+    /// Whether a use of memory has to ask what its pool grants to another device: for most that is seen at once.
+    #[inline]
+    pub(super) fn is_abroad(&self, source: &Source, seat: Seat) -> bool {
+        match *source {
+            Source::Stream { device, .. } => device != self.time.at(seat).kept.device,
+            Source::Launch(..) | Source::Parted => !self.graphs.kept.is_empty(),
+            Source::Now(_) => false,
+        }
+    }
+
     /// Whether the memory's pool lets a device do this: that of the stream that is at work, where no other does it.
     #[cold]
     pub(super) fn check_reach(&self, call: Call<'_>, target: Target, by: Option<DeviceId>, later: Site) -> Step {
         let life = self.lives.at(target.life);
-        let Source::Stream { pool, device: owner, .. } = life.source else { return Ok(()) };
+        let (pool, owner, let_in, before) = match life.source {
+            Source::Stream { pool, device, .. } => (pool, device, self.reach.get(&pool), NOW),
+            _ => match self.node_of_left(target.life).and_then(|node| self.graphs.kept.get(&node)) {
+                Some(kept) => (kept.pool, kept.owner, Some(&kept.let_in), CAPTURED),
+                None => return Ok(()),
+            },
+        };
         let own = || self.time.stream(later.stream).map(|stream| stream.kept.device);
         let device = by.or_else(own).unwrap_or(owner);
+        let is_let_in = |let_in: &LetIn| let_in.allows(device, later.act);
         // A process takes what it imports into a pool of its own, of which nothing is known.
-        if device == owner || target.is_lease || self.is_let_in(pool, device, later.act) {
+        if device == owner || target.is_lease || let_in.is_some_and(is_let_in) {
             return Ok(());
         }
         let subject = self.subject(call, life.memory, life.bytes, life.name);
-        self.refuse_reach(call, Pooled { pool, owner, subject, born: life.history.born().site }, device, later)
+        let memory = Pooled { pool, before, owner, subject, born: life.history.born().site };
+        self.refuse_reach(call, memory, device, later)
     }
 
-    /// As [`check_reach`](Self::check_reach), of memory that the capture allocates which a stream is in.
+    /// Memory that a capture allocates now has what its pool grants now.
+    pub(super) fn keep_access(&mut self, call: Call<'_>, seat: Seat, memory: Memory, pool: PoolId) {
+        let let_in = self.reach.get(&pool).cloned().unwrap_or_default();
+        let (owner, born) = (self.time.at(seat).kept.device, self.site(call, seat, Act::Allocate));
+        self.graphs.kept.insert(memory, Kept { pool, owner, born: Site { op: 0, ..born }, let_in });
+    }
+
+    /// As [`check_reach`](Self::check_reach), of memory that a capture allocates: the one which a stream is in, or one
+    /// before it, of a child perhaps.
     pub(super) fn check_node_reach(
         &self,
         call: Call<'_>,
@@ -50,36 +83,23 @@ impl Checker {
     ) -> Step {
         let (id, device) = (self.time.at(seat).kept.id, self.time.at(seat).kept.device);
         let Some(graph) = self.graphs.captures.graph_of(id) else { return Ok(()) };
-        let Some(captured) = self.graphs.captured.get(&graph.id()) else { return Ok(()) };
         for (named, access) in named.iter().zip(accesses) {
-            let NodeMemory::Own(alloc) = access.memory else { continue };
-            let node = graph.alloc(alloc).and_then(|alloc| graph.node(alloc.node));
-            let (Some(node), Some(&pool)) = (node, captured.pools.get(&alloc)) else { continue };
-            let owner = node.label.device.unwrap_or(device);
-            if device != owner && !self.is_let_in(pool, device, access.act) {
-                let born = Site {
-                    act: Act::Allocate,
-                    stream: node.label.stream.unwrap_or(id),
-                    op: 0,
-                    place: node.label.place,
-                };
+            let Some(Kept { pool, owner, born, let_in }) = self.graphs.kept.get(&named.memory) else { continue };
+            if device != *owner && !let_in.allows(device, access.act) {
                 let subject = self.named_by_node(call, graph, named, access);
                 let later = self.site(call, seat, access.act);
-                return self.refuse_reach(call, Pooled { pool, owner, subject, born }, device, later);
+                let memory = Pooled { pool: *pool, before: CAPTURED, owner: *owner, subject, born: *born };
+                return self.refuse_reach(call, memory, device, later);
             }
         }
         Ok(())
     }
 
-    fn is_let_in(&self, pool: PoolId, device: DeviceId, act: Act) -> bool {
-        self.reach.get(&(pool, device)).copied().unwrap_or_default() >= needed(act)
-    }
-
     fn refuse_reach(&self, call: Call<'_>, memory: Pooled, device: DeviceId, later: Site) -> Step {
-        let Pooled { pool, owner, subject, born } = memory;
+        let Pooled { pool, before, owner, subject, born } = memory;
         let (verb, to) = if needed(later.act) == Reach::Read { ("read", "read") } else { ("written", "write") };
         let sentence = format!("{subject} of {owner} is {verb} by {device}, and {pool} does not grant it that");
-        let help = format!("grant {device} access to {pool} before, to {to} it");
+        let help = format!("grant {device} access to {pool} {before}, to {to} it");
         let mut finding = Finding::new(Kind::NoAccess, sentence, help);
         finding.subject = Some(subject);
         finding.earlier = Some(self.act_side(call, born));
@@ -89,12 +109,16 @@ impl Checker {
 
     /// The memory that a node uses, for people.
     pub(super) fn named_by_node(&self, call: Call<'_>, graph: &Graph, named: &Access, access: &NodeAccess) -> Subject {
-        let (bytes, name) = match (access.memory, self.lives.find(named.memory)) {
-            (NodeMemory::Own(alloc), _) => {
-                let name = |node| graph.node(node).and_then(|node| call.names.find(node.label.name.as_deref()?));
-                graph.alloc(alloc).map_or((0, None), |alloc| (alloc.bytes, name(alloc.node)))
-            }
-            (_, Found::Named(Named::Life(life) | Named::Lease(life))) => {
+        let node = match access.memory {
+            NodeMemory::Own(alloc) => Some((graph, alloc)),
+            NodeMemory::Foreign { graph: owner, alloc } => self.graphs.known(owner).map(|owner| (owner, alloc)),
+            NodeMemory::External { .. } => None,
+        };
+        let node =
+            node.and_then(|(graph, alloc)| graph.alloc(alloc).map(|alloc| (graph.node(alloc.node), alloc.bytes)));
+        let (bytes, name) = match (node, self.lives.find(named.memory)) {
+            (Some((node, bytes)), _) => (bytes, node.and_then(|node| call.names.find(node.label.name.as_deref()?))),
+            (None, Found::Named(Named::Life(life) | Named::Lease(life))) => {
                 let life = self.lives.at(life);
                 (life.bytes, life.name)
             }
@@ -102,9 +126,4 @@ impl Checker {
         };
         self.subject(call, named.memory, bytes, name)
     }
-}
-
-/// What a device has to be let do.
-fn needed(act: Act) -> Reach {
-    if act == Act::Read { Reach::Read } else { Reach::ReadWrite }
 }

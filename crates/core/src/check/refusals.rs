@@ -6,7 +6,7 @@ use super::checker::{Call, Checker, Refused};
 use super::finding::{Edge, Finding, Side, Spot, Subject};
 use super::lives::{Found, Named};
 use super::timeline::Seat;
-use crate::graph::{CaptureError, CaptureId, GraphError, GraphFault, Memory as NodeMemory, NodeSite, Pin};
+use crate::graph::{CaptureError, GraphError, GraphFault, Memory as NodeMemory, NodeSite, Pin};
 use crate::ids::{GraphId, StreamId};
 use crate::life::{Kind, Site};
 use crate::op::{Act, Memory, Names, Quoted};
@@ -124,19 +124,17 @@ impl Checker {
         Box::new(finding)
     }
 
-    /// Where the capture began that a stream is in; for the host, or a stream that is in none, the first that goes on.
-    fn capture_begun(&self, stream: StreamId) -> Option<Site> {
-        let going = |origin: &StreamId| self.graphs.captures.of(*origin);
-        let of = self.graphs.captures.of(stream);
-        let mut all: Vec<_> = self.graphs.captured.iter().collect();
-        all.sort_unstable_by_key(|(graph, _)| **graph);
-        let is_it = |origin: &StreamId| of.is_none() || going(origin) == of;
-        all.into_iter().find(|(_, it)| it.origin.as_ref().is_some_and(is_it))?.1.begun
-    }
-
-    /// Where a capture began that goes on.
-    fn begun(&self, capture: CaptureId) -> Option<Site> {
-        let is_it = |origin: &StreamId| self.graphs.captures.of(*origin) == Some(capture);
+    /// Where the capture began, if it goes on, that an error names or is in the way of a stream.
+    fn capture_begun(&self, error: &CaptureError, stream: StreamId) -> Option<Site> {
+        let captures = &self.graphs.captures;
+        let capture = match *error {
+            CaptureError::Unsupported { capture, .. }
+            | CaptureError::CapturedEvent(capture)
+            | CaptureError::WrongThread(capture) => capture,
+            CaptureError::Implicit(blocking) => captures.of(blocking)?,
+            _ => captures.of(stream)?,
+        };
+        let is_it = |origin: &StreamId| captures.of(*origin) == Some(capture);
         self.graphs.captured.values().find(|it| it.origin.as_ref().is_some_and(is_it))?.begun
     }
 
@@ -171,7 +169,7 @@ impl Checker {
             CaptureError::Isolation(stream) => {
                 format!("{} is being captured and waits for an event from outside", self.title(call, *stream))
             }
-            CaptureError::Unsupported { call: what, .. } => match self.capture_begun(stream) {
+            CaptureError::Unsupported { call: what, .. } => match self.capture_begun(error, stream) {
                 Some(begun) => {
                     format!(
                         "{what} while {} is captured: that makes the capture invalid",
@@ -232,11 +230,7 @@ impl Checker {
         };
         let sentence = self.capture_sentence(call, &error, stream);
         let mut finding = Finding::new(kind, sentence, help);
-        let begun = match error {
-            // It may have ended.
-            CaptureError::CapturedEvent(capture) => self.begun(capture),
-            _ => self.capture_begun(stream),
-        };
+        let begun = self.capture_begun(&error, stream);
         finding.earlier = begun.map(|begun| self.side(call, begun, "captured"));
         if matches!(error, CaptureError::LegacyStream) {
             finding.remedy = Some(Err("which other stream is to be captured, only the program knows"));

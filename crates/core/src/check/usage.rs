@@ -194,9 +194,7 @@ impl Checker {
             _ => self.resolve(call, access.memory, self.site(call, seat, access.act))?,
         };
         let life = self.lives.at(target.life);
-        if let Source::Stream { device, .. } = life.source
-            && device != self.time.at(seat).kept.device
-        {
+        if self.is_abroad(&life.source, seat) {
             self.check_reach(call, target, None, self.site(call, seat, access.act))?;
         }
         match life.history.check_use(access.act, access.part, &self.time.at(seat).chain, self.settings.races) {

@@ -111,12 +111,14 @@ pub fn fix_within(text: &str, adjust: &dyn Fn(Settings) -> Settings, steps: usiz
                 *rounds += 1;
                 changes.push(Change { finding, edit, line: key.1 });
                 at = next;
-                at.lines.settle(&at.findings);
+                // That a record is waited for is what is meant, whatever follows from it.
+                at.lines.settle(&at.findings, edit == Edit::OwnEvent);
                 // What stood in the way may be gone.
                 left.clear();
             }
         }
     }
+    let at = fixing.spare(at);
     let too_large = "the program is too large for more attempts";
     let why = |finding: &Finding| left.get(&at.key(finding)).cloned().unwrap_or_else(|| too_large.to_owned());
     let left = at.findings.iter().map(|finding| Left { finding: finding.clone(), why: why(finding) }).collect();
@@ -174,6 +176,12 @@ impl Judged {
         let of = |counts: &BTreeMap<Key, usize>, key: &Key| counts.get(key).copied().unwrap_or(0);
         let is_known = |(key, count): (&Key, &usize)| key.0.is_advice() || *count <= of(&then, key);
         of(&now, &gone) < of(&then, &gone) && now.iter().all(is_known)
+    }
+
+    /// Whether nothing is found that was not there before, nor any advice.
+    fn is_as_right(&self, before: &Judged) -> bool {
+        let then = before.counts();
+        self.counts().iter().all(|(key, count)| count <= then.get(key).unwrap_or(&0))
     }
 
     /// Whether one finding is gone, what was found before it is found still, and what was put in is right. Findings are
@@ -238,6 +246,26 @@ impl Fixing<'_> {
             finding.kind != Kind::Leak || next.findings.iter().all(is_known)
         };
         others.into_iter().find(|(_, next)| may_follow(next) && next.is_further(at, gone))
+    }
+
+    /// Without what was put in and is not needed any more: what was put in for a later finding may do for an earlier
+    /// one. From the last line to the first, as a record is needed while its wait is there; in a quarter of the steps
+    /// that are left, as [`smallest`](Self::smallest).
+    fn spare(&mut self, mut at: Judged) -> Judged {
+        let until = self.steps + self.most.saturating_sub(self.steps) / 4;
+        let mut line = at.lines.len() as u32;
+        while let Some((put_in, lines)) = at.lines.without_last(line) {
+            line = put_in - 1;
+            if self.steps > until {
+                break;
+            }
+            if let Ok(next) = self.judge(lines)
+                && next.is_as_right(&at)
+            {
+                at = next;
+            }
+        }
+        at
     }
 
     /// Without what was put in and is not needed: of several waits some may follow from others. It is right without

@@ -44,6 +44,9 @@ pub(super) fn is_launch(lines: &Lines, finding: &Finding) -> bool {
 /// So many launches are tried for one operation to come behind.
 const LAUNCHES_TRIED: usize = 4;
 
+/// So many captures are tried for one operation to come out of, to either side.
+const CAPTURES_TRIED: usize = 4;
+
 struct Edits<'a> {
     lines: &'a Lines,
     finding: &'a Finding,
@@ -103,7 +106,9 @@ impl Edits<'_> {
                 Some(())
             })
         });
-        behind.take(1).chain(before.take(1)).collect()
+        // The nearest first: of captures that go on at once the last begun, or the first ended, may not be all.
+        let (mut behind, mut before) = (behind.take(CAPTURES_TRIED), before.take(CAPTURES_TRIED));
+        (0..CAPTURES_TRIED).flat_map(|_| [behind.next(), before.next()]).flatten().collect()
     }
 
     fn with_word(&self, line: u32, word: &str) -> Option<Lines> {
@@ -211,34 +216,58 @@ impl Edits<'_> {
         texts
     }
 
-    /// Before the use, a pool lets the device in whose stream it is; memory of a default pool is of one that does.
+    /// Before the use, or the allocation, a pool lets the device in whose work it is; for memory of a default pool one
+    /// is made that does.
     fn grant(&self) -> Texts {
-        let user = self.finding.later.as_ref().and_then(|side| self.stream_of(side));
-        let made = self.lines.find(|words| matches!(words, ["stream", name, ..] if Some(*name) == user.as_deref()));
-        let words = made.first().map_or_else(Vec::new, |line| self.statement(*line).words);
-        let device = match words.iter().position(|word| word == "on") {
-            Some(at) => words[at + 1].clone(),
-            None => "0".to_owned(),
-        };
-        let grant = |line: u32| {
+        let pools = self.lines.find(|words| matches!(words, ["pool", ..]));
+        let grant = |device: &str, line: u32, at: Option<u32>| {
             self.made(|lines| {
-                let pool = self.statement(line).words.get(1)?.clone();
-                lines.insert(self.line, format!("{}grant {pool} to {device}", self.statement(self.line).by));
+                let (at, pool) = (at?, self.statement(line).words.get(1)?.clone());
+                lines.insert(at, format!("{}grant {pool} to {device}", self.statement(at).by));
                 Some(())
             })
         };
-        let own_pool = self.made(|lines| {
-            let born = self.earlier_line()?;
-            let (by, pool) = (self.statement(born).by, lines.fresh());
-            if !matches!(&self.statement(born).words[..], [_, of, alloc, _, _] if of == "=" && alloc == "alloc") {
-                return None;
+        let own_pool = |device: &str| {
+            self.made(|lines| {
+                let born = self.earlier_line()?;
+                let (by, pool) = (self.statement(born).by, lines.fresh());
+                if !matches!(&self.statement(born).words[..], [_, of, alloc, _, _] if of == "=" && alloc == "alloc") {
+                    return None;
+                }
+                lines.replace(born, |words| words.extend(["from".to_owned(), pool.clone()]));
+                lines.insert(born, format!("{by}grant {pool} to {device}"));
+                lines.insert(born, format!("{by}pool {pool}"));
+                Some(())
+            })
+        };
+        let mut texts = Vec::new();
+        for device in self.devices() {
+            for at in [Some(self.line), self.earlier_line()] {
+                texts.extend(pools.iter().map(|line| grant(&device, *line, at)));
             }
-            lines.replace(born, |words| words.extend(["from".to_owned(), pool.clone()]));
-            lines.insert(born, format!("{by}grant {pool} to {device}"));
-            lines.insert(born, format!("{by}pool {pool}"));
-            Some(())
-        });
-        let granted = self.lines.find(|words| matches!(words, ["pool", ..])).into_iter().map(grant);
-        granted.chain([own_pool]).collect()
+            texts.push(own_pool(&device));
+        }
+        texts
+    }
+
+    /// The devices whose work may be meant: that of the later side's stream; at a launch, whose nodes may do it on
+    /// others, those that the program names, too.
+    fn devices(&self) -> Vec<String> {
+        let user = self.finding.later.as_ref().and_then(|side| self.stream_of(side));
+        let made = self.lines.find(|words| matches!(words, ["stream", name, ..] if Some(*name) == user.as_deref()));
+        let device = |line: &u32| {
+            let words = self.statement(*line).words;
+            let on = words.iter().position(|word| word == "on").and_then(|at| words.get(at + 1).cloned());
+            on.unwrap_or_else(|| "0".to_owned())
+        };
+        let mut devices = vec![made.first().map_or_else(|| "0".to_owned(), device)];
+        if is_launch(self.lines, self.finding) {
+            for other in self.lines.find(|words| matches!(words, ["stream", ..])).iter().map(device) {
+                if !devices.contains(&other) {
+                    devices.push(other);
+                }
+            }
+        }
+        devices
     }
 }

@@ -1,0 +1,43 @@
+//! Programs of several devices that got a wrong verdict once, as those of `verdicts.rs`.
+
+pub(crate) const DEVICES: &[(&str, &str)] = &[
+    (
+        "Memory of a capture has the access that its pool granted when it was allocated, no later one",
+        "stream s nonblocking / stream u nonblocking on 1 / pool p / capture s as g / a = alloc s 64 from p / \
+         grant p to 1 / b = alloc s 64 from p / record e s / wait u e / read u a !! no-access / write u b / \
+         record f u / wait s f / free s a / free s b / end capture s",
+    ),
+    (
+        "Memory of a capture may be read where its pool granted that when it was allocated, and more since",
+        "stream s nonblocking / stream u nonblocking on 1 / pool p / grant p to 1 read / capture s as g / \
+         a = alloc s 64 from p / grant p to 1 / record e s / wait u e / read u a / write u a !! no-access / \
+         record f u / wait s f / free s a / end capture s",
+    ),
+    (
+        "Memory of a capture keeps the access that its pool granted when it was allocated",
+        "stream s nonblocking / stream u nonblocking on 1 / pool p / grant p to 1 / capture s as g / \
+         a = alloc s 64 from p / revoke p from 1 / record e s / wait u e / write u a / record f u / wait s f / \
+         free s a / end capture s",
+    ),
+    (
+        "What a launch leaves has the access that its pool granted when it was captured, no later one",
+        "stream s nonblocking / stream u nonblocking on 1 / pool p / capture s as g / a = alloc s 64 from p / \
+         b = alloc s 64 / write s a / end capture s / grant p to 1 / x = instantiate g / launch x s / record e s / \
+         wait u e / write u a !! no-access / c = take b from x / read u c !! no-access / free u a / free u c",
+    ),
+    (
+        "What a launch leaves has the access that its pool granted, for nodes of other graphs and copies, too",
+        "stream s nonblocking / stream u nonblocking on 1 / pool p / grant p to 1 read / capture s as g / a = alloc \
+         s 64 from p / end capture s / revoke p from 1 / h = clone g / name a in h as c / x = instantiate g / y = \
+         instantiate h / launch x s / record e s / wait u e / read u a / graph k / node n in k: write a / z = \
+         instantiate k / launch z u !! no-access / free u a / record f u / wait s f / launch y s / record d s / \
+         wait u d / read u c / write u c !! no-access / free u c",
+    ),
+    (
+        "Memory of a child has the access that its pool granted when it was captured",
+        "stream s nonblocking / stream u nonblocking on 1 / pool p / grant p to 1 read / capture s as g / \
+         a = alloc s 64 from p / b = alloc s 64 / end capture s / x = instantiate g / capture s as h / launch x s / \
+         record e s / wait u e / read u a / write u a !! no-access / read u b !! no-access / record f u / wait s f / \
+         free s a / free s b / end capture s / y = instantiate h / launch y s",
+    ),
+];
