@@ -1,11 +1,12 @@
 //! Waiting for memory, and launches that borrow.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use millpond::config::{ReusePolicy, Schedule};
 use millpond::graph::Instantiate;
+use millpond::pool::PeerAccess;
 use millpond::{Buffer, Device, Error, HostConfig, MIB, Pool, PoolConfig, Result, Scope, Stream};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -88,8 +89,8 @@ fn a_wait_for_memory_ends_with_work_in_flight() {
     let pool = device.pool(PoolConfig::default().max_bytes(4 * MIB).reuse(reuse)).unwrap();
     let (one, other) = (device.stream().unwrap(), device.stream().unwrap());
     let x = one.alloc::<u8>(&pool, 4 << 20).unwrap();
-    let gate = std::sync::Arc::new(Barrier::new(2));
-    let kernel = std::sync::Arc::clone(&gate);
+    let gate = Arc::new(Barrier::new(2));
+    let kernel = Arc::clone(&gate);
     one.launch(x.write(), move |_| {
         kernel.wait();
     })
@@ -106,6 +107,33 @@ fn a_wait_for_memory_ends_with_work_in_flight() {
         }
     };
     other.free(y).unwrap();
+}
+
+/// Also under another device's work, which a drop comes after.
+#[test]
+fn a_wait_for_memory_ends_with_work_in_flight_of_another_device() {
+    let (here, there) = (device(Schedule::Parallel), device(Schedule::Parallel));
+    let reuse = ReusePolicy { allow_internal_dependencies: false, ..Default::default() };
+    let pool = here.pool(PoolConfig::default().max_bytes(4 * MIB).reuse(reuse)).unwrap();
+    pool.grant(&there, PeerAccess::ReadWrite).unwrap();
+    let (stream, abroad) = (here.stream().unwrap(), there.stream().unwrap());
+    let x = stream.alloc::<u8>(&pool, 4 << 20).unwrap();
+    abroad.wait(&stream.record().unwrap()).unwrap();
+    let gate = Arc::new(Barrier::new(2));
+    let kernel = Arc::clone(&gate);
+    abroad
+        .launch(x.write(), move |_| {
+            kernel.wait();
+        })
+        .unwrap();
+    drop(x);
+    let _ = stream.alloc::<u8>(&pool, 4 << 20).unwrap_err();
+    assert!(!pool.wait_for_memory(SHORT).unwrap(), "the kernel runs on");
+    let _ = stream.alloc::<u8>(&pool, 4 << 20).unwrap_err();
+    gate.wait();
+    abroad.synchronize().unwrap();
+    assert!(pool.wait_for_memory(LONG).unwrap());
+    stream.free(stream.alloc::<u8>(&pool, 4 << 20).unwrap()).unwrap();
 }
 
 /// A device with memory for one large allocation, and what another pool's request on it is refused by.
