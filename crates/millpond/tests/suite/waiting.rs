@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use millpond::config::{ReusePolicy, Schedule};
 use millpond::graph::Instantiate;
 use millpond::pool::PeerAccess;
-use millpond::{Buffer, Device, Error, HostConfig, MIB, Pool, PoolConfig, Result, Scope, Stream};
+use millpond::{Buffer, Device, DeviceConfig, Error, HostConfig, MIB, Pool, PoolConfig, Result, Scope, Stream};
+use millpond_driver::{CallKind, DriverError, Failing, HostDriver};
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(5);
@@ -373,4 +374,21 @@ fn a_full_pool_of_a_lost_device_says_that_it_is_lost() {
             assert!(matches!(refused, Err(Error::DeviceLost { .. })), "{refused:?}");
         }
     }
+}
+
+/// Also where the device says so as soon as it is asked for a mark.
+#[test]
+fn a_full_pool_of_a_device_that_marks_nothing_says_that_it_is_lost() {
+    let host = HostDriver::new(millpond_driver::HostConfig::default()).unwrap();
+    let driver = Arc::new(Failing::new(host));
+    let device = Device::with_driver(driver.clone(), DeviceConfig::default()).unwrap();
+    let (stream, pool) = (device.stream().unwrap(), device.pool(PoolConfig::default().max_bytes(2 * MIB)).unwrap());
+    let all = stream.alloc::<u8>(&pool, 2 << 20).unwrap();
+    driver.fail_every(CallKind::Mark, DriverError::Lost { reason: "planted".into() });
+    let refused = stream.alloc::<u8>(&pool, 1).map(drop);
+    assert!(matches!(refused, Err(Error::DeviceLost { .. })), "{refused:?}");
+    let waited = pool.wait_for_memory(LONG);
+    assert!(matches!(waited, Err(Error::DeviceLost { .. })), "{waited:?}");
+    driver.disarm();
+    stream.free(all).unwrap();
 }
