@@ -214,11 +214,10 @@ pub unsafe extern "C" fn millpond_free(pointer: *mut c_void, device: millpond_de
 pub unsafe extern "C" fn millpond_set_name(pointer: *mut c_void, name: *const c_char) -> millpond_status {
     guard("millpond_set_name", || {
         let name = text(name, "name")?;
-        match POINTERS.peek(pointer as u64) {
-            Some(memory) => memory.set_name(name),
-            None => return Err(Failure::Value(format!("{pointer:p} is not the start of a live allocation"))),
+        match POINTERS.peek(pointer as u64).is_some_and(|memory| memory.set_name(name)) {
+            true => Ok(()),
+            false => Err(Failure::Value(format!("{pointer:p} is not the start of a live allocation"))),
         }
-        Ok(())
     })
 }
 

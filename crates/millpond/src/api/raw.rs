@@ -65,10 +65,11 @@ impl RawMemory {
         self.count.bytes()
     }
 
-    /// Gives the life a name, for messages; a graph's memory has none.
-    pub fn set_name(&self, name: &str) {
-        if let Whose::Life(owned) = &self.whose {
-            owned.set_name(name);
+    /// Gives the life a name, for messages, where it goes on: whether it does. A graph's memory has no one life.
+    pub fn set_name(&self, name: &str) -> bool {
+        match &self.whose {
+            Whose::Life(owned) => owned.set_name(name),
+            Whose::Node(_) => false,
         }
     }
 

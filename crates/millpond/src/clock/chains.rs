@@ -212,11 +212,12 @@ impl Poll<'_> {
 }
 
 impl Poll<'_> {
-    /// The ends, as of now, of the device's own chains that have not come so far.
+    /// The ends, as of now, of the chains that have not come so far; of other devices' as well, whose work the device's
+    /// memory may be under.
     pub(crate) fn unfinished(&self) -> Vec<Point> {
         let ends = self.table.by_slot.iter().enumerate().filter_map(|(slot, chain)| match chain {
-            Some(Listed::Chain { progress, abroad: None }) => Some(progress.last(Slot(slot as u32))),
-            _ => None,
+            Some(Listed::Chain { progress, .. }) => Some(progress.last(Slot(slot as u32))),
+            Some(Listed::Over(_)) | None => None,
         });
         ends.filter(|end| !self.is_over(*end)).collect()
     }

@@ -382,10 +382,11 @@ pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Re
             return Ok(Owned { allocation, generation, address: pointer });
         }
         let described = allocation.describe(&life);
-        nearest = match life.freed.now() {
-            Some(_) => Nearest::Freed { allocation: described },
-            None => Nearest::Inside { allocation: described, offset: pointer - life.range.start },
-        };
+        // Addresses serve again: what lives there is meant, before all that did.
+        if life.freed.is_none() {
+            return Err(Nearest::Inside { allocation: described, offset: pointer - life.range.start });
+        }
+        nearest = Nearest::Freed { allocation: described };
     }
     if nearest == (Nearest::Outside { nearest: None }) {
         let arenas: Vec<Arc<Arena>> = lock(&context.graphs().arenas).iter().filter_map(Weak::upgrade).collect();

@@ -74,6 +74,13 @@ impl Waiting {
             Waiting::Event(_) => None,
         }
     }
+
+    fn into_import(self) -> Option<Returning> {
+        match self {
+            Waiting::Import(returning) => Some(returning),
+            Waiting::Event(_) => None,
+        }
+    }
 }
 
 /// What is on its way back.
@@ -210,11 +217,12 @@ impl Returns {
         let is_known = |points: &[Point]| points.iter().all(|point| base.covers(*point));
         let known: Vec<_> = queue.unknown.extract_if(.., |(_, _, points)| is_known(points)).collect();
         self.unknown.store(queue.unknown.len(), Ordering::Release);
-        // Where no thread could be had no other one does it.
+        // Where no thread could be had no other one does it. There is nothing to wait for: their streams may have work
+        // behind the uses that waits for this host.
         let is_over = |waiting: &Waiting| waiting.as_import().is_some_and(|import| is_known(&import.points));
         let left = queue.take_left(is_over);
         drop(queue);
-        left.into_iter().for_each(|waiting| waiting.finish(context));
+        left.into_iter().filter_map(Waiting::into_import).for_each(|import| import.give_back(context));
         known.iter().for_each(|(peer, lease, _)| peer.tell(&Request::Known(*lease)));
     }
 }
@@ -251,13 +259,18 @@ impl Returning {
     }
 
     /// Waits until the uses have completed, and gives all back.
-    fn finish(mut self, context: &Context) {
+    fn finish(self, context: &Context) {
         for end in &self.ends {
             insist(|| match end {
                 Ok(end) => end.block(),
                 Err(point) => context.chains.each(&Frontier::of([*point]), |chain| chain.block(&*context.driver)),
             });
         }
+        self.give_back(context);
+    }
+
+    /// The uses have completed: gives all back.
+    fn give_back(mut self, context: &Context) {
         if let Some(window) = self.window.take() {
             context.share().returns.close(context, window);
         }

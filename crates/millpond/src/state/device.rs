@@ -36,20 +36,25 @@ pub(crate) type State = stream::State<Context>;
 pub(crate) type Shelved = shelves::Shelved<Context>;
 
 impl Owned {
-    /// Gives the life a name, for messages. Where it is allocated in a capture, its alloc node has the name, too.
-    pub(crate) fn set_name(&self, name: &str) {
+    /// Gives the life a name, for messages, where it goes on: whether it does. Where it is allocated in a capture, its
+    /// alloc node has the name, too.
+    pub(crate) fn set_name(&self, name: &str) -> bool {
         let name: Arc<str> = name.into();
         let Self { allocation, generation, .. } = self;
-        if let Origin::Captured(session) = &allocation.origin {
+        let session = if let Origin::Captured(session) = &allocation.origin { Some(session) } else { None };
+        if let Some(session) = session {
             session.context.graphs.name_captured(session, GraphAllocId(allocation.index), &name);
         }
         let mut life = allocation.life();
-        if life.generation == *generation {
-            life.name = Some(Arc::clone(&name));
-            if let Some(tracer) = allocation.tracer() {
-                tracer.named(allocation.id, *generation, &name);
-            }
+        let goes_on = session.map_or_else(|| life.freed.is_none(), |session| session.is_open());
+        if life.generation != *generation || !goes_on {
+            return false;
         }
+        life.name = Some(Arc::clone(&name));
+        if let Some(tracer) = allocation.tracer() {
+            tracer.named(allocation.id, *generation, &name);
+        }
+        true
     }
 }
 

@@ -93,9 +93,11 @@ impl Context {
     #[cold]
     pub(crate) fn lost_for(&self, stream: RawStream) -> Option<Error> {
         let driver = &*self.driver;
-        let mark = driver.mark(stream).ok()?;
-        let waited = driver.wait(stream, mark);
-        driver.forget(mark);
+        let waited = driver.mark(stream).and_then(|mark| {
+            let waited = driver.wait(stream, mark);
+            driver.forget(mark);
+            waited
+        });
         waited.err().filter(|error| matches!(error, DriverError::Lost { .. })).map(Error::from)
     }
 

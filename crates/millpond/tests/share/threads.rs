@@ -103,3 +103,36 @@ fn more_streams_than_threads_are_waited_for() {
         there.assert_given_back_by(&here);
     }
 }
+
+/// What the host knows to have completed is given back without a thread, and whoever learned it waits for nothing: not
+/// for work that came behind the uses, which may wait for that very host.
+#[test]
+fn a_host_that_learns_of_the_uses_waits_for_no_later_work() {
+    let (there, here) = (Side::new(), Side::new());
+    // No thread is left for one more.
+    let gates = in_use(&there, &here, 64);
+    let buffer = there.filled(100, 7);
+    let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
+    let (used, freed) = (&here.stream, here.device.stream().unwrap());
+    let go = gate(used).unwrap();
+    used.launch(imported.read(), |_| ()).unwrap();
+    let use_ended = used.record().unwrap();
+    let later = gate(used).unwrap();
+    freed.wait(&use_ended).unwrap();
+    freed.free(imported).unwrap();
+    assert_eq!(here.device.sharing().returning, 65);
+    drop(go);
+    let (ended, said) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            freed.record().unwrap().synchronize().unwrap();
+            ended.send(here.device.sharing().returning).unwrap();
+        });
+        let waited = said.recv_timeout(std::time::Duration::from_secs(30));
+        // In any case, so that the test ends.
+        drop((later, gates));
+        assert_eq!(waited, Ok(64));
+    });
+    drop(buffer);
+    there.assert_given_back_by(&here);
+}

@@ -1,12 +1,14 @@
 //! Waiting for memory, and launches that borrow.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use millpond::config::{ReusePolicy, Schedule};
 use millpond::graph::Instantiate;
-use millpond::{Buffer, Device, Error, HostConfig, MIB, Pool, PoolConfig, Result, Scope, Stream};
+use millpond::pool::PeerAccess;
+use millpond::{Buffer, Device, DeviceConfig, Error, HostConfig, MIB, Pool, PoolConfig, Result, Scope, Stream};
+use millpond_driver::{CallKind, DriverError, Failing, HostDriver};
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(5);
@@ -88,8 +90,8 @@ fn a_wait_for_memory_ends_with_work_in_flight() {
     let pool = device.pool(PoolConfig::default().max_bytes(4 * MIB).reuse(reuse)).unwrap();
     let (one, other) = (device.stream().unwrap(), device.stream().unwrap());
     let x = one.alloc::<u8>(&pool, 4 << 20).unwrap();
-    let gate = std::sync::Arc::new(Barrier::new(2));
-    let kernel = std::sync::Arc::clone(&gate);
+    let gate = Arc::new(Barrier::new(2));
+    let kernel = Arc::clone(&gate);
     one.launch(x.write(), move |_| {
         kernel.wait();
     })
@@ -106,6 +108,33 @@ fn a_wait_for_memory_ends_with_work_in_flight() {
         }
     };
     other.free(y).unwrap();
+}
+
+/// Also under another device's work, which a drop comes after.
+#[test]
+fn a_wait_for_memory_ends_with_work_in_flight_of_another_device() {
+    let (here, there) = (device(Schedule::Parallel), device(Schedule::Parallel));
+    let reuse = ReusePolicy { allow_internal_dependencies: false, ..Default::default() };
+    let pool = here.pool(PoolConfig::default().max_bytes(4 * MIB).reuse(reuse)).unwrap();
+    pool.grant(&there, PeerAccess::ReadWrite).unwrap();
+    let (stream, abroad) = (here.stream().unwrap(), there.stream().unwrap());
+    let x = stream.alloc::<u8>(&pool, 4 << 20).unwrap();
+    abroad.wait(&stream.record().unwrap()).unwrap();
+    let gate = Arc::new(Barrier::new(2));
+    let kernel = Arc::clone(&gate);
+    abroad
+        .launch(x.write(), move |_| {
+            kernel.wait();
+        })
+        .unwrap();
+    drop(x);
+    let _ = stream.alloc::<u8>(&pool, 4 << 20).unwrap_err();
+    assert!(!pool.wait_for_memory(SHORT).unwrap(), "the kernel runs on");
+    let _ = stream.alloc::<u8>(&pool, 4 << 20).unwrap_err();
+    gate.wait();
+    abroad.synchronize().unwrap();
+    assert!(pool.wait_for_memory(LONG).unwrap());
+    stream.free(stream.alloc::<u8>(&pool, 4 << 20).unwrap()).unwrap();
 }
 
 /// A device with memory for one large allocation, and what another pool's request on it is refused by.
@@ -345,4 +374,21 @@ fn a_full_pool_of_a_lost_device_says_that_it_is_lost() {
             assert!(matches!(refused, Err(Error::DeviceLost { .. })), "{refused:?}");
         }
     }
+}
+
+/// Also where the device says so as soon as it is asked for a mark.
+#[test]
+fn a_full_pool_of_a_device_that_marks_nothing_says_that_it_is_lost() {
+    let host = HostDriver::new(millpond_driver::HostConfig::default()).unwrap();
+    let driver = Arc::new(Failing::new(host));
+    let device = Device::with_driver(driver.clone(), DeviceConfig::default()).unwrap();
+    let (stream, pool) = (device.stream().unwrap(), device.pool(PoolConfig::default().max_bytes(2 * MIB)).unwrap());
+    let all = stream.alloc::<u8>(&pool, 2 << 20).unwrap();
+    driver.fail_every(CallKind::Mark, DriverError::Lost { reason: "planted".into() });
+    let refused = stream.alloc::<u8>(&pool, 1).map(drop);
+    assert!(matches!(refused, Err(Error::DeviceLost { .. })), "{refused:?}");
+    let waited = pool.wait_for_memory(LONG);
+    assert!(matches!(waited, Err(Error::DeviceLost { .. })), "{waited:?}");
+    driver.disarm();
+    stream.free(all).unwrap();
 }

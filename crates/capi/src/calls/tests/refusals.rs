@@ -13,7 +13,9 @@ use crate::calls::graph::{
     millpond_graph_add_empty_node, millpond_graph_add_mem_alloc_node, millpond_graph_add_mem_free_node,
     millpond_graph_create,
 };
-use crate::calls::memory::{millpond_free, millpond_free_async, millpond_malloc, millpond_malloc_async};
+use crate::calls::memory::{
+    millpond_free, millpond_free_async, millpond_malloc, millpond_malloc_async, millpond_set_name,
+};
 use crate::calls::pool::{millpond_pool_config, millpond_pool_create};
 use crate::calls::stream::{
     millpond_stream_from_cuda, millpond_stream_is_capturing, millpond_stream_query, millpond_stream_set_name,
@@ -202,6 +204,27 @@ fn captures_and_instances_are_refused_in_words_of_c() {
     must(c!(millpond_graph_launch(one, stream)));
     let text = refused(c!(millpond_graph_launch(other, stream)), MILLPOND_ERROR_GRAPH);
     assert!(!text.contains("symbolic"), "{text}");
+}
+
+/// Also where a graph has freed it, and no call of the program with its pointer.
+#[test]
+fn memory_that_is_freed_gets_no_name() {
+    let device = host_device();
+    let (stream, (exec, memory)) = (stream_of(device), producer(device));
+    let (mut freeing, mut frees) = (null_mut(), null_mut());
+    must(c!(millpond_graph_create(&mut freeing, device)));
+    must(c!(millpond_graph_add_mem_free_node(null_mut(), freeing, null(), 0, memory)));
+    must(c!(millpond_graph_instantiate(&mut frees, freeing, 0)));
+    must(c!(millpond_graph_launch(exec, stream)));
+    must(c!(millpond_set_name(memory, c"weights".as_ptr())));
+    must(c!(millpond_graph_launch(frees, stream)));
+    let late = refused(c!(millpond_set_name(memory, c"late".as_ptr())), MILLPOND_ERROR_INVALID_VALUE);
+    assert!(late.contains("is not the start of a live allocation"), "{late}");
+    let again = refused(c!(millpond_free_async(memory, stream)), MILLPOND_ERROR_ORDER);
+    assert!(
+        again.contains("`weights` (allocation 0, 4.00 KiB) is freed on stream 1, but it is freed already"),
+        "{again}"
+    );
 }
 
 /// A pointer of a use may be anywhere in an allocation; it has bytes, not elements, and memory is no buffer.
