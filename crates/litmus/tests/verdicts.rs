@@ -21,23 +21,6 @@ const PROGRAMS: &[(&str, &str)] = &[
          P: host read b / T: free now b !! free-before-use / drop a",
     ),
     (
-        "What the exporting host knows goes with the ticket",
-        "process P / pool p shared / stream s / a = alloc s 64 from p / b = alloc s 64 from p / synchronize s / \
-         export a as k / c = alloc s 64 from p / export c as l / P: stream q / P: e = import k / P: write q e / \
-         P: d = import l / P: write q d !! use-before-alloc / P: synchronize q / P: free now e / P: free now d / \
-         P: tell main / free s a / free s c / drop b",
-    ),
-    (
-        "An import that its process drops is held until the owner knows",
-        "process P / pool p shared / stream s / a = alloc s 64 from p / export a as k / P: b = import k / P: drop b / \
-         free s a !! free-before-use",
-    ),
-    (
-        "Where the owner was told, or drops as well, the hold is over",
-        "process P / pool p shared / stream s / a = alloc s 64 from p / export a as k / P: b = import k / P: drop b / \
-         P: tell main / free s a / c = alloc s 64 from p / export c as l / P: d = import l / P: drop d / drop c",
-    ),
-    (
         "The legacy streams of two processes are two",
         "process P / pool p shared / P: stream m legacy / stream l legacy / a = alloc l 64 from p / \
          write l a / export a as k / P: b = import k / P: read m b !! use-before-alloc / P: free m b / \
@@ -473,7 +456,7 @@ const PROGRAMS: &[(&str, &str)] = &[
 #[test]
 fn each_program_gets_its_verdict() {
     let mut wrong = Vec::new();
-    for (title, program) in PROGRAMS.iter().chain(rows::DEVICES) {
+    for (title, program) in PROGRAMS.iter().chain(rows::DEVICES).chain(rows::PROCESSES) {
         let text: Vec<&str> = program.split(" / ").collect();
         let program = Program::parse(&text.join("\n")).unwrap_or_else(|refusal| panic!("{title}: {refusal}"));
         let findings = program.check();

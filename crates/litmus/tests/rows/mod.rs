@@ -1,4 +1,4 @@
-//! Programs of several devices that got a wrong verdict once, as those of `verdicts.rs`.
+//! Programs of several devices, and of several processes, that got a wrong verdict once, as those of `verdicts.rs`.
 
 pub(crate) const DEVICES: &[(&str, &str)] = &[
     (
@@ -39,5 +39,25 @@ pub(crate) const DEVICES: &[(&str, &str)] = &[
          a = alloc s 64 from p / b = alloc s 64 / end capture s / x = instantiate g / capture s as h / launch x s / \
          record e s / wait u e / read u a / write u a !! no-access / read u b !! no-access / record f u / wait s f / \
          free s a / free s b / end capture s / y = instantiate h / launch y s",
+    ),
+];
+
+pub(crate) const PROCESSES: &[(&str, &str)] = &[
+    (
+        "What the exporting host knows goes with the ticket",
+        "process P / pool p shared / stream s / a = alloc s 64 from p / b = alloc s 64 from p / synchronize s / \
+         export a as k / c = alloc s 64 from p / export c as l / P: stream q / P: e = import k / P: write q e / \
+         P: d = import l / P: write q d !! use-before-alloc / P: synchronize q / P: free now e / P: free now d / \
+         P: tell main / free s a / free s c / drop b",
+    ),
+    (
+        "An import that its process drops is held until the owner knows",
+        "process P / pool p shared / stream s / a = alloc s 64 from p / export a as k / P: b = import k / P: drop b / \
+         free s a !! free-before-use",
+    ),
+    (
+        "Where the owner was told, or drops as well, the hold is over",
+        "process P / pool p shared / stream s / a = alloc s 64 from p / export a as k / P: b = import k / P: drop b / \
+         P: tell main / free s a / c = alloc s 64 from p / export c as l / P: d = import l / P: drop d / drop c",
     ),
 ];

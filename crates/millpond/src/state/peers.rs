@@ -123,7 +123,7 @@ pub(crate) fn others(context: &Context) -> Vec<FoundContext> {
     others.filter_map(|other| FoundContext::upgrade(&other.context)).collect()
 }
 
-/// The other devices of the process that keep threads apart. What one thread is told, the others must not learn by a
+/// The other devices of the process that keep threads apart. What one thread learns, the others must not learn by a
 /// device that takes all for one.
 pub(crate) fn apart(context: &Context) -> impl Iterator<Item = FoundContext> {
     others(context).into_iter().filter(|other| other.hosts.are_separate())

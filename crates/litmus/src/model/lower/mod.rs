@@ -27,7 +27,7 @@ struct Stream {
     role: StreamRole,
     home: Home,
     name: Option<String>,
-    /// What the thread had done last that made it: nobody has its handle before.
+    /// What the thread had done last that made it: its handle is not there before.
     made_after: Option<usize>,
     last: Option<usize>,
     early: Option<Early>,
