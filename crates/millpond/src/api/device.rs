@@ -361,8 +361,7 @@ impl Device {
 
     /// The calling thread has learned from another, by a channel, a lock or a join: what that one knew then, this one
     /// knows now, on all devices of the process that keep threads apart. A trace has it where both devices are in that
-    /// trace. Only needed with
-    /// [`HostThreads::Separate`](crate::config::HostThreads::Separate).
+    /// trace. Only needed with [`HostThreads::Separate`](crate::config::HostThreads::Separate).
     pub fn learn(&self, known: &HostKnowledge) {
         let context = &self.shared.context;
         for other in peers::apart(context) {

@@ -44,7 +44,7 @@ impl Listed {
         }
     }
 
-    /// The end of all work so far, and whose driver is to be asked; none of a chain that has ended.
+    /// The end of all work so far; none of a chain that has ended.
     fn end_now(&self, driver: &Arc<CountedDriver>) -> Option<millpond_driver::Result<EndThen>> {
         let Listed::Chain { progress, abroad } = self else { return None };
         Some(progress.end_now(abroad.as_ref().unwrap_or(driver)))

@@ -87,6 +87,7 @@ pub(crate) struct Knowledge {
     one: Mutex<ranks::Host, Host>,
     /// Whether the order of the device and another's may know points of each other.
     pub(crate) has_met: AtomicBool,
+    /// Whether the device is gone: its threads' hosts are then known as one.
     is_gone: AtomicBool,
 }
 

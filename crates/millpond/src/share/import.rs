@@ -124,13 +124,15 @@ impl ImportEnd<Context> for Import {
         // A free comes after all other uses: where there are too many, it stands for them.
         let beyond = open.len().saturating_sub(USES_MAX);
         let uses: Vec<ForeignUse> = open.iter().skip(beyond).filter_map(|known| namers.use_abroad(known)).collect();
-        self.peer.tell(&Request::Release { lease: self.lease, uses });
         let points: Vec<Point> = open.iter().map(|known| known.point).collect();
+        // Before anything can follow from the release that these streams wait for.
+        let ends = Returning::ends_now(context, &points);
+        self.peer.tell(&Request::Release { lease: self.lease, uses });
         match points.is_empty() {
             true => context.share().returns.close(context, window),
             false => {
-                let lease = (Arc::clone(&self.peer), self.lease);
-                Returning::begin(context, Returning::new(context, lease, points, window));
+                let (peer, lease) = (Arc::clone(&self.peer), self.lease);
+                Returning::begin(context, Returning { peer, lease, points, window: Some(window), ends });
             }
         }
     }

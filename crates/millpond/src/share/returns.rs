@@ -35,13 +35,13 @@ const THREADS_MAX: usize = 64;
 /// An import on its way back.
 #[derive(Debug)]
 pub(super) struct Returning {
-    peer: Arc<Peer>,
-    lease: LeaseId,
+    pub(super) peer: Arc<Peer>,
+    pub(super) lease: LeaseId,
     /// The uses that may run.
-    points: Vec<Point>,
-    window: Option<Window>,
+    pub(super) points: Vec<Point>,
+    pub(super) window: Option<Window>,
     /// The ends of their streams as of the release, after which other work may come that waits for the exporter.
-    ends: Vec<Result<EndThen, Point>>,
+    pub(super) ends: Vec<Result<EndThen, Point>>,
 }
 
 /// What waits for the device.
@@ -228,15 +228,9 @@ impl Returns {
 }
 
 impl Returning {
-    /// An import whose uses at `points` may run.
-    pub(super) fn new(
-        context: &Context,
-        (peer, lease): (Arc<Peer>, LeaseId),
-        points: Vec<Point>,
-        window: Window,
-    ) -> Self {
-        let ends = points.iter().filter_map(|point| context.chains.end_now(*point, &context.driver)).collect();
-        Returning { peer, lease, points, window: Some(window), ends }
+    /// The ends that the streams of uses have now; the use where the device refuses to mark one.
+    pub(super) fn ends_now(context: &Context, uses: &[Point]) -> Vec<Result<EndThen, Point>> {
+        uses.iter().filter_map(|point| context.chains.end_now(*point, &context.driver)).collect()
     }
 
     /// The exporter knows of the release; the rest is done when the uses have completed.
