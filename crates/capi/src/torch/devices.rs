@@ -79,7 +79,8 @@ fn open_device(ordinal: i32) -> Result<&'static TorchDevice> {
     let private = Private::new(&entry.device, &pool)?;
     // SAFETY: the promise of C callers: open streams of the device, for good.
     let trusted = unsafe { entry.device.trusted(pool, true) };
-    let device: &'static TorchDevice = Box::leak(Box::new(TorchDevice { entry, trusted, private, late: Late::default() }));
+    let device: &'static TorchDevice =
+        Box::leak(Box::new(TorchDevice { entry, trusted, private, late: Late::default() }));
     Ok(place.get_or_init(|| device))
 }
 
