@@ -401,3 +401,33 @@ fn nothing_to_show_makes_no_page() {
         assert!(error.contains("nothing to show"), "{name}: {error}");
     }
 }
+
+/// A browser that writes down what it is to open.
+#[test]
+fn a_page_is_opened_where_that_is_asked() {
+    use std::os::unix::fs::PermissionsExt;
+    let (browser, opened) = (to("browser"), to("opened"));
+    let _ = std::fs::remove_file(&opened);
+    std::fs::write(&browser, format!("#!/bin/sh\necho \"$1\" >{}\n", opened.display())).unwrap();
+    std::fs::set_permissions(&browser, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let open = |words: &[&str], browser: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
+        command.args(["view", "--open"]).args(words).env("BROWSER", browser).env("TMPDIR", env!("CARGO_TARGET_TMPDIR"));
+        command.output().unwrap()
+    };
+    let page = || std::fs::read_to_string(&opened).unwrap().trim_end().to_owned();
+    let file = to("opened.html");
+    let output = open(&[&path("tests/data/ours.jsonl"), "-o", &file.display().to_string()], &browser);
+    assert!(output.status.success() && !String::from_utf8_lossy(&output.stdout).contains("open it"), "{output:?}");
+    assert_eq!(page(), file.display().to_string());
+    let output = open(&[&path("tests/data/ours.jsonl")], &browser);
+    assert!(output.status.success(), "{output:?}");
+    let (page, said) = (page(), String::from_utf8(output.stdout).unwrap());
+    assert!(page.ends_with("/ours.html") && said.starts_with(&format!("{page}: 4 events drawn")), "{page} {said}");
+    let folder = Path::new(&page).parent().unwrap();
+    assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700, "it is the user's alone");
+    std::fs::remove_dir_all(folder).unwrap();
+    let output = open(&[&path("tests/data/ours.jsonl"), "-o", &file.display().to_string()], Path::new("/no/browser"));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && error.contains("opened.html: /no/browser cannot open it"), "{error}");
+}

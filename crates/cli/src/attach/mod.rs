@@ -27,6 +27,8 @@ use crate::refusal::cause;
 use crate::{Status, complain};
 use pytorch::Setting;
 
+pub(crate) use target::in_path;
+
 /// Names the library where it is not beside the command.
 const LIBRARY: &str = "MILLPOND_CUDA_LIBRARY";
 

@@ -19,14 +19,15 @@ const HEAD: u64 = 4096;
 pub(super) fn find(name: &OsStr) -> Result<PathBuf, String> {
     let path = match name.as_bytes().contains(&b'/') {
         true => PathBuf::from(name),
-        false => {
-            let folders = std::env::var_os("PATH").unwrap_or_default();
-            let mut candidates = std::env::split_paths(&folders).map(|folder| folder.join(name));
-            let found = candidates.find(|path| is_executable(path));
-            found.ok_or_else(|| format!("{}: no such program is in PATH", name.display()))?
-        }
+        false => in_path(name).ok_or_else(|| format!("{}: no such program is in PATH", name.display()))?,
     };
     check(&path, INTERPRETERS).map(|()| path)
+}
+
+/// The first program of this name in PATH.
+pub(crate) fn in_path(name: &OsStr) -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| is_executable(path))
 }
 
 fn is_executable(path: &Path) -> bool {
