@@ -10,6 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::tool;
+
 /// So many interpreters of interpreters are followed.
 const INTERPRETERS: u32 = 4;
 /// So much of a file is looked at.
@@ -24,10 +26,9 @@ pub(super) fn find(name: &OsStr) -> Result<PathBuf, String> {
     check(&path, INTERPRETERS).map(|()| path)
 }
 
-/// The first program of this name in PATH.
+/// The first program of this name in PATH, the environment of this command left out.
 pub(crate) fn in_path(name: &OsStr) -> Option<PathBuf> {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| is_executable(path))
+    std::env::split_paths(&tool::path().0).map(|folder| folder.join(name)).find(|path| is_executable(path))
 }
 
 fn is_executable(path: &Path) -> bool {
