@@ -17,6 +17,13 @@
 // Not forbidden: `bench` calls an allocator of host memory.
 #![deny(unsafe_code)]
 
+/// The address of a page of the documentation.
+macro_rules! page {
+    ($name:literal) => {
+        concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/", $name, ".md")
+    };
+}
+
 #[cfg(feature = "command")]
 pub mod args;
 #[cfg(feature = "command")]
@@ -31,6 +38,8 @@ mod command;
 mod complain;
 #[cfg(feature = "command")]
 pub mod devices;
+#[cfg(feature = "command")]
+mod forgotten;
 #[cfg(feature = "command")]
 mod manual;
 #[cfg(feature = "command")]
