@@ -69,7 +69,7 @@ pub struct StreamFlags {
 
 /// What a stream is to the device's own default streams, for the sake of foreign work in them. Millpond makes the ties
 /// between its own streams itself, so that a device without foreign work need not look at this.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub enum Tie {
     /// Nothing (CUDA: `CU_STREAM_NON_BLOCKING`).
     #[default]
@@ -260,7 +260,8 @@ contract! {
     /// Whoever holds this keeps the device's memory where it is. For [`keep`](Driver::keep).
     fn held_memory(&self) -> Option<HeldMemory> { None }
 
-    /// Work of this device uses memory of another: that is kept until all work of this one has completed.
+    /// Work of this device uses memory of another: that is kept until it is [let go](Driver::let_go), or all work of
+    /// this one has completed.
     fn keep(&self, memory: HeldMemory) {}
 
     /// A mark of this device, for [`wait_abroad`](Driver::wait_abroad) of another.
@@ -298,6 +299,9 @@ contract! {
     [CloseStream] fn close_stream(&self, stream: RawStream) -> Result<()>;
 
     /// Appends work to a stream. It is taken out of `work` where the call succeeds, and left there where it fails: the
+    /// No work of this device uses memory any more that it [keeps](Driver::keep).
+    fn let_go(&self, memory: &HeldMemory) {}
+
     /// caller drops it where it holds no locks, since dropping a closure runs its owner's code. `None` does nothing.
     ///
     /// # Safety

@@ -8,6 +8,7 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use millpond_core::check::Place;
 use millpond_core::ids::{PoolId, StreamId};
 use millpond_core::op::{StreamKind, StreamRole};
 use millpond_core::order::{Chain, Slots};
@@ -166,11 +167,12 @@ impl Device {
             returned: AtomicU64::default(),
             retired: Mutex::default(),
             share: Box::<Sharing>::default(),
+            guests: Mutex::default(),
             tracer,
             violations: config.violations,
             next_stream: AtomicU32::new(0),
             next_pool: AtomicU32::new(0),
-            next_alloc: AtomicU32::new(0),
+            alloc_numbers: Arc::default(),
         });
         peers::enter(&context);
         let legacy = open_stream(&context, StreamRole::Legacy, tied(Tie::Legacy))?;
@@ -201,6 +203,9 @@ impl Device {
     ///
     /// # Errors
     /// The driver refused.
+    /// Where more than a thousand streams of the device are closed that the host has not synchronised with, the new one
+    /// comes after the one of them that was closed first: a program that never waits keeps nothing for each stream.
+    ///
     pub fn stream(&self) -> Result<Stream> {
         self.stream_with(StreamConfig::default())
     }
@@ -312,7 +317,7 @@ impl Device {
         let context = &self.shared.context;
         context.graphs().refuse_synchronize().inspect_err(|error| {
             if let Some(tracer) = context.tracer.as_ref().filter(|_| error.is_verdict()) {
-                tracer.synchronized(Location::caller());
+                tracer.synchronized(Place::Source(Location::caller()));
             }
         })?;
         let Everything { live, ended: mut ends } = context.everything()?;
@@ -334,7 +339,7 @@ impl Device {
         waited?;
         // Before anybody acts on it.
         if let Some(tracer) = &context.tracer {
-            tracer.synchronized(Location::caller());
+            tracer.synchronized(Place::Source(Location::caller()));
         }
         context.synchronized(ends.iter().map(|(snapshot, _)| snapshot));
         context.learn_ended();
@@ -392,9 +397,15 @@ fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, o
     let base = context.hosts.base();
     // Held until the chain is listed: slots are dense in that list.
     let mut slots = lock(&context.slots);
-    let (slot, seq) = slots.open(|point| base.covers(point));
-    let chain = Chain::new(slot, seq, base);
-    let progress = Arc::new(Progress::new(raw, chain.seq()));
+    let (chain, ended) = match slots.open_known(|point| base.covers(point)) {
+        Some((slot, seq)) => (Chain::new(slot, seq, base), None),
+        None => context.begin_chain(raw, &mut slots, base),
+    };
+    let slot = chain.last().slot;
+    let progress = Arc::new(match &ended {
+        None => Progress::new(raw, chain.seq()),
+        Some(ended) => Progress::after(ended, raw, chain.seq()),
+    });
     context.chains.insert(slot, Arc::clone(&progress));
     drop(slots);
     let shared = Arc::new_cyclic(|me| StreamShared {
@@ -414,6 +425,9 @@ fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, o
     }
     Ok(Stream::new(shared, keep))
 }
+    if let Some(ended) = ended {
+        context.in_flight.succeed(&ended);
+    }
 
 fn open_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Result<Pool> {
     process::refuse_forked()?;

@@ -313,7 +313,7 @@ impl Outside {
         }
         let Some(free) = life.freed.now() else { return Ok(None) };
         match &self.whose {
-            Whose::Node(graph, alloc) if life.generation == 0 => Err(graphs.not_live((*graph, *alloc), act).into()),
+            Whose::Node(graph, alloc) if !life.was_launched() => Err(graphs.not_live((*graph, *alloc), act).into()),
             _ => Ok(Some(Wrong { act, what: Problem::Fault(Fault::after_free(free, act)), site })),
         }
     }
