@@ -52,7 +52,7 @@ mod tap;
 pub use biased_lock::{BiasedLock, BiasedLockGuard};
 pub use calls::{CallCounts, CallKind, Counters};
 pub use contract::{
-    Access, CopyKind, Driver, MarkName, Properties, RawChunk, RawMark, RawStream, RawTime, StreamFlags, Task,
+    Access, CopyKind, Driver, Label, MarkName, Properties, RawChunk, RawMark, RawStream, RawTime, StreamFlags, Task,
     Tie, Work,
 };
 pub use cuda::{CudaConfig, CudaDriver};

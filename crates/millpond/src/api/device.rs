@@ -16,7 +16,8 @@ use millpond_core::units::{GIB, MIB, Range, round_up};
 use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::process::ThreadNumber;
 use millpond_driver::{
-    CallCounts, Counting, Driver, DriverError, HostDriver, Properties, RawStream, SimDriver, StreamFlags, Tie, process,
+    CallCounts, Counting, Driver, DriverError, HostDriver, Label, Properties, RawStream, SimDriver, StreamFlags, Tie,
+    process,
 };
 
 use crate::clock::chains::Chains;
@@ -25,6 +26,7 @@ use crate::clock::progress::Progress;
 use crate::graph::Graphs;
 use crate::names::config::{DeviceConfig, GRAIN, HostConfig, PoolConfig, SimConfig, StreamConfig, check_memory};
 use crate::names::error::{Invalid, Result};
+use crate::names::stream_names;
 use crate::pool::handle::Pool;
 use crate::share::Sharing;
 use crate::state::context::Context;
@@ -165,9 +167,9 @@ impl Device {
             legacy: Legacy::default(),
             closing: Mutex::default(),
             returned: AtomicU64::default(),
+            guests: Mutex::default(),
             retired: Mutex::default(),
             share: Box::<Sharing>::default(),
-            guests: Mutex::default(),
             tracer,
             violations: config.violations,
             next_stream: AtomicU32::new(0),
@@ -201,11 +203,11 @@ impl Device {
 
     /// Opens a stream that is ordered with the legacy default stream (CUDA: `cudaStreamCreate`).
     ///
-    /// # Errors
-    /// The driver refused.
     /// Where more than a thousand streams of the device are closed that the host has not synchronised with, the new one
     /// comes after the one of them that was closed first: a program that never waits keeps nothing for each stream.
     ///
+    /// # Errors
+    /// The driver refused.
     pub fn stream(&self) -> Result<Stream> {
         self.stream_with(StreamConfig::default())
     }
@@ -383,7 +385,10 @@ impl Device {
 pub(crate) type OpenStream<'a> = &'a dyn Fn(&Context, StreamId) -> millpond_driver::Result<RawStream>;
 
 fn open_stream(context: &Arc<Context>, role: StreamRole, flags: StreamFlags) -> Result<Stream> {
-    enlist_stream(context, role, None, &|context, id| context.driver.open_stream(StreamFlags { label: id.0, ..flags }))
+    enlist_stream(context, role, None, &|context, id| {
+        let title = |device, stream| stream_names::title(device, StreamId(stream));
+        context.driver.open_stream(StreamFlags { label: Label { numbers: (context.number, id.0), title }, ..flags })
+    })
 }
 
 /// A stream of the device's own making, with a tie.
@@ -420,14 +425,14 @@ fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, o
         me: me.clone(),
         state: StateLock::new(State::new(chain)),
     });
+    if let Some(ended) = ended {
+        context.in_flight.succeed(&ended);
+    }
     if let Some(tracer) = &context.tracer {
         tracer.stream(id, role);
     }
     Ok(Stream::new(shared, keep))
 }
-    if let Some(ended) = ended {
-        context.in_flight.succeed(&ended);
-    }
 
 fn open_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Result<Pool> {
     process::refuse_forked()?;

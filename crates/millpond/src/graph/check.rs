@@ -178,9 +178,7 @@ impl Judged<'_, '_> {
         let Launching { shared, caller, .. } = self.launching;
         let later = site(wrong.act, shared.id, self.state.op() + 1, caller);
         let refused = match wrong.what {
-            Problem::Fault(fault) => {
-                shared.refuse(self.state, &found.allocation, found.allocation.subject(life), fault, later)
-            }
+            Problem::Fault(fault) => shared.refuse(self.state, &found.allocation, life, fault, later),
             Problem::Overtaken { generation } => found.allocation.overtaken(life, generation, later).into(),
         };
         within(refused, wrong.site)

@@ -14,7 +14,7 @@ use millpond_core::graph::{
 use millpond_core::ids::StreamId;
 use millpond_core::units::Range;
 use millpond_driver::locks::{Biased, lock};
-use millpond_driver::{Driver, RawStream, StreamFlags, process};
+use millpond_driver::{Driver, Label, RawStream, StreamFlags, process};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
@@ -213,7 +213,9 @@ impl ExecShared {
     /// Opens the streams of all lanes but the first; what is opened is closed again by the drop of the instance.
     fn open_lanes(&mut self) -> Result<()> {
         for lane in 1..self.program.lanes {
-            let flags = StreamFlags { label: u32::MAX - lane as u32, ..StreamFlags::default() };
+            let label =
+                Label { numbers: (0, lane as u32), title: |_, lane| format!("lane {lane} of a graph's launch") };
+            let flags = StreamFlags { label, ..StreamFlags::default() };
             self.lanes.push(self.context.driver.open_stream(flags)?);
         }
         Ok(())

@@ -108,7 +108,7 @@ impl Graphs {
             execs: Mutex::default(),
             arenas: Mutex::default(),
             open: AtomicUsize::default(),
-            captures: Mutex::default(),
+            captures: Mutex::new(Recording::new(device)),
             names: Mutex::default(),
             ended: Mutex::default(),
             numbers: Mutex::default(),

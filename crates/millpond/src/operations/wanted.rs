@@ -172,7 +172,7 @@ impl StreamShared {
         }
         checked.map_err(|fault| {
             let (allocation, later) = (wanted.allocation.get(), site(wanted.act, self.id, state.op() + 1, caller));
-            self.refuse(state, allocation, allocation.subject(life), fault, later)
+            self.refuse(state, allocation, life, fault, later)
         })
     }
 

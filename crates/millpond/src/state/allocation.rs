@@ -17,7 +17,7 @@ use millpond_core::units::Range;
 use millpond_driver::locks::{Biased, BiasedGuard};
 use millpond_driver::process;
 
-use crate::names::stream_names::side;
+use crate::names::stream_names::{is_drop, side};
 use crate::state::freed::Freed;
 use crate::state::lent::Lent;
 use crate::state::numbers::Number;
@@ -215,10 +215,27 @@ impl<C: DeviceTypes> Life<C> {
 /// Puts a fault of a life into words; `known` is up to which of its operations the later side comes after the earlier
 /// one's stream, and `device` the one that its streams are of, unless they say otherwise.
 #[cold]
-pub(crate) fn violation(device: u32, subject: Subject, fault: Fault, later: Site, known: Option<u64>) -> Finding {
+pub(crate) fn violation<C: DeviceTypes>(
+    device: u32,
+    (allocation, life): (&Allocation<C>, &Life<C>),
+    fault: Fault,
+    later: Site,
+    known: Option<u64>,
+) -> Finding {
+    let subject = allocation.subject(life);
+    let is_dropped = is_drop(fault.earlier.site);
     let (earlier, later) = (side(device, fault.earlier.site), side(device, later));
     match fault.kind {
-        Kind::DoubleFree | Kind::UseAfterFree => Finding::after_free(subject, Some(earlier), later),
+        Kind::DoubleFree | Kind::UseAfterFree => {
+            let mut finding = Finding::after_free(subject, Some(earlier), later);
+            if is_dropped {
+                let born = side(allocation.device, life.history.born().site);
+                let at = Some(born.spot.to_string()).filter(|spot| !spot.is_empty());
+                let at = at.map(|spot| format!(" ({spot})")).unwrap_or_default();
+                finding.notes.push(format!("its buffer was dropped; it was allocated on {}{at}", born.title()));
+            }
+            finding
+        }
         Kind::FreeWhileImported => {
             let process = earlier.process.map_or_else(|| "another process".into(), |it| format!("process {it}"));
             Finding::while_imported(subject, process, earlier, later)

@@ -167,7 +167,7 @@ impl<T: Pod> PinnedBuffer<T> {
         let known =
             (!base.covers(point)).then(|| op_at(base.seen(point.slot)).saturating_sub(op_at(point.seq) - earlier.op));
         let later = site(act, StreamId::HOST, 0, caller);
-        let mut error = violation(context.number, allocation.subject(&life), fault, later, known).into();
+        let mut error = violation(context.number, (allocation, &life), fault, later, known).into();
         drop(life);
         context.shorten_help(&mut error);
         context.report(&error);
