@@ -16,6 +16,7 @@
 //! Without the feature `command` only [`view::litmus_page`] is here, which needs no device and no file.
 // Not forbidden: `bench` calls an allocator of host memory.
 #![deny(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 /// The address of a page of the documentation.
 macro_rules! page {

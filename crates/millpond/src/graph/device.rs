@@ -132,7 +132,7 @@ fn freed_in_graphs(context: &Context, tracer: &Tracer, pointer: u64) -> Option<T
     let all: Vec<_> = lock(&context.graphs().numbers).values().filter_map(Weak::upgrade).collect();
     let had_life = all.iter().find_map(|allocation| {
         let life = allocation.life();
-        let is_it = life.generation > 0 && life.freed.is_some() && life.range.start == pointer;
+        let is_it = life.was_launched() && life.freed.is_some() && life.range.start == pointer;
         is_it.then(|| tracer.memory(allocation.id, life.generation))
     });
     had_life.or_else(|| {

@@ -35,13 +35,6 @@ const ENDED_KEPT: usize = 1 << 14;
 /// An alloc node of a graph of the device.
 type Key = (GraphId, GraphAllocId);
 
-/// What an alloc node's memory is, as long as an instance has it.
-#[derive(Debug)]
-struct Named {
-    id: AllocId,
-    allocation: Weak<Allocation>,
-}
-
 /// Where memory was freed last, of alloc nodes whose instances are gone: the newest so many.
 #[derive(Debug, Default)]
 struct Ended {
@@ -87,7 +80,7 @@ pub(crate) struct Graphs {
     pub(crate) open: AtomicUsize,
     pub(crate) captures: Mutex<ranks::Captures, Recording>,
     /// What launches leave live, by alloc node.
-    names: Mutex<ranks::OutputNames, FxHashMap<Key, Named>>,
+    names: Mutex<ranks::OutputNames, FxHashMap<Key, Weak<Allocation>>>,
     /// Where it was freed last, of alloc nodes that an instance which is gone had.
     ended: Mutex<ranks::OutputsEnded, Ended>,
     /// The same by the number of the allocation.
@@ -115,7 +108,7 @@ impl Graphs {
             execs: Mutex::default(),
             arenas: Mutex::default(),
             open: AtomicUsize::default(),
-            captures: Mutex::default(),
+            captures: Mutex::new(Recording::new(device)),
             names: Mutex::default(),
             ended: Mutex::default(),
             numbers: Mutex::default(),
@@ -148,8 +141,7 @@ impl Graphs {
 
     /// An output of an instance is known by its alloc node from now on.
     pub(crate) fn enter(&self, key: Key, allocation: &Arc<Allocation>) {
-        let named = Named { id: allocation.id, allocation: Arc::downgrade(allocation) };
-        lock(&self.names).insert(key, named);
+        lock(&self.names).insert(key, Arc::downgrade(allocation));
         self.enter_number(allocation);
     }
 
@@ -160,7 +152,7 @@ impl Graphs {
 
     /// The allocation of an alloc node, if an instance has it.
     pub(crate) fn named(&self, key: Key) -> Option<Arc<Allocation>> {
-        lock(&self.names).get(&key).and_then(|named| named.allocation.upgrade())
+        lock(&self.names).get(&key).and_then(Weak::upgrade)
     }
 
     /// Why memory of an alloc node that is not live cannot be used or freed.
@@ -181,14 +173,15 @@ impl Graphs {
 
     /// The alloc node of an output.
     pub(crate) fn key_of(&self, allocation: &Arc<Allocation>) -> Option<Key> {
-        let is_it = |other: &Named| std::ptr::eq(other.allocation.as_ptr(), Arc::as_ptr(allocation));
+        let is_it = |other: &Weak<Allocation>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(allocation));
         lock(&self.names).iter().find(|(_, other)| is_it(other)).map(|(key, _)| *key)
     }
 
-    /// The allocation with this number.
-    pub(crate) fn find(&self, id: AllocId) -> Result<Arc<Allocation>> {
+    /// The allocation with this number, whichever life it has; of a capture, with the life that is meant.
+    pub(crate) fn find(&self, id: AllocId, generation: u64) -> Result<Arc<Allocation>> {
         let known = lock(&self.numbers).get(&id).and_then(Weak::upgrade);
-        known.or_else(|| lock(&self.captured).get(&id).cloned()).ok_or_else(|| Invalid::Stale.into())
+        let captured = || lock(&self.captured).get(&id).cloned().filter(|it| it.life().generation == generation);
+        known.or_else(captured).ok_or_else(|| Invalid::Stale.into())
     }
 
     /// A capture has allocated: the memory is known by views and by its address until the capture ends.
@@ -210,7 +203,7 @@ impl Graphs {
         let captured = lock(&self.captured);
         // Addresses serve again within a capture: the one allocated last is meant.
         let found = captured.values().filter(|it| it.is_of(session) && it.life().range.start == address);
-        let allocation = Arc::clone(found.max_by_key(|it| it.id)?);
+        let allocation = Arc::clone(found.max_by_key(|it| it.index)?);
         drop(captured);
         let generation = allocation.life().generation;
         Some(Owned { allocation, generation, address })
@@ -271,17 +264,17 @@ impl Graphs {
         let freed_of = |it: &Arc<Allocation>| {
             let life = it.life();
             // The first life begins with the first launch.
-            life.freed.now().filter(|_| life.generation > 0).map(|free| (it.id, free))
+            life.freed.now().filter(|_| life.was_launched()).map(|free| (Arc::as_ptr(it), free))
         };
-        let freed: FxHashMap<AllocId, Use> = gone.iter().filter_map(freed_of).collect();
+        let freed: FxHashMap<*const Allocation, Use> = gone.iter().filter_map(freed_of).collect();
         // Behind the locks: the last reference to an allocation has its arena with it.
         drop(gone);
         let (mut names, mut ended) = (lock(&self.names), lock(&self.ended));
         names.retain(|key, named| {
-            if let Some(free) = freed.get(&named.id) {
+            if let Some(free) = freed.get(&named.as_ptr()) {
                 ended.add(*key, *free);
             }
-            named.allocation.strong_count() > 0
+            named.strong_count() > 0
         });
     }
 
@@ -373,7 +366,7 @@ pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Re
     for allocation in all {
         let life = allocation.life();
         // Before its first launch it has had no life.
-        if !life.range.contains(pointer) || life.generation == 0 {
+        if !life.range.contains(pointer) || !life.was_launched() {
             continue;
         }
         if life.freed.is_none() && life.range.start == pointer {
