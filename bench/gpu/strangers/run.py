@@ -1,7 +1,10 @@
 """Runs `programs.py` plainly and under `millpond check`, `record` and `run`, and prints a table: is the output the same,
 the status, what was found, how long it took beside the plain run.
 
-run.py [NAME ...]     all programs, or these. Needs a GPU, PyTorch and the command (MILLPOND, or target/release/millpond).
+run.py [NAME ...]     all programs, or these
+run.py found          the wrong orders of `found.py`, and their twins
+
+Needs a GPU, PyTorch and the command (MILLPOND, or target/release/millpond).
 Environment: JOBS (programs at a time; times are rough above 1), OUT (a folder for logs), MODES.
 """
 
@@ -76,7 +79,26 @@ def row(name):
     return right, lines
 
 
+def found(name):
+    """A wrong order that was found in somebody's program, and its twin."""
+    lines, right = [], True
+    for word in ("wrong", "right"):
+        command = [str(MILLPOND), "check", "--", sys.executable, str(HERE / "found.py"), name, word]
+        done = subprocess.run(command, env={**os.environ, **ASYNC}, capture_output=True, text=True, timeout=120)
+        (OUT / f"found-{name}-{word}.txt").write_text(done.stdout + done.stderr)
+        kinds = sorted(set(re.findall(r"error\[([\w-]+)\]", done.stderr)))
+        right &= bool(kinds) == (word == "wrong") and done.returncode == int(word == "wrong")
+        lines.append(f"{name:26} {word:6} status {done.returncode}  {', '.join(kinds) or 'no finding'}")
+    return right, lines
+
+
 def main():
+    OUT.mkdir(parents=True, exist_ok=True)
+    if sys.argv[1:] == ["found"]:
+        rows = [found(name) for name in re.findall(r"^def (\w+)", (HERE / "found.py").read_text(), re.M)]
+        for _, lines in rows:
+            print(*lines, sep="\n")
+        sys.exit(not all(right for right, _ in rows))
     chosen = sys.argv[1:] or names()
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS", "1"))) as pool:
         rows = list(pool.map(row, chosen))
