@@ -5,7 +5,7 @@
 //! looked at; nothing is run.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -82,13 +82,18 @@ fn has_value_behind(word: &str, commands: &[&clap::Command]) -> bool {
 /// The words that run this as a program, if it is one.
 fn how(word: &OsStr) -> Option<Vec<OsString>> {
     let path = Path::new(word);
-    let Ok(file) = File::open(path) else {
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() => {}
+        // What is read of a pipe is gone.
+        Ok(_) => return None,
         // A path that leads nowhere is a mistake of another kind.
-        return (!word.as_bytes().contains(&b'/') && in_path(word).is_some()).then(|| vec![word.to_owned()]);
-    };
+        Err(_) => {
+            return (!word.as_bytes().contains(&b'/') && in_path(word).is_some()).then(|| vec![word.to_owned()]);
+        }
+    }
     let mut head = Vec::new();
     // What cannot be read is no program that can be run so.
-    let _ = file.take(HEAD).read_to_end(&mut head);
+    let _ = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
     let by_path = || match word.as_bytes().contains(&b'/') {
         true => word.to_owned(),
         false => Path::new(".").join(path).into_os_string(),

@@ -78,5 +78,10 @@ fn other_mistakes_are_answered_as_such() {
         assert_eq!(status, Some(2), "{line:?}: {error}");
         assert!(error.contains(part) && !error.contains("come after `--`"), "{line:?}: {error}");
     }
+    // What a pipe has is read once.
+    let mut command = Command::new("sh");
+    command.args(["-c", "cat right.litmus | $0 check /dev/stdin", env!("CARGO_BIN_EXE_millpond")]);
+    let output = command.current_dir(&folder).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
     assert_eq!(said(&folder, &["check", "right.litmus"]), (Some(0), String::new()), "a script, and a litmus program");
 }

@@ -1,10 +1,11 @@
 //! The library that is preloaded: the one that is named, the one that this command carries, or the one beside it.
 //!
-//! What the command carries is written to a folder of this user once, by a name that its content gives, and compared byte
-//! for byte before each use. Whoever could change it could run code in the programs of this user. So (**own**) the file and
-//! its folder are this user's and nobody else may write to them, (**guarded**) each folder above belongs to this user or to
-//! root, and others may not write to it unless it is sticky, and (**whole**) the file comes to its name by a rename, so that
-//! nobody loads a part of it.
+//! What the command carries is written to a folder of this user once, by a name that its content gives, and compared
+//! byte for byte before each use. Whoever could change it could run code in the programs of this user:
+//!
+//! * **own**: the file and its folder are this user's, and no other user may write to them.
+//! * **guarded**: each folder above is of this user or root, and others may not write to it unless it is sticky.
+//! * **whole**: the file comes to its name by a rename, so that no program loads a part of it.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Write};
@@ -60,7 +61,7 @@ fn beside() -> Result<PathBuf, String> {
     found.ok_or_else(|| {
         format!(
             "libmillpond_cuda.so is not beside {}, and this command was built without it: put it there, or name it by \
-             {LIBRARY}\n  help: `cargo install --path crates/cli` in a clone of Millpond builds a command that carries it",
+             {LIBRARY}\n  help: `cargo install --path crates/cli` in a clone of Millpond builds one that carries it",
             command.display()
         )
     })
@@ -84,8 +85,8 @@ fn written(folders: &[PathBuf], name: &str, bytes: &[u8]) -> Result<PathBuf, Str
         }
     }
     Err(format!(
-        "the library that is preloaded can be written to no folder:{refusals}\n  help: set XDG_CACHE_HOME to a folder that \
-         only you can write to"
+        "the library that is preloaded can be written to no folder:{refusals}\n  help: set XDG_CACHE_HOME to a folder \
+         that only you can write to"
     ))
 }
 
@@ -95,7 +96,7 @@ fn prepare(folder: &Path) -> io::Result<PathBuf> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let found = fs::symlink_metadata(folder)?;
     if !found.is_dir() || !is_own(&found) {
-        return refuse("it is a link, somebody else's, or others may write to it".to_owned());
+        return refuse("it is a link, another user's, or others may write to it".to_owned());
     }
     let real = fs::canonicalize(folder)?;
     for above in real.ancestors().skip(1) {
@@ -115,7 +116,7 @@ fn prepare(folder: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Whether it is this user's, and nobody else may write to it.
+/// Whether it is this user's, and no other user may write to it.
 fn is_own(found: &Metadata) -> bool {
     found.uid() == getuid().as_raw() && found.mode() & 0o022 == 0
 }

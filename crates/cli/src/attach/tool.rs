@@ -1,6 +1,6 @@
-//! The environment that a runner of tools makes for this command alone: `uvx millpond check -- python train.py` puts the
-//! folder of that environment first in PATH, and its Python has none of the user's packages. The program is looked up, and
-//! runs, without that folder.
+//! The environment that a runner of tools makes for this command alone: `uvx millpond check -- python train.py` puts
+//! the folder of that environment first in PATH, and its Python has none of the user's packages. The program is looked
+//! up, and runs, without that folder.
 //!
 //! An environment is the command's own where no other package is in it: one that the user made for a program has the
 //! packages of the program, whether it is activated or only named in PATH.

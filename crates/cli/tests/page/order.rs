@@ -167,7 +167,8 @@ fn arrows_end_outside_of_boxes() {
         const { lanes, data } = page;
         const ends = () => [...data.arrowFrom].flatMap((from, at) => {
             const to = data.arrowTo[at], { y0, y1 } = lanes.route(from, to);
-            return [[from, y0], [to, y1]].map(([step, y]) => Math.abs(y - lanes.y(data.lane[step])) - lanes.edge(data.lane[step]));
+            const clear = (lane, y) => Math.abs(y - lanes.y(lane)) - lanes.edge(lane);
+            return [clear(data.lane[from], y0), clear(data.lane[to], y1)];
         });
         page.look({ x0: page.data.steps - 9, x1: page.data.steps });
         await frame();
@@ -196,7 +197,8 @@ fn arrows_cross_lanes_where_there_is_no_box() {
             bezierCurveTo: (ax, ay, bx, by, x, y) => {
                 const [x0, y0] = line[line.length - 1];
                 for (let at = 1; at <= 50; at++) {
-                    const t = at / 50, u = 1 - t, of = (a, b, c, d) => u ** 3 * a + 3 * u * u * t * b + 3 * u * t * t * c + t ** 3 * d;
+                    const t = at / 50, u = 1 - t;
+                    const of = (a, b, c, d) => u ** 3 * a + 3 * u * u * t * b + 3 * u * t * t * c + t ** 3 * d;
                     line.push([of(x0, ax, bx, x), of(y0, ay, by, y)]);
                 }
             } };
@@ -215,7 +217,8 @@ fn arrows_cross_lanes_where_there_is_no_box() {
             lanes.follow(route);
             lanes.pen = pen;
             for (const { step, left, right, top, foot } of boxes) {
-                if (line.some(([x, y]) => x > left && x < right && y > top && y < foot)) crossing.push([from, to, step]);
+                const isIn = ([x, y]) => x > left && x < right && y > top && y < foot;
+                if (line.some(isIn)) crossing.push([from, to, step]);
             }
         });
         return { longest, crossing, wide: lanes.wide };";
