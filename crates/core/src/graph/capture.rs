@@ -53,7 +53,7 @@ pub enum CaptureError {
     #[error("the legacy default stream cannot be captured")]
     LegacyStream,
     /// `STREAM_CAPTURE_UNSUPPORTED` (900): the call needs work to have completed, or acts at once.
-    #[error("{call} while {capture} goes on: that needs work that has not run; the capture is invalid now")]
+    #[error("{call} while {capture} goes on, which cannot follow it; the capture is invalid now")]
     Unsupported {
         /// What was called.
         call: &'static str,
@@ -291,7 +291,8 @@ impl Captures {
         }
     }
 
-    /// A stream is synchronised or queried: fine where it is not captured.
+    /// A stream is synchronised or queried: fine where it is not captured, but for
+    /// [`check_unsafe`](Self::check_unsafe).
     ///
     /// # Errors
     /// [`CaptureError::Unsupported`]; the capture is invalid then.
@@ -313,21 +314,21 @@ impl Captures {
         self.captures.get(&capture).map(|capture| capture.thread)
     }
 
-    /// A call by `thread` that acts at once: an immediate allocation or free. A capture forbids nothing to the threads
-    /// of other processes: `is_beside` says which are of its own.
+    /// An unsafe call ([`What::unsafe_call`](crate::op::What::unsafe_call)) by `thread`, whose own mode is `mode`. A
+    /// capture forbids nothing to the threads of other processes: `is_beside` says which are of its own.
     ///
     /// # Errors
-    /// [`CaptureError::Unsupported`] where the mode of some capture forbids it; those captures are invalid then.
+    /// [`CaptureError::Unsupported`] where both modes forbid it; those captures are invalid then.
     pub fn check_unsafe(
         &mut self,
-        thread: u64,
+        (thread, mode): (u64, CaptureMode),
         is_beside: impl Fn(u64) -> bool,
         call: &'static str,
     ) -> Result<(), CaptureError> {
-        let forbids = |capture: &Capture| match capture.mode {
-            CaptureMode::Global => is_beside(capture.thread),
-            CaptureMode::ThreadLocal => capture.thread == thread,
-            CaptureMode::Relaxed => false,
+        let forbids = |capture: &Capture| match (mode, capture.mode) {
+            (CaptureMode::Relaxed, _) | (_, CaptureMode::Relaxed) => false,
+            (CaptureMode::Global, CaptureMode::Global) => is_beside(capture.thread),
+            _ => capture.thread == thread,
         };
         self.spoil_each(forbids, call)
     }
@@ -347,13 +348,14 @@ impl Captures {
 
     /// Captures that forbid a call are invalid once it is made.
     fn spoil_each(&mut self, forbids: impl Fn(&Capture) -> bool, call: &'static str) -> Result<(), CaptureError> {
-        let mut spoiled: Vec<CaptureId> =
-            self.captures.iter().filter(|(_, capture)| forbids(capture)).map(|(id, _)| *id).collect();
-        spoiled.sort_unstable();
-        for &id in &spoiled {
-            self.invalidate(id);
+        let forbidding = self.captures.iter_mut().filter(|(_, capture)| forbids(capture));
+        // Those that were valid first.
+        let first = forbidding.map(|(id, capture)| (!std::mem::take(&mut capture.is_valid), *id)).min();
+        match first {
+            None => Ok(()),
+            Some((false, capture)) => Err(CaptureError::Unsupported { call, capture }),
+            Some((true, capture)) => Err(CaptureError::Invalidated(capture)),
         }
-        spoiled.first().map_or(Ok(()), |&capture| Err(CaptureError::Unsupported { call, capture }))
     }
 
     /// The legacy default stream is used; it would wait for the streams for which `is_blocking` answers true.

@@ -22,7 +22,8 @@ impl Device {
     ///
     /// # Errors
     /// [`DriverError::OutOfHostMemory`] where the host has no more, or none that can be page-locked; another driver
-    /// error where the device has no such memory.
+    /// error where the device has no such memory. A capture forbids it
+    /// ([`begin_capture_in`](crate::Stream::begin_capture_in)), and is invalid then.
     #[track_caller]
     pub fn pinned<T: Pod>(&self, len: usize) -> Result<PinnedBuffer<T>> {
         process::refuse_forked()?;
@@ -35,8 +36,14 @@ impl Device {
             return Ok(PinnedBuffer::empty(context, count));
         }
         context.check_numbers()?;
+        let next_id = || AllocId(context.next_alloc.fetch_add(1, Ordering::Relaxed));
+        context.graphs.refuse_unsafe("pinned").inspect_err(|error| {
+            if let Some(tracer) = context.tracer.as_ref().filter(|_| error.is_verdict()) {
+                tracer.pinned(next_id(), 0, count.bytes(), caller);
+            }
+        })?;
         let memory = context.host_memory(count.bytes())?;
-        let id = AllocId(context.next_alloc.fetch_add(1, Ordering::Relaxed));
+        let id = next_id();
         Ok(PinnedBuffer::new(context, memory, count, id, caller))
     }
 }
