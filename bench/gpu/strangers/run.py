@@ -22,7 +22,9 @@ OUT = pathlib.Path(os.environ.get("OUT", "out"))
 MODES = os.environ.get("MODES", "plain check record run").split()
 # So that every tensor is an allocation of the driver.
 ASYNC = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync", "PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync"}
-# These need an allocator that the asynchronous one does not stand in for: PyTorch's private pools, or Millpond's.
+# These need an allocator that the asynchronous one does not stand in for: PyTorch's own, or Millpond's. Said, because the
+# command asks for the asynchronous one where nothing is said.
+NATIVE = {"PYTORCH_CUDA_ALLOC_CONF": "backend:native", "PYTORCH_ALLOC_CONF": "backend:native"}
 OWN_ALLOCATOR = {"torch_millpond", "llama", "reduce_overhead", "captured"}
 COMMAND = {
     "plain": [],
@@ -41,7 +43,7 @@ def run(name, mode):
     logs = OUT / name
     logs.mkdir(parents=True, exist_ok=True)
     command = [str(word).replace("TRACE", str(logs / "trace")) for word in COMMAND[mode]]
-    environment = {**os.environ, **({} if name in OWN_ALLOCATOR else ASYNC)}
+    environment = {**os.environ, **(NATIVE if name in OWN_ALLOCATOR else ASYNC)}
     start = time.monotonic()
     try:
         done = subprocess.run(

@@ -112,7 +112,7 @@ impl CaptureError {
         match self {
             CaptureError::LegacyStream => "the legacy default stream cannot be captured".to_owned(),
             CaptureError::Unsupported { call, capture } => {
-                format!("{call} while {capture} goes on: that needs work that has not run; the capture is invalid now")
+                format!("{call} while {capture} goes on, which cannot follow it; the capture is invalid now")
             }
             CaptureError::AlreadyCapturing(stream) => format!("{} is being captured already", title(*stream)),
             CaptureError::NotCapturing(stream) => format!("{} is not being captured", title(*stream)),
@@ -332,7 +332,8 @@ impl Captures {
         }
     }
 
-    /// A stream is synchronised or queried: fine where it is not captured.
+    /// A stream is synchronised or queried: fine where it is not captured, but for
+    /// [`check_unsafe`](Self::check_unsafe).
     ///
     /// # Errors
     /// [`CaptureError::Unsupported`]; the capture is invalid then.
@@ -354,21 +355,21 @@ impl Captures {
         self.captures.get(&capture).map(|capture| capture.thread)
     }
 
-    /// A call by `thread` that acts at once: an immediate allocation or free. A capture forbids nothing to the threads
-    /// of other processes: `is_beside` says which are of its own.
+    /// An unsafe call ([`What::unsafe_call`](crate::op::What::unsafe_call)) by `thread`, whose own mode is `mode`. A
+    /// capture forbids nothing to the threads of other processes: `is_beside` says which are of its own.
     ///
     /// # Errors
-    /// [`CaptureError::Unsupported`] where the mode of some capture forbids it; those captures are invalid then.
+    /// [`CaptureError::Unsupported`] where both modes forbid it; those captures are invalid then.
     pub fn check_unsafe(
         &mut self,
-        thread: u64,
+        (thread, mode): (u64, CaptureMode),
         is_beside: impl Fn(u64) -> bool,
         call: &'static str,
     ) -> Result<(), CaptureError> {
-        let forbids = |capture: &Capture| match capture.mode {
-            CaptureMode::Global => is_beside(capture.thread),
-            CaptureMode::ThreadLocal => capture.thread == thread,
-            CaptureMode::Relaxed => false,
+        let forbids = |capture: &Capture| match (mode, capture.mode) {
+            (CaptureMode::Relaxed, _) | (_, CaptureMode::Relaxed) => false,
+            (CaptureMode::Global, CaptureMode::Global) => is_beside(capture.thread),
+            _ => capture.thread == thread,
         };
         self.spoil_each(forbids, call)
     }
@@ -388,13 +389,14 @@ impl Captures {
 
     /// Captures that forbid a call are invalid once it is made.
     fn spoil_each(&mut self, forbids: impl Fn(&Capture) -> bool, call: &'static str) -> Result<(), CaptureError> {
-        let mut spoiled: Vec<CaptureId> =
-            self.captures.iter().filter(|(_, capture)| forbids(capture)).map(|(id, _)| *id).collect();
-        spoiled.sort_unstable();
-        for &id in &spoiled {
-            self.invalidate(id);
+        let forbidding = self.captures.iter_mut().filter(|(_, capture)| forbids(capture));
+        // Those that were valid first.
+        let first = forbidding.map(|(id, capture)| (!std::mem::take(&mut capture.is_valid), *id)).min();
+        match first {
+            None => Ok(()),
+            Some((false, capture)) => Err(CaptureError::Unsupported { call, capture }),
+            Some((true, capture)) => Err(CaptureError::Invalidated(capture)),
         }
-        spoiled.first().map_or(Ok(()), |&capture| Err(CaptureError::Unsupported { call, capture }))
     }
 
     /// The legacy default stream is used; it would wait for the streams for which `is_blocking` answers true.

@@ -271,7 +271,8 @@ impl Device {
     /// Makes a pool (CUDA: `cudaMemPoolCreate`).
     ///
     /// # Errors
-    /// [`Invalid::Setting`] for a setting that cannot be had; the driver refused to reserve addresses.
+    /// [`Invalid::Setting`] for a setting that cannot be had; the driver refused to reserve addresses; a capture
+    /// forbids it ([`begin_capture_in`](Stream::begin_capture_in)), and is invalid then.
     pub fn pool(&self, config: PoolConfig) -> Result<Pool> {
         let is_apart = config.shareable;
         open_pool(&self.shared.context, config, is_apart)
@@ -436,6 +437,12 @@ fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, o
 
 fn open_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Result<Pool> {
     process::refuse_forked()?;
+    if let Err(error) = context.graphs.refuse_unsafe("pool") {
+        if let Some(tracer) = context.tracer.as_ref().filter(|_| error.is_verdict()) {
+            tracer.pool(PoolId(Context::next_number(&context.next_pool, "pools")?), config.shareable);
+        }
+        return Err(error);
+    }
     let granularity = context.properties.granularity;
     let guard = config.guard;
     if guard && !context.properties.can_protect {

@@ -91,7 +91,7 @@ impl Device {
         if allocation.device != self.context().number {
             return Err(allocation.elsewhere(self.name().to_string()));
         }
-        self.context().graphs().refuse_in_capture("free")?;
+        self.context().graphs.refuse_unsafe("free")?;
         if let Origin::Captured(_) = allocation.origin {
             return Err(not_launched(allocation, StreamId::HOST.to_string()));
         }

@@ -20,7 +20,8 @@ impl Device {
     ///
     /// # Errors
     /// [`DriverError::OutOfHostMemory`] where the host has no more, or none that can be page-locked; another driver
-    /// error where the device has no such memory.
+    /// error where the device has no such memory. A capture forbids it
+    /// ([`begin_capture_in`](crate::Stream::begin_capture_in)), and is invalid then.
     #[track_caller]
     pub fn pinned<T: Pod>(&self, len: usize) -> Result<PinnedBuffer<T>> {
         process::refuse_forked()?;
@@ -33,6 +34,13 @@ impl Device {
             return Ok(PinnedBuffer::empty(context, count));
         }
         context.alloc_numbers.check()?;
+        context.graphs.refuse_unsafe("pinned").inspect_err(|error| {
+            if let Some(tracer) = context.tracer.as_ref().filter(|_| error.is_verdict()) {
+                let number = context.alloc_numbers.take();
+                tracer.pinned(number.id, number.generation, count.bytes(), caller);
+                context.alloc_numbers.give_back(number);
+            }
+        })?;
         let memory = context.host_memory(count.bytes())?;
         Ok(PinnedBuffer::new(context, memory, count, caller))
     }

@@ -213,6 +213,13 @@ impl Recording {
         self.captures.check_stream(stream, call).map_err(|error| rule(self.device, error))
     }
 
+    /// The calling thread makes an unsafe call; its mode is the global one.
+    pub(crate) fn check_unsafe(&mut self, call: &'static str) -> Result<()> {
+        self.captures
+            .check_unsafe((thread(), CaptureMode::Global), |_| true, call)
+            .map_err(|error| rule(self.device, error))
+    }
+
     /// The legacy default stream would come after the blocking streams.
     pub(crate) fn check_legacy(&mut self, is_blocking: impl Fn(StreamId) -> bool) -> Result<()> {
         self.captures.check_legacy(is_blocking).map_err(|error| rule(self.device, error))
@@ -220,27 +227,20 @@ impl Recording {
 }
 
 impl Graphs {
-    /// Refuses what acts at once, while a capture forbids it; that is invalid then.
-    #[inline]
-    pub(crate) fn refuse_in_capture(&self, call: &'static str) -> Result<()> {
-        self.if_capturing(|captures| captures.check_unsafe(thread(), |_| true, call))
-    }
-
     /// Refuses a synchronisation of the device while there is a capture; that is invalid then.
     #[inline]
     pub(crate) fn refuse_synchronize(&self) -> Result<()> {
-        self.if_capturing(|captures| captures.check_synchronize(|_, _| true, "synchronize"))
+        let check = |captures: &mut Captures| captures.check_synchronize(|_, _| true, "synchronize");
+        self.if_capturing(|recording| check(&mut recording.captures).map_err(|error| rule(recording.device, error)))
     }
 
     #[inline]
-    fn if_capturing(&self, check: impl FnOnce(&mut Captures) -> std::result::Result<(), Refusal>) -> Result<()> {
+    pub(super) fn if_capturing(&self, check: impl FnOnce(&mut Recording) -> Result<()>) -> Result<()> {
         if self.open.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         process::refuse_forked()?;
-        let mut recording = lock(&self.captures);
-        let device = recording.device;
-        check(&mut recording.captures).map_err(|error| rule(device, error))
+        check(&mut lock(&self.captures))
     }
 }
 
@@ -295,8 +295,10 @@ impl Stream {
         self.begin_capture_in(CaptureMode::Global)
     }
 
-    /// As [`begin_capture`](Self::begin_capture), in a mode: which threads' calls that act at once are refused
-    /// meanwhile, and whether another thread may end it (CUDA: `cudaStreamCaptureMode`).
+    /// As [`begin_capture`](Self::begin_capture), in a mode: which threads' unsafe calls are refused meanwhile, and
+    /// whether another thread may end it (CUDA: `cudaStreamCaptureMode`). Unsafe are synchronisations and queries of
+    /// streams and events, pinned memory, immediate frees, new pools and instances: the capture does not see them, and
+    /// is invalid then.
     ///
     /// # Errors
     /// As for [`begin_capture`](Self::begin_capture).

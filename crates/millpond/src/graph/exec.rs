@@ -226,7 +226,8 @@ impl GraphExec {
     pub(crate) fn new(body: &Arc<Body>, settings: Instantiate) -> Result<Self> {
         process::refuse_forked()?;
         body.check_instances()?;
-        let made = Self::make(body, settings, None);
+        let allowed = body.context.graphs.refuse_unsafe("instantiate");
+        let made = allowed.and_then(|()| Self::make(body, settings, None));
         if let (Some(tracer), Err(error)) = (&body.context.tracer, &made)
             && error.is_verdict()
         {
@@ -347,7 +348,8 @@ impl Graph {
     /// Checks the graph and makes an instance of it that can be launched (CUDA: `cudaGraphInstantiate`).
     ///
     /// # Errors
-    /// [`GraphError::Faults`]: each wrong pair of nodes with the missing edge.
+    /// [`GraphError::Faults`]: each wrong pair of nodes with the missing edge. A capture forbids it
+    /// ([`begin_capture_in`](Stream::begin_capture_in)), and is invalid then.
     pub fn instantiate(&self, settings: Instantiate) -> Result<GraphExec> {
         GraphExec::new(&self.body, settings)
     }

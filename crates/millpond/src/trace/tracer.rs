@@ -174,7 +174,8 @@ impl Tracer {
 
     #[inline]
     pub(crate) fn push(&self, place: Place, what: What) {
-        self.push_op(&Op { host: self.host(), place, what });
+        let host = if what.unsafe_call().is_some() { thread() } else { self.host() };
+        self.push_op(&Op { host, place, what });
     }
 
     #[inline]
@@ -408,12 +409,12 @@ impl Tracer {
     /// Memory is freed at once, by the name that the trace has for it.
     #[cold]
     pub(crate) fn free_now_of(&self, memory: Memory, caller: Caller) {
-        self.push_of_thread(Place::Source(caller), What::FreeNow { memory });
+        self.push(Place::Source(caller), What::FreeNow { memory });
     }
 
     #[cold]
     pub(crate) fn free_now(&self, id: AllocId, generation: u64, caller: Caller) {
-        self.push_of_thread(Place::Source(caller), What::FreeNow { memory: self.memory(id, generation) });
+        self.push(Place::Source(caller), What::FreeNow { memory: self.memory(id, generation) });
     }
 
     #[cold]
