@@ -264,7 +264,7 @@ impl Graph {
         function: impl FnMut() + Send + 'static,
     ) -> Result<GraphNode> {
         let place = Place::Source(Location::caller());
-        self.add(dependencies, &(), place, |_, (), _| Payload::host_function(function))
+        self.add(dependencies, &(), place, |body, (), _| Payload::host_function(&body.context, function))
     }
 
     /// A place where edges meet (CUDA: `cudaGraphAddEmptyNode`).

@@ -21,6 +21,7 @@
 // | `fault` | what is wrong with its order, in words |
 // | `found` | the memory that a launch has to do with |
 // | `grant` | says that a graph has free nodes |
+// | `lane` | which lane each node runs on |
 // | `last` | the end of a launch, for the next one |
 // | `launch` | a launch as one point of a stream: checked, submitted, recorded |
 // | `limits` | what CUDA refuses, where the program asks for that |
@@ -47,6 +48,7 @@ mod fault;
 mod found;
 mod grant;
 mod inside;
+mod lane;
 mod last;
 mod launch;
 mod limits;

@@ -53,6 +53,7 @@ millpond_driver::ranks! {
     GraphFrees "the graphs' frees";
     NativeAlone "a graph's native instance";
     NativeNodes "a native graph's nodes";
+    LastRun "the last run of a graph's closure";
     External "an external event";
     LegacyLast "the legacy stream's last operation";
     LegacyNoted "what the legacy stream comes after";
