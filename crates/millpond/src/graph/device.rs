@@ -129,7 +129,7 @@ impl Arenas for Context {
 /// that never had one.
 #[cold]
 fn freed_in_graphs(context: &Context, tracer: &Tracer, pointer: u64) -> Option<TracedMemory> {
-    let all: Vec<_> = lock(&context.graphs().numbers).values().filter_map(Weak::upgrade).collect();
+    let all = context.graphs().outputs();
     let had_life = all.iter().find_map(|allocation| {
         let life = allocation.life();
         let is_it = life.generation > 0 && life.freed.is_some() && life.range.start == pointer;

@@ -394,13 +394,13 @@ fn outputs(
                 let kept = old.and_then(|old| old.outputs.iter().find(|it| it.range == range));
                 kept.map(|kept| Arc::clone(&kept.allocation)).unwrap_or_else(|| {
                     let allocation = make(alloc, range, &room.arena);
-                    context.graphs().enter_number(&allocation);
+                    context.graphs().enter(&allocation, None);
                     allocation
                 })
             }
             None => context.graphs().named((graph, alloc)).unwrap_or_else(|| {
                 let allocation = make(alloc, range, &body.arena);
-                context.graphs().enter((graph, alloc), &allocation);
+                context.graphs().enter(&allocation, Some((graph, alloc)));
                 allocation
             }),
         };

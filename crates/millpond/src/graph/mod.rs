@@ -54,6 +54,7 @@ mod launch;
 mod limits;
 mod memory;
 mod native_nodes;
+mod outputs;
 mod program;
 mod recording;
 mod registry;

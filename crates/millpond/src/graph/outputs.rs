@@ -1,0 +1,162 @@
+//! What launches leave and what captures allocate, by every name that a program has for it.
+//!
+//! Each look and each removal takes a time that does not depend on how much else there is. Entries whose allocation is
+//! gone without notice are swept before a table grows.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Weak};
+
+use millpond_core::check::Use;
+use millpond_core::graph::{GraphAllocId, GraphId};
+use millpond_core::ids::AllocId;
+use rustc_hash::FxHashMap;
+
+use crate::state::device::{Allocation, Session};
+use crate::state::origin::Origin;
+
+/// An alloc node of a graph of the device.
+pub(super) type Key = (GraphId, GraphAllocId);
+
+/// Of so many alloc nodes it is known where their memory was freed after all instances of them are gone.
+const ENDED_KEPT: usize = 1 << 14;
+
+/// Where memory was freed last, of alloc nodes whose instances are gone: the newest so many.
+#[derive(Debug, Default)]
+struct Ended {
+    freed: FxHashMap<Key, Use>,
+    /// The keys, oldest first.
+    order: VecDeque<Key>,
+}
+
+impl Ended {
+    fn add(&mut self, key: Key, free: Use) {
+        if self.freed.insert(key, free).is_some() {
+            return;
+        }
+        self.order.push_back(key);
+        if self.order.len() > ENDED_KEPT
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.freed.remove(&oldest);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Output {
+    allocation: Weak<Allocation>,
+    /// Its alloc node; none where the instance has addresses of its own.
+    key: Option<Key>,
+}
+
+/// The memory of instances.
+#[derive(Debug, Default)]
+pub(super) struct Outputs {
+    by_number: FxHashMap<AllocId, Output>,
+    /// What an alloc node's memory is, as long as an instance has it.
+    by_key: FxHashMap<Key, AllocId>,
+    ended: Ended,
+}
+
+impl Outputs {
+    pub(super) fn enter(&mut self, allocation: &Arc<Allocation>, key: Option<Key>) {
+        if self.by_number.len() == self.by_number.capacity() {
+            self.by_number.retain(|_, output| output.allocation.strong_count() > 0);
+            let by_number = &self.by_number;
+            self.by_key.retain(|_, id| by_number.contains_key(id));
+        }
+        self.by_number.insert(allocation.id, Output { allocation: Arc::downgrade(allocation), key });
+        self.by_key.extend(key.map(|key| (key, allocation.id)));
+    }
+
+    pub(super) fn find(&self, id: AllocId) -> Option<Arc<Allocation>> {
+        self.by_number.get(&id)?.allocation.upgrade()
+    }
+
+    pub(super) fn named(&self, key: Key) -> Option<Arc<Allocation>> {
+        self.find(*self.by_key.get(&key)?)
+    }
+
+    /// The alloc node of an output.
+    pub(super) fn key_of(&self, id: AllocId) -> Option<Key> {
+        self.by_number.get(&id)?.key.filter(|key| self.by_key.get(key) == Some(&id))
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = Arc<Allocation>> {
+        self.by_number.values().filter_map(|output| output.allocation.upgrade())
+    }
+
+    /// No instance has this any more; where it was freed last, if it ever lived.
+    pub(super) fn end(&mut self, id: AllocId, freed: Option<Use>) {
+        let key = self.key_of(id);
+        if let (Some(key), Some(free)) = (key, freed) {
+            self.ended.add(key, free);
+        }
+        if self.by_number.get(&id).is_some_and(|output| output.allocation.strong_count() == 0) {
+            self.by_number.remove(&id);
+            key.and_then(|key| self.by_key.remove(&key));
+        }
+    }
+
+    pub(super) fn ended(&self, key: Key) -> Option<Use> {
+        self.ended.freed.get(&key).copied()
+    }
+}
+
+/// The memory of captures in progress.
+#[derive(Debug, Default)]
+pub(super) struct CapturedMemory {
+    by_number: FxHashMap<AllocId, Arc<Allocation>>,
+    /// By capture: addresses, and what was allocated there.
+    captures: FxHashMap<GraphId, BTreeSet<(u64, AllocId)>>,
+}
+
+impl CapturedMemory {
+    pub(super) fn enter(&mut self, allocation: &Arc<Allocation>) {
+        if let Origin::Captured(session) = &allocation.origin {
+            let start = allocation.life().range.start;
+            self.captures.entry(session.id).or_default().insert((start, allocation.id));
+            self.by_number.insert(allocation.id, Arc::clone(allocation));
+        }
+    }
+
+    pub(super) fn find(&self, id: AllocId) -> Option<Arc<Allocation>> {
+        self.by_number.get(&id).cloned()
+    }
+
+    /// What a capture has allocated at an address. Addresses serve again within it: the last allocation is meant.
+    pub(super) fn find_at(&self, capture: &Session, address: u64) -> Option<Arc<Allocation>> {
+        let of_capture = self.captures.get(&capture.id)?;
+        let all = (address, AllocId(0))..(address, AllocId(u32::MAX));
+        let (_, id) = of_capture.range(all).next_back()?;
+        self.find(*id)
+    }
+
+    /// Takes out what a capture has allocated.
+    pub(super) fn leave(&mut self, capture: &Session) -> Vec<Arc<Allocation>> {
+        let ids = self.captures.remove(&capture.id).unwrap_or_default();
+        ids.iter().filter_map(|(_, id)| self.by_number.remove(id)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millpond_core::check::Site;
+    use millpond_core::ids::{Point, Slot};
+
+    use super::*;
+
+    #[test]
+    fn the_newest_frees_are_known() {
+        let mut ended = Ended::default();
+        let key = |graph: usize| (GraphId(graph as u32), GraphAllocId(0));
+        let free = |seq: usize| Use { point: Point { slot: Slot(0), seq: seq as u32 as _ }, site: Site::default() };
+        for graph in 0..ENDED_KEPT + 3 {
+            ended.add(key(graph), free(graph));
+            ended.add(key(graph), free(graph + 1));
+        }
+        assert_eq!((ended.freed.len(), ended.order.len()), (ENDED_KEPT, ENDED_KEPT));
+        assert!(!ended.freed.contains_key(&key(2)));
+        assert_eq!(ended.freed.get(&key(3)), Some(&free(4)), "the last time");
+    }
+}
