@@ -136,7 +136,7 @@ fn more_streams_than_workers_wait_for_each_other() {
         });
     }
     for &stream in &streams {
-        finish_soon(&device, stream);
+        crate::abroad::finish_soon(&device, stream);
     }
 }
 

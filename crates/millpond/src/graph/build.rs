@@ -252,8 +252,9 @@ impl Graph {
         })
     }
 
-    /// A function on the host's side (CUDA: `cudaGraphAddHostNode`). On CUDA it must not call the device, nor own what
-    /// does when it is dropped, nor wait for another such function; one that panics loses the device.
+    /// A function on the host's side (CUDA: `cudaGraphAddHostNode`). It is one for all instances, clones and children
+    /// of the graph, and runs once at a time. On CUDA it must not call the device, nor own what does when it is
+    /// dropped, nor wait for another such function; one that panics loses the device.
     ///
     /// # Errors
     /// A bad dependency.
