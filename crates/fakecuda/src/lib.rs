@@ -36,6 +36,8 @@
 //! | `faults` | calls made to fail |
 //! | `forks` | streams that take part in captures of others |
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod between;
 mod contexts;
 mod current;

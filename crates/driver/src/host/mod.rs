@@ -252,6 +252,12 @@ unsafe impl Driver for HostDriver {
         }
     }
 
+    fn let_go(&self, memory: &HeldMemory) {
+        let gone: Vec<_> = lock(&self.kept).extract_if(.., |it| Arc::ptr_eq(it, memory)).collect();
+        // Behind the lock: it may be the last to have it.
+        drop(gone);
+    }
+
     fn fence(&self, mark: RawMark) -> Result<Fence> {
         self.peek(mark).map_err(|_| unknown("fence", "mark", mark.0))?;
         Ok(Fence::Host(Arc::new(Abroad { streams: Arc::clone(&self.streams), mark: Packed(mark.0) })))

@@ -1,10 +1,8 @@
 //! Pinned host memory, from the device's handle.
 
 use std::panic::Location;
-use std::sync::atomic::Ordering;
 
 use bytemuck::Pod;
-use millpond_core::ids::AllocId;
 use millpond_driver::{DriverError, process};
 
 use crate::Device;
@@ -34,9 +32,8 @@ impl Device {
         if count.bytes() == 0 {
             return Ok(PinnedBuffer::empty(context, count));
         }
-        context.check_numbers()?;
+        context.alloc_numbers.check()?;
         let memory = context.host_memory(count.bytes())?;
-        let id = AllocId(context.next_alloc.fetch_add(1, Ordering::Relaxed));
-        Ok(PinnedBuffer::new(context, memory, count, id, caller))
+        Ok(PinnedBuffer::new(context, memory, count, caller))
     }
 }

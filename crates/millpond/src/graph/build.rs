@@ -324,7 +324,8 @@ impl Graph {
     pub fn add_alloc<T: Pod>(&mut self, dependencies: &[GraphNode], len: usize) -> Result<MemAllocNode<T>> {
         let place = Place::Source(Location::caller());
         let dependencies = self.dependencies(dependencies)?;
-        let too_many = DriverError::OutOfMemory { call: "alloc node", bytes: u64::MAX };
+        let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
+        let too_many = DriverError::OutOfMemory { call: "alloc node", bytes };
         let count = Count::new(len).ok_or(too_many)?;
         let added = self.edit().add_alloc(&dependencies, count.bytes(), place).inspect_err(|error| {
             let alloc = |tracer: &Tracer| NodeOp::Alloc { memory: tracer.new_memory(), bytes: count.bytes() };

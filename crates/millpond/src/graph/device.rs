@@ -119,8 +119,7 @@ impl Arenas for Context {
     }
 
     fn end_arena(&self, arena: ArenaKey, ranges: Vec<Range>) {
-        self.graphs().close(arena, ranges);
-        self.graphs().finish_closing(self);
+        self.graphs().close(self, arena, ranges);
         self.memory_came_back();
     }
 }
@@ -129,10 +128,9 @@ impl Arenas for Context {
 /// that never had one.
 #[cold]
 fn freed_in_graphs(context: &Context, tracer: &Tracer, pointer: u64) -> Option<TracedMemory> {
-    let all = context.graphs().outputs();
-    let had_life = all.iter().find_map(|allocation| {
+    let had_life = context.graphs().outputs_at(pointer).into_iter().find_map(|allocation| {
         let life = allocation.life();
-        let is_it = life.generation > 0 && life.freed.is_some() && life.range.start == pointer;
+        let is_it = life.was_launched() && life.freed.is_some() && life.range.start == pointer;
         is_it.then(|| tracer.memory(allocation.id, life.generation))
     });
     had_life.or_else(|| {

@@ -12,10 +12,10 @@ use millpond_core::check::Act;
 use millpond_core::graph::{
     Addressing, ArenaKey, Draft, Exec as CoreExec, GraphAllocId, GraphId, Lanes, Memory, Refusal,
 };
-use millpond_core::ids::{AllocId, StreamId};
+use millpond_core::ids::StreamId;
 use millpond_core::units::Range;
 use millpond_driver::locks::{Biased, lock};
-use millpond_driver::{Driver, RawStream, StreamFlags, process};
+use millpond_driver::{Driver, Label, RawStream, StreamFlags, process};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
@@ -216,7 +216,9 @@ impl ExecShared {
     /// Opens the streams of all lanes but the first; what is opened is closed again by the drop of the instance.
     fn open_lanes(&mut self) -> Result<()> {
         for lane in 1..self.program.lanes {
-            let flags = StreamFlags { label: u32::MAX - lane as u32, ..StreamFlags::default() };
+            let label =
+                Label { numbers: (0, lane as u32), title: |_, lane| format!("lane {lane} of a graph's launch") };
+            let flags = StreamFlags { label, ..StreamFlags::default() };
             self.lanes.push(self.context.driver.open_stream(flags)?);
         }
         Ok(())
@@ -248,7 +250,7 @@ impl GraphExec {
         if let Some(pin) = core.outdated() {
             return Err(GraphError::MadeAnew { graph: pin.graph, allocation: pin.id.to_string() }.into());
         }
-        context.check_numbers()?;
+        context.alloc_numbers.check()?;
         let is_native = is_native(context, &core);
         let program = Arc::new(if is_native { Program::default() } else { Program::new(context, &core, body)? });
         let outputs = outputs(context, &core, &family, room.as_ref(), old);
@@ -378,8 +380,8 @@ fn outputs(
     old: Option<&ExecShared>,
 ) -> Vec<Output> {
     let make = |alloc: GraphAllocId, range: Range, arena: &Arc<Arena>| {
-        let id = AllocId(context.next_alloc.fetch_add(1, Ordering::Relaxed));
-        let allocation = Allocation::new(id, alloc.0, context.number, Origin::Graph(Arc::clone(arena)));
+        let number = context.alloc_numbers.take();
+        let allocation = Allocation::new(number, alloc.0, context.number, Origin::Graph(Arc::clone(arena)));
         allocation.life().range = range;
         Arc::new(allocation)
     };

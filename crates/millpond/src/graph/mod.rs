@@ -20,6 +20,7 @@
 // | `exec` | [`GraphExec`]: an instance, its lanes and its outputs |
 // | `fault` | what is wrong with its order, in words |
 // | `found` | the memory that a launch has to do with |
+// | `gone` | addresses of arenas that are gone, until no work is left |
 // | `grant` | says that a graph has free nodes |
 // | `lane` | which lane each node runs on |
 // | `last` | the end of a launch, for the next one |
@@ -27,6 +28,7 @@
 // | `limits` | what CUDA refuses, where the program asks for that |
 // | `memory` | physical memory of all graphs of a device |
 // | `native_nodes` | what an instance is as a graph of the device's own |
+// | `outputs` | what launches leave and captures allocate, by every name |
 // | `program` | what an instance submits, in order, on which lane |
 // | `recording` | the captures in progress |
 // | `registry` | what the graphs of a device share |
@@ -46,6 +48,7 @@ mod exec;
 mod family;
 mod fault;
 mod found;
+mod gone;
 mod grant;
 mod inside;
 mod lane;

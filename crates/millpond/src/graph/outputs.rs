@@ -1,9 +1,10 @@
 //! What launches leave and what captures allocate, by every name that a program has for it.
 //!
 //! Each look and each removal takes a time that does not depend on how much else there is. Entries whose allocation is
-//! gone without notice are swept before a table grows.
+//! gone without notice are swept before a table grows. Numbers are given again when theirs are gone: an entry is an
+//! allocation's only where it points to that.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 
 use millpond_core::check::Use;
@@ -45,6 +46,8 @@ impl Ended {
 #[derive(Debug)]
 struct Output {
     allocation: Weak<Allocation>,
+    /// Its address, the same for all its lives.
+    start: u64,
     /// Its alloc node; none where the instance has addresses of its own.
     key: Option<Key>,
 }
@@ -55,6 +58,7 @@ pub(super) struct Outputs {
     by_number: FxHashMap<AllocId, Output>,
     /// What an alloc node's memory is, as long as an instance has it.
     by_key: FxHashMap<Key, AllocId>,
+    by_address: BTreeSet<(u64, AllocId)>,
     ended: Ended,
 }
 
@@ -63,7 +67,7 @@ impl Outputs {
         if self.by_number.len() == self.by_number.capacity() {
             self.by_number.retain(|_, output| output.allocation.strong_count() > 0);
             let by_number = &self.by_number;
-            self.by_key.retain(|_, id| by_number.contains_key(id));
+            self.by_key.retain(|key, id| by_number.get(id).is_some_and(|output| output.key == Some(*key)));
         }
         self.by_number.insert(allocation.id, Output { allocation: Arc::downgrade(allocation), key });
         self.by_key.extend(key.map(|key| (key, allocation.id)));
@@ -74,25 +78,32 @@ impl Outputs {
     }
 
     pub(super) fn named(&self, key: Key) -> Option<Arc<Allocation>> {
-        self.find(*self.by_key.get(&key)?)
+        self.by_number.get(self.by_key.get(&key)?).filter(|output| output.key == Some(key))?.allocation.upgrade()
     }
 
-    /// The alloc node of an output.
-    pub(super) fn key_of(&self, id: AllocId) -> Option<Key> {
-        self.by_number.get(&id)?.key.filter(|key| self.by_key.get(key) == Some(&id))
+    /// The alloc node of an output, by its number and where it is.
+    pub(super) fn key_of(&self, id: AllocId, at: *const Allocation) -> Option<Key> {
+        let output = self.by_number.get(&id).filter(|output| output.allocation.as_ptr() == at)?;
+        output.key.filter(|key| self.by_key.get(key) == Some(&id))
+    }
+
+    pub(super) fn at(&self, address: u64) -> impl Iterator<Item = Arc<Allocation>> {
+        let there = self.by_address.range((address, AllocId(0))..).take_while(move |(start, _)| *start == address);
+        there.filter_map(|(_, id)| self.find(*id))
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = Arc<Allocation>> {
         self.by_number.values().filter_map(|output| output.allocation.upgrade())
     }
 
-    /// No instance has this any more; where it was freed last, if it ever lived.
-    pub(super) fn end(&mut self, id: AllocId, freed: Option<Use>) {
-        let key = self.key_of(id);
+    /// No instance has this any more; where it was freed last, if it was launched.
+    pub(super) fn end(&mut self, id: AllocId, at: *const Allocation, freed: Option<Use>) {
+        let key = self.key_of(id, at);
         if let (Some(key), Some(free)) = (key, freed) {
             self.ended.add(key, free);
         }
-        if self.by_number.get(&id).is_some_and(|output| output.allocation.strong_count() == 0) {
+        let is_gone = |output: &Output| output.allocation.as_ptr() == at && output.allocation.strong_count() == 0;
+        if self.by_number.get(&id).is_some_and(is_gone) {
             self.by_number.remove(&id);
             key.and_then(|key| self.by_key.remove(&key));
         }
@@ -107,15 +118,15 @@ impl Outputs {
 #[derive(Debug, Default)]
 pub(super) struct CapturedMemory {
     by_number: FxHashMap<AllocId, Arc<Allocation>>,
-    /// By capture: addresses, and what was allocated there.
-    captures: FxHashMap<GraphId, BTreeSet<(u64, AllocId)>>,
+    /// By capture: addresses, and what was allocated there, by its place among the capture's allocations.
+    captures: FxHashMap<GraphId, BTreeMap<(u64, u32), AllocId>>,
 }
 
 impl CapturedMemory {
     pub(super) fn enter(&mut self, allocation: &Arc<Allocation>) {
         if let Origin::Captured(session) = &allocation.origin {
             let start = allocation.life().range.start;
-            self.captures.entry(session.id).or_default().insert((start, allocation.id));
+            self.captures.entry(session.id).or_default().insert((start, allocation.index), allocation.id);
             self.by_number.insert(allocation.id, Arc::clone(allocation));
         }
     }
@@ -127,15 +138,14 @@ impl CapturedMemory {
     /// What a capture has allocated at an address. Addresses serve again within it: the last allocation is meant.
     pub(super) fn find_at(&self, capture: &Session, address: u64) -> Option<Arc<Allocation>> {
         let of_capture = self.captures.get(&capture.id)?;
-        let all = (address, AllocId(0))..(address, AllocId(u32::MAX));
-        let (_, id) = of_capture.range(all).next_back()?;
+        let (_, id) = of_capture.range((address, 0)..=(address, u32::MAX)).next_back()?;
         self.find(*id)
     }
 
     /// Takes out what a capture has allocated.
     pub(super) fn leave(&mut self, capture: &Session) -> Vec<Arc<Allocation>> {
         let ids = self.captures.remove(&capture.id).unwrap_or_default();
-        ids.iter().filter_map(|(_, id)| self.by_number.remove(id)).collect()
+        ids.values().filter_map(|id| self.by_number.remove(id)).collect()
     }
 }
 

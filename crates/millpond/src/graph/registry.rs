@@ -13,6 +13,7 @@ use millpond_core::units::Range;
 use millpond_driver::locks::{Guard, Mutex, lock};
 use rustc_hash::FxHashMap;
 
+use super::gone::GoneArenas;
 use super::grant::Grant;
 use super::memory::{Frees, GraphMemory};
 use super::outputs::{CapturedMemory, Key, Outputs};
@@ -59,8 +60,7 @@ pub(crate) struct Graphs {
     grants: Mutex<ranks::FreeNodes, FxHashMap<Key, Weak<Grant>>>,
     /// Live memory of instances that are gone, for as long as the device has a handle. It refers to the device.
     orphans: Mutex<ranks::Orphans, Option<FxHashMap<AllocId, Arc<Allocation>>>>,
-    /// Addresses of arenas that are gone, until no work is left.
-    closing: Mutex<ranks::ClosingArenas, Vec<(ArenaKey, Vec<Range>)>>,
+    closing: Mutex<ranks::ClosingArenas, GoneArenas>,
     /// Addresses that arenas had, and what is mapped there, for arenas to come.
     spare: Mutex<ranks::SpareRanges, Vec<Range>>,
 }
@@ -76,7 +76,7 @@ impl Graphs {
             execs: Mutex::default(),
             arenas: Mutex::default(),
             open: AtomicUsize::default(),
-            captures: Mutex::default(),
+            captures: Mutex::new(Recording::new(device)),
             outputs: Mutex::default(),
             captured: Mutex::default(),
             grants: Mutex::default(),
@@ -121,6 +121,11 @@ impl Graphs {
         lock(&self.outputs).named(key)
     }
 
+    /// The outputs of instances that start at an address.
+    fn outputs_at(&self, address: u64) -> Vec<Arc<Allocation>> {
+        lock(&self.outputs).at(address).collect()
+    }
+
     /// All outputs of instances.
     pub(super) fn outputs(&self) -> Vec<Arc<Allocation>> {
         lock(&self.outputs).all().collect()
@@ -144,13 +149,14 @@ impl Graphs {
 
     /// The alloc node of an output.
     pub(crate) fn key_of(&self, allocation: &Allocation) -> Option<Key> {
-        lock(&self.outputs).key_of(allocation.id)
+        lock(&self.outputs).key_of(allocation.id, allocation)
     }
 
-    /// The allocation with this number.
-    pub(crate) fn find(&self, id: AllocId) -> Result<Arc<Allocation>> {
+    /// The allocation with this number, whichever life it has; of a capture, with the life that is meant.
+    pub(crate) fn find(&self, id: AllocId, generation: u64) -> Result<Arc<Allocation>> {
         let known = lock(&self.outputs).find(id);
-        known.or_else(|| lock(&self.captured).find(id)).ok_or_else(|| Invalid::Stale.into())
+        let captured = || lock(&self.captured).find(id).filter(|it| it.life().generation == generation);
+        known.or_else(captured).ok_or_else(|| Invalid::Stale.into())
     }
 
     /// A capture has allocated: the memory is known by views and by its address until the capture ends.
@@ -226,13 +232,13 @@ impl Graphs {
         let freed_of = |it: &Arc<Allocation>| {
             let life = it.life();
             // The first life begins with the first launch.
-            (it.id, life.freed.now().filter(|_| life.generation > 0))
+            (it.id, Arc::as_ptr(it), life.freed.now().filter(|_| life.was_launched()))
         };
-        let ended: Vec<(AllocId, Option<Use>)> = gone.iter().map(freed_of).collect();
+        let ended: Vec<(AllocId, *const Allocation, Option<Use>)> = gone.iter().map(freed_of).collect();
         // Behind the locks: the last reference to an allocation has its arena with it.
         drop(gone);
         let mut outputs = lock(&self.outputs);
-        ended.into_iter().for_each(|(id, freed)| outputs.end(id, freed));
+        ended.into_iter().for_each(|(id, at, freed)| outputs.end(id, at, freed));
     }
 
     /// The device's last handle is gone: what no handle holds is never freed.
@@ -242,24 +248,22 @@ impl Graphs {
     }
 
     /// An arena is gone.
-    pub(crate) fn close(&self, arena: ArenaKey, ranges: Vec<Range>) {
-        lock(&self.closing).push((arena, ranges));
+    pub(crate) fn close(&self, context: &Context, arena: ArenaKey, ranges: Vec<Range>) {
+        if lock(&self.closing).add(arena, ranges) {
+            self.finish_closing(context);
+        }
     }
 
     /// Gives back what nothing uses any more. Never waits.
     pub(crate) fn finish_closing(&self, context: &Context) {
         // Taken out before the device is asked: what is closed later may still be used.
-        let mut closing = std::mem::take(&mut *lock(&self.closing));
+        let closing = lock(&self.closing).take(context.in_flight.seats());
         if closing.is_empty() {
             return;
         }
+        // Where a launch is being made: once more with the next.
         let memory = if context.is_idle() { self.memory.try_lock() } else { None };
-        let Some(mut memory) = memory else {
-            // Where a launch is being made: once more with the next. Only what came meanwhile is moved.
-            let mut later = lock(&self.closing);
-            closing.append(&mut later);
-            return *later = closing;
-        };
+        let Some(mut memory) = memory else { return lock(&self.closing).put_back(closing) };
         memory.learn_frees(&self.frees);
         let mut spare = lock(&self.spare);
         for (arena, ranges) in closing {
@@ -317,11 +321,14 @@ impl Captured<Context> for Graphs {
 /// The live allocation of a graph that starts at `pointer`.
 #[cold]
 pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Result<Owned, Nearest> {
+    if let Some(owned) = context.graphs().outputs_at(pointer).into_iter().find_map(|it| live_at(it, pointer)) {
+        return Ok(owned);
+    }
     let mut nearest = Nearest::Outside { nearest: None };
     for allocation in context.graphs().outputs() {
         let life = allocation.life();
         // Before its first launch it has had no life.
-        if !life.range.contains(pointer) || life.generation == 0 {
+        if !life.range.contains(pointer) || !life.was_launched() {
             continue;
         }
         if life.freed.is_none() && life.range.start == pointer {

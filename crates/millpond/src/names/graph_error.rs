@@ -8,8 +8,13 @@ use millpond_core::graph::{GraphId, LaunchRefused, UpdateRefused};
 #[non_exhaustive]
 pub enum CaptureError {
     /// A rule of captures; each variant there names CUDA's code.
-    #[error(transparent)]
-    Rule(#[from] millpond_core::graph::CaptureError),
+    #[error("{text}")]
+    Rule {
+        /// Which.
+        rule: millpond_core::graph::CaptureError,
+        /// What it says, with streams by their names.
+        text: String,
+    },
     /// The call cannot become a node; the capture goes on.
     #[error("`{call}` cannot be captured; the capture goes on without it")]
     Uncapturable {

@@ -66,6 +66,7 @@ millpond_driver::ranks! {
     BellRung "who rang";
     BellMade "turns of the exporter";
     Abroad "chains of other processes";
+    Guests "memory of other devices";
     Retired "pinned memory that was dropped";
     Slots "numbers of chains";
     Chains "the chains";
@@ -77,6 +78,7 @@ millpond_driver::ranks! {
     TracedShares "names of what is shared";
     TracedNodes "names of alloc nodes";
     TracedRefused "nodes that were refused";
+    AllocNumbers "numbers of allocations";
     Reported "what was reported";
     StreamNames "names of streams";
     TracesAskedFor "the traces that the environment asks for";

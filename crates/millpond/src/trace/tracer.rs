@@ -316,11 +316,11 @@ impl Tracer {
 
     /// The host waited for the whole device.
     #[cold]
-    pub(crate) fn synchronized(&self, caller: Caller) {
+    pub(crate) fn synchronized(&self, place: Place) {
         let is_alone = self.shared.devices.load(Ordering::Relaxed) == 1;
         let device = DeviceId(self.device);
         let what = if is_alone { What::DeviceSynchronize } else { What::SynchronizeDevice { device } };
-        self.push_of_thread(Place::Source(caller), what);
+        self.push_of_thread(place, what);
         let mut output = lock(&self.shared.output);
         if output.writer.pending() > 0 {
             output.flush_full();

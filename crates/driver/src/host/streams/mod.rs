@@ -37,7 +37,7 @@ use turn::Left;
 pub use workers::WORKERS_MAX;
 use workers::Workers;
 
-use crate::HostFence;
+use crate::{HostFence, Label};
 
 use super::sync::{self, AtomicU64, JoinHandle, MutexGuard, Ordering, lock, sleep_for, spawn};
 
@@ -133,12 +133,12 @@ impl<E: Execute> Streams<E> {
         Ok(streams)
     }
 
-    pub(crate) fn open(&self, label: u32) -> Result<Packed, Refusal> {
+    pub(crate) fn open(&self, label: impl Into<Label>) -> Result<Packed, Refusal> {
         self.check_lost()?;
         let index = self.table.take().ok_or(Refusal::Full)?;
         let slot = self.table.slot(index);
         let mut queue = lock(&slot.queue);
-        queue.label = label;
+        queue.label = label.into();
         let generation = slot.generation.load(Ordering::Relaxed) + 1;
         slot.generation.store(generation, Ordering::Release);
         self.open.fetch_add(1, Ordering::Relaxed);
