@@ -107,6 +107,26 @@ fn work_that_waits_for_itself_by_way_of_other_streams_is_told() {
     }
 }
 
+/// What is behind the item that blocks waits for what waits for the item.
+#[test]
+fn work_that_streams_wait_for_on_both_sides_of_a_mark_is_told() {
+    for device in [parallel(), seeded(1)] {
+        let (left, right) = (stream(&*device), stream(&*device));
+        let (answer, answered) = mpsc::channel();
+        let inner = device.clone();
+        run(&*device, left, move || {
+            inner.wait(right, inner.mark(left).unwrap()).unwrap();
+            let mark = inner.mark(right).unwrap();
+            inner.wait(left, mark).unwrap();
+            answer.send(inner.block_on(mark)).unwrap();
+        });
+        let asking = std::thread::spawn(move || finish(&*device, left));
+        let blocked = answered.recv_timeout(Duration::from_secs(60)).expect("nothing hangs");
+        assert!(matches!(blocked, Err(DriverError::Deadlock { call: "block_on" })), "{blocked:?}");
+        asking.join().unwrap();
+    }
+}
+
 /// The mark's stream waits for the item only behind the mark.
 #[test]
 fn work_that_is_waited_for_behind_a_mark_waits_for_the_mark() {

@@ -4,7 +4,7 @@
 //! gone without notice are swept before a table grows. Numbers are given again when theirs are gone: an entry is an
 //! allocation's only where it points to that.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 
 use millpond_core::check::Use;
@@ -63,14 +63,22 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    pub(super) fn enter(&mut self, allocation: &Arc<Allocation>, key: Option<Key>) {
+    /// An output that starts at `start`.
+    pub(super) fn enter(&mut self, allocation: &Arc<Allocation>, start: u64, key: Option<Key>) {
         if self.by_number.len() == self.by_number.capacity() {
+            looked::at(self.by_number.len());
             self.by_number.retain(|_, output| output.allocation.strong_count() > 0);
             let by_number = &self.by_number;
             self.by_key.retain(|key, id| by_number.get(id).is_some_and(|output| output.key == Some(*key)));
+            self.by_address.retain(|(start, id)| by_number.get(id).is_some_and(|output| output.start == *start));
         }
-        self.by_number.insert(allocation.id, Output { allocation: Arc::downgrade(allocation), key });
-        self.by_key.extend(key.map(|key| (key, allocation.id)));
+        let id = allocation.id;
+        let output = Output { allocation: Arc::downgrade(allocation), start, key };
+        if let Some(former) = self.by_number.insert(id, output) {
+            self.by_address.remove(&(former.start, id));
+        }
+        self.by_address.insert((start, id));
+        self.by_key.extend(key.map(|key| (key, id)));
     }
 
     pub(super) fn find(&self, id: AllocId) -> Option<Arc<Allocation>> {
@@ -87,12 +95,14 @@ impl Outputs {
         output.key.filter(|key| self.by_key.get(key) == Some(&id))
     }
 
+    /// Those that start at an address.
     pub(super) fn at(&self, address: u64) -> impl Iterator<Item = Arc<Allocation>> {
         let there = self.by_address.range((address, AllocId(0))..).take_while(move |(start, _)| *start == address);
-        there.filter_map(|(_, id)| self.find(*id))
+        there.inspect(|_| looked::at(1)).filter_map(|(_, id)| self.find(*id))
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = Arc<Allocation>> {
+        looked::at(self.by_number.len());
         self.by_number.values().filter_map(|output| output.allocation.upgrade())
     }
 
@@ -103,7 +113,8 @@ impl Outputs {
             self.ended.add(key, free);
         }
         let is_gone = |output: &Output| output.allocation.as_ptr() == at && output.allocation.strong_count() == 0;
-        if self.by_number.get(&id).is_some_and(is_gone) {
+        if let Some(output) = self.by_number.get(&id).filter(|output| is_gone(output)) {
+            self.by_address.remove(&(output.start, id));
             self.by_number.remove(&id);
             key.and_then(|key| self.by_key.remove(&key));
         }
@@ -145,7 +156,20 @@ impl CapturedMemory {
     /// Takes out what a capture has allocated.
     pub(super) fn leave(&mut self, capture: &Session) -> Vec<Arc<Allocation>> {
         let ids = self.captures.remove(&capture.id).unwrap_or_default();
+        looked::at(ids.len());
         ids.values().filter_map(|id| self.by_number.remove(id)).collect()
+    }
+}
+
+/// How many entries the calling thread has looked at that were not named: for the test.
+mod looked {
+    #[cfg(test)]
+    thread_local!(pub(super) static ENTRIES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
+
+    #[inline]
+    pub(super) fn at(_entries: usize) {
+        #[cfg(test)]
+        ENTRIES.set(ENTRIES.get() + _entries);
     }
 }
 
@@ -168,5 +192,36 @@ mod tests {
         assert_eq!((ended.freed.len(), ended.order.len()), (ENDED_KEPT, ENDED_KEPT));
         assert!(!ended.freed.contains_key(&key(2)));
         assert_eq!(ended.freed.get(&key(3)), Some(&free(4)), "the last time");
+    }
+
+    /// Entries that are looked at in a program of so many outputs, and of so many allocations in a capture.
+    fn looked_at(many: usize) -> usize {
+        let device = crate::Device::host(crate::HostConfig::default()).unwrap();
+        let (stream, pool) = (device.stream().unwrap(), device.default_pool());
+        let alloc = |stream: &crate::Stream| Ok(stream.alloc::<u32>(&pool, 4)?.into_alloc_node());
+        let before = looked::ENTRIES.get();
+        let all: Vec<_> = (0..many)
+            .map(|_| {
+                let (graph, x) = stream.capture(alloc).unwrap();
+                let exec = graph.instantiate(Default::default()).unwrap();
+                let x = exec.launch(&stream).unwrap().take(x).unwrap();
+                (graph, exec, x.into_address())
+            })
+            .collect();
+        let addresses: Vec<u64> = all.into_iter().map(|(_, _, address)| address).collect();
+        addresses.into_iter().for_each(|address| stream.free_address(address).unwrap());
+        stream.begin_capture().unwrap();
+        let inside: Vec<u64> = (0..many).map(|_| stream.alloc::<u32>(&pool, 4).unwrap().into_address()).collect();
+        inside.into_iter().for_each(|address| stream.free_address(address).unwrap());
+        drop(stream.end_capture().unwrap());
+        looked::ENTRIES.get() - before
+    }
+
+    #[test]
+    fn a_program_looks_at_entries_in_proportion_to_what_it_has() {
+        for many in [100, 1000, 4000] {
+            let looked = looked_at(many);
+            assert!((many..=8 * many).contains(&looked), "{looked} entries for {many}");
+        }
     }
 }

@@ -113,7 +113,8 @@ impl Graphs {
     /// An output of an instance is known by its number and its address from now on, and by its alloc node, unless its
     /// instance has addresses of its own.
     pub(crate) fn enter(&self, allocation: &Arc<Allocation>, key: Option<Key>) {
-        lock(&self.outputs).enter(allocation, key);
+        let start = allocation.life().range.start;
+        lock(&self.outputs).enter(allocation, start, key);
     }
 
     /// The allocation of an alloc node, if an instance has it.
@@ -122,7 +123,7 @@ impl Graphs {
     }
 
     /// The outputs of instances that start at an address.
-    fn outputs_at(&self, address: u64) -> Vec<Arc<Allocation>> {
+    pub(super) fn outputs_at(&self, address: u64) -> Vec<Arc<Allocation>> {
         lock(&self.outputs).at(address).collect()
     }
 
@@ -318,10 +319,19 @@ impl Captured<Context> for Graphs {
     }
 }
 
+/// An output, if a launch left it live and nothing freed it.
+fn live(allocation: Arc<Allocation>) -> Option<Owned> {
+    let life = allocation.life();
+    let (is_live, generation, address) =
+        (life.was_launched() && life.freed.is_none(), life.generation, life.range.start);
+    drop(life);
+    is_live.then_some(Owned { allocation, generation, address })
+}
+
 /// The live allocation of a graph that starts at `pointer`.
 #[cold]
 pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Result<Owned, Nearest> {
-    if let Some(owned) = context.graphs().outputs_at(pointer).into_iter().find_map(|it| live_at(it, pointer)) {
+    if let Some(owned) = context.graphs().outputs_at(pointer).into_iter().find_map(live) {
         return Ok(owned);
     }
     let mut nearest = Nearest::Outside { nearest: None };
@@ -330,11 +340,6 @@ pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Re
         // Before its first launch it has had no life.
         if !life.range.contains(pointer) || !life.was_launched() {
             continue;
-        }
-        if life.freed.is_none() && life.range.start == pointer {
-            let generation = life.generation;
-            drop(life);
-            return Ok(Owned { allocation, generation, address: pointer });
         }
         let described = allocation.describe(&life);
         // Addresses serve again: what lives there is meant, before all that did.

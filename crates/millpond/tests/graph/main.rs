@@ -9,7 +9,6 @@ mod again;
 mod beyond_cuda;
 mod capture;
 mod capture_refusals;
-mod closures;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../common/each_call.rs"]

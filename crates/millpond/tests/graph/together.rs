@@ -4,15 +4,22 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, OnceLock};
+use std::time::Duration;
 
+use millpond::config::Schedule;
 use millpond::error::GraphError;
-use millpond::graph::{Graph, GraphExec};
-use millpond::{Device, Error, Result, Stream};
+use millpond::graph::{Graph, GraphExec, Instantiate};
+use millpond::{Device, Error, HostConfig, Result, Stream};
 use millpond_driver::DriverError;
 
 use crate::common::on_parallel_devices_that_run_closures;
 use crate::made::{each, each_seed, instance};
 use crate::watchdog::ends;
+
+fn devices() -> impl Iterator<Item = Device> {
+    let seeded = (0..8).map(|seed| HostConfig::default().schedule(Schedule::Seeded(seed)));
+    seeded.chain([HostConfig::default()]).map(|config| Device::host(config).expect("a host device"))
+}
 
 fn meet(barrier: &Arc<Barrier>) -> impl FnMut() + Send + 'static {
     let barrier = Arc::clone(barrier);
@@ -243,5 +250,56 @@ fn the_next_run_waits_for_the_run_and_not_for_its_launch() {
         ends(|| left.synchronize())?;
         assert_eq!(runs.load(Ordering::Acquire), 2);
         Ok(())
+    });
+}
+
+/// Chains of which each has many nodes: those that meet are not behind others.
+#[test]
+fn the_ends_of_chains_meet_too() {
+    ends(|| {
+        let device = Device::host(HostConfig::default()).unwrap();
+        let (stream, all) = (device.stream().unwrap(), Arc::new(Barrier::new(40)));
+        let mut graph = device.graph().unwrap();
+        let first = graph.add_host_function(&[], || ()).unwrap();
+        for length in 0..40 {
+            let mut last = first;
+            for _ in 0..length % 5 {
+                last = graph.add_host_function(&[last], || ()).unwrap();
+            }
+            let all = Arc::clone(&all);
+            graph.add_host_function(&[last], move || _ = all.wait()).unwrap();
+        }
+        let exec = graph.instantiate(Instantiate::default()).unwrap();
+        for _ in 0..3 {
+            let _ = exec.launch(&stream).unwrap();
+        }
+        stream.synchronize().unwrap();
+    });
+}
+
+/// Closures outlive graphs, instances and, dropped by a launch, their device.
+#[test]
+fn closures_go_with_what_they_own() {
+    ends(|| {
+        for device in devices() {
+            let (stream, owned) = (device.stream().unwrap(), Arc::new(()));
+            for _ in 0..20 {
+                let mut graph = device.graph().unwrap();
+                let own = Arc::clone(&owned);
+                graph.add_host_function(&[], move || _ = &own).unwrap();
+                let [a, b] = [(); 2].map(|()| graph.instantiate(Instantiate::default()).unwrap());
+                let _ = a.launch(&stream).unwrap();
+                let _ = b.launch(&stream).unwrap();
+            }
+            stream.synchronize().unwrap();
+            drop((stream, device));
+            for _ in 0..1000 {
+                if Arc::strong_count(&owned) == 1 {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            assert_eq!(Arc::strong_count(&owned), 1);
+        }
     });
 }

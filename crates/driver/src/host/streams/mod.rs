@@ -445,7 +445,10 @@ impl<E: Execute> Streams<E> {
         loop {
             let queue = lock(&self.table.slot(at).queue);
             match queue.entries.front() {
-                Some(&Entry::Wait(before)) if !self.table.slot(before.slot()).has_done(before.number()) => {
+                // What comes behind an item that runs is not before the mark, and may be behind it.
+                Some(&Entry::Wait(before))
+                    if !queue.running && !self.table.slot(before.slot()).has_done(before.number()) =>
+                {
                     at = before.slot();
                 }
                 _ => return at,
