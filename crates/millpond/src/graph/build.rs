@@ -173,8 +173,9 @@ impl Graph {
         }
     }
 
-    /// A kernel (CUDA: `cudaGraphAddKernelNode`). Every launch runs it again. The closure is one for all instances
-    /// of the graph, and runs once at a time: two of them must not wait for each other in it.
+    /// A kernel (CUDA: `cudaGraphAddKernelNode`). Every launch runs it again. The closure is one for all instances,
+    /// clones and children of the graph, and its runs come one after the other as they were submitted: it must not wait
+    /// for a later one. Nodes without a path between them may wait for each other.
     ///
     /// # Errors
     /// A bad dependency; one allocation written and used a second time; [`Invalid::NoClosures`] where the device is
@@ -252,8 +253,9 @@ impl Graph {
         })
     }
 
-    /// A function on the host's side (CUDA: `cudaGraphAddHostNode`). On CUDA it must not call the device, nor own what
-    /// does when it is dropped, nor wait for another such function; one that panics loses the device.
+    /// A function on the host's side (CUDA: `cudaGraphAddHostNode`). Its runs are as those of
+    /// [`add_kernel`](Self::add_kernel). On CUDA it must not call the device, nor own what does when it is
+    /// dropped, nor wait for another such function; one that panics loses the device.
     ///
     /// # Errors
     /// A bad dependency.
@@ -264,7 +266,7 @@ impl Graph {
         function: impl FnMut() + Send + 'static,
     ) -> Result<GraphNode> {
         let place = Place::Source(Location::caller());
-        self.add(dependencies, &(), place, |_, (), _| Payload::host_function(function))
+        self.add(dependencies, &(), place, |body, (), _| Payload::host_function(&body.context, function))
     }
 
     /// A place where edges meet (CUDA: `cudaGraphAddEmptyNode`).

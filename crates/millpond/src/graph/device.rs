@@ -120,8 +120,7 @@ impl Arenas for Context {
     }
 
     fn end_arena(&self, arena: ArenaKey, ranges: Vec<Range>) {
-        self.graphs().close(arena, ranges);
-        self.graphs().finish_closing(self);
+        self.graphs().close(self, arena, ranges);
         self.memory_came_back();
     }
 }
@@ -130,8 +129,7 @@ impl Arenas for Context {
 /// that never had one.
 #[cold]
 fn freed_in_graphs(context: &Context, tracer: &Tracer, pointer: u64) -> Option<TracedMemory> {
-    let all: Vec<_> = lock(&context.graphs().numbers).values().filter_map(Weak::upgrade).collect();
-    let had_life = all.iter().find_map(|allocation| {
+    let had_life = context.graphs().outputs_at(pointer).into_iter().find_map(|allocation| {
         let life = allocation.life();
         let is_it = life.was_launched() && life.freed.is_some() && life.range.start == pointer;
         is_it.then(|| tracer.memory(allocation.id, life.generation))

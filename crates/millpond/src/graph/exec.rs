@@ -5,6 +5,7 @@
 //! Invariant **no-overlap**: launches of one instance, and of all that share an arena, run one after the other.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
 use millpond_core::check::Act;
@@ -25,7 +26,7 @@ use super::family::Family;
 use super::found::{Found, Founds, Marks, Output, Outside, Whose};
 use super::grant::Grant;
 use super::last::Last;
-use super::native_nodes::native_of;
+use super::native_nodes::{is_native, native_of};
 use super::program::Program;
 use super::traced::TracedExec;
 use crate::names::error::{Error, Result};
@@ -110,6 +111,8 @@ pub struct GraphExec {
 /// See the module.
 pub(crate) struct ExecShared {
     pub(crate) context: Arc<Context>,
+    /// No other instance of the process has it.
+    pub(crate) number: u64,
     /// Empty where it is a graph of the device.
     pub(crate) program: Arc<Program>,
     pub(crate) native: Option<Native>,
@@ -222,6 +225,8 @@ impl ExecShared {
     }
 }
 
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+
 impl GraphExec {
     pub(crate) fn new(body: &Arc<Body>, settings: Instantiate) -> Result<Self> {
         process::refuse_forked()?;
@@ -247,14 +252,16 @@ impl GraphExec {
             return Err(GraphError::MadeAnew { graph: pin.graph, allocation: pin.id.to_string() }.into());
         }
         context.alloc_numbers.check()?;
+        let is_native = is_native(context, &core);
+        let program = Arc::new(if is_native { Program::default() } else { Program::new(context, &core, body)? });
         let outputs = outputs(context, &core, &family, room.as_ref(), old);
         let outsides = outsides(&core, &family);
         let arenas = arenas(context, &core, &family, room.as_ref());
-        let native = native_of(context, &core, body, &arenas);
-        let program = Arc::new(if native.is_some() { Program::default() } else { Program::new(&core, body) });
+        let native = is_native.then(|| native_of(context, &core, body, &arenas));
         let grants = family.grants();
         let mut shared = ExecShared {
             context: Arc::clone(context),
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             program,
             native,
             body: Arc::clone(body),
@@ -391,13 +398,13 @@ fn outputs(
                 let kept = old.and_then(|old| old.outputs.iter().find(|it| it.range == range));
                 kept.map(|kept| Arc::clone(&kept.allocation)).unwrap_or_else(|| {
                     let allocation = make(alloc, range, &room.arena);
-                    context.graphs().enter_number(&allocation);
+                    context.graphs().enter(&allocation, None);
                     allocation
                 })
             }
             None => context.graphs().named((graph, alloc)).unwrap_or_else(|| {
                 let allocation = make(alloc, range, &body.arena);
-                context.graphs().enter((graph, alloc), &allocation);
+                context.graphs().enter(&allocation, Some((graph, alloc)));
                 allocation
             }),
         };

@@ -89,11 +89,6 @@ impl Allocation {
         matches!(&self.origin, Origin::Imported(imported) if !imported.can_write)
     }
 
-    /// Whether a capture has allocated it.
-    pub(crate) fn is_of(&self, capture: &Session) -> bool {
-        matches!(&self.origin, Origin::Captured(session) if std::ptr::eq(&**session, capture))
-    }
-
     /// Cold: it is of another device than what it met.
     #[cold]
     pub(crate) fn elsewhere(&self, with: String) -> Error {

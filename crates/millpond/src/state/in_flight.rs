@@ -135,6 +135,11 @@ impl<S> InFlight<S> {
         lock(&self.table).seats.iter().filter_map(of).collect()
     }
 
+    /// How many entries a look at all chains takes.
+    pub(crate) fn seats(&self) -> usize {
+        lock(&self.table).seats.len()
+    }
+
     /// The streams that live and the ends of the others, at one moment.
     pub(crate) fn everything(&self) -> Everything<S> {
         let table = lock(&self.table);
