@@ -60,10 +60,10 @@ impl Threads {
             What::CaptureModeExchange { mode } => drop(self.modes.insert(host, mode)),
             What::HostStart { process } => drop(self.processes.insert(host, process)),
             What::StreamCreate { stream, role: StreamRole::Legacy, .. } => self.legacy.push(stream),
-            What::CaptureBegin { stream, mode, .. } => {
-                if self.capture_of(stream).is_none() && !self.legacy.contains(&stream) {
-                    self.captures.push(Capture { origin: stream, host, mode, members: vec![stream] });
-                }
+            What::CaptureBegin { stream, mode, .. }
+                if self.capture_of(stream).is_none() && !self.legacy.contains(&stream) =>
+            {
+                self.captures.push(Capture { origin: stream, host, mode, members: vec![stream] });
             }
             What::CaptureEnd { stream } => {
                 let may_end = |it: &Capture| it.host == host || it.mode == CaptureMode::Relaxed;
