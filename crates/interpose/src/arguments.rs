@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::abi::Function;
+use crate::ask;
 use crate::index::{Index, Kind};
 
 /// What an operation uses.
@@ -23,7 +24,7 @@ const BUFFER: usize = 1;
 const BUFFER_BYTES: usize = 2;
 
 /// Longer arguments are structures that programs fill in part. What is left of others in the rest may be addresses of
-/// memory that is freed: those do not count.
+/// memory that is freed, be it by a node that was captured before: those do not count, in a launch and in a node.
 const FILLED_MAX: u32 = 64;
 
 /// A word of an argument that is an address of freed memory.
@@ -194,7 +195,7 @@ pub(crate) struct Ahead {
 
 /// What a search knows, and where it puts what it finds.
 pub(crate) struct Known<'a> {
-    pub(crate) index: &'a Index,
+    pub(crate) index: &'a mut Index,
     /// Of whoever takes what is found.
     pub(crate) ahead: Ahead,
     /// What a kernel is taken to do.
@@ -261,7 +262,7 @@ impl Asking<'_, '_> {
     unsafe fn look_at(&mut self, place: usize, at: usize) {
         // SAFETY: the caller's promise.
         let value = unsafe { std::ptr::with_exposed_provenance::<u64>(place).read_unaligned() };
-        let Known { index, ahead, .. } = *self.known;
+        let Known { index, ahead, .. } = &*self.known;
         if !index.may_have(value) {
             return;
         }
@@ -331,12 +332,16 @@ impl Search {
         let Known { index, act, accesses, .. } = known;
         let Some(entry) = index.touched(word.value, word.number) else { return };
         let (argument, bytes) = layout.of(word.at);
-        let counts = entry.is_live || bytes <= FILLED_MAX;
-        if !counts || !self.is_new(entry.id().0, accesses) {
+        let is_stale = !entry.is_allocated;
+        if is_stale && bytes > FILLED_MAX {
+            return;
+        }
+        let Some(entry) = index.used(word.value, ask::is_of_host) else { return };
+        if !self.is_new(entry.id().0, accesses) {
             return;
         }
         accesses.push(Access::whole(entry.memory(), *act));
-        if !entry.is_live {
+        if is_stale {
             self.stale = Some(Stale { value: word.value, argument, bytes });
         } else if entry.kind == Kind::Mapped {
             // Who gets an address in a range of several mappings may use all behind it.

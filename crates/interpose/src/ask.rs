@@ -7,8 +7,9 @@ use std::sync::OnceLock;
 
 use millpond_driver::cuda::abi::attribute;
 
-use crate::abi::{Code, Context, Function, Graph, Pool, Stream};
+use crate::abi::{Code, Context, Function, Graph, MEMORY_DEVICE, Pool, Stream};
 use crate::entry::real;
+use crate::mapping;
 
 /// Makes each question a method that finds its function once.
 macro_rules! questions {
@@ -45,6 +46,7 @@ questions! {
     end_capture c"cuStreamEndCapture"(stream: Stream, graph: *mut Graph);
     graph_destroy c"cuGraphDestroy"(graph: Graph);
     stream_capturing c"cuStreamIsCapturing"(stream: Stream, status: *mut c_int);
+    pointer_attribute c"cuPointerGetAttribute"(value: *mut c_uint, attribute: c_int, at: u64);
     address_range c"cuMemGetAddressRange_v2"(base: *mut u64, bytes: *mut usize, at: u64);
     device_count c"cuDeviceGetCount"(count: *mut c_int);
     device_attribute c"cuDeviceGetAttribute"(value: *mut c_int, which: c_int, device: c_int);
@@ -144,6 +146,14 @@ pub(crate) fn range_of(at: u64) -> Option<(u64, usize)> {
     let mut bytes = 0;
     let base = answer(|base| address_range(base, &mut bytes, at))?;
     Some((base, bytes))
+}
+
+/// Whether an address is plain memory of the host by now: the process may use it, it is no device's file, and the driver
+/// does not call it a device's. What the driver reserves for memory that it freed has no access.
+pub(crate) fn is_of_host(at: u64) -> bool {
+    const MEMORY_TYPE: c_int = 2;
+    let kind = answer(|kind: &mut c_uint| pointer_attribute(kind, MEMORY_TYPE, at));
+    kind != Some(MEMORY_DEVICE as c_uint) && mapping::is_usable(at)
 }
 
 /// How many devices there are.

@@ -6,10 +6,11 @@
 //! many addresses asks for all numbers first ([`Index::number`]): those loads wait for memory together. What an answer
 //! takes is half a line of memory.
 //!
-//! Memory of a device that was freed keeps its place until something else is allocated there, so that a use of it is
-//! known for what it is; so many frees are remembered. Addresses of the host come back without a call of the driver's:
-//! freed memory has none there. Knows no order and no handle. Invariant **one-live**: no byte is in two live
-//! entries.
+//! Memory of a device that was freed keeps its place until something else is there, so that a use of it is known for
+//! what it is; so many frees are remembered. Addresses of the host come back without a call of the driver's: freed
+//! memory has none there, and one of a device only while the host has not got its range ([`Index::used`]). Memory of an
+//! alloc node keeps its place between its lives. Knows no order and no handle. Invariant **one-live**: no byte is in
+//! two live entries.
 
 mod pages;
 
@@ -52,9 +53,11 @@ pub(crate) struct Entry {
     device: i16,
     /// How it was made.
     pub(crate) kind: Kind,
-    /// Whether it is not freed yet.
+    /// Whether its place is its own: it is not freed yet, or an alloc node's, which is there again with the next launch.
     pub(crate) is_live: bool,
-    /// Whether an address in it means it and nothing else: it lives, and is no mapping.
+    /// Whether it can be used now: an alloc node's memory can from the launch to the free.
+    pub(crate) is_allocated: bool,
+    /// Whether an address in it means it and nothing else: it can be used, and is no mapping.
     is_plain: bool,
 }
 
@@ -92,7 +95,12 @@ impl Entry {
 
     fn set_live(&mut self, is_live: bool) {
         self.is_live = is_live;
-        self.is_plain = is_live && self.kind != Kind::Mapped;
+        self.set_allocated(is_live);
+    }
+
+    fn set_allocated(&mut self, is_allocated: bool) {
+        self.is_allocated = is_allocated;
+        self.is_plain = is_allocated && self.kind != Kind::Mapped;
     }
 
     /// Whether all bytes of a part of the space are its own.
@@ -189,11 +197,25 @@ impl Index {
         self.entries.as_ptr().wrapping_add(number as usize).cast()
     }
 
-    /// An address that work may use. A pointer one past the end of live memory is none to what was freed behind it.
+    /// An address that work may use. A pointer one past the end of memory is none to what was freed behind it.
     pub(crate) fn touched(&self, at: u64, number: u32) -> Option<&Entry> {
         let entry = self.at(at, number)?;
-        let is_end = || at.checked_sub(1).and_then(|before| self.find(before)).is_some_and(|before| before.is_live);
-        (entry.is_live || !is_end()).then_some(entry)
+        let is_end =
+            || at.checked_sub(1).and_then(|before| self.find(before)).is_some_and(|before| before.is_allocated);
+        (entry.is_allocated || !is_end()).then_some(entry)
+    }
+
+    /// The allocation that work uses by an address. `is_hosts` says whether the host has the address: it is asked where
+    /// the allocation is freed, which is forgotten then.
+    pub(crate) fn used(&mut self, at: u64, is_hosts: impl Fn(u64) -> bool) -> Option<&Entry> {
+        let is_free = |it: &Entry| !it.is_allocated;
+        while let Some(memory) = self.find(at).filter(|it| is_free(it)).map(Entry::memory) {
+            if !is_hosts(at) {
+                break;
+            }
+            self.forget(memory);
+        }
+        self.find(at)
     }
 
     /// The allocation that begins at an address.
@@ -222,7 +244,7 @@ impl Index {
         };
         let device = i16::try_from(device).unwrap_or(-1);
         let (id, is_live, is_plain) = (AllocId(number), true, kind != Kind::Mapped);
-        let entry = Entry { start, end, id, generation, kind, device, is_live, is_plain };
+        let entry = Entry { start, end, id, generation, kind, device, is_live, is_allocated: true, is_plain };
         match self.entries.get_mut(number as usize) {
             Some(place) => *place = entry,
             None => self.entries.push(entry),
@@ -245,15 +267,31 @@ impl Index {
 
     /// The memory of alloc nodes is not known any more: whether there was any.
     pub(crate) fn forget_nodes(&mut self) -> bool {
-        if std::mem::take(&mut self.nodes) == 0 {
+        if self.nodes == 0 {
             return false;
         }
-        // Their numbers are never given out again: they have lives that go on, as far as operations say.
-        let nodes: Vec<u32> = self.living().filter(|it| it.kind == Kind::Node).map(|it| it.id.0).collect();
-        self.live -= nodes.len();
-        nodes.iter().for_each(|number| self.entries[*number as usize].set_live(false));
-        nodes.iter().for_each(|number| self.clear(*number));
+        let nodes: Vec<Memory> = self.living().filter(|it| it.kind == Kind::Node).map(Entry::memory).collect();
+        nodes.into_iter().for_each(|memory| self.forget(memory));
         true
+    }
+
+    /// Nothing is at the addresses of an allocation any more, not even a freed one.
+    pub(crate) fn forget(&mut self, memory: Memory) {
+        let Some(&Entry { kind, is_live, .. }) = self.entry(memory) else { return };
+        if is_live {
+            // Its number is never given out again: it has a life that goes on, as far as operations say.
+            self.live -= 1;
+            self.nodes -= usize::from(kind == Kind::Node);
+            self.entries[memory.id.index()].set_live(false);
+        }
+        self.clear(memory.id.0);
+    }
+
+    /// Memory of an alloc node can be used from now on, or not until its next launch.
+    pub(crate) fn set_allocated(&mut self, memory: Memory, is_allocated: bool) {
+        if self.entry(memory).is_some_and(|entry| entry.is_live) {
+            self.entries[memory.id.index()].set_allocated(is_allocated);
+        }
     }
 
     /// An allocation lives on, for its free was refused. Where another lies there by now it does not.
@@ -320,7 +358,8 @@ impl Index {
     pub(crate) fn unused_name(&mut self) -> Memory {
         let number = self.entries.len() as u32;
         let (id, kind) = (AllocId(number), Kind::Device);
-        let none = Entry { start: 0, end: 0, id, generation: 0, kind, device: 0, is_live: false, is_plain: false };
+        let (is_live, is_allocated, is_plain) = (false, false, false);
+        let none = Entry { start: 0, end: 0, id, generation: 0, kind, device: 0, is_live, is_allocated, is_plain };
         self.entries.push(none);
         none.memory()
     }

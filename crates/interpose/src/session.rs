@@ -428,11 +428,11 @@ impl Session {
 
     /// What a range of addresses means to an operation that uses it: nothing where no known memory is there.
     #[inline]
-    pub(crate) fn access(&self, at: u64, bytes: u64, act: Act, accesses: &mut Accesses) {
+    pub(crate) fn access(&mut self, at: u64, bytes: u64, act: Act, accesses: &mut Accesses) {
         let Some(end) = at.checked_add(bytes).filter(|_| bytes > 0) else { return };
         let mut from = at;
         while from < end {
-            let Some(entry) = self.index.find(from) else { return };
+            let Some(entry) = self.index.used(from, ask::is_of_host) else { return };
             let to = end.min(entry.end);
             // Which bytes matters to accesses among each other only.
             let part = match self.is_exact {

@@ -17,12 +17,13 @@ use super::graphs::add;
 use super::{Given, Place, entry, plain, put, read};
 use crate::contexts::current_device;
 use crate::device::graphs::Action;
-use crate::device::{Device, fresh_handle};
+use crate::device::{Device, end_handle, fresh_handle};
 use crate::pools::pools;
 
 /// A kernel of the program.
 #[derive(Clone, Debug)]
 struct Kernel {
+    module: usize,
     name: CString,
     run: unsafe extern "C" fn(*mut *mut c_void),
     /// Offset and size of each parameter.
@@ -118,7 +119,9 @@ fn allocate_on(device: &Device, stream: Stream, bytes: usize, pool: Option<usize
         }
         _ => {
             device.state()?.graphs.capture(stream, Action::Empty)?;
-            device.allocate_node(bytes)
+            let at = device.allocate_node(bytes)?;
+            device.state()?.graphs.note_memory(stream, at);
+            Ok(at)
         }
     }
 }
@@ -169,13 +172,15 @@ exports! {
     cuMemAlloc_v2(at: Place<u64>, bytes: usize) {
         let device = current_device()?;
         device.check_unsafe()?;
-        put(at, device.allocate(bytes)?)
+        put(at, device.allocate_in_context(bytes)?)
     }
     cuMemFree_v2(at: u64) {
         let device = current_device()?;
+        device.check_unsafe()?;
+        device.wait_for_all()?;
         device.free(at)?;
         pools().freed(at);
-        device.synchronize()
+        Ok(())
     }
     cuMemHostAlloc(at: Place<*mut c_void>, bytes: usize, _flags: c_uint) {
         let layout = Layout::from_size_align(bytes.max(1), 4096).map_err(|_| Code::INVALID_VALUE)?;
@@ -229,7 +234,18 @@ exports! {
     cuModuleLoadData(module: Place<usize>, _image: *const c_void) {
         put(module, fresh_handle())
     }
-    cuModuleGetFunction(function: Place<usize>, _module: usize, name: *const c_char) {
+    cuModuleUnload(module: usize) {
+        end_handle(module);
+        lock(&KERNELS).retain(|handle, kernel| {
+            let stays = kernel.module != module;
+            if !stays {
+                end_handle(*handle);
+            }
+            stays
+        });
+        Ok(())
+    }
+    cuModuleGetFunction(function: Place<usize>, module: usize, name: *const c_char) {
         // SAFETY: the caller's string.
         let name = unsafe { CStr::from_ptr(name) }.to_owned();
         let sizes = CString::new([name.to_bytes(), b"_params"].concat()).map_err(|_| Code::INVALID_VALUE)?;
@@ -254,7 +270,7 @@ exports! {
         // SAFETY: the program's kernel, by its rule.
         let run = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut *mut c_void)>(run) };
         let handle = fresh_handle();
-        lock(&KERNELS).insert(handle, Kernel { name, run, params });
+        lock(&KERNELS).insert(handle, Kernel { module, name, run, params });
         put(function, handle)
     }
     cuFuncGetParamInfo(function: usize, at: usize, offset: Place<usize>, bytes: Place<usize>) {

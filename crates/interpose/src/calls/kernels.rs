@@ -91,7 +91,8 @@ impl Session {
     ) {
         let known = self.kernel_of(function);
         let Some(kernel) = self.kernels.at(known) else { return };
-        let mut known = Known { index: &self.index, ahead: self.sink.ahead(), act: self.kernel_act, accesses };
+        let ahead = self.sink.ahead();
+        let mut known = Known { index: &mut self.index, ahead, act: self.kernel_act, accesses };
         // SAFETY: the caller's promise.
         let is_known = unsafe { kernel.arguments(params, extra, &mut self.search, &mut known) };
         self.coverage.without_information += u64::from(!is_known);

@@ -7,6 +7,7 @@
 use millpond_core::op::{Memory, What};
 
 use crate::abi::{Code, Pool, Stream};
+use crate::ask;
 use crate::index::{Entry, Kind};
 use crate::session::{At, Session};
 
@@ -110,7 +111,7 @@ impl Session {
 
     /// What a free means that the real call refuses: memory that is freed already, or an address that is none's start.
     fn misnamed(&mut self, start: u64) -> Memory {
-        match self.index.find(start).copied() {
+        match self.index.used(start, ask::is_of_host).copied() {
             Some(entry) if entry.start == start => entry.memory(),
             Some(entry) => {
                 let (inside, id) = (start - entry.start, entry.memory().id);

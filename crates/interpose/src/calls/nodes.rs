@@ -38,7 +38,7 @@ impl Session {
         }
     }
 
-    pub(crate) fn fill_op(&self, fill: &MemsetParams) -> NodeOp {
+    pub(crate) fn fill_op(&mut self, fill: &MemsetParams) -> NodeOp {
         let row = fill.width * fill.element_bytes as usize;
         let bytes = fill.pitch.max(row) * fill.height.saturating_sub(1) + row;
         let mut accesses = SmallVec::new();
@@ -46,7 +46,7 @@ impl Session {
         NodeOp::Fill(accesses)
     }
 
-    pub(crate) fn copy_op(&self, copy: &CopyParams) -> NodeOp {
+    pub(crate) fn copy_op(&mut self, copy: &CopyParams) -> NodeOp {
         let mut accesses = SmallVec::new();
         let (from, to) = (slices_of(&copy.from, copy), slices_of(&copy.to, copy));
         self.access(from.0, from.1, Act::Read, &mut accesses);
