@@ -62,12 +62,22 @@ impl Handles {
 
     /// A number for a new event.
     pub(crate) fn new_event(&mut self, event: Event) -> EventId {
-        let number = self.free_events.pop().unwrap_or_else(|| {
+        let id = self.new_unnamed_event();
+        self.events.insert(event, id);
+        id
+    }
+
+    /// A number for an event that the program has no handle of.
+    pub(crate) fn new_unnamed_event(&mut self) -> EventId {
+        EventId(self.free_events.pop().unwrap_or_else(|| {
             self.next_event += 1;
             self.next_event - 1
-        });
-        self.events.insert(event, EventId(number));
-        EventId(number)
+        }))
+    }
+
+    /// An event of [`new_unnamed_event`](Self::new_unnamed_event) is gone.
+    pub(crate) fn end_unnamed_event(&mut self, event: EventId) {
+        self.free_events.push(event.0);
     }
 
     /// An event is gone.

@@ -153,6 +153,16 @@ impl At {
     }
 }
 
+/// Notes something that no call of the program's is at hand for.
+pub(crate) fn note_apart(act: impl FnOnce(&mut Session)) {
+    let Some(mut session) = session() else { return };
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        session.host = HostId(thread_number());
+        (session.place, session.note) = (Place::Unknown, None);
+        act(&mut session);
+    }));
+}
+
 /// The session of the process.
 fn session() -> Option<Guard<'static, Session>> {
     let at = SESSION.load(Ordering::Acquire);

@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 
 use crate::abi::*;
 use crate::ask;
-use crate::calls::{captures, contexts, device_at, graphs, list, lookups, memory, ranges, read};
+use crate::calls::{captures, contexts, device_at, graphs, host_functions, list, lookups, memory, ranges, read};
 use crate::entry::real::Wrapped;
 use crate::entry::thunk;
 use crate::index::Kind;
@@ -167,8 +167,8 @@ calls! {
     P cuStreamWaitEvent(stream: Stream, event: Event, flags: c_uint)
         => after session.wait_event(call, stream, event, flags);
     P cuStreamAddCallback(stream: Stream, function: usize, data: usize, flags: c_uint)
-        => after session.work(call, stream, &[]);
-    P cuLaunchHostFunc(stream: Stream, function: usize, data: usize) => after session.work(call, stream, &[]);
+        => around host_functions::add_callback;
+    P cuLaunchHostFunc(stream: Stream, function: usize, data: usize) => around host_functions::launch;
     P cuStreamWriteValue32(stream: Stream, at: u64, value: u32, flags: c_uint)
         => after session.work(call, stream, &[(at, 4, Act::Write)]);
     P cuStreamWriteValue32_v2(stream: Stream, at: u64, value: u32, flags: c_uint)

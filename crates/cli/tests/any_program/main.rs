@@ -219,6 +219,7 @@ fn right_programs_are_found_right() {
             "host-again",
             "awake",
             "mapped-apart",
+            "host-told",
         ] {
             let output = run(&["check"], way, &[program]);
             let said = text(&output.stderr);
@@ -226,6 +227,11 @@ fn right_programs_are_found_right() {
             assert!(said.contains("no violation in 1 process"), "{said}");
         }
     }
+}
+
+#[test]
+fn a_host_function_tells_of_what_came_before_it_only() {
+    assert_found("host-not-told", &["free-before-use"], "/* wrong: not told */");
 }
 
 #[test]

@@ -415,6 +415,47 @@ static int fork_after(void) {
     return status;
 }
 
+static volatile int told, gate;
+static void tell(void *unused) {
+    (void)unused;
+    told = 1;
+}
+
+static void wait_for_gate(void *unused) {
+    (void)unused;
+    while (!gate)
+        usleep(100);
+}
+
+/* The host hears of the end of a use from a host function behind it. */
+static void host_told(void) {
+    for (int i = 0; i < 100; i++) {
+        CUdeviceptr a = alloc(s);
+        hand_over(s, t);
+        launch(a, t);
+        told = 0;
+        MUST(cuLaunchHostFunc(t, tell, NULL));
+        while (!told)
+            usleep(10);
+        MUST(cuMemFreeAsync(a, s));
+    }
+}
+
+/* The function has not run yet, or is before the use. */
+static void host_not_told(void) {
+    CUdeviceptr a = alloc(s);
+    hand_over(s, t);
+    MUST(cuLaunchHostFunc(t, tell, NULL));
+    while (!told)
+        usleep(10);
+    MUST(cuLaunchHostFunc(t, wait_for_gate, NULL));
+    launch(a, t);
+    MUST(cuLaunchHostFunc(t, tell, NULL));
+    MUST(cuMemFreeAsync(a, s)); /* wrong: not told */
+    gate = 1;
+    MUST(cuCtxSynchronize());
+}
+
 static void crash(void) {
     CUdeviceptr a = alloc(s);
     launch(a, s);
@@ -431,7 +472,8 @@ int main(int count, char **names) {
                {"8", use_after_free}, {"9", right}, {"filled-in-part", filled_in_part}, {"filled", filled}, {"right-graph", right_graph}, {"right-capture", right_capture}, {"two-devices", two_devices},
                {"wrong-capture", wrong_capture}, {"copies", copies}, {"double-free", double_free},
                {"default-streams", default_streams}, {"many", many}, {"race", race}, {"unknown", unknown}, {"threads", threads}, {"joined", joined}, {"plugins", plugins}, {"host-again", host_again},
-               {"refused-free", refused_free}, {"side-captured", side_captured}, {"awake", awake}, {"used-asleep", used_asleep}, {"mapped-range", mapped_range}, {"mapped-apart", mapped_apart}, {"crash", crash}};
+               {"refused-free", refused_free}, {"side-captured", side_captured}, {"awake", awake}, {"used-asleep", used_asleep}, {"mapped-range", mapped_range}, {"mapped-apart", mapped_apart}, {"crash", crash},
+               {"host-told", host_told}, {"host-not-told", host_not_told}};
     if (count < 2)
         return 0;
     if (strcmp(names[1], "none") == 0) {
