@@ -22,6 +22,7 @@ use millpond_driver::cuda::abi::{Code, Context, Stream};
 use millpond_driver::{CopyKind, Driver, HostConfig, HostDriver, RawMark, RawStream, StreamFlags, Task, Work};
 
 use crate::current;
+use crate::exports::programs;
 use crate::memory::{Memory, Side, code};
 use crate::settings::{self, is_pageable};
 use allocations::Allocations;
@@ -200,6 +201,7 @@ impl Device {
             }
             stays
         });
+        programs::end_context(context);
         let gone = state.allocations.of_context(context);
         gone.into_iter().try_for_each(|at| self.free_in(&mut state, at))?;
         let gone: Vec<usize> =

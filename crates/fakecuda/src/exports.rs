@@ -120,7 +120,7 @@ macro_rules! exports {
 mod between;
 mod graphs;
 mod pools;
-mod programs;
+pub(crate) mod programs;
 
 exports! {
     cuInit(flags: c_uint) {

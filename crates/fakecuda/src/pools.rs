@@ -11,8 +11,8 @@ use millpond_driver::cuda::abi::pool::attribute::{
     FOLLOW_EVENTS, INTERNAL, RELEASE_THRESHOLD, RESERVED, RESERVED_HIGH, USED, USED_HIGH,
 };
 
-use crate::device::{end_handle, fresh_handle};
 use crate::device::open;
+use crate::device::{end_handle, fresh_handle};
 use crate::settings;
 
 /// Default pools are named by this and the device's number.

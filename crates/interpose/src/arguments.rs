@@ -8,13 +8,13 @@
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ffi::c_void;
 
-use millpond_core::op::{Access, Act, Name};
+use millpond_core::op::{Access, Act, Memory, Name};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::abi::Function;
 use crate::ask;
-use crate::index::{Index, Kind};
+use crate::index::{Entry, Index, Kind};
 
 /// What an operation uses.
 pub(crate) type Accesses = SmallVec<[Access; 2]>;
@@ -236,11 +236,22 @@ pub(crate) struct Search {
     launch: u64,
     /// The last word that is an address of freed memory.
     stale: Option<Stale>,
+    /// Whether it is for a node of a graph, which means memory by its address each time that it runs.
+    is_for_node: bool,
+    /// For a node: memory whose addresses are in structures that may be filled in part.
+    pointed_at: Vec<Memory>,
 }
 
 impl Default for Search {
     fn default() -> Self {
-        Self { words: [Word::default(); AT_ONCE], met: Box::new([0; MET]), launch: 0, stale: None }
+        Self {
+            words: [Word::default(); AT_ONCE],
+            met: Box::new([0; MET]),
+            launch: 0,
+            stale: None,
+            is_for_node: false,
+            pointed_at: Vec::new(),
+        }
     }
 }
 
@@ -286,6 +297,7 @@ impl Search {
     #[inline]
     fn begin(&mut self) {
         self.stale = None;
+        self.pointed_at.clear();
         self.launch = self.launch.wrapping_add(LAUNCH);
         if self.launch == 0 {
             // Numbers of launches come again.
@@ -299,6 +311,18 @@ impl Search {
         self.stale
     }
 
+    /// Whether what is searched next is for a node of a graph.
+    #[inline]
+    pub(crate) fn set_for_node(&mut self, is_for_node: bool) {
+        self.is_for_node = is_for_node;
+    }
+
+    /// Memory that is used by the runs of a node before its free: its addresses are in structures that may be filled in
+    /// part, so that what is freed is none of the node's.
+    pub(crate) fn pointed_at(&self) -> &[Memory] {
+        &self.pointed_at
+    }
+
     /// Looks up the first so many words.
     #[inline]
     fn look_up(&mut self, known: &mut Known<'_>, count: usize, layout: Layout<'_>) {
@@ -307,7 +331,7 @@ impl Search {
         let (all, mut len) = (known.accesses.as_mut_ptr(), known.accesses.len());
         for at in 0..count {
             let Word { value, number, .. } = self.words[at];
-            let entry = known.index.by_number(number).filter(|entry| entry.is_plainly_at(value));
+            let entry = known.index.by_number(number).filter(|entry| entry.is_plainly_at(value) & !self.is_for_node);
             let Some(entry) = entry else {
                 // SAFETY: so many were written.
                 unsafe { known.accesses.set_len(len) };
@@ -336,7 +360,15 @@ impl Search {
         if is_stale && bytes > FILLED_MAX {
             return;
         }
-        let Some(entry) = index.used(word.value, ask::is_of_host) else { return };
+        if index.used(word.value, ask::is_of_host).is_none() {
+            return;
+        }
+        let Some(entry) = index.find(word.value) else { return };
+        // In graphs it lives and dies by their nodes.
+        if self.is_for_node && bytes > FILLED_MAX && entry.kind != Kind::Node {
+            self.pointed_at.push(entry.memory());
+            return self.pointed_at.extend(index.joined(entry).take(JOINED_MAX).map(Entry::memory));
+        }
         if !self.is_new(entry.id().0, accesses) {
             return;
         }

@@ -46,6 +46,7 @@ questions! {
     end_capture c"cuStreamEndCapture"(stream: Stream, graph: *mut Graph);
     graph_destroy c"cuGraphDestroy"(graph: Graph);
     stream_capturing c"cuStreamIsCapturing"(stream: Stream, status: *mut c_int);
+    capture_info c"cuStreamGetCaptureInfo"(stream: Stream, status: *mut c_int, number: *mut u64);
     pointer_attribute c"cuPointerGetAttribute"(value: *mut c_uint, attribute: c_int, at: u64);
     address_range c"cuMemGetAddressRange_v2"(base: *mut u64, bytes: *mut usize, at: u64);
     device_count c"cuDeviceGetCount"(count: *mut c_int);
@@ -82,13 +83,18 @@ pub(crate) fn current_context() -> Option<Context> {
 
 /// The primary context of a device, where there is one already.
 pub(crate) fn primary_of(device: i32) -> Option<Context> {
-    let mut flags = 0;
-    if answer(|active| primary_state(device, &raw mut flags, active)) == Some(0) {
+    if !is_primary_active(device) {
         return None;
     }
     let context = answer(|context| primary_retain(context, device))?;
     let _ = primary_release(device);
     Some(context)
+}
+
+/// Whether a device's primary context is there.
+pub(crate) fn is_primary_active(device: i32) -> bool {
+    let mut flags = 0;
+    answer(|active| primary_state(device, &raw mut flags, active)) != Some(0)
 }
 
 /// Waits until a stream's work has completed. Whether that could be.
@@ -111,14 +117,6 @@ pub(crate) fn is_non_blocking(stream: Stream) -> bool {
     answer(|flags| stream_flags(stream, flags)).is_some_and(|flags| flags & 1 != 0)
 }
 
-/// The device of a stream.
-pub(crate) fn stream_device(stream: Stream) -> i32 {
-    match context_of(stream) {
-        Some(context) => device_of(context),
-        None => current_device(),
-    }
-}
-
 /// The context of a stream, if it is one.
 pub(crate) fn context_of(stream: Stream) -> Option<Context> {
     answer(|context| stream_context(stream, context))
@@ -139,6 +137,18 @@ pub(crate) fn give_capture_up(stream: Stream) {
 /// Whether a stream captures.
 pub(crate) fn is_capturing(stream: Stream) -> bool {
     capture_status(stream).unwrap_or(false)
+}
+
+/// Whether a stream captures, and something has spoilt that.
+pub(crate) fn is_capture_spoilt(stream: Stream) -> bool {
+    const SPOILT: c_int = 2;
+    answer(|status| stream_capturing(stream, status)) == Some(SPOILT)
+}
+
+/// What the driver calls the capture that a stream is in, where it goes on and that can be asked.
+pub(crate) fn capture_number(stream: Stream) -> Option<u64> {
+    let mut status = 0;
+    answer(|number| capture_info(stream, &raw mut status, number)).filter(|_| status == 1)
 }
 
 /// The allocation that an address is in: its first address, and its size.

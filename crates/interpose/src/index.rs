@@ -50,7 +50,8 @@ pub(crate) struct Entry {
     /// Its name.
     id: AllocId,
     generation: u32,
-    device: i16,
+    /// In which context it was made, by number.
+    pub(crate) home: u32,
     /// How it was made.
     pub(crate) kind: Kind,
     /// Whether its place is its own: it is not freed yet, or an alloc node's, which is there again with the next launch.
@@ -74,11 +75,6 @@ impl Entry {
     #[inline]
     pub(crate) fn memory(&self) -> Memory {
         Memory { id: self.id, generation: u64::from(self.generation) }
-    }
-
-    /// The device that was current when it was made.
-    pub(crate) fn device(&self) -> i32 {
-        i32::from(self.device)
     }
 
     /// Whether an address is its own: freed memory of the host has none.
@@ -229,7 +225,7 @@ impl Index {
         start: u64,
         bytes: u64,
         kind: Kind,
-        device: i32,
+        home: u32,
         mut displaced: impl FnMut(Entry),
     ) -> Memory {
         let end = start.saturating_add(bytes.max(1));
@@ -242,9 +238,8 @@ impl Index {
             Some(number) => (number, self.entries[number as usize].generation + 1),
             None => (self.entries.len() as u32, 0),
         };
-        let device = i16::try_from(device).unwrap_or(-1);
         let (id, is_live, is_plain) = (AllocId(number), true, kind != Kind::Mapped);
-        let entry = Entry { start, end, id, generation, kind, device, is_live, is_allocated: true, is_plain };
+        let entry = Entry { start, end, id, generation, kind, home, is_live, is_allocated: true, is_plain };
         match self.entries.get_mut(number as usize) {
             Some(place) => *place = entry,
             None => self.entries.push(entry),
@@ -359,7 +354,7 @@ impl Index {
         let number = self.entries.len() as u32;
         let (id, kind) = (AllocId(number), Kind::Device);
         let (is_live, is_allocated, is_plain) = (false, false, false);
-        let none = Entry { start: 0, end: 0, id, generation: 0, kind, device: 0, is_live, is_allocated, is_plain };
+        let none = Entry { start: 0, end: 0, id, generation: 0, kind, home: 0, is_live, is_allocated, is_plain };
         self.entries.push(none);
         none.memory()
     }

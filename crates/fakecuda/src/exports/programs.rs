@@ -11,11 +11,12 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use millpond_driver::CopyKind;
 use millpond_driver::cuda::abi::graph::{AllocNode, Graph, GraphExec, GraphNode, KernelNode2};
-use millpond_driver::cuda::abi::{Code, Stream};
+use millpond_driver::cuda::abi::{Code, Context, Stream};
 
 use super::graphs::add;
 use super::{Given, Place, entry, plain, put, read};
 use crate::contexts::current_device;
+use crate::current;
 use crate::device::graphs::Action;
 use crate::device::{Device, end_handle, fresh_handle};
 use crate::pools::pools;
@@ -24,6 +25,7 @@ use crate::pools::pools;
 #[derive(Clone, Debug)]
 struct Kernel {
     module: usize,
+    context: Context,
     name: CString,
     run: unsafe extern "C" fn(*mut *mut c_void),
     /// Offset and size of each parameter.
@@ -52,6 +54,16 @@ static HOST: LazyLock<Mutex<HashMap<usize, Layout>>> = LazyLock::new(Mutex::defa
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Functions go with their module or their context.
+fn forget_kernels(is_gone: impl Fn(&Kernel) -> bool) {
+    lock(&KERNELS).extract_if(|_, kernel| is_gone(kernel)).for_each(|(handle, _)| end_handle(handle));
+}
+
+/// All functions of a context are gone.
+pub(crate) fn end_context(context: Context) {
+    forget_kernels(|kernel| kernel.context == context);
 }
 
 unsafe extern "C" fn run_call(data: *mut c_void) {
@@ -236,13 +248,7 @@ exports! {
     }
     cuModuleUnload(module: usize) {
         end_handle(module);
-        lock(&KERNELS).retain(|handle, kernel| {
-            let stays = kernel.module != module;
-            if !stays {
-                end_handle(*handle);
-            }
-            stays
-        });
+        forget_kernels(|kernel| kernel.module == module);
         Ok(())
     }
     cuModuleGetFunction(function: Place<usize>, module: usize, name: *const c_char) {
@@ -270,7 +276,7 @@ exports! {
         // SAFETY: the program's kernel, by its rule.
         let run = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut *mut c_void)>(run) };
         let handle = fresh_handle();
-        lock(&KERNELS).insert(handle, Kernel { module, name, run, params });
+        lock(&KERNELS).insert(handle, Kernel { module, context: current::context(), name, run, params });
         put(function, handle)
     }
     cuFuncGetParamInfo(function: usize, at: usize, offset: Place<usize>, bytes: Place<usize>) {

@@ -4,12 +4,14 @@
 
 use std::ffi::c_int;
 
+use millpond_core::ids::GraphId;
 use millpond_core::op::{Act, NodeOp, What};
 use smallvec::SmallVec;
 
 use super::copies::slices_of;
 use super::read;
 use crate::abi::*;
+use crate::handles::Made;
 use crate::index::Kind;
 use crate::session::Session;
 
@@ -28,6 +30,7 @@ impl Session {
         match (make(self), after) {
             (Some(op), Some(after)) => {
                 self.handles.add_node(graph, node, matches!(op, NodeOp::Child(_)));
+                self.note_outside(graph, &op);
                 self.push(What::GraphNode { graph, node: Box::new(op), after, name: None });
             }
             _ => {
@@ -35,6 +38,25 @@ impl Session {
                 self.handles.obscure(handle);
                 self.handles.add_to_opaque(handle, node);
             }
+        }
+    }
+
+    /// What a graph has to do with memory, by a node that it got.
+    fn note_outside(&mut self, graph: GraphId, op: &NodeOp) {
+        let of_child = match op {
+            NodeOp::Child(child) => self.handles.made.get(child).map(|made| made.outside.clone()),
+            _ => None,
+        };
+        let Some(Made { outside, .. }) = self.handles.made.get_mut(&graph) else { return };
+        match op {
+            NodeOp::Alloc { memory, .. } => outside.left.push(*memory),
+            NodeOp::Free(memory) => {
+                outside.left.retain(|it| it != memory);
+                // What nodes that are added later do with it comes after.
+                self.index.set_allocated(*memory, false);
+            }
+            NodeOp::Kernel(_) => outside.pointed_at.extend(self.search.pointed_at()),
+            _ => of_child.iter().for_each(|of_child| outside.extend(of_child)),
         }
     }
 
