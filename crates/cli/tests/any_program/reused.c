@@ -45,7 +45,7 @@ static void launch_structure(CUdeviceptr at, int is_long, CUstream stream) {
     CUdeviceptr words[16] = {0, at};
     void *params[] = {words};
     CUfunction kernel = kernel_of(is_long ? "long_kernel" : "short_kernel");
-    MUST(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL)); /* a structure */
+    MUST(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL)); /* the structure */
 }
 
 static void host_argument(void) { launch(freed_and_of_host(), s); }
@@ -80,14 +80,14 @@ static void reserved(void) {
     MUST(cuMemMap(at, MAPPED, 0, handle, 0));
     MUST(cuMemSetAccess(at, MAPPED, &access, 1));
     MUST(cuMemUnmap(at, MAPPED));
-    launch(at, s); /* wrong: reserved */
+    launch(at, s);
 }
 
 static void unmapped(void) {
     CUdeviceptr at;
     MUST(cuMemAlloc(&at, LARGE));
     MUST(cuMemFree(at));
-    launch(at, s); /* wrong: unmapped */
+    launch(at, s);
 }
 
 static void kept(void) {
@@ -113,16 +113,16 @@ static void captured_structure(void) {
 
 static void structure_node(void) {
     CUgraph graph;
-    CUgraphNode node;
+    CUgraphNode freed, node;
     CUdeviceptr a, words[16] = {0};
     void *params[] = {words};
     MUST(cuGraphCreate(&graph, 0));
     CUgraphNode born = alloc_node(graph, &a), used = kernel_node(graph, &born, 1, a);
-    MUST(cuGraphAddMemFreeNode(&node, graph, &used, 1, a));
+    MUST(cuGraphAddMemFreeNode(&freed, graph, &used, 1, a));
     words[1] = a;
     CUfunction kernel = kernel_of(is_wrong ? "short_kernel" : "long_kernel");
     CUDA_KERNEL_NODE_PARAMS last = {kernel, {1, 1, 1}, {1, 1, 1}, 0, params, NULL, NULL, NULL};
-    MUST(cuGraphAddKernelNode(&node, graph, &node, 1, &last)); /* a structure node */
+    MUST(cuGraphAddKernelNode(&node, graph, &freed, 1, &last)); /* a structure node */
     run_graph(graph, 1, 0);
 }
 
@@ -238,7 +238,7 @@ static void stream_again(void) {
         exit(13);
     if (!is_wrong)
         hand_over(s, again);
-    launch(a, again); /* wrong: another stream */
+    MUST(cuMemsetD8Async(a, 1, BYTES, again)); /* wrong: another stream */
     MUST(cuCtxSynchronize());
 }
 
@@ -295,18 +295,20 @@ static void exec_again(void) {
 /* A function at the handle of one with other parameters. */
 static void function_again(void) {
     CUcontext other;
-    CUmodule module;
+    CUmodule module, own;
     CUfunction first, again;
     CUdeviceptr a = alloc(s), words[2] = {0, a};
     int count = BYTES;
     void *params[] = {&a, &count}, *structure[] = {words};
+    MUST(cuModuleLoadData(&own, ""));
+    MUST(cuStreamSynchronize(s));
     MUST(cuCtxCreate(&other, 0, 0));
     MUST(cuModuleLoadData(&module, ""));
     MUST(cuModuleGetFunction(&first, module, "touch_kernel"));
     MUST(cuLaunchKernel(first, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
     MUST(cuCtxSynchronize());
     MUST(cuCtxDestroy(other)); /* its modules go with it */
-    again = kernel_of("short_kernel");
+    MUST(cuModuleGetFunction(&again, own, "short_kernel"));
     if (first != again)
         exit(13);
     if (is_wrong)

@@ -43,17 +43,17 @@ fn a_trace_has_no_freed_memory_where_the_host_has_its_own() {
 
 #[test]
 fn freed_memory_that_nothing_else_has_is_used_after_its_free() {
-    assert_wrong("reserved", &["use-after-free"], "/* wrong: reserved */");
-    assert_wrong("unmapped", &["use-after-free"], "/* wrong: unmapped */");
+    assert_wrong("reserved", &["use-after-free"], "/* a launch */");
+    assert_wrong("unmapped", &["use-after-free"], "/* a launch */");
     assert_wrong("kept", &["use-after-free"], "/* wrong: kept */");
 }
 
 #[test]
 fn a_structure_filled_in_part_counts_in_a_node_as_in_a_launch() {
     assert_right(&["captured-structure", "structure-node", "structure-beside", "structure-later"]);
-    assert_wrong("captured-structure", &["use-after-free"], "/* a structure */");
+    assert_wrong("captured-structure", &["use-after-free"], "/* the structure */");
     assert_wrong("structure-node", &["use-after-free"], "/* a structure node */");
-    assert_wrong("structure-beside", &["use-after-free"], "/* a structure */");
+    assert_wrong("structure-beside", &["use-after-free"], "/* the structure */");
 }
 
 #[test]

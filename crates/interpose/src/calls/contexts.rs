@@ -27,19 +27,22 @@ impl Session {
     /// All that is in the contexts of a device is gone, and all of its pools.
     pub(crate) fn lose_device(&mut self, device: i32) {
         let is_gone = |handles: &Handles, home| handles.device_of(home) == device;
+        self.kernels.forget();
         self.lose(device, is_gone, |_| true);
         self.handles.current_pools.remove(&device);
     }
 
     /// What is in a context is gone. Memory of pools and mappings are the device's.
-    fn lose_context(&mut self, gone: u32) {
+    fn lose_context(&mut self, gone: Option<u32>) {
+        // Which functions were its own is not known.
+        self.kernels.forget();
+        let Some(gone) = gone else { return };
         let is_gone = |_: &Handles, home| home == gone;
         self.lose(self.handles.device_of(gone), is_gone, |kind| matches!(kind, Kind::Device | Kind::Host));
     }
 
-    /// Streams, memory and functions of contexts are gone, once all of their work has completed.
+    /// Streams and memory of contexts are gone, once all of their work has completed.
     fn lose(&mut self, device: i32, is_gone: impl Fn(&Handles, u32) -> bool, goes: impl Fn(Kind) -> bool) {
-        self.kernels.forget();
         let streams = self.handles.streams.iter().filter(|it| is_gone(&self.handles, it.1.1));
         let streams: Vec<Stream> = streams.map(|it| *it.0).collect();
         streams.into_iter().for_each(|stream| self.end_stream(stream, false));
@@ -64,10 +67,9 @@ impl Session {
 pub(crate) fn destroy(at: &At, real: impl FnOnce() -> Code, context: Context) -> Code {
     let home = at.note(|session| session.handles.take_home(context));
     let code = real();
-    at.settle(|session| match home {
-        Some(home) if code == Code::SUCCESS => session.lose_context(home),
-        Some(home) => session.handles.put_home_back(home),
-        None => {}
+    at.settle(|session| match code {
+        Code::SUCCESS => session.lose_context(home),
+        _ => home.into_iter().for_each(|home| session.handles.put_home_back(home)),
     });
     code
 }
@@ -77,9 +79,8 @@ pub(crate) fn release(at: &At, real: impl FnOnce() -> Code, device: c_int) -> Co
     let context = ask::primary_of(device);
     let code = real();
     at.done(code, |session| {
-        if let Some(context) = context.filter(|_| !ask::is_primary_active(device))
-            && let Some(home) = session.handles.take_home(context)
-        {
+        if let Some(context) = context.filter(|_| !ask::is_primary_active(device)) {
+            let home = session.handles.take_home(context);
             session.lose_context(home);
         }
     })
