@@ -14,7 +14,6 @@ pub(crate) mod open;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
@@ -22,13 +21,14 @@ use millpond_driver::cuda::abi::{Code, Context, Stream};
 use millpond_driver::{CopyKind, Driver, HostConfig, HostDriver, RawMark, RawStream, StreamFlags, Task, Work};
 
 use crate::current;
-use crate::exports::programs;
+use crate::kernels;
 use crate::memory::{Memory, Side, code};
-use crate::settings::{self, is_pageable};
+use crate::settings::is_pageable;
 use allocations::Allocations;
 use events::EventState;
 use graphs::{Action, Graphs};
 
+pub(crate) use crate::handles::{end_handle, fresh_handle};
 pub(crate) use millpond_driver::cuda::abi::graph::HostFunction;
 
 /// Which sides of a piece of work are device memory.
@@ -67,10 +67,6 @@ struct Open {
     context: Context,
 }
 
-/// Handles look like pointers. They are not used again, unless the settings say so.
-static NEXT_HANDLE: AtomicUsize = AtomicUsize::new(0x7000_0000);
-static ENDED_HANDLES: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-
 thread_local! {
     static IS_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
@@ -85,18 +81,6 @@ pub(crate) fn as_callback(call: impl FnOnce()) {
     let was = IS_CALLBACK.replace(true);
     call();
     IS_CALLBACK.set(was);
-}
-
-pub(crate) fn fresh_handle() -> usize {
-    let ended = ENDED_HANDLES.lock().unwrap_or_else(PoisonError::into_inner).pop();
-    ended.unwrap_or_else(|| NEXT_HANDLE.fetch_add(16, Ordering::Relaxed))
-}
-
-/// What had a handle is gone.
-pub(crate) fn end_handle(handle: usize) {
-    if settings::are_handles_reused() {
-        ENDED_HANDLES.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
-    }
 }
 
 /// The host device's answer in codes.
@@ -201,7 +185,7 @@ impl Device {
             }
             stays
         });
-        programs::end_context(context);
+        kernels::forget(|kernel| kernel.context == context);
         let gone = state.allocations.of_context(context);
         gone.into_iter().try_for_each(|at| self.free_in(&mut state, at))?;
         let gone: Vec<usize> =

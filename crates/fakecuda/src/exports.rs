@@ -120,7 +120,7 @@ macro_rules! exports {
 mod between;
 mod graphs;
 mod pools;
-pub(crate) mod programs;
+mod programs;
 
 exports! {
     cuInit(flags: c_uint) {

@@ -158,8 +158,8 @@ pub(crate) fn range_of(at: u64) -> Option<(u64, usize)> {
     Some((base, bytes))
 }
 
-/// Whether an address is plain memory of the host by now: the process may use it, it is no device's file, and the driver
-/// does not call it a device's. What the driver reserves for memory that it freed has no access.
+/// Whether an address is plain memory of the host by now: the process may use it, it is no device's file, and the
+/// driver does not call it a device's. What the driver reserves for memory that it freed has no access.
 pub(crate) fn is_of_host(at: u64) -> bool {
     const MEMORY_TYPE: c_int = 2;
     let kind = answer(|kind: &mut c_uint| pointer_attribute(kind, MEMORY_TYPE, at));

@@ -12,10 +12,14 @@
 //! alloc node keeps its place between its lives. Knows no order and no handle. Invariant **one-live**: no byte is in
 //! two live entries.
 
+mod entry;
+mod grains;
 mod pages;
 
 use std::collections::VecDeque;
 
+pub(crate) use entry::{Entry, Kind};
+use grains::{Shared, clear, put};
 use millpond_core::ids::AllocId;
 use millpond_core::op::Memory;
 use pages::{BLOCK, Block, GRAIN, NONE, PAGE, Page, Pages, SHARED, grain_bits, parts};
@@ -23,93 +27,6 @@ use rustc_hash::FxHashMap;
 
 /// How many frees are remembered: as many as the checker remembers.
 const FREED: usize = 1 << 16;
-
-/// How memory was made, which says how it is freed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    /// In the order of a stream.
-    Ordered,
-    /// At once, of a device: its free waits for the device.
-    Device,
-    /// At once, of the host.
-    Host,
-    /// By a mapping or an import, whose end waits for nothing.
-    Mapped,
-    /// By an alloc node of a graph.
-    Node,
-}
-
-/// An allocation, in half a line of memory.
-#[derive(Clone, Copy, Debug)]
-#[repr(align(32))]
-pub(crate) struct Entry {
-    /// Its first address.
-    pub(crate) start: u64,
-    /// The first address behind it.
-    pub(crate) end: u64,
-    /// Its name.
-    id: AllocId,
-    generation: u32,
-    /// In which context it was made, by number.
-    pub(crate) home: u32,
-    /// How it was made.
-    pub(crate) kind: Kind,
-    /// Whether its place is its own: it is not freed yet, or an alloc node's, which is there again with the next launch.
-    pub(crate) is_live: bool,
-    /// Whether it can be used now: an alloc node's memory can from the launch to the free.
-    pub(crate) is_allocated: bool,
-    /// Whether an address in it means it and nothing else: it can be used, and is no mapping.
-    is_plain: bool,
-}
-
-const _: () = assert!(size_of::<Entry>() == 32);
-
-impl Entry {
-    /// Its number.
-    #[inline]
-    pub(crate) fn id(&self) -> AllocId {
-        self.id
-    }
-
-    /// Its name.
-    #[inline]
-    pub(crate) fn memory(&self) -> Memory {
-        Memory { id: self.id, generation: u64::from(self.generation) }
-    }
-
-    /// Whether an address is its own: freed memory of the host has none.
-    #[inline]
-    fn is_at(&self, at: u64) -> bool {
-        self.start <= at && at < self.end && (self.is_live || self.kind != Kind::Host)
-    }
-
-    /// Whether an address is its own, and nothing else is to be looked at: live memory, and no mapping.
-    #[inline]
-    pub(crate) fn is_plainly_at(&self, at: u64) -> bool {
-        (self.start <= at) & (at < self.end) & self.is_plain
-    }
-
-    fn set_live(&mut self, is_live: bool) {
-        self.is_live = is_live;
-        self.set_allocated(is_live);
-    }
-
-    fn set_allocated(&mut self, is_allocated: bool) {
-        self.is_allocated = is_allocated;
-        self.is_plain = is_allocated && self.kind != Kind::Mapped;
-    }
-
-    /// Whether all bytes of a part of the space are its own.
-    fn has_all(&self, base: u64, bits: u64) -> bool {
-        self.start <= base && base + ((1 << bits) - 1) < self.end
-    }
-
-    /// Whether it has bytes in a part of the space that another one has not.
-    fn has_beside(&self, other: &Entry, base: u64, bits: u64) -> bool {
-        let (from, last) = (self.start.max(base), (self.end - 1).min(base + ((1 << bits) - 1)));
-        from <= last && !(other.start <= from && last < other.end)
-    }
-}
 
 /// The index: see the module.
 #[derive(Debug)]
@@ -438,92 +355,6 @@ impl Index {
                     }
                 }
                 _ => {}
-            }
-        }
-    }
-}
-
-type Shared = FxHashMap<u64, Vec<u32>>;
-
-/// Puts an entry into a block that it has bytes of, and not all: into as few grains as tell it from others.
-fn put(shared: &mut Shared, entries: &[Entry], base: u64, block: &mut Block, entry: &Entry) {
-    if let Block::Whole(old) = *block {
-        *block = Block::Grains(Box::new([old; 2]));
-    }
-    let Block::Grains(grains) = block else { return };
-    let is_other = |at: usize, number: u32, bits: u64| {
-        let base = base + ((at as u64) << bits);
-        match number {
-            NONE => false,
-            SHARED => !entry.has_all(base, bits),
-            number => entries[number as usize].has_beside(entry, base, bits),
-        }
-    };
-    loop {
-        let bits = grain_bits(grains);
-        let mut all = parts(base, BLOCK, bits, entry.start, entry.end);
-        if bits == GRAIN || !all.any(|at| is_other(at, grains[at], bits)) {
-            break;
-        }
-        *grains = halved(entries, base, grains);
-    }
-    let bits = grain_bits(grains);
-    for at in parts(base, BLOCK, bits, entry.start, entry.end) {
-        let grain = &mut grains[at];
-        match is_other(at, *grain, bits) {
-            true => {
-                list(shared, entries, base + ((at as u64) << bits), *grain, entry.id.0);
-                *grain = SHARED;
-            }
-            false => *grain = entry.id.0,
-        }
-    }
-}
-
-/// Two grains for each.
-fn halved(entries: &[Entry], base: u64, grains: &[u32]) -> Box<[u32]> {
-    let bits = grain_bits(grains) - 1;
-    let half = |at: usize| match grains[at / 2] {
-        number @ (NONE | SHARED) => number,
-        number => {
-            let (entry, base) = (&entries[number as usize], base + ((at as u64) << bits));
-            let has_some = entry.start <= base + ((1 << bits) - 1) && base < entry.end;
-            if has_some { number } else { NONE }
-        }
-    };
-    (0..2 * grains.len()).map(half).collect()
-}
-
-/// A grain of another entry has bytes of this one, too.
-#[cold]
-fn list(shared: &mut Shared, entries: &[Entry], grain: u64, old: u32, number: u32) {
-    let numbers = shared.entry(grain >> GRAIN).or_default();
-    if old != SHARED {
-        // What was listed here once and is one allocation's by now is not in the list any more.
-        numbers.clear();
-        numbers.push(old);
-    }
-    let entry = &entries[number as usize];
-    let is_gone = |it: &Entry| !it.is_live && it.start < entry.end && entry.start < it.end;
-    numbers.retain(|number| !is_gone(&entries[*number as usize]));
-    numbers.push(number);
-}
-
-/// Nothing in a block leads to an entry any more.
-fn clear(shared: &mut Shared, base: u64, block: &mut Block, number: u32, (start, end): (u64, u64)) {
-    match block {
-        Block::Whole(it) if *it == number => *it = NONE,
-        Block::Whole(_) => {}
-        Block::Grains(grains) => {
-            let bits = grain_bits(grains);
-            for at in parts(base, BLOCK, bits, start, end) {
-                if grains[at] == number {
-                    grains[at] = NONE;
-                } else if grains[at] == SHARED
-                    && let Some(numbers) = shared.get_mut(&((base >> GRAIN) + at as u64))
-                {
-                    numbers.retain(|it| *it != number);
-                }
             }
         }
     }

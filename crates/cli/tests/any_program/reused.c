@@ -153,8 +153,9 @@ static void structure_later(void) {
     launch_structure(a, 1, s);
     MUST(cuStreamEndCapture(s, &graph));
     MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    hand_over(s, t);
     MUST(cuGraphLaunch(exec, s));
-    MUST(cuMemFreeAsync(a, s));
+    MUST(cuMemFreeAsync(a, is_wrong ? t : s)); /* wrong: the graph is not waited for */
     MUST(cuGraphLaunch(exec, s));
     MUST(cuStreamSynchronize(s));
 }

@@ -54,6 +54,7 @@ fn a_structure_filled_in_part_counts_in_a_node_as_in_a_launch() {
     assert_wrong("captured-structure", &["use-after-free"], "/* the structure */");
     assert_wrong("structure-node", &["use-after-free"], "/* a structure node */");
     assert_wrong("structure-beside", &["use-after-free"], "/* the structure */");
+    assert_wrong("structure-later", &["free-before-use"], "/* wrong: the graph is not waited for */");
 }
 
 #[test]

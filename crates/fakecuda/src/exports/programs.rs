@@ -11,7 +11,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use millpond_driver::CopyKind;
 use millpond_driver::cuda::abi::graph::{AllocNode, Graph, GraphExec, GraphNode, KernelNode2};
-use millpond_driver::cuda::abi::{Code, Context, Stream};
+use millpond_driver::cuda::abi::{Code, Stream};
 
 use super::graphs::add;
 use super::{Given, Place, entry, plain, put, read};
@@ -19,18 +19,8 @@ use crate::contexts::current_device;
 use crate::current;
 use crate::device::graphs::Action;
 use crate::device::{Device, end_handle, fresh_handle};
+use crate::kernels::{self, Kernel, kernels};
 use crate::pools::pools;
-
-/// A kernel of the program.
-#[derive(Clone, Debug)]
-struct Kernel {
-    module: usize,
-    context: Context,
-    name: CString,
-    run: unsafe extern "C" fn(*mut *mut c_void),
-    /// Offset and size of each parameter.
-    params: Vec<(usize, usize)>,
-}
 
 /// A kernel with its arguments, as host function's data. Graphs run it again and again: it is never given back.
 struct Call {
@@ -49,21 +39,10 @@ struct LaunchConfig {
     count: c_uint,
 }
 
-static KERNELS: LazyLock<Mutex<HashMap<usize, Kernel>>> = LazyLock::new(Mutex::default);
 static HOST: LazyLock<Mutex<HashMap<usize, Layout>>> = LazyLock::new(Mutex::default);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Functions go with their module or their context.
-fn forget_kernels(is_gone: impl Fn(&Kernel) -> bool) {
-    lock(&KERNELS).extract_if(|_, kernel| is_gone(kernel)).for_each(|(handle, _)| end_handle(handle));
-}
-
-/// All functions of a context are gone.
-pub(crate) fn end_context(context: Context) {
-    forget_kernels(|kernel| kernel.context == context);
 }
 
 unsafe extern "C" fn run_call(data: *mut c_void) {
@@ -82,7 +61,7 @@ type Buffer = [*const c_void; 5];
 /// # Safety
 /// As many arguments as the kernel has, or a list of a buffer that they are in.
 unsafe fn call(kernel: usize, params: *const *const c_void, extra: *const Buffer) -> Result<*mut c_void, Code> {
-    let kernel = lock(&KERNELS).get(&kernel).cloned().ok_or(Code::INVALID_HANDLE)?;
+    let kernel = kernels().get(&kernel).cloned().ok_or(Code::INVALID_HANDLE)?;
     // SAFETY: the caller's list.
     let buffer = match unsafe { extra.as_ref() } {
         Some([first, start, second, _, end]) if params.is_null() => {
@@ -248,7 +227,7 @@ exports! {
     }
     cuModuleUnload(module: usize) {
         end_handle(module);
-        forget_kernels(|kernel| kernel.module == module);
+        kernels::forget(|kernel| kernel.module == module);
         Ok(())
     }
     cuModuleGetFunction(function: Place<usize>, module: usize, name: *const c_char) {
@@ -276,19 +255,19 @@ exports! {
         // SAFETY: the program's kernel, by its rule.
         let run = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut *mut c_void)>(run) };
         let handle = fresh_handle();
-        lock(&KERNELS).insert(handle, Kernel { module, context: current::context(), name, run, params });
+        kernels().insert(handle, Kernel { module, context: current::context(), name, run, params });
         put(function, handle)
     }
     cuFuncGetParamInfo(function: usize, at: usize, offset: Place<usize>, bytes: Place<usize>) {
-        let kernels = lock(&KERNELS);
-        let kernel = kernels.get(&function).ok_or(Code::INVALID_HANDLE)?;
+        let all = kernels();
+        let kernel = all.get(&function).ok_or(Code::INVALID_HANDLE)?;
         let (from, size) = *kernel.params.get(at).ok_or(Code::INVALID_VALUE)?;
         put(offset, from)?;
         put(bytes, size)
     }
     cuFuncGetName(name: Place<*const c_char>, function: usize) {
-        let kernels = lock(&KERNELS);
-        put(name, kernels.get(&function).ok_or(Code::INVALID_HANDLE)?.name.as_ptr())
+        let all = kernels();
+        put(name, all.get(&function).ok_or(Code::INVALID_HANDLE)?.name.as_ptr())
     }
     cuLaunchKernel(
         function: usize, _gx: c_uint, _gy: c_uint, _gz: c_uint, _bx: c_uint, _by: c_uint, _bz: c_uint, _shared: c_uint,

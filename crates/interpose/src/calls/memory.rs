@@ -117,7 +117,7 @@ impl Session {
     }
 
     /// What a free means that the real call refuses: memory that is freed already, or an address that is none's start.
-    /// None for memory of a graph that never was, or is gone: nobody's is freed.
+    /// None for memory of a graph that never was, or is gone: nothing is freed.
     fn misnamed(&mut self, start: u64) -> Option<Memory> {
         if self.void.remove(&start) {
             return None;

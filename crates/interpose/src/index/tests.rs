@@ -185,7 +185,7 @@ fn what_the_host_has_by_now_is_forgotten_where_it_is_freed() {
     let live = index.insert(0x7f00_0040_0000, 4096, Kind::Device, 0, |_| {});
     index.free(freed);
     let (inside, beside) = (0x7f00_0000_0000 + 4096, 0x7f00_0040_0000);
-    assert_eq!(index.used(inside, |_| false).map(Entry::memory), Some(freed), "nobody else has it");
+    assert_eq!(index.used(inside, |_| false).map(Entry::memory), Some(freed), "the host has not got it");
     assert_eq!(index.used(beside, |_| unreachable!("it lives")).map(Entry::memory), Some(live));
     assert!(index.used(inside, |_| true).is_none());
     assert!(index.used(inside, |_| unreachable!("it is forgotten")).is_none() && touched(&index, inside).is_none());
