@@ -1,7 +1,7 @@
 """Orders that other people's programs were found to have, each as a small program, with its corrected twin: found.py NAME
 [right].
 
-`run_found.py` runs all of them under `millpond check`, which names each and nothing in the twins. docs/found.md tells of
+`run.py found` runs all of them under `millpond check`, which names each and nothing in the twins. docs/found.md tells of
 them.
 """
 

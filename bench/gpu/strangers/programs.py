@@ -418,7 +418,8 @@ def cupy_work(cupy, captures=True):
         with side:
             b = cupy.fft.ifft2(cupy.fft.fft2(a)).real
         side.synchronize()
-        return cupy.linalg.norm(b) + cupy.sort(a.ravel())[::1000].sum() + cupy.linalg.solve(source, a[:, :4]).sum()
+        # Read before `b` is freed, which is on `side`.
+        return float(cupy.linalg.norm(b) + cupy.sort(a.ravel())[::1000].sum() + cupy.linalg.solve(source, a[:, :4]).sum())
 
     steps(8, step)
     if not captures:

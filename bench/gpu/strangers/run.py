@@ -1,7 +1,10 @@
 """Runs `programs.py` plainly and under `millpond check`, `record` and `run`, and prints a table: is the output the same,
 the status, what was found, how long it took beside the plain run.
 
-run.py [NAME ...]     all programs, or these. Needs a GPU, PyTorch and the command (MILLPOND, or target/release/millpond).
+run.py [NAME ...]     all programs, or these
+run.py found          the wrong orders of `found.py`, and their twins
+
+Needs a GPU, PyTorch and the command (MILLPOND, or target/release/millpond).
 Environment: JOBS (programs at a time; times are rough above 1), OUT (a folder for logs), MODES.
 """
 
@@ -19,7 +22,9 @@ OUT = pathlib.Path(os.environ.get("OUT", "out"))
 MODES = os.environ.get("MODES", "plain check record run").split()
 # So that every tensor is an allocation of the driver.
 ASYNC = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync", "PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync"}
-# These need an allocator that the asynchronous one does not stand in for: PyTorch's private pools, or Millpond's.
+# These need an allocator that the asynchronous one does not stand in for: PyTorch's own, or Millpond's. Said, because the
+# command asks for the asynchronous one where nothing is said.
+NATIVE = {"PYTORCH_CUDA_ALLOC_CONF": "backend:native", "PYTORCH_ALLOC_CONF": "backend:native"}
 OWN_ALLOCATOR = {"torch_millpond", "llama", "reduce_overhead", "captured"}
 COMMAND = {
     "plain": [],
@@ -38,7 +43,7 @@ def run(name, mode):
     logs = OUT / name
     logs.mkdir(parents=True, exist_ok=True)
     command = [str(word).replace("TRACE", str(logs / "trace")) for word in COMMAND[mode]]
-    environment = {**os.environ, **({} if name in OWN_ALLOCATOR else ASYNC)}
+    environment = {**os.environ, **(NATIVE if name in OWN_ALLOCATOR else ASYNC)}
     start = time.monotonic()
     try:
         done = subprocess.run(
@@ -76,7 +81,26 @@ def row(name):
     return right, lines
 
 
+def found(name):
+    """A wrong order that was found in somebody's program, and its twin."""
+    lines, right = [], True
+    for word in ("wrong", "right"):
+        command = [str(MILLPOND), "check", "--", sys.executable, str(HERE / "found.py"), name, word]
+        done = subprocess.run(command, env={**os.environ, **ASYNC}, capture_output=True, text=True, timeout=120)
+        (OUT / f"found-{name}-{word}.txt").write_text(done.stdout + done.stderr)
+        kinds = sorted(set(re.findall(r"error\[([\w-]+)\]", done.stderr)))
+        right &= bool(kinds) == (word == "wrong") and done.returncode == int(word == "wrong")
+        lines.append(f"{name:26} {word:6} status {done.returncode}  {', '.join(kinds) or 'no finding'}")
+    return right, lines
+
+
 def main():
+    OUT.mkdir(parents=True, exist_ok=True)
+    if sys.argv[1:] == ["found"]:
+        rows = [found(name) for name in re.findall(r"^def (\w+)", (HERE / "found.py").read_text(), re.M)]
+        for _, lines in rows:
+            print(*lines, sep="\n")
+        sys.exit(not all(right for right, _ in rows))
     chosen = sys.argv[1:] or names()
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS", "1"))) as pool:
         rows = list(pool.map(row, chosen))

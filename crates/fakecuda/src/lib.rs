@@ -38,6 +38,8 @@
 //! | `handles` | numbers for what is created |
 //! | `forks` | streams that take part in captures of others |
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod between;
 mod contexts;
 mod current;

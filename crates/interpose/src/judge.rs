@@ -8,12 +8,13 @@ use std::fmt::Write;
 
 use millpond_core::check::{Checker, Finding, Kind, Settings, Side};
 use millpond_core::op::{Names, Op};
+use millpond_driver::output::say;
 use rustc_hash::FxHashMap;
 
 use crate::arguments::Ahead;
 use crate::index::Index;
 use crate::place::Places;
-use crate::report::{self, say};
+use crate::report;
 
 /// So many different findings are said; more are counted as one.
 const SAID_MAX: usize = 1000;
@@ -90,7 +91,7 @@ impl Judge {
             if !self.said.contains_key(&key) {
                 let sentence = match self.said.len() < SAID_MAX {
                     true => {
-                        say(&shown(&finding, places, index, note, &stacks));
+                        say(shown(&finding, places, index, note, &stacks));
                         finding.sentence.replace(['\n', '\t'], " ")
                     }
                     false => {
@@ -183,6 +184,6 @@ fn shown(finding: &Finding, places: &Places, index: &Index, note: Option<&str>, 
     for line in finding.known_lines().iter().chain(&finding.notes).map(String::as_str).chain(note) {
         let _ = writeln!(text, "  = note: {line}");
     }
-    let _ = writeln!(text, "  = help: {}", finding.help());
+    let _ = write!(text, "  = help: {}", finding.help());
     text
 }

@@ -25,6 +25,7 @@
 //!
 //! A program that makes no CUDA call is not touched: nothing is opened, no thread is started, no file is written.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod abi;
 mod arguments;

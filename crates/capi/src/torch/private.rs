@@ -21,6 +21,7 @@ use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::process::{ThreadNumber, this_thread};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use millpond::raw::{AllWork, Trusted};
@@ -85,7 +86,7 @@ impl User {
             }
         }
         match self {
-            User::Marked(event) => event.is_over().unwrap_or_else(|error| is_lost(&error)),
+            User::Marked(event) => event.poll(Location::caller()).unwrap_or_else(|error| is_lost(&error)),
             User::Unmarked(_) => false,
         }
     }

@@ -123,8 +123,8 @@ impl Checker {
         if !is_plain_launch && self.lives.is_any_behind() {
             self.write_back(&op.what);
         }
-        let done = match self.graphs.is_capturing() && self.is_spoiled(&op.what) {
-            true => Err(quiet()),
+        let done = match self.graphs.is_capturing() {
+            true => self.refuse_while_capturing(call).and_then(|()| self.step(&op.what, call)),
             false => self.step(&op.what, call),
         };
         let is_done = done.is_ok();
@@ -177,6 +177,7 @@ impl Checker {
             | What::AllocNow { memory, .. }
             | What::Import { memory, .. }
             | What::Take { memory, .. } => self.lives.name(memory, Named::Void),
+            What::FreeNow { memory } => self.doubt(memory),
             What::Instantiate { exec, .. } => {
                 self.graphs.void_execs.insert(exec);
             }
@@ -354,8 +355,7 @@ impl Checker {
 
     fn synchronize_stream(&mut self, call: Call<'_>, stream: StreamId, verb: &'static str, is_over: bool) -> Step {
         let seat = self.look(call, stream)?;
-        let what = if verb == "queried" { "a stream is queried" } else { "a stream is synchronized" };
-        self.refuse_in_capture(call, stream, what)?;
+        self.refuse_in_capture(call, stream, call.op.what.unsafe_call().unwrap_or_default())?;
         if is_over {
             let site = Site { act: Act::Read, stream: StreamId::HOST, op: 0, place: call.op.place };
             for what in self.time.ends(seat) {

@@ -321,8 +321,12 @@ fn can_be_said(lines: &[String]) -> bool {
             ["pool", name, ..] => pools.insert(name),
             // Whether an address of its memory means anything later is the device's to say.
             ["destroy", name] => !pools.contains(name),
-            // Each time round the names mean others.
-            ["repeat", ..] | ["process", ..] | [.., "on", _] | [.., "on", _, "nonblocking"] => false,
+            // Each time round the names mean others. The library's threads have the global mode.
+            [.., "capture", "mode", _]
+            | ["repeat", ..]
+            | ["process", ..]
+            | [.., "on", _]
+            | [.., "on", _, "nonblocking"] => false,
             _ => true,
         }
     });

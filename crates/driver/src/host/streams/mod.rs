@@ -37,7 +37,7 @@ use turn::Left;
 pub use workers::WORKERS_MAX;
 use workers::Workers;
 
-use crate::HostFence;
+use crate::{HostFence, Label};
 
 use super::sync::{self, AtomicU64, JoinHandle, MutexGuard, Ordering, lock, sleep_for, spawn};
 
@@ -133,12 +133,12 @@ impl<E: Execute> Streams<E> {
         Ok(streams)
     }
 
-    pub(crate) fn open(&self, label: u32) -> Result<Packed, Refusal> {
+    pub(crate) fn open(&self, label: impl Into<Label>) -> Result<Packed, Refusal> {
         self.check_lost()?;
         let index = self.table.take().ok_or(Refusal::Full)?;
         let slot = self.table.slot(index);
         let mut queue = lock(&slot.queue);
-        queue.label = label;
+        queue.label = label.into();
         let generation = slot.generation.load(Ordering::Relaxed) + 1;
         slot.generation.store(generation, Ordering::Release);
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -376,21 +376,51 @@ impl<E: Execute> Streams<E> {
 
     fn sleep_until(self: &Arc<Self>, workers: &Workers, mark: Packed) -> Result<(), Refusal> {
         let slot = self.table.slot(mark.slot());
-        let mut queue = lock(&slot.queue);
-        while !slot.has_done(mark.number()) {
-            if !queue.running {
-                self.check_lost()?;
+        loop {
+            if self.waits_for_caller(mark) {
+                return Err(Refusal::Stuck);
             }
-            queue.due = queue.due.min(mark.number());
-            queue.blocked += 1;
-            let (guard, overdue) = sleep_for(&slot.over, queue, REFUSED_FOR);
-            queue = guard;
-            queue.blocked -= 1;
-            if overdue {
-                workers.ask_again(|| self.spawn_worker());
+            let mut queue = lock(&slot.queue);
+            let mut overdue = false;
+            while !overdue {
+                if slot.has_done(mark.number()) {
+                    drop(queue);
+                    return self.check_lost();
+                }
+                if !queue.running {
+                    self.check_lost()?;
+                }
+                queue.due = queue.due.min(mark.number());
+                queue.blocked += 1;
+                (queue, overdue) = sleep_for(&slot.over, queue, REFUSED_FOR);
+                queue.blocked -= 1;
+            }
+            drop(queue);
+            workers.ask_again(|| self.spawn_worker());
+        }
+    }
+
+    /// Whether the mark's stream waits, by way of others of the device, for an item that the calling thread runs.
+    /// What that item keeps waiting goes on waiting while it runs, so that what was seen one after the other holds at
+    /// once.
+    fn waits_for_caller(&self, mark: Packed) -> bool {
+        let mut at = mark;
+        while at_work::is_in_item() {
+            if at_work::runs_before(self.address(), at) {
+                return true;
+            }
+            let slot = self.table.slot(at.slot());
+            if slot.has_done(at.number()) {
+                return false;
+            }
+            let queue = lock(&slot.queue);
+            match queue.entries.front() {
+                // What comes behind an item that runs may come behind the mark, too.
+                Some(&Entry::Wait(before)) if !queue.running => at = before,
+                _ => return false,
             }
         }
-        self.check_lost()
+        false
     }
 
     fn run_until(self: &Arc<Self>, seeded: &Seeded, mark: Packed) -> Result<(), Refusal> {
@@ -415,7 +445,10 @@ impl<E: Execute> Streams<E> {
         loop {
             let queue = lock(&self.table.slot(at).queue);
             match queue.entries.front() {
-                Some(&Entry::Wait(before)) if !self.table.slot(before.slot()).has_done(before.number()) => {
+                // What comes behind an item that runs is not before the mark, and may be behind it.
+                Some(&Entry::Wait(before))
+                    if !queue.running && !self.table.slot(before.slot()).has_done(before.number()) =>
+                {
                     at = before.slot();
                 }
                 _ => return at,
