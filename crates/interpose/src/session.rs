@@ -9,6 +9,7 @@
 //! *One host*: threads pass knowledge to each other by means that are not seen (locks, channels, joins). What any
 //! thread of the process has synchronised counts as known to all of them.
 
+pub(crate) mod captures;
 mod process;
 
 use crate::ranks;
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, Memory, Names, Op, Part, Place, Space, Start, StreamRole, What};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::abi::{Code, Event, Pool, Stream};
@@ -64,10 +65,10 @@ pub(crate) struct Session {
     is_exact: bool,
     /// The launch at hand: the operation of which there are most is made in place.
     pub(crate) launch: Op,
-    /// What captures go on that operations cannot follow.
-    pub(crate) lost_captures: u32,
-    /// Captures that go on, by their stream.
-    pub(crate) captures: FxHashMap<StreamId, millpond_core::ids::GraphId>,
+    /// Captures that go on, by the stream that each began on.
+    pub(crate) captures: FxHashMap<StreamId, Capture>,
+    /// Addresses that alloc nodes gave out, of memory that is gone without a free.
+    pub(crate) void: FxHashSet<u64>,
     /// Streams that were destroyed while they took part in one.
     pub(crate) leaving: Vec<StreamId>,
     places: Places,
@@ -96,6 +97,7 @@ fn thread_number() -> u32 {
     })
 }
 
+use captures::Capture;
 pub(crate) use process::forget_code;
 use process::{finish, forget, leave, save};
 
@@ -109,6 +111,11 @@ pub(crate) struct At {
 }
 
 impl At {
+    /// A stream as a call without the thread's own default stream knows it.
+    pub(crate) fn own(&self, stream: Stream) -> Stream {
+        if self.per_thread && stream == Stream(0) { Stream::PER_THREAD } else { stream }
+    }
+
     /// None where the call is passed on as it is: the library makes it itself, or nothing is asked for.
     #[inline]
     pub(crate) fn enter(entered: Entered, per_thread: bool) -> Option<Self> {
@@ -199,8 +206,8 @@ fn begin() -> Option<*mut Mutex<ranks::Session, Session>> {
         kernel_act: if is_judged == Some(true) { Act::Write } else { Act::Read },
         is_exact: is_judged != Some(false),
         launch: Op { host: HostId(0), place: Place::Unknown, what: no_launch() },
-        lost_captures: 0,
         captures: FxHashMap::default(),
+        void: FxHashSet::default(),
         leaving: Vec::new(),
         places: Places::new(matches!(noting(), Noting::Check { stacks: true, .. })),
         named_places: Vec::new(),
@@ -325,7 +332,11 @@ impl Session {
             Stream(0) | Stream::LEGACY => self.legacy_stream(ask::current_device()),
             other => {
                 let role = if ask::is_non_blocking(other) { StreamRole::NonBlocking } else { StreamRole::Blocking };
-                self.add_stream(other, role, ask::stream_device(other))
+                let home = match ask::context_of(other) {
+                    Some(context) => self.handles.home(context, || ask::device_of(context)),
+                    None => self.current_home(),
+                };
+                self.add_stream(other, role, home)
             }
         }
     }
@@ -352,10 +363,16 @@ impl Session {
         id
     }
 
-    /// A stream that was made.
-    pub(crate) fn add_stream(&mut self, stream: Stream, role: StreamRole, device: i32) -> StreamId {
-        let id = self.handles.new_stream();
-        self.handles.streams.insert(stream, (id, device));
+    /// The number of the thread's current context.
+    pub(crate) fn current_home(&mut self) -> u32 {
+        self.handles.home(ask::current_context().unwrap_or_default(), ask::current_device)
+    }
+
+    /// A stream that was made. The driver is right: what had its handle before is gone.
+    pub(crate) fn add_stream(&mut self, stream: Stream, role: StreamRole, home: u32) -> StreamId {
+        self.end_stream(stream, false);
+        let (id, device) = (self.handles.new_stream(), self.handles.device_of(home));
+        self.handles.streams.insert(stream, (id, home));
         self.push(What::StreamCreate { stream: id, role, device: DeviceId(device as u32) });
         id
     }
@@ -368,8 +385,9 @@ impl Session {
         }
     }
 
-    /// An event that was made.
+    /// An event that was made. What had its handle before is gone.
     pub(crate) fn add_event(&mut self, event: Event, shared: bool) -> EventId {
+        self.destroy_event(event);
         let id = self.handles.new_event(event);
         self.push(What::EventCreate { event: id, device: DeviceId(ask::current_device() as u32), shared });
         id
@@ -394,7 +412,7 @@ impl Session {
     /// The pool of allocations on a stream that name none.
     pub(crate) fn pool_for(&mut self, handle: Stream) -> PoolId {
         let device = match self.handles.streams.get(&handle) {
-            Some((_, device)) => *device,
+            Some((_, home)) => self.handles.device_of(*home),
             None => ask::current_device(),
         };
         if let Some(pool) = self.handles.current_pools.get(&device) {
@@ -411,11 +429,18 @@ impl Session {
     /// Memory at these addresses has a name from now on. What lay there was freed by means that were not seen.
     pub(crate) fn add_memory(&mut self, at: u64, bytes: u64, kind: Kind) -> Memory {
         let mut displaced = SmallVec::<[Entry; 2]>::new();
-        let memory = self.index.insert(at, bytes, kind, ask::current_device(), |entry| displaced.push(entry));
-        for entry in displaced.iter().filter(|entry| entry.kind != Kind::Node) {
-            self.unsupported("memory that was freed by a call that is not wrapped");
-            self.push(What::Drop { memory: entry.memory() });
+        let home = self.current_home();
+        let memory = self.index.insert(at, bytes, kind, home, |entry| displaced.push(entry));
+        for entry in &displaced {
+            if entry.kind == Kind::Node {
+                self.note_void(entry);
+            } else {
+                self.unsupported("memory that was freed by a call that is not wrapped");
+                self.push(What::Drop { memory: entry.memory() });
+            }
         }
+        // Whoever frees this address from now on means what is there.
+        self.void.remove(&at);
         memory
     }
 
@@ -438,11 +463,11 @@ impl Session {
 
     /// What a range of addresses means to an operation that uses it: nothing where no known memory is there.
     #[inline]
-    pub(crate) fn access(&self, at: u64, bytes: u64, act: Act, accesses: &mut Accesses) {
+    pub(crate) fn access(&mut self, at: u64, bytes: u64, act: Act, accesses: &mut Accesses) {
         let Some(end) = at.checked_add(bytes).filter(|_| bytes > 0) else { return };
         let mut from = at;
         while from < end {
-            let Some(entry) = self.index.find(from) else { return };
+            let Some(entry) = self.index.used(from, ask::is_of_host) else { return };
             let to = end.min(entry.end);
             // Which bytes matters to accesses among each other only.
             let part = match self.is_exact {
@@ -457,10 +482,5 @@ impl Session {
             }
             from = to;
         }
-    }
-
-    /// Whether a stream's work goes into a capture that operations cannot follow.
-    pub(crate) fn is_lost(&self, stream: Stream) -> bool {
-        self.lost_captures > 0 && ask::is_capturing(stream)
     }
 }

@@ -151,11 +151,12 @@ calls! {
 
     N cuCtxSynchronize() => after session.synchronize_device(ask::current_device()), hold::synchronized(real());
     N cuCtxSynchronize_v2(context: Context) => around contexts::synchronize, hold::synchronized(real());
-    // Streams and memory of a context are not distinguished from those of the device's other contexts, and are taken
-    // to be there still.
-    N cuCtxDestroy(context: Context) => after session.unsupported("cuCtxDestroy"), hold::destroy(context, real);
-    N cuCtxDestroy_v2(context: Context) => after session.unsupported("cuCtxDestroy"), hold::destroy(context, real);
-    N cuDevicePrimaryCtxReset_v2(device: c_int) => after session.lose(device), hold::reset(real(), device);
+    N cuCtxDestroy(context: Context) => around contexts::destroy, hold::destroy(context, real);
+    N cuCtxDestroy_v2(context: Context) => around contexts::destroy, hold::destroy(context, real);
+    N cuDevicePrimaryCtxReset(device: c_int) => after session.lose_device(device), hold::reset(real(), device);
+    N cuDevicePrimaryCtxReset_v2(device: c_int) => after session.lose_device(device), hold::reset(real(), device);
+    N cuDevicePrimaryCtxRelease(device: c_int) => around contexts::release;
+    N cuDevicePrimaryCtxRelease_v2(device: c_int) => around contexts::release;
 
     N cuStreamCreate(stream: *mut Stream, flags: c_uint) => after session.create_stream(read(stream)?, flags);
     N cuStreamCreateWithPriority(stream: *mut Stream, flags: c_uint, priority: c_int)
@@ -340,13 +341,13 @@ calls! {
         => after session.begin_capture(call, stream, mode), captured::begin(call, stream, real);
     P cuStreamBeginCaptureToGraph(
         stream: Stream, graph: Graph, after: *const GraphNode, edges: *const c_void, count: usize, mode: c_int
-    ) => after session.lose_capture("cuStreamBeginCaptureToGraph", Some(graph)), captured::begin(call, stream, real);
+    ) => after session.begin_capture_into(call, stream, graph), captured::begin(call, stream, real);
     P cuStreamEndCapture(stream: Stream, graph: *mut Graph) => around captures::end, captured::end(call, stream, real);
     P cuStreamUpdateCaptureDependencies(stream: Stream, nodes: *const GraphNode, count: usize, flags: c_uint)
-        => after session.lose_capture("cuStreamUpdateCaptureDependencies", None);
+        => after session.lose_capture(call, stream);
     P cuStreamUpdateCaptureDependencies_v2(
         stream: Stream, nodes: *const GraphNode, edges: *const c_void, count: usize, flags: c_uint
-    ) => after session.lose_capture("cuStreamUpdateCaptureDependencies", None);
+    ) => after session.lose_capture(call, stream);
 
     N cuGraphCreate(graph: *mut Graph, flags: c_uint) => after session.create_graph(read(graph)?);
     N cuGraphDestroy(graph: Graph) => before session.destroy_graph(graph);

@@ -137,11 +137,12 @@ unsafe extern "C-unwind" fn call_back(stream: Stream, status: c_int, data: *mut 
 impl Session {
     /// Records an event that the program does not know of; none in a capture.
     fn record_for_host(&mut self, at: &At, stream: Stream) -> Option<EventId> {
-        if self.is_lost(stream) {
+        if self.is_lost(at, stream) {
             return None;
         }
-        let stream = self.stream(at, stream);
-        if self.is_capturing(stream) {
+        let handle = stream;
+        let stream = self.stream(at, handle);
+        if self.origin(at, stream, handle).is_some() {
             return None;
         }
         let event = self.handles.new_unnamed_event();
