@@ -5,7 +5,7 @@
 //! `_ptsz`, and `D` one `_ptds`, for programs whose default stream is the thread's own.
 //!
 //! What a call means is noted in the session: `after` the real call where that succeeded, or `before` it, where it ends
-//! what has a handle: that may be given out again at once. `read` and `list` are of what the program handed over; where
+//! what has a handle: that may be given out again at once; `tried` is as `after`, also where a capture forbade the call. `read` and `list` are of what the program handed over; where
 //! it is null, a `?` notes nothing. `around` names a handler that makes the real call itself, exactly once, and returns
 //! what that returned: it gets where the call was made ([`At`]), the real call, and the arguments. A server is an
 //! expression: with `real()` it has made the real call, with `real` it is handed it. To notes and handlers a server's
@@ -81,6 +81,14 @@ macro_rules! calls {
         let code = $real();
         if code == Code::SUCCESS {
             // SAFETY: as above; the real function has written what it answers.
+            $at.note(|$session| Some(unsafe { $note }));
+        }
+        code
+    }};
+    (@note [tried $note:expr] $session:ident $at:ident $real:ident ($($arg:ident),*)) => {{
+        let code = $real();
+        if matches!(code, Code::SUCCESS | Code::CAPTURE_UNSUPPORTED) {
+            // SAFETY: as above.
             $at.note(|$session| Some(unsafe { $note }));
         }
         code
@@ -163,8 +171,8 @@ calls! {
         => after session.create_stream(read(stream)?, flags);
     N cuStreamDestroy(stream: Stream) => before session.destroy_stream(stream), hold::destroy_stream(stream, real);
     N cuStreamDestroy_v2(stream: Stream) => before session.destroy_stream(stream), hold::destroy_stream(stream, real);
-    P cuStreamSynchronize(stream: Stream) => after session.synchronize_stream(call, stream), hold::synchronized(real());
-    P cuStreamQuery(stream: Stream) => after session.query_stream(call, stream);
+    P cuStreamSynchronize(stream: Stream) => tried session.synchronize_stream(call, stream), hold::synchronized(real());
+    P cuStreamQuery(stream: Stream) => tried session.query_stream(call, stream);
     P cuStreamWaitEvent(stream: Stream, event: Event, flags: c_uint)
         => after session.wait_event(call, stream, event, flags);
     P cuStreamAddCallback(stream: Stream, function: usize, data: usize, flags: c_uint)
@@ -198,8 +206,8 @@ calls! {
     P cuEventRecord(event: Event, stream: Stream) => after session.record_event(call, event, stream, 0);
     P cuEventRecordWithFlags(event: Event, stream: Stream, flags: c_uint)
         => after session.record_event(call, event, stream, flags);
-    N cuEventQuery(event: Event) => after session.query_event(event);
-    N cuEventSynchronize(event: Event) => after session.synchronize_event(event), hold::synchronized(real());
+    N cuEventQuery(event: Event) => tried session.query_event(event);
+    N cuEventSynchronize(event: Event) => tried session.synchronize_event(event), hold::synchronized(real());
     // It answers only where both have completed.
     N cuEventElapsedTime(time: *mut f32, first: Event, second: Event)
         => after [first, second].into_iter().for_each(|event| session.query_event(event));
@@ -335,6 +343,7 @@ calls! {
     N cuModuleUnload(module: usize) => before session.kernels.forget();
     N cuLibraryUnload(library: usize) => before session.kernels.forget();
 
+    N cuThreadExchangeStreamCaptureMode(mode: *mut c_int) => around captures::exchange_mode;
     P cuStreamBeginCapture(stream: Stream)
         => after session.begin_capture(call, stream, 0), captured::begin(call, stream, real);
     P cuStreamBeginCapture_v2(stream: Stream, mode: c_int)

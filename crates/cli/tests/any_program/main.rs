@@ -218,6 +218,8 @@ fn right_programs_are_found_right() {
             "9",
             "right-graph",
             "right-capture",
+            "relaxed-watchdog",
+            "watchdog-elsewhere",
             "threads",
             "joined",
             "filled-in-part",
@@ -232,6 +234,11 @@ fn right_programs_are_found_right() {
             assert!(said.contains("no violation in 1 process"), "{said}");
         }
     }
+}
+
+#[test]
+fn what_a_capture_forbids_to_other_threads_is_found() {
+    assert_found("watchdog", &["capture-unsupported"], "/* polled beside a capture */");
 }
 
 #[test]

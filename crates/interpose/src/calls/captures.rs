@@ -12,15 +12,34 @@ use crate::handles::{Made, Outside};
 use crate::session::captures::Capture;
 use crate::session::{At, Session};
 
+/// A mode by its number.
+fn capture_mode(mode: c_int) -> CaptureMode {
+    match mode {
+        0 => CaptureMode::Global,
+        1 => CaptureMode::ThreadLocal,
+        _ => CaptureMode::Relaxed,
+    }
+}
+
+/// `cuThreadExchangeStreamCaptureMode`
+///
+/// # Safety
+/// The program's own argument, as the header says.
+pub(crate) unsafe fn exchange_mode(at: &At, real: impl FnOnce() -> Code, mode: *mut c_int) -> Code {
+    // SAFETY: the caller's promise. The real call puts the former mode there.
+    let wanted = unsafe { read(mode) };
+    at.done(real(), |session| {
+        if let Some(mode) = wanted.map(capture_mode) {
+            session.push(What::CaptureModeExchange { mode });
+        }
+    })
+}
+
 impl Session {
     /// A capture begins.
     pub(crate) fn begin_capture(&mut self, at: &At, handle: Stream, mode: c_int) {
         let (stream, graph) = (self.stream(at, handle), self.handles.new_graph());
-        let mode = match mode {
-            0 => CaptureMode::Global,
-            1 => CaptureMode::ThreadLocal,
-            _ => CaptureMode::Relaxed,
-        };
+        let mode = capture_mode(mode);
         let number = ask::capture_number(at.own(handle));
         self.captures.insert(stream, Capture { number, graph: Some(graph), ..Capture::default() });
         self.push(What::CaptureBegin { stream, graph, mode, symbolic: false });
