@@ -128,8 +128,8 @@ impl HostDriver {
         self.memory.resident_bytes()
     }
 
-    /// Threads that run work at present, idle ones included; about [`WORKERS_MAX`] at most, more only where they wait for
-    /// each other, and none with [`Schedule::Seeded`].
+    /// Threads that run work at present, idle ones included; about [`WORKERS_MAX`] at most, more only where they wait
+    /// for each other, and none with [`Schedule::Seeded`].
     pub fn workers(&self) -> usize {
         self.streams.workers()
     }

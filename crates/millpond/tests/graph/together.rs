@@ -138,7 +138,7 @@ fn is_told(device: &Device, instances: impl Fn(&Graph) -> Result<[GraphExec; 2]>
     let [first, second] = instances(&graph)?;
     let _ = asked.set(right.clone());
     // The first run begins when the second is launched.
-    left.launch((), move |()| drop(gate.recv()))?;
+    left.launch((), move |()| _ = gate.recv())?;
     let _ = (first.launch(&left)?, second.launch(&right)?);
     go.send(()).unwrap();
     ends(|| left.synchronize().and_then(|()| right.synchronize()))?;
@@ -242,7 +242,7 @@ fn the_next_run_waits_for_the_run_and_not_for_its_launch() {
         let inner = graph.clone();
         // The launch around the first run waits, at its end, for the host, which waits for the second run.
         let (go, gate) = channel::<()>();
-        graph.add_host_function(&[first], move || drop(gate.recv()))?;
+        graph.add_host_function(&[first], move || _ = gate.recv())?;
         let [around, alone] = [instance(&graph)?, instance(&inner)?];
         let _ = (around.launch(&left)?, alone.launch(&right)?);
         ends(|| right.synchronize())?;

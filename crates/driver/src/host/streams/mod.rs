@@ -15,6 +15,7 @@
 mod abroad;
 mod after;
 mod at_work;
+mod reach;
 mod seeded;
 mod slot;
 mod turn;
@@ -400,29 +401,6 @@ impl<E: Execute> Streams<E> {
         }
     }
 
-    /// Whether the mark's stream waits, by way of others of the device, for an item that the calling thread runs.
-    /// What that item keeps waiting goes on waiting while it runs, so that what was seen one after the other holds at
-    /// once.
-    fn waits_for_caller(&self, mark: Packed) -> bool {
-        let mut at = mark;
-        while at_work::is_in_item() {
-            if at_work::runs_before(self.address(), at) {
-                return true;
-            }
-            let slot = self.table.slot(at.slot());
-            if slot.has_done(at.number()) {
-                return false;
-            }
-            let queue = lock(&slot.queue);
-            match queue.entries.front() {
-                // What comes behind an item that runs may come behind the mark, too.
-                Some(&Entry::Wait(before)) if !queue.running => at = before,
-                _ => return false,
-            }
-        }
-        false
-    }
-
     fn run_until(self: &Arc<Self>, seeded: &Seeded, mark: Packed) -> Result<(), Refusal> {
         let slot = self.table.slot(mark.slot());
         let mut next = self.next_for(mark);
@@ -436,23 +414,6 @@ impl<E: Execute> Streams<E> {
                 Duty::Over => return self.check_lost(),
             }
             next = self.next_for(mark);
-        }
-    }
-
-    /// The stream whose turn it is for a mark to be reached: its own, or the one that it waits for.
-    fn next_for(&self, mark: Packed) -> SlotIndex {
-        let mut at = mark.slot();
-        loop {
-            let queue = lock(&self.table.slot(at).queue);
-            match queue.entries.front() {
-                // What comes behind an item that runs is not before the mark, and may be behind it.
-                Some(&Entry::Wait(before))
-                    if !queue.running && !self.table.slot(before.slot()).has_done(before.number()) =>
-                {
-                    at = before.slot();
-                }
-                _ => return at,
-            }
         }
     }
 

@@ -24,8 +24,8 @@ use super::slot::SlotIndex;
 use super::sync::{Condvar, JoinHandle, Mutex, MutexGuard, lock, sleep_for, thread};
 
 /// The most threads that one host device runs work on, as long as they get work done. Where so many run closures that
-/// may wait for what is ready, and none takes anything for 10 ms, there may be twice as many, and so on until the system
-/// refuses a thread.
+/// may wait for what is ready, and none takes anything for 10 ms, there may be twice as many, and so on until the
+/// system refuses a thread.
 pub const WORKERS_MAX: usize = 256;
 
 /// Workers that take nothing for so long are taken to wait for what is ready.
