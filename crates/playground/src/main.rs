@@ -70,8 +70,7 @@ fn documented(repository: &Path) -> Result<Vec<Example>, Box<dyn Error>> {
         for (at, part) in text.split("```").enumerate() {
             // Every other part stands between fences, behind the name of its language.
             if at % 2 == 0 {
-                let headings = part.lines().filter(|line| line.starts_with('#'));
-                if let Some(last) = headings.next_back() {
+                if let Some(last) = part.lines().rfind(|line| line.starts_with('#')) {
                     (heading, before) = (last.trim_start_matches('#').trim(), 0);
                 }
                 continue;
