@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use millpond_core::check::{Checker, Finding, Kind, Settings, Side};
+use millpond_core::check::{Checker, Finding, Settings, Side};
 use millpond_core::op::{Names, Op};
 use millpond_driver::output::say;
 use rustc_hash::FxHashMap;
@@ -45,7 +45,6 @@ pub(crate) struct Judge {
     found: Vec<Finding>,
     /// By kind and places.
     said: FxHashMap<String, Said>,
-    is_strict: bool,
 }
 
 impl Judge {
@@ -53,7 +52,7 @@ impl Judge {
     pub(crate) fn new(races: bool, leaks: bool) -> Self {
         // An early launch may wait for the one before by itself, which is not seen.
         let settings = Settings { races, leaks, advice: false, weak_order: false, threads_apart: false };
-        Self { checker: Checker::new(settings), found: Vec::new(), said: FxHashMap::default(), is_strict: races }
+        Self { checker: Checker::new(settings), found: Vec::new(), said: FxHashMap::default() }
     }
 
     /// Judges an operation. Whether something was found, which [`tell`](Self::tell) then says.
@@ -81,10 +80,6 @@ impl Judge {
     #[cold]
     pub(crate) fn tell(&mut self, places: &mut Places, index: &Index, note: Option<&str>) {
         for mut finding in std::mem::take(&mut self.found) {
-            // An event that is recorded again is no matter of lifetimes; programs do that on purpose.
-            if finding.kind == Kind::EventOverwritten && !self.is_strict {
-                continue;
-            }
             let stacks = Stacks::of(&finding, places);
             place(&mut finding, places);
             let mut key = finding.key();
