@@ -5,8 +5,8 @@
 //! `_ptsz`, and `D` one `_ptds`, for programs whose default stream is the thread's own.
 //!
 //! What a call means is noted in the session: `after` the real call where that succeeded, or `before` it, where it ends
-//! what has a handle: that may be given out again at once; `tried` is as `after`, also where a capture forbade the call. `read` and `list` are of what the program handed over; where
-//! it is null, a `?` notes nothing. `around` names a handler that makes the real call itself, exactly once, and returns
+//! what has a handle: that may be given out again at once; `tried` is as `after`, also where a capture forbade the call.
+//! `read` and `list` are of what the program handed over; where it is null, a `?` notes nothing. `around` names a handler that makes the real call itself, exactly once, and returns
 //! what that returned: it gets where the call was made ([`At`]), the real call, and the arguments. A server is an
 //! expression: with `real()` it has made the real call, with `real` it is handed it. To notes and handlers a server's
 //! answer is the real one.

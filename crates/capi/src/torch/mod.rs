@@ -9,9 +9,9 @@
 //!
 //! A stream is known by its handle, is never forgotten, and is asked later how far it is: it must not be destroyed
 //! while the library is used. PyTorch's own streams never are; of CuPy's the Python package keeps those that allocated.
-//! PyTorch says when it captures, by beginning a private pool. CuPy does not: its streams are asked each time. What such
-//! a stream allocates while it captures comes from a private pool that is never released, and what it frees of other
-//! memory is freed once it does not capture any more ([`late`]).
+//! PyTorch says when it captures, by beginning a private pool. CuPy does not: its streams are asked each time. What
+//! such a stream allocates while it captures comes from a private pool that is never released, and what it frees of
+//! other memory is freed once it does not capture any more ([`late`]).
 
 mod devices;
 mod late;
@@ -102,7 +102,7 @@ fn free_asking(ordinal: i32, address: u64, handle: u64) -> Result<()> {
 /// Frees what was freed in captures that have ended.
 fn free_late(device: &'static TorchDevice) {
     for (address, handle) in device.late.take_over(&device.trusted) {
-        // Nobody waits for an answer any more.
+        // The program's call has long returned.
         say_refusal(guard("millpond_cupy_free", || free_on(device, address, handle)));
     }
 }

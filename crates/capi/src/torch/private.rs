@@ -352,7 +352,8 @@ impl Private {
         self.allocate_from(&mut pools, key, bytes, &own).map(Some)
     }
 
-    /// Allocates on a stream whose capture was not announced. No end of its graphs is announced either: the memory stays.
+    /// Allocates on a stream whose capture was not announced. No end of its graphs is announced either, so the memory
+    /// stays.
     #[cold]
     pub(super) fn allocate_unannounced(&self, trusted: &Trusted, bytes: u64, stream: u64) -> Result<u64> {
         let own = trusted.stream(stream)?;
