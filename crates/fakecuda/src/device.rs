@@ -253,8 +253,9 @@ impl Device {
 
     /// Waits for all that was submitted to a stream.
     pub(crate) fn finish(&self, stream: Stream) -> Result<(), Code> {
+        self.state()?.graphs.spoil(stream, Code::CAPTURE_UNSUPPORTED)?;
+        self.check_unsafe()?;
         let mut state = self.state()?;
-        state.graphs.spoil(stream, Code::CAPTURE_UNSUPPORTED)?;
         let raw = self.begin(&mut state, stream)?;
         let mark = answer(self.host.mark(raw))?;
         drop(state);

@@ -140,10 +140,15 @@ impl Handles {
 
     /// A number for a new pool.
     pub(crate) fn new_pool(&mut self, pool: Pool) -> PoolId {
-        let id = PoolId(FIRST_POOL + self.next_pool);
-        self.next_pool += 1;
+        let id = self.unused_pool();
         self.pools.insert(pool, id);
         id
+    }
+
+    /// A number for a pool without a handle.
+    pub(crate) fn unused_pool(&mut self) -> PoolId {
+        self.next_pool += 1;
+        PoolId(FIRST_POOL + self.next_pool - 1)
     }
 
     /// A number for a graph that is to come.
@@ -235,10 +240,15 @@ impl Handles {
 
     /// A number for a new instance.
     pub(crate) fn new_exec(&mut self, exec: GraphExec) -> ExecId {
-        let id = ExecId(self.next_exec);
-        self.next_exec += 1;
+        let id = self.unused_exec();
         self.execs.insert(exec, id);
         id
+    }
+
+    /// A number for an instance without a handle.
+    pub(crate) fn unused_exec(&mut self) -> ExecId {
+        self.next_exec += 1;
+        ExecId(self.next_exec - 1)
     }
 
     /// An instance that is known and can be judged.

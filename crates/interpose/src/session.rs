@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Memory, Names, Op, Part, Place, Space, Start, StreamRole, What};
+use millpond_core::op::{Access, Act, CaptureMode, Memory, Names, Op, Part, Place, Space, Start, StreamRole, What};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -67,6 +67,8 @@ pub(crate) struct Session {
     pub(crate) launch: Op,
     /// Captures that go on, by the stream that each began on.
     pub(crate) captures: FxHashMap<StreamId, Capture>,
+    /// The capture modes of threads; all others have the global one.
+    pub(crate) modes: FxHashMap<HostId, CaptureMode>,
     /// Addresses that alloc nodes gave out, of memory that is gone without a free.
     pub(crate) void: FxHashSet<u64>,
     /// Streams that were destroyed while they took part in one.
@@ -207,6 +209,7 @@ fn begin() -> Option<*mut Mutex<ranks::Session, Session>> {
         is_exact: is_judged != Some(false),
         launch: Op { host: HostId(0), place: Place::Unknown, what: no_launch() },
         captures: FxHashMap::default(),
+        modes: FxHashMap::default(),
         void: FxHashSet::default(),
         leaving: Vec::new(),
         places: Places::new(matches!(noting(), Noting::Check { stacks: true, .. })),
@@ -264,6 +267,14 @@ impl Session {
     /// Hands an operation on.
     #[inline]
     pub(crate) fn push(&mut self, what: What) {
+        match self.captures.is_empty() {
+            true => self.hand_on(what),
+            false => self.push_while_capturing(what),
+        }
+    }
+
+    #[inline]
+    fn hand_on(&mut self, what: What) {
         let op = Op { host: self.host, place: self.place, what };
         let Self { sink, names, places, index, note, .. } = self;
         sink.push(&op, names, |judge| judge.tell(places, index, note.as_deref()));
@@ -455,10 +466,12 @@ impl Session {
 
     /// Memory that has its name is there at once.
     pub(crate) fn memory_now(&mut self, memory: Memory, bytes: u64, kind: Kind) {
-        // The real call allowed it during captures, be it by the thread's mode, which operations do not have.
-        let is_free = kind == Kind::Host || !self.captures.is_empty();
-        let space = if is_free { Space::Host } else { Space::Device(DeviceId(ask::current_device() as u32)) };
-        self.push(What::AllocNow { memory, space, bytes, name: None });
+        self.push(What::AllocNow { memory, space: space_of(kind), bytes, name: None });
+    }
+
+    /// Memory that a capture has refused.
+    pub(crate) fn refused_memory(&mut self, bytes: u64, kind: Kind) -> What {
+        What::AllocNow { memory: self.index.unused_name(), space: space_of(kind), bytes, name: None }
     }
 
     /// What a range of addresses means to an operation that uses it: nothing where no known memory is there.
@@ -483,4 +496,8 @@ impl Session {
             from = to;
         }
     }
+}
+
+fn space_of(kind: Kind) -> Space {
+    if kind == Kind::Host { Space::Host } else { Space::Device(DeviceId(ask::current_device() as u32)) }
 }

@@ -1,7 +1,7 @@
 //! Programs of the driver API, unchanged, as real processes: recorded and checked, linked with the library and by
 //! lookup.
 //!
-//! The programs are `program.c`, `graphs.c`, `reused.c` and `hostile.c`; the C compiler makes them. `fakecuda` is their
+//! The programs are `program.c`, `graphs.c`, `reused.c`, `unsafe.c` and `hostile.c`; the C compiler makes them. `fakecuda` is their
 //! `libcuda.so.1`.
 
 mod graphs;
@@ -30,7 +30,7 @@ static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
     compiler.args(["-O2", "-fomit-frame-pointer", "-shared", "-fPIC", "-o"]).arg(place.join("libcudart.so.13"));
     compiler.arg(runtime).args([&folder, "-l:libcuda.so.1"]);
     assert!(compiler.status().unwrap().success(), "the runtime is compiled");
-    let ways: [(&str, &[&str]); 11] = [
+    let ways: [(&str, &[&str]); 13] = [
         ("by-runtime", &["-rdynamic", "-DBY_RUNTIME", &folder, "-l:libcudart.so.13", "-l:libcuda.so.1"]),
         ("linked", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
         ("bare", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
@@ -40,13 +40,15 @@ static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
         ("graphs-looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
         ("reused", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
         ("reused-looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
+        ("unsafe", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
+        ("unsafe-looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
         ("hostile", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
         ("hostile-looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
     ];
     for (name, flags) in ways {
         let mut compiler = Command::new("cc");
         let debug = if name == "bare" { "-g0" } else { "-g" };
-        let other = ["graphs", "hostile", "reused"].iter().find(|other| name.starts_with(**other));
+        let other = ["graphs", "hostile", "reused", "unsafe"].iter().find(|other| name.starts_with(**other));
         let source = other.map_or(source.clone(), |other| source.with_file_name(format!("{other}.c")));
         compiler.args([debug, "-o"]).arg(place.join(name)).arg(&source).args(flags).args(["-ldl", "-lpthread"]);
         assert!(compiler.status().unwrap().success(), "{name} is compiled");
@@ -93,6 +95,7 @@ fn place_of(mark: &str) -> String {
         ("graphs.c", include_str!("graphs.c")),
         ("hostile.c", include_str!("hostile.c")),
         ("reused.c", include_str!("reused.c")),
+        ("unsafe.c", include_str!("unsafe.c")),
         ("helpers.h", include_str!("helpers.h")),
     ];
     let line = |text: &str| text.lines().position(|line| line.contains(mark));

@@ -1,12 +1,17 @@
-//! What is gone, and whose address or handle something else has by now: `reused.c`.
+//! What is gone, and whose address or handle something else has by now: `reused.c`. Calls that act at once while a
+//! stream is captured: `unsafe.c`.
 
 use super::*;
 
-const WAYS: [&str; 2] = ["reused", "reused-looked-up"];
-
 #[track_caller]
 fn assert_right(programs: &[&str]) {
-    for (way, program) in WAYS.iter().flat_map(|way| programs.iter().map(move |program| (way, program))) {
+    assert_right_of("reused", programs);
+}
+
+#[track_caller]
+fn assert_right_of(file: &str, programs: &[&str]) {
+    let ways = [file.to_owned(), format!("{file}-looked-up")];
+    for (way, program) in ways.iter().flat_map(|way| programs.iter().map(move |program| (way, program))) {
         let output = run(&["check"], way, &[program]);
         let said = text(&output.stderr);
         assert_eq!((kinds(&output), output.status.code()), (vec![], Some(0)), "{way} {program}: {said}");
@@ -16,8 +21,13 @@ fn assert_right(programs: &[&str]) {
 
 #[track_caller]
 fn assert_wrong(program: &str, expected: &[&str], mark: &str) {
-    for way in WAYS {
-        let output = run(&["check"], way, &[program, "wrong"]);
+    assert_wrong_of("reused", program, expected, mark);
+}
+
+#[track_caller]
+fn assert_wrong_of(file: &str, program: &str, expected: &[&str], mark: &str) {
+    for way in [file.to_owned(), format!("{file}-looked-up")] {
+        let output = run(&["check"], &way, &[program, "wrong"]);
         let said = text(&output.stderr);
         assert_eq!(kinds(&output), expected, "{way} {program}: {said}");
         assert_eq!(text(&output.stdout), "done\n", "{way} {program}: {said}");
@@ -84,4 +94,44 @@ fn handles_that_are_given_out_again_are_others() {
     assert_wrong("function-again", &["use-after-free"], "/* wrong: another function */");
     assert_wrong("context-again", &["use-before-alloc"], "/* wrong: of another context */");
     assert_wrong("reset", &["use-before-alloc"], "/* wrong: after a reset */");
+}
+
+const UNSAFE: [(&str, &str); 13] = [
+    ("watched", "/* wrong: an event beside */"),
+    ("watched-relaxed", "/* wrong: an event beside */"),
+    ("waits", "/* wrong: a stream beside */"),
+    ("queries", "/* wrong: another stream is asked */"),
+    ("waits-for-event", "/* wrong: an event is waited for */"),
+    ("pinned", "/* wrong: pinned */"),
+    ("unpinned", "/* wrong: unpinned */"),
+    ("device-memory", "/* wrong: device memory */"),
+    ("device-memory-freed", "/* wrong: device memory is freed */"),
+    ("pool-made", "/* wrong: a pool */"),
+    ("instantiated", "/* wrong: an instance */"),
+    ("captured", "/* wrong: the stream itself */"),
+    ("first-only", "/* wrong: the first */"),
+];
+
+#[test]
+fn calls_that_a_capture_refuses_are_found() {
+    for (program, mark) in UNSAFE {
+        assert_wrong_of("unsafe", program, &["capture-unsupported"], mark);
+    }
+}
+
+#[test]
+fn calls_that_a_capture_allows_are_right() {
+    assert_right_of("unsafe", &UNSAFE.map(|(program, _)| program));
+}
+
+#[test]
+fn a_trace_of_calls_that_a_capture_refuses_has_the_same_verdict() {
+    for (program, _) in UNSAFE {
+        for (wrong, expected) in [("", Some(0)), ("wrong", Some(1))] {
+            let trace = PLACE.join(format!("unsafe-{program}{wrong}.trace"));
+            run(&["record", "-o", trace.to_str().unwrap()], "unsafe", &[program, wrong]);
+            let (said, status) = check(&trace);
+            assert_eq!(status, expected, "{program} {wrong}: {said}");
+        }
+    }
 }

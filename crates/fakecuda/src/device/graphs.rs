@@ -321,6 +321,7 @@ impl Device {
     }
 
     pub(crate) fn instantiate(&self, graph: GraphHandle) -> Result<GraphExec, Code> {
+        self.check_unsafe()?;
         let mut state = self.state()?;
         let Graph { items, objects, .. } = state.graphs.graph(graph)?.clone();
         let mut exec = Exec { _objects: objects, ..Exec::default() };

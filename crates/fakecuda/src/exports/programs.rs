@@ -174,6 +174,7 @@ exports! {
         Ok(())
     }
     cuMemHostAlloc(at: Place<*mut c_void>, bytes: usize, _flags: c_uint) {
+        current_device()?.check_unsafe()?;
         let layout = Layout::from_size_align(bytes.max(1), 4096).map_err(|_| Code::INVALID_VALUE)?;
         // SAFETY: at least a byte.
         let start = unsafe { std::alloc::alloc_zeroed(layout) };
@@ -184,7 +185,9 @@ exports! {
         put(at, start.cast())
     }
     cuMemFreeHost(at: *mut c_void) {
-        current_device()?.synchronize()?;
+        let device = current_device()?;
+        device.check_unsafe()?;
+        device.wait_for_all()?;
         let layout = lock(&HOST).remove(&at.expose_provenance()).ok_or(Code::INVALID_VALUE)?;
         // SAFETY: it was allocated with that layout, and nothing in flight uses it.
         unsafe { std::alloc::dealloc(at.cast(), layout) };

@@ -12,45 +12,22 @@ use crate::handles::{Made, Outside};
 use crate::session::captures::Capture;
 use crate::session::{At, Session};
 
-/// A mode by its number.
-fn capture_mode(mode: c_int) -> CaptureMode {
-    match mode {
-        0 => CaptureMode::Global,
-        1 => CaptureMode::ThreadLocal,
-        _ => CaptureMode::Relaxed,
-    }
-}
-
-/// `cuThreadExchangeStreamCaptureMode`
-///
-/// # Safety
-/// The program's own argument, as the header says.
-pub(crate) unsafe fn exchange_mode(at: &At, real: impl FnOnce() -> Code, mode: *mut c_int) -> Code {
-    // SAFETY: the caller's promise. The real call puts the former mode there.
-    let wanted = unsafe { read(mode) };
-    at.done(real(), |session| {
-        if let Some(mode) = wanted.map(capture_mode) {
-            session.push(What::CaptureModeExchange { mode });
-        }
-    })
-}
-
 impl Session {
     /// A capture begins.
     pub(crate) fn begin_capture(&mut self, at: &At, handle: Stream, mode: c_int) {
         let (stream, graph) = (self.stream(at, handle), self.handles.new_graph());
-        let mode = capture_mode(mode);
+        let mode = mode_of(mode);
         let number = ask::capture_number(at.own(handle));
-        self.captures.insert(stream, Capture { number, graph: Some(graph), ..Capture::default() });
+        self.captures.insert(stream, Capture { graph: Some(graph), ..self.new_capture(number, mode) });
         self.push(What::CaptureBegin { stream, graph, mode, symbolic: false });
     }
 
     /// A capture begins that goes into a graph which is there: operations cannot say what that is from now on.
-    pub(crate) fn begin_capture_into(&mut self, at: &At, handle: Stream, graph: Graph) {
+    pub(crate) fn begin_capture_into(&mut self, at: &At, handle: Stream, graph: Graph, mode: c_int) {
         self.unsupported("cuStreamBeginCaptureToGraph");
         self.handles.obscure(graph);
         let (stream, number) = (self.stream(at, handle), ask::capture_number(at.own(handle)));
-        self.captures.insert(stream, Capture { number, is_lost: true, ..Capture::default() });
+        self.captures.insert(stream, Capture { is_lost: true, ..self.new_capture(number, mode_of(mode)) });
     }
 
     /// What a stream captures from now on cannot be followed.
@@ -110,6 +87,22 @@ impl Session {
         }
         self.let_streams_go();
     }
+}
+
+fn mode_of(mode: c_int) -> CaptureMode {
+    match mode {
+        0 => CaptureMode::Global,
+        1 => CaptureMode::ThreadLocal,
+        _ => CaptureMode::Relaxed,
+    }
+}
+
+/// `cuThreadExchangeStreamCaptureMode`: the real call writes the mode before into the same place.
+pub(crate) unsafe fn exchange_mode(at: &At, real: impl FnOnce() -> Code, mode: *mut c_int) -> Code {
+    // SAFETY: the caller's place.
+    let wanted = unsafe { read(mode) }.map(mode_of);
+    let code = real();
+    at.done(code, |session| wanted.into_iter().for_each(|mode| session.set_mode(mode)))
 }
 
 /// `cuStreamEndCapture`: a capture that was spoilt has ended, too.

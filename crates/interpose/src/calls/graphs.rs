@@ -115,6 +115,12 @@ impl Session {
         }
     }
 
+    /// An instance that a capture has refused.
+    pub(crate) fn refused_instance(&mut self, graph: Graph) -> Option<What> {
+        let graph = self.handles.graph(graph)?;
+        Some(What::Instantiate { graph, exec: self.handles.unused_exec(), auto_free_on_launch: false })
+    }
+
     /// An instance has to do with memory what its graph has. What it leaves is there from the next launch on.
     fn set_outside(&mut self, exec: ExecId, graph: Graph) {
         let made = self.handles.graphs.get(&graph).and_then(|id| self.handles.made.get(id));

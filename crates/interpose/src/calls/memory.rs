@@ -57,6 +57,10 @@ pub(crate) fn free_now(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code
     let code = real();
     match (ending, code) {
         (Ending::Memory(entry), Code::SUCCESS) => at.settle(|session| session.freed_immediately(entry)),
+        (Ending::Memory(entry), Code::CAPTURE_UNSUPPORTED) => at.settle(|session| {
+            session.index.revive(entry.memory());
+            session.push_refused(Some(What::FreeNow { memory: entry.memory() }));
+        }),
         (Ending::Memory(entry), _) => at.settle(|session| session.index.revive(entry.memory())),
         (Ending::Unknown, Code::INVALID_VALUE) => at.settle(|session| {
             let Some(memory) = session.misnamed(start) else { return };
@@ -107,7 +111,7 @@ impl Session {
         let memory = entry.memory();
         self.index.set_allocated(memory, false);
         if !self.captures.is_empty() {
-            // The real call allows it, be it by the thread's mode, which operations do not have.
+            // Whether it waits for the device then is not known.
             return self.push(What::Drop { memory });
         }
         if matches!(entry.kind, Kind::Device | Kind::Host) {

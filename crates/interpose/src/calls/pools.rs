@@ -17,6 +17,11 @@ impl Session {
         self.push(What::PoolCreate { pool, exportable });
     }
 
+    /// A pool that a capture has refused.
+    pub(crate) fn refused_pool(&mut self) -> What {
+        What::PoolCreate { pool: self.handles.unused_pool(), exportable: false }
+    }
+
     /// A pool is destroyed.
     pub(crate) fn destroy_pool(&mut self, pool: Pool) {
         if let Some(id) = self.handles.pools.remove(&pool) {

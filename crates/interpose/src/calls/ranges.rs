@@ -49,7 +49,9 @@ pub(crate) fn close(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code {
     });
     let code = real();
     settle(at, code, gone, |session, entry| {
-        session.synchronize_device(session.handles.device_of(entry.home));
+        if session.captures.is_empty() {
+            session.synchronize_device(session.handles.device_of(entry.home));
+        }
     });
     code
 }

@@ -1,7 +1,7 @@
 //! Captures that go on: which stream began each, what it makes, and what memory it has.
 
-use millpond_core::ids::{GraphId, StreamId};
-use millpond_core::op::{Memory, What};
+use millpond_core::ids::{GraphId, HostId, StreamId};
+use millpond_core::op::{CaptureMode, Memory, What};
 
 use rustc_hash::FxHashSet;
 
@@ -14,7 +14,7 @@ use crate::index::Entry;
 const VOID: usize = 1 << 16;
 
 /// A capture that goes on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Capture {
     /// What the driver calls it.
     pub(crate) number: Option<u64>,
@@ -26,9 +26,58 @@ pub(crate) struct Capture {
     pub(crate) memory: Vec<Memory>,
     /// As of [`Outside`](crate::handles::Outside).
     pub(crate) pointed_at: FxHashSet<Memory>,
+    pub(crate) mode: CaptureMode,
+    /// The thread that began it.
+    pub(crate) thread: HostId,
 }
 
 impl Session {
+    /// A capture that begins in the call at hand.
+    pub(crate) fn new_capture(&self, number: Option<u64>, mode: CaptureMode) -> Capture {
+        let (memory, pointed_at, thread) = (Vec::new(), FxHashSet::default(), self.host);
+        Capture { number, graph: None, is_lost: false, memory, pointed_at, mode, thread }
+    }
+
+    /// Hands an operation on that the driver has done: no capture forbids it then, whatever is known of their modes. A
+    /// call that waits by the way is allowed where a synchronisation is not.
+    #[cold]
+    pub(super) fn push_while_capturing(&mut self, what: What) {
+        if what.unsafe_call().is_none() || !self.are_forbidden() {
+            return self.hand_on(what);
+        }
+        let mode = self.modes.get(&self.host).copied().unwrap_or_default();
+        self.hand_on(What::CaptureModeExchange { mode: CaptureMode::Relaxed });
+        self.hand_on(what);
+        self.hand_on(What::CaptureModeExchange { mode });
+    }
+
+    /// Captures forbid the thread at hand calls that act at once by another mode from now on.
+    pub(crate) fn set_mode(&mut self, mode: CaptureMode) {
+        match mode {
+            CaptureMode::Global => drop(self.modes.remove(&self.host)),
+            other => drop(self.modes.insert(self.host, other)),
+        }
+        self.push(What::CaptureModeExchange { mode });
+    }
+
+    /// Whether some capture forbids the thread such calls.
+    fn are_forbidden(&self) -> bool {
+        let mode = self.modes.get(&self.host).copied().unwrap_or_default();
+        self.captures.values().any(|capture| match (mode, capture.mode) {
+            (CaptureMode::Relaxed, _) | (_, CaptureMode::Relaxed) => false,
+            (CaptureMode::Global, CaptureMode::Global) => true,
+            _ => capture.thread == self.host,
+        })
+    }
+
+    /// Hands an operation on that the driver has refused, for a capture goes on. Where that is not followed it is not
+    /// known why.
+    pub(crate) fn push_refused(&mut self, what: Option<What>) {
+        if !self.captures.is_empty() && !self.captures.values().any(|capture| capture.is_lost) {
+            what.into_iter().for_each(|what| self.hand_on(what));
+        }
+    }
+
     /// Where the capture began that a stream is in, be it because it waited for one that captures.
     pub(crate) fn origin(&self, at: &At, stream: StreamId, handle: Stream) -> Option<StreamId> {
         if self.captures.is_empty() || self.captures.contains_key(&stream) {
