@@ -100,8 +100,8 @@ fn thread_number() -> u32 {
 }
 
 use captures::Capture;
-pub(crate) use process::forget_code;
 use process::{finish, forget, leave, save};
+pub(crate) use process::{forget_code, note_apart};
 
 /// A call at hand.
 #[derive(Debug)]
@@ -160,16 +160,6 @@ impl At {
         }
         code
     }
-}
-
-/// Notes something that no call of the program's is at hand for.
-pub(crate) fn note_apart(act: impl FnOnce(&mut Session)) {
-    let Some(mut session) = session() else { return };
-    let _ = catch_unwind(AssertUnwindSafe(|| {
-        session.host = HostId(thread_number());
-        (session.place, session.note) = (Place::Unknown, None);
-        act(&mut session);
-    }));
 }
 
 /// The session of the process.

@@ -9,7 +9,8 @@
 //! it is null, a `?` notes nothing. `around` names a handler that makes the real call itself, exactly once, and returns
 //! what that returned: it gets where the call was made ([`At`]), the real call, and the arguments. A server is an
 //! expression: with `real()` it has made the real call, with `real` it is handed it. To notes and handlers a server's
-//! answer is the real one. Behind a second arrow is the operation, if any, that a capture has refused (900): it is judged.
+//! answer is the real one. Behind a second arrow is the operation, if any, that a capture has refused (900): it is
+//! judged.
 #![expect(non_snake_case, reason = "they are CUDA's names")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -271,7 +272,8 @@ calls! {
     N cuMemPoolExportPointer(data: *mut c_void, at: u64) => -, answer::refuse(at, real);
 
     N cuMemPoolCreate(pool: *mut Pool, props: *const PoolProps)
-        => after session.create_pool(read(pool)?, read(props)) => Some(session.refused_pool()), keep::create(real(), read(pool), read(props));
+        => after session.create_pool(read(pool)?, read(props))
+        => Some(session.refused_pool()), keep::create(real(), read(pool), read(props));
     N cuMemPoolDestroy(pool: Pool) => before session.destroy_pool(pool), keep::destroy(pool, real);
     N cuMemPoolSetAccess(pool: Pool, access: *const AccessDesc, count: usize)
         => after session.open_pool(pool, list(access, count)), keep::set_access(real(), pool, access, count);

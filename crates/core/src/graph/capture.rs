@@ -332,8 +332,7 @@ impl Captures {
         }
     }
 
-    /// A stream is synchronised or queried: fine where it is not captured, but for
-    /// [`check_unsafe`](Self::check_unsafe).
+    /// A stream that is not captured may be synchronised or queried, but for [`check_unsafe`](Self::check_unsafe).
     ///
     /// # Errors
     /// [`CaptureError::Unsupported`]; the capture is invalid then.
