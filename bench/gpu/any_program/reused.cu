@@ -53,7 +53,8 @@ static void host_range() {
     MUST(cudaFree(freed));
     if (is_wrong) {
         touch<<<1, 1, 0, s>>>(freed, 1); // wrong: freed
-        return MUST(cudaDeviceSynchronize());
+        MUST(cudaDeviceSynchronize());
+        return;
     }
     const int how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
     char *host = (char *)mmap(freed, LARGE, PROT_READ | PROT_WRITE, how, -1, 0);

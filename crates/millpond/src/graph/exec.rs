@@ -356,7 +356,7 @@ impl Graph {
     ///
     /// # Errors
     /// [`GraphError::Faults`]: each wrong pair of nodes with the missing edge. A capture forbids it
-    /// ([`begin_capture_in`](Stream::begin_capture_in)), and is invalid then.
+    /// ([`begin_capture_in`](crate::Stream::begin_capture_in)), and is invalid then.
     pub fn instantiate(&self, settings: Instantiate) -> Result<GraphExec> {
         GraphExec::new(&self.body, settings)
     }
