@@ -67,8 +67,9 @@ fn a_kernel_of_a_graph_that_panics_is_one_of_a_launch() {
     for _ in 0..2 {
         graph.add_kernel(&[], (), |()| std::panic::resume_unwind(Box::new("a planted mistake"))).unwrap();
     }
-    let _ = graph.instantiate(Instantiate::default()).unwrap().launch(&left).unwrap();
-    let text = left.synchronize().unwrap_err().to_string();
+    let launched = graph.instantiate(Instantiate::default()).unwrap().launch(&left).map(drop);
+    // The first kernel may lose the device while the launch is being made.
+    let text = launched.and_then(|()| left.synchronize()).unwrap_err().to_string();
     assert!(
         text.contains("stream `left`: a kernel") || text.contains("lane 1 of a graph's launch: a kernel"),
         "{text}"
