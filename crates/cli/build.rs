@@ -1,7 +1,7 @@
-//! The version that `millpond -V` says: that of the crate, with the commit where it is built from a repository or packed.
-//! And the library that the command carries (feature `preload`): the file that MILLPOND_PRELOAD names, else what cargo
-//! builds of `millpond-interpose` from the repository. A build without optimisation has it beside the command instead, as
-//! one more build of what it is made of would take longer than the command itself.
+//! The version that `millpond -V` says: that of the crate, with the commit where it is built from a repository or
+//! packed. And the library that the command carries (feature `preload`): the file that MILLPOND_PRELOAD names, else what
+//! cargo builds of `millpond-interpose` from the repository. A build without optimisation has it beside the command
+//! instead, as one more build of what it is made of would take longer than the command itself.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};

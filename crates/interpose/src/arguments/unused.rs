@@ -2,15 +2,21 @@
 //!
 //! A row needs evidence: the kernel runs as before with an address in that argument that no device has.
 
-/// The beginning of a kernel's name, how many parameters it has, and which of them it does not use, counted from 0.
+use std::ops::Range;
+
+/// The beginning of a kernel's name, how many parameters it has, and which of them it need not use, counted from 0.
 ///
-/// * cuSOLVER of CUDA 13.0 on an H200, LU factorization of 400 by 400 doubles: the argument mostly lies in the workspace of
-///   the call, now and then in one that was freed. With 0x10 in it the solutions are the same.
-const UNUSED: &[(&str, usize, usize)] = &[("_Z11getrf_pivotI", 15, 7)];
+/// * cuSOLVER of CUDA 13.0 on an H200, LU factorization: three pointers lie 68 KiB and more behind the begin of the
+///   workspace, which has 7.5 KiB for 400 by 400 doubles. With 0x10 in them the solutions are the same. Where they are
+///   used they are in the workspace, whose address is another argument.
+const UNUSED: &[(&str, usize, Range<usize>)] = &[("_Z11getrf_pivotI", 15, 7..10)];
 
 /// Whether an argument of a kernel is known not to be used.
 pub(super) fn is_unused(kernel: &str, parameters: usize, argument: usize) -> bool {
-    UNUSED.iter().any(|&(name, count, at)| kernel.starts_with(name) && (parameters, argument) == (count, at))
+    let is_named = |(name, count, unused): &(&str, usize, Range<usize>)| {
+        kernel.starts_with(name) && parameters == *count && unused.contains(&argument)
+    };
+    UNUSED.iter().any(is_named)
 }
 
 #[cfg(test)]
@@ -27,7 +33,7 @@ mod tests {
             let kernel = Kernel::new(None, name, Some(&bytes));
             kernel.words.unwrap().iter().map(|word| word.argument).collect::<Vec<_>>()
         };
-        assert_eq!(looked_at(name), [3, 5, 8, 9, 10, 14]);
+        assert_eq!(looked_at(name), [3, 5, 10, 14]);
         assert_eq!(looked_at("another"), [3, 5, 7, 8, 9, 10, 14]);
         assert!(!is_unused(name, 14, 7));
     }
