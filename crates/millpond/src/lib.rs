@@ -1,11 +1,11 @@
-//! Stream-ordered GPU memory with graphs: allocate, use and free memory in stream order, as with `cudaMallocAsync`. A use
-//! or a free in the wrong order returns an error at the offending line.
+//! Stream-ordered GPU memory with graphs: allocate, use and free memory in stream order, as with `cudaMallocAsync`. A
+//! use or a free in the wrong order returns an error at the offending line.
 //!
 //! The [guide] begins with the concepts, and has what differs from other allocators, and recipes.
 //!
 //! # Which device
-//! * [`Device::host`] needs no GPU: streams are threads, and closures are kernels ([`Stream::launch`]). It is for tests and
-//!   for programs without a GPU.
+//! * [`Device::host`] needs no GPU: streams are threads, and closures are kernels ([`Stream::launch`]). It is for tests
+//!   and for programs without a GPU.
 //! * [`Device::cuda`] is a GPU. It runs no closures. Launch CUDA kernels through
 //!   [cudarc](https://github.com/millpond/millpond/blob/main/docs/cudarc.md) and the crate `millpond-cudarc`, or by
 //!   [`Stream::enqueue`] with addresses. The checks are the same.
@@ -59,8 +59,8 @@ mod trace;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// The guide. The Rust programs on these pages that have a `main` are whole: they run as pasted into `src/main.rs`. Which
-/// page is for what, also outside of Rust: [the guide's table](https://github.com/millpond/millpond/blob/main/docs/guide.md).
+/// The guide. The Rust programs on these pages that have a `main` are whole: they run as pasted into `src/main.rs`.
+/// [The table of pages](https://github.com/millpond/millpond/blob/main/docs/guide.md) has those outside of Rust, too.
 /// Read in this order.
 ///
 /// 1. [Concepts](guide::concepts): points, orders, verdicts, who owns memory.

@@ -7,9 +7,10 @@ pub(crate) mod memory;
 pub(crate) mod launch;
 
 pub(crate) mod copy;
+pub(crate) mod order;
+
 pub(crate) mod external;
 pub(crate) mod locate;
-pub(crate) mod order;
 pub(crate) mod pinned;
 #[allow(unsafe_code)]
 pub(crate) mod scope;
