@@ -4,8 +4,8 @@
 
 /// The beginning of a kernel's name, how many parameters it has, and which of them it does not use, counted from 0.
 ///
-/// * cuSOLVER of CUDA 13.0 on an H200, LU factorization of 400 by 400 doubles: the argument mostly lies in the workspace of
-///   the call, now and then in one that was freed. With 0x10 in it the solutions are the same.
+/// * cuSOLVER of CUDA 13.0 on an H200, LU factorization of 400 by 400 doubles: the argument mostly lies in the workspace
+///   of the call, now and then in one that was freed. With 0x10 in it the solutions are the same.
 const UNUSED: &[(&str, usize, usize)] = &[("_Z11getrf_pivotI", 15, 7)];
 
 /// Whether an argument of a kernel is known not to be used.
