@@ -123,22 +123,22 @@ typedef enum {
     MILLPOND_CHECKS_OFF = 2,
 } millpond_checks;
 
-// Not a type to look into: a device's handle points to it in name only.
+// Opaque handle.
 typedef struct millpond_device millpond_device;
 
-// Not a type to look into: an event's handle points to it in name only.
+// Opaque handle.
 typedef struct millpond_event millpond_event;
 
-// Not a type to look into: a graph's handle points to it in name only.
+// Opaque handle.
 typedef struct millpond_graph millpond_graph;
 
-// Not a type to look into: an instance's handle points to it in name only.
+// Opaque handle.
 typedef struct millpond_graph_exec millpond_graph_exec;
 
-// Not a type to look into: a pool's handle points to it in name only.
+// Opaque handle.
 typedef struct millpond_pool millpond_pool;
 
-// Not a type to look into: a stream's handle points to it in name only.
+// Opaque handle.
 typedef struct millpond_stream millpond_stream;
 
 // A stream (CUDA: cudaStream_t).

@@ -4,7 +4,7 @@
 const IN_C: [(&str, &str); 19] = [
     ("`pool.grant(&device, PeerAccess::Read)`", "`millpond_pool_set_access` to read"),
     ("`pool.grant(&device, PeerAccess::ReadWrite)`", "`millpond_pool_set_access` to read and write"),
-    ("`None` means no limit", "0 means no limit"),
+    ("for no limit leave it out", "0 means no limit"),
     (", or make these graphs with symbolic addresses", ""),
     (", or make the graph with symbolic addresses", ""),
     (", or build the graph with symbolic addresses", ""),

@@ -61,7 +61,7 @@ fn show(context: &Context) -> Outcome {
     let step = product(&a_host, &expected);
     let mut sum = expected;
     for _ in 0..3 {
-        let _ = exec.launch(&left)?;
+        exec.launch(&left)?;
         sum.iter_mut().zip(&step).for_each(|(sum, step)| *sum += step);
     }
     let found = left.run(c.read(), |s, c| s.clone_dtoh(&c))?;

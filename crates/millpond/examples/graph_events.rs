@@ -32,7 +32,7 @@ fn main() -> Result<()> {
     freer.add_host_function(&[], || ())?;
 
     let (produce, free) = (producer.instantiate(Instantiate::default())?, freer.instantiate(Instantiate::default())?);
-    let _ = produce.launch(&left)?;
+    produce.launch(&left)?;
     // Nothing orders the outside yet: refused, with both sides.
     if let Err(refused) = outside.launch(out.read(), |_| ()) {
         println!("error: {}\n", refused.report());
@@ -49,7 +49,7 @@ fn main() -> Result<()> {
     let host = outside.copy_to_host(out.read())?;
     assert!(host.iter().all(|x| *x == 21));
     outside.record_external(&is_used)?;
-    let _ = free.launch(&right)?;
+    free.launch(&right)?;
     println!("{} elements are 21, made and freed by graphs that met the outside at their nodes", host.len());
     device.synchronize()
 }

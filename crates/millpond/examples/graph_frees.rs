@@ -27,11 +27,11 @@ fn main() -> millpond::Result<()> {
 
     let buffer = exec.launch(&stream)?.take(out)?;
     let (freeing, ()) = stream.capture(|s| s.free(buffer).map_err(Error::from))?;
-    let _ = freeing.instantiate(Instantiate::default())?.launch(&stream)?;
+    freeing.instantiate(Instantiate::default())?.launch(&stream)?;
     println!("freed by another graph's free node");
 
     let exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true))?;
-    let _ = exec.launch(&stream)?;
+    exec.launch(&stream)?;
     let last = exec.launch(&stream)?.take(out)?;
     println!("freed by the next launch");
     drop(exec);

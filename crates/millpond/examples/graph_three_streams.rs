@@ -20,7 +20,7 @@ fn main() -> millpond::Result<()> {
     let free = freer.instantiate(Instantiate::default())?;
 
     for round in 0..3 {
-        let _ = produce.launch(&first)?;
+        produce.launch(&first)?;
         // Nothing orders the second stream yet: refused, with both sides.
         if let Err(refused) = second.launch(out.read(), |_| ()) {
             println!("error: {}\n", refused.report());
@@ -30,7 +30,7 @@ fn main() -> millpond::Result<()> {
         let host = second.copy_to_host(out.read())?;
         assert!(host.iter().all(|x| *x == 21));
         third.wait(&second.record()?)?;
-        let _ = free.launch(&third)?;
+        free.launch(&third)?;
         println!("round {round}: {} elements are 21, and are freed by another graph", host.len());
     }
     Ok(())

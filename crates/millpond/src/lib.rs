@@ -1,9 +1,16 @@
-//! Stream-ordered GPU memory: allocate, use and free memory in stream order, with every wrong order refused at the line
-//! that makes it.
+//! Stream-ordered GPU memory with graphs: allocate, use and free memory in stream order, as with `cudaMallocAsync`. A
+//! use or a free in the wrong order returns an error at the offending line.
 //!
 //! The [guide] begins with the concepts, and has what differs from other allocators, and recipes.
 //!
-//! # A tour
+//! # Which device
+//! * [`Device::host`] needs no GPU: streams are threads, and closures are kernels ([`Stream::launch`]). It is for tests
+//!   and for programs without a GPU.
+//! * [`Device::cuda`] is a GPU. It runs no closures. Launch CUDA kernels through
+//!   [cudarc](https://github.com/millpond/millpond/blob/main/docs/cudarc.md) and the crate `millpond-cudarc`, or by
+//!   [`Stream::enqueue`] with addresses. The checks are the same.
+//!
+//! # A tour, on the host device
 //! ```
 //! use millpond::{Device, HostConfig, MIB, PoolConfig};
 //!
@@ -22,7 +29,7 @@
 //! right.wait(&left.record()?)?; // an event orders it
 //! let y = right.alloc::<f32>(&pool, 1024)?;
 //! right.launch((x.read(), y.write()), |(x, y)| y.iter_mut().zip(x).for_each(|(y, x)| *y = 2.0 * x))?;
-//! right.free(x)?; // on another stream than its own; without `?` a refusal gives x back
+//! right.free(x)?; // on another stream than its own; on error, the `Err` returns `x`
 //! assert_eq!(right.copy_to_host(y.read())?, vec![2.0; 1024]);
 //! # Ok(())
 //! # }
@@ -33,26 +40,36 @@
 
 // The floors, each of which uses only its own and those before it in ARCHITECTURE.md's table. What is public of
 // `graph`, `pool` and `share` is listed in their `mod.rs`.
+// What programs call most comes first: the documentation of `Stream` and `Buffer` has their methods in this order.
+mod operations;
+mod stream;
+
 mod api;
 mod clock;
 pub mod graph;
 mod names;
-mod operations;
 pub mod pool;
 pub mod share;
 mod state;
-mod stream;
 mod sync;
 mod trace;
 
-/// The guide. Read in this order. The Rust programs on these pages that have a `main` are whole: they run as pasted
-/// into `src/main.rs`.
+/// The program in `README.md` compiles as pasted.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+/// The guide. The Rust programs on these pages that have a `main` are whole: they run as pasted into `src/main.rs`.
+/// [The table of pages](https://github.com/millpond/millpond/blob/main/docs/guide.md) has those outside of Rust, too.
+/// Read in this order.
 ///
 /// 1. [Concepts](guide::concepts): points, orders, verdicts, who owns memory.
 /// 2. What you know already: from [`cudaMallocAsync`](guide::from_cuda), from [RMM](guide::from_rmm), from
 ///    [PyTorch](guide::from_pytorch).
-/// 3. [Cookbook](guide::cookbook): a pipeline, a loop over a graph, a server with a limit, results in local variables.
-/// 4. [Questions](guide::faq), [troubleshooting](guide::troubleshooting), and [where what works](guide::platforms).
+/// 3. Kernels for a GPU: [cudarc](https://github.com/millpond/millpond/blob/main/docs/cudarc.md), or
+///    [`Stream::enqueue`](crate::Stream::enqueue). Closures run on the host device only.
+/// 4. [Cookbook](guide::cookbook): a pipeline, a loop over a graph, a server with a limit, results in local variables.
+/// 5. [Questions](guide::faq), [troubleshooting](guide::troubleshooting), and [where what works](guide::platforms).
 ///
 /// Then what you need of: [graphs](guide::graphs), several [devices](guide::devices), several
 /// [processes](guide::sharing), what a pool [keeps](guide::slack), [judging](guide::check) recorded programs,

@@ -129,7 +129,7 @@ const LOOPS: &[(&str, usize, Make)] = &[
         let mut count = 0;
         Box::new(move || {
             count += 1;
-            unsynchronised(d.stream()?.named(&format!("request {count:09}")), &d.default_pool())
+            unsynchronised(d.stream()?.named(format!("request {count:09}")), &d.default_pool())
         })
     }),
     ("streams beside the legacy default stream", MANY, |d, _| {

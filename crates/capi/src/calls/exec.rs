@@ -12,7 +12,7 @@ use crate::tables::pointers::POINTERS;
 use crate::tables::stream::{STREAMS, millpond_stream_t};
 use millpond_driver::locks::lock;
 
-/// Not a type to look into: an instance's handle points to it in name only.
+/// Opaque handle.
 pub enum millpond_graph_exec {}
 /// An instance of a graph (CUDA: cudaGraphExec_t).
 pub type millpond_graph_exec_t = *mut millpond_graph_exec;

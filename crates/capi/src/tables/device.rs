@@ -19,7 +19,7 @@ use super::ranks;
 use crate::callers;
 use crate::status::{Failure, Result};
 
-/// Not a type to look into: a device's handle points to it in name only.
+/// Opaque handle.
 pub enum millpond_device {}
 /// A device.
 pub type millpond_device_t = *mut millpond_device;

@@ -9,7 +9,7 @@ use millpond::{Device, Event, Stream};
 use super::handle::Table;
 use crate::status::Result;
 
-/// Not a type to look into: an event's handle points to it in name only.
+/// Opaque handle.
 pub enum millpond_event {}
 /// An event (CUDA: cudaEvent_t).
 pub type millpond_event_t = *mut millpond_event;

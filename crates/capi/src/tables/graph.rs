@@ -12,7 +12,7 @@ use super::handle::Table;
 use super::ranks;
 use crate::status::{Failure, Result};
 
-/// Not a type to look into: a graph's handle points to it in name only.
+/// Opaque handle.
 pub enum millpond_graph {}
 /// A graph (CUDA: cudaGraph_t).
 pub type millpond_graph_t = *mut millpond_graph;

@@ -4,7 +4,7 @@ use millpond::Pool;
 
 use super::handle::Table;
 
-/// Not a type to look into: a pool's handle points to it in name only.
+/// Opaque handle.
 pub enum millpond_pool {}
 /// A pool (CUDA: cudaMemPool_t).
 pub type millpond_pool_t = *mut millpond_pool;

@@ -10,7 +10,7 @@ use super::device::DeviceEntry;
 use super::handle::Table;
 use crate::status::{Failure, Result};
 
-/// Not a type to look into: a stream's handle points to it in name only.
+/// Opaque handle.
 pub enum millpond_stream {}
 /// A stream (CUDA: cudaStream_t).
 pub type millpond_stream_t = *mut millpond_stream;

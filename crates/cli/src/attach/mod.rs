@@ -156,7 +156,8 @@ fn show_tensors(wish: Wish<'_>, path: &Path, command: &mut Command, err: &mut dy
         Setting::Set(value) => {
             command.envs(pytorch::VARIABLES.map(|name| (name, &value)));
             let variable = pytorch::VARIABLES[0];
-            writeln!(err, "millpond: tensors of PyTorch are {done} by {variable}={value} (--keep-allocator leaves it)")
+            let so = format!("so that every tensor of PyTorch is {done}");
+            writeln!(err, "millpond: {variable}={value} is set, {so} (--keep-allocator leaves it)")
         }
         Setting::Kept(backend) => {
             writeln!(err, "millpond: PyTorch keeps its `{backend}`: tensors are not {done}, only its segments are")

@@ -92,6 +92,9 @@ fn the_allocator_of_pytorch_is_set() {
         };
         let output = words(&["check"]);
         assert_eq!(text(&output.stdout), "backend:cudaMallocAsync backend:cudaMallocAsync\n");
+        let said =
+            "millpond: PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync is set, so that every tensor of PyTorch is seen";
+        assert!(text(&output.stderr).starts_with(said), "{}", text(&output.stderr));
         assert!(text(&output.stderr).contains("--keep-allocator leaves it"), "{}", text(&output.stderr));
         let output = words(&["check", "--keep-allocator"]);
         assert_eq!(text(&output.stdout), "None None\n");

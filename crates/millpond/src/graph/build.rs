@@ -45,7 +45,7 @@ use crate::trace::tracer::Tracer;
 /// println!("{}", refused.report()); // the free node does not come after the kernel
 /// let free = *graph.nodes().last().expect("a node");
 /// graph.add_edge(fill, free)?;
-/// let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
+/// graph.instantiate(Instantiate::default())?.launch(&stream)?;
 /// # Ok(())
 /// # }
 /// ```

@@ -96,7 +96,7 @@ impl Instantiate {
 /// })?;
 /// let exec = graph.instantiate(Instantiate::default())?;
 /// for _ in 0..3 {
-///     let _ = exec.launch(&stream)?;
+///     exec.launch(&stream)?;
 /// }
 /// assert_eq!(stream.copy_to_host(x.read())?, [3; 4]);
 /// stream.free(x)?;

@@ -45,7 +45,8 @@ use crate::stream::buffer::Buffer;
 use crate::stream::external::traced_in_order;
 use crate::stream::handle::Stream;
 
-/// One launch of a graph, and the memory that it leaves live.
+/// One launch of a graph, and the memory that it leaves live. Dropping this frees nothing: what is not taken stays live
+/// until it is freed by other means.
 ///
 /// ```
 /// # fn main() -> millpond::Result<()> {
@@ -64,7 +65,6 @@ use crate::stream::handle::Stream;
 /// # }
 /// ```
 #[derive(Debug)]
-#[must_use = "what a launch leaves live is taken from here; else it stays live until it is freed by other means"]
 pub struct Launch {
     /// Where it has outputs.
     exec: Option<Arc<ExecShared>>,

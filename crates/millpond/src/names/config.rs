@@ -309,9 +309,9 @@ impl PoolConfig {
         }
         let max_bytes = match self.max_bytes.map(|bytes| round_up(bytes, granularity)) {
             None => 0,
-            Some(Some(0)) => return refuse("max_bytes", "no memory could be had with 0; `None` means no limit"),
+            Some(Some(0)) => return refuse("max_bytes", "no memory could be had with 0; for no limit leave it out"),
             Some(Some(bytes)) => bytes,
-            Some(None) => return refuse("max_bytes", "it is larger than any memory; `None` means no limit"),
+            Some(None) => return refuse("max_bytes", "it is larger than any memory; for no limit leave it out"),
         };
         Ok(millpond_core::pool::PoolConfig {
             grain: match (is_apart, self.guard) {

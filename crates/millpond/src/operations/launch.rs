@@ -258,8 +258,12 @@ impl StreamShared {
 }
 
 impl Stream {
-    /// Runs a closure as a kernel on the device, at this point of the stream, with the slices of the declared
-    /// accesses. Reads give `&[T]`, writes `&mut [T]`.
+    /// Runs a closure as a kernel on a host device, at this point of the stream, with the slices of the declared
+    /// accesses. Reads give `&[T]`, writes `&mut [T]`. On a CUDA device launch the kernel by
+    /// [`enqueue`](Self::enqueue), or through the crate `millpond-cudarc`.
+    ///
+    /// The closure is `'static`: for one that borrows local variables use [`scope`](Self::scope). With `move` it gets
+    /// copies of them, and what it writes to those is lost.
     ///
     /// # Errors
     /// A violation, before anything runs: an access that does not come after its allocation, or comes after the free,

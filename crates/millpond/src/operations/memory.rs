@@ -276,6 +276,19 @@ impl Stream {
     /// Allocates `len` elements that exist from this point of the stream on (CUDA: `cudaMallocFromPoolAsync`). The
     /// contents are undefined: any bytes, possibly of former allocations. The address is a multiple of 512.
     ///
+    /// Lengths are `usize`; sizes of pools, and [`MIB`](crate::MIB), are `u64`:
+    /// ```
+    /// # fn main() -> millpond::Result<()> {
+    /// # let device = millpond::Device::host(Default::default())?;
+    /// # let (stream, pool) = (device.stream()?, device.default_pool());
+    /// use millpond::MIB;
+    ///
+    /// let x = stream.alloc::<u8>(&pool, 4 * MIB as usize)?;
+    /// # assert_eq!(x.len(), 4 << 20);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) with a report of who holds what, after everything idle was
     /// moved or given back; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a destroyed pool or one of

@@ -34,8 +34,8 @@ impl Stream {
     /// # }
     /// ```
     #[must_use]
-    pub fn named(self, name: &str) -> Self {
-        self.set_name(name);
+    pub fn named(self, name: impl Into<String>) -> Self {
+        self.set_name(&name.into());
         self
     }
 

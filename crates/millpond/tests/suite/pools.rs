@@ -203,6 +203,8 @@ fn settings_that_cannot_be_had_are_refused() {
         assert_eq!(refused(PoolConfig::default().chunk_bytes_max(KIB)), "chunk_bytes_max");
         assert_eq!(refused(PoolConfig::default().max_bytes(u64::MAX)), "max_bytes");
         assert_eq!(refused(PoolConfig::default().max_bytes(0)), "max_bytes");
+        let said = on.device.pool(PoolConfig::default().max_bytes(0)).unwrap_err().to_string();
+        assert!(said.contains("for no limit leave it out"), "{said}");
         let plain = on.pool(PoolConfig::default());
         assert_eq!(plain.config(), PoolConfig::default(), "what is in force is what was asked for");
     });
