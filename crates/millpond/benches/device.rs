@@ -16,13 +16,13 @@ use std::convert::Infallible;
 use std::hint::black_box;
 use std::time::Instant;
 
-use loops::{Outcome, keeping, median, pair, timed};
+use loops::{keeping, median, pair, timed};
 use malloc::malloc_pair;
 
 use millpond::config::SimConfig;
 use millpond::graph::{GraphExec, Instantiate};
 use millpond::{Buffer, Device, HostConfig, KIB, MIB, Stream};
-use numbers::Random;
+use numbers::{Random, in_turns};
 
 const ROUNDS: usize = 7;
 
@@ -259,35 +259,27 @@ fn threads(device: &Device) {
     let pool = keeping(device).expect("a pool");
     let layout = Layout::from_size_align(64, 8).expect("a layout");
     for count in [1, 2, 4, 8, 16] {
-        let ours = pairs_of_threads(count, || {
+        let ours = || {
             let (stream, pool) = (device.non_blocking_stream()?, &pool);
-            Ok(move || pair(&stream, pool, 64 << 10))
-        });
-        row(format!("threads {count}"), ours, "Mpairs/s");
-        let theirs = pairs_of_threads(count, || {
-            Ok(|| {
+            Ok(move |calls| Ok(timed(calls, || pair(&stream, pool, 64 << 10))?))
+        };
+        let theirs = || {
+            let call = || {
                 malloc_pair(&mimalloc::MiMalloc, layout);
-                Ok(())
-            })
-        });
+                Ok::<(), Infallible>(())
+            };
+            Ok(move |calls| Ok(timed(calls, call)?))
+        };
+        let ns = in_turns(
+            3,
+            1_000_000,
+            |calls| loops::threads(count, calls, ours).expect("right pairs"),
+            |calls| loops::threads(count, calls, theirs).expect("right pairs"),
+        );
+        let [ours, theirs] = [ns[0], ns[1]].map(|ns| count as f64 / ns * 1e3);
+        row(format!("threads {count}"), ours, "Mpairs/s");
         println!("threads {count}\tmimalloc\t{theirs:.4}\tMpairs/s");
     }
-}
-
-/// Millions of calls a second of so many threads together; each makes its own `call`.
-fn pairs_of_threads<C>(count: usize, make: impl Fn() -> Outcome<C> + Sync) -> f64
-where
-    C: FnMut() -> millpond::Result<()>,
-{
-    const PAIRS: u32 = 1_000_000;
-    let total = |_| {
-        let slowest = loops::threads(count, PAIRS, || {
-            let mut call = make()?;
-            Ok(move |calls| Ok(timed(calls, &mut call)?))
-        });
-        f64::from(PAIRS) * count as f64 / slowest.expect("right pairs").as_secs_f64() / 1e6
-    };
-    median((0..3).map(total).collect())
 }
 
 fn launches(name: &str, exec: &GraphExec, stream: &Stream) {

@@ -84,8 +84,6 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/fakecuda/src/",
     "crates/interpose/src/",
     "crates/playground/src/wasm.rs",
-    "crates/cli/src/bench/held.rs",
-    "crates/cli/src/bench/malloc.rs",
     "crates/millpond/src/state/access.rs",
     "crates/millpond/src/stream/host_memory.rs",
     "crates/millpond/src/api/adopt.rs",
