@@ -17,7 +17,6 @@ use millpond_driver::{
     Watch,
 };
 
-use crate::clock::Clock;
 use crate::dawdle::Dawdle;
 use crate::finding::{finding, lock};
 use crate::kind::Kind;
@@ -25,6 +24,7 @@ use crate::life::Life;
 use crate::oracle::{Line, Oracle, Tie};
 use crate::random::Random;
 use crate::settings::{DeviceKind, Pools, Setting};
+use millpond_reach::Past;
 
 /// A driver that is late now and then, counts what reaches the device, and fails on demand before.
 pub(crate) type StressDriver = Failing<Counting<Tapped<Arc<dyn Driver>, Dawdle>>>;
@@ -82,7 +82,7 @@ pub(crate) struct Buf {
     /// What is known of it.
     pub(crate) life: Life,
     /// An event after its uses, from the thread that gave it.
-    pub(crate) after: Option<(Event, Clock)>,
+    pub(crate) after: Option<(Event, Past)>,
 }
 
 /// What all threads of a program share.
@@ -97,11 +97,11 @@ pub(crate) struct World {
     /// What is known beside the library.
     pub(crate) oracle: Arc<Oracle>,
     /// What the host knows of each device, where threads are one.
-    pub(crate) hosts: Vec<Mutex<Clock>>,
+    pub(crate) hosts: Vec<Mutex<Past>>,
     /// Buffers on their way to another thread.
     pub(crate) mail: Vec<Mutex<Option<Buf>>>,
     /// What a thread knew, for others.
-    pub(crate) passed_on: Mutex<Option<(usize, HostKnowledge, Clock)>>,
+    pub(crate) passed_on: Mutex<Option<(usize, HostKnowledge, Past)>>,
     /// Streams that all use.
     pub(crate) shared: Vec<Mutex<Option<Held>>>,
     /// Default streams that are known.
@@ -138,7 +138,7 @@ impl World {
     }
 
     /// What is known of a default stream, which may have been met before.
-    pub(crate) fn default_line(&self, device: usize, stream: &Stream, tie: Tie, knows: Clock) -> Arc<Line> {
+    pub(crate) fn default_line(&self, device: usize, stream: &Stream, tie: Tie, knows: Past) -> Arc<Line> {
         let mut defaults = lock(&self.defaults);
         if let Some((.., line)) = defaults.iter().find(|(at, id, _)| (*at, *id) == (device, stream.id())) {
             return Arc::clone(line);
