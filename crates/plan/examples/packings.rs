@@ -1,15 +1,15 @@
 //! Writes the instances of `instances/`: rectangles cut into pieces, so that the best packing is known.
 //!
-//! `cargo run -p millpond-core --example packings -- instances` writes them all into the folder; they follow from the
+//! `cargo run -p millpond-plan --example packings -- instances` writes them all into the folder; they follow from the
 //! recipes below and nothing else, so that running it again changes nothing.
 
-#[path = "../tests/packings/mod.rs"]
-mod packings;
+#[path = "../tests/recipes/mod.rs"]
+mod recipes;
 
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use packings::Recipe;
+use recipes::Recipe;
 
 /// Each instance's name and recipe. The capacity is part of the file's name.
 const INSTANCES: [(&str, Recipe); 5] = [

@@ -3,9 +3,9 @@
 //! Buffers are numbered within the part, and so are its cliques, here called *sections* (on a line each is a stretch of
 //! steps with one set of live buffers). Knows nothing of a plan's progress: all of it is constant.
 
-use crate::plan::conflicts::Sharing;
-use crate::plan::problem::Problem;
-use crate::plan::{bits, cliques};
+use millpond_core::plan::{Problem, Sharing, bits};
+
+use crate::cover::cover;
 
 /// Lists of numbers, end to end.
 pub(super) struct Lists {
@@ -76,7 +76,7 @@ impl Rows {
 }
 
 /// The constant tables of a search.
-pub(in crate::plan) struct Field {
+pub(crate) struct Field {
     /// Where in the part each buffer is.
     places: Vec<u32>,
     /// Bytes of each buffer.
@@ -101,11 +101,11 @@ const BUFFERS: usize = 1 << 14;
 
 impl Field {
     /// The tables of `part`; `None` where they would be too large to search in.
-    pub(in crate::plan) fn new(problem: &Problem, part: &[u32]) -> Option<Self> {
+    pub(crate) fn new(problem: &Problem, part: &[u32]) -> Option<Self> {
         if part.len() > BUFFERS {
             return None;
         }
-        let cliques = cliques::cover(problem, part, MEMBERS)?;
+        let cliques = cover(problem, part, MEMBERS)?;
         // Numbered by birth, so that those that conflict have numbers close to each other, and rows are short.
         let n = part.len();
         let mut places: Vec<u32> = (0..n as u32).collect();
@@ -142,7 +142,7 @@ impl Field {
 
     /// Every offset and top of a plan that rests on byte 0 is a multiple of this: the greatest common divisor of the
     /// sizes, and of the alignments that do not divide it anyway.
-    pub(in crate::plan) fn unit(&self) -> u64 {
+    pub(crate) fn unit(&self) -> u64 {
         let sizes = self.bytes.iter().fold(0, |unit, &bytes| common(unit, bytes));
         self.alignment.iter().fold(sizes, |unit, &to| if unit % to == 0 { unit } else { common(unit, to) })
     }

@@ -8,7 +8,7 @@
 //! below its floor; **last in, first out**: rows are taken back in the order in which they were set. Knows nothing of
 //! floors.
 
-use crate::plan::bits;
+use millpond_core::plan::bits;
 
 /// The reasons of all floors, and the latest blame.
 pub(super) struct Reasons {

@@ -5,7 +5,7 @@
 //! all its bytes live: the height is the smallest capacity, and the lower bound. A cut goes through a piece along one
 //! axis, or around a pinwheel, which no sequence of straight cuts can make. Everything follows from the seed.
 
-use millpond_core::plan::{Buffer, Lifetime, Plan, Problem};
+use millpond_plan::{Buffer, Lifetime, Plan, Problem};
 
 /// A rectangle to cut, and how.
 #[derive(Clone, Copy, Debug)]

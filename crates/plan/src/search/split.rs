@@ -7,7 +7,7 @@
 //! Knows who is placed; moves nothing.
 
 use super::state::State;
-use crate::plan::bits;
+use millpond_core::plan::bits;
 
 /// A set of buffers not yet placed, to be searched by itself.
 pub(super) struct Island {

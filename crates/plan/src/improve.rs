@@ -11,30 +11,31 @@
 //!
 //! Invariants: **monotone**: heights only fall, bounds only rise, and never past each other.
 
-use super::budget::Budget;
-use super::problem::Problem;
-use super::search::{Field, Search, Verdict};
+use millpond_core::plan::Problem;
+
+use crate::budget::Budget;
+use crate::search::{Field, Search, Verdict};
 
 /// A connected part of a problem and the best that is known of it.
-pub(super) struct Part<'p> {
+pub(crate) struct Part<'p> {
     /// Its buffers, rising.
-    pub(super) members: &'p [u32],
+    pub(crate) members: &'p [u32],
     /// Their offsets in the best plan.
-    pub(super) offsets: Vec<u64>,
+    pub(crate) offsets: Vec<u64>,
     /// What that plan needs, in bytes.
-    pub(super) height: u64,
+    pub(crate) height: u64,
     /// No plan needs less.
-    pub(super) bound: u64,
+    pub(crate) bound: u64,
 }
 
 /// The bound of all parts together.
-pub(super) fn bound(parts: &[Part<'_>]) -> u64 {
+pub(crate) fn bound(parts: &[Part<'_>]) -> u64 {
     parts.iter().map(|part| part.bound).max().unwrap_or(0)
 }
 
 /// Improves the plans of `parts` until none is higher than `enough` or than the highest bound, or the budget is spent,
 /// or the highest part is too large to search in.
-pub(super) fn improve(problem: &Problem, parts: &mut [Part<'_>], enough: u64, budget: &mut Budget<'_>) {
+pub(crate) fn improve(problem: &Problem, parts: &mut [Part<'_>], enough: u64, budget: &mut Budget<'_>) {
     let fields: Vec<_> = parts.iter().map(|_| std::cell::OnceCell::new()).collect();
     let mut hunts: Vec<Option<Hunt<'_>>> = parts.iter().map(|_| None).collect();
     // Whoever names a capacity wants that and nothing between.

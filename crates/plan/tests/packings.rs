@@ -1,9 +1,9 @@
 //! `plan` on packings without waste: what is known to fit is found, at exactly the capacity it was cut from.
 
-mod packings;
+mod recipes;
 
-use millpond_core::plan::{Budget, Effort, Fault, Outcome, Plan, Problem, lower_bound, solve, verify};
-use packings::Recipe;
+use millpond_plan::{Budget, Effort, Fault, Outcome, Plan, Problem, lower_bound, solve, verify};
+use recipes::Recipe;
 
 /// Enough for every packing here, several times over; a run is repeatable, so this is no matter of luck.
 const STEPS: u64 = 400_000;

@@ -12,7 +12,7 @@ use super::dead::Dead;
 use super::split::{Island, Splitter};
 use super::state::State;
 use super::strategy::Strategy;
-use crate::plan::bits;
+use millpond_core::plan::bits;
 
 /// What was done, and what is left to try.
 enum Frame {

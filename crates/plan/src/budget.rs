@@ -22,7 +22,7 @@ impl<'a> Budget<'a> {
     }
 
     /// Takes one step, with the best plan and the bound as they are. Whether it may be made.
-    pub(super) fn take(&mut self, best: u64, bound: u64) -> bool {
+    pub(crate) fn take(&mut self, best: u64, bound: u64) -> bool {
         if self.spent >= self.steps {
             return false;
         }
@@ -38,7 +38,7 @@ impl<'a> Budget<'a> {
     }
 
     /// Whether there is time, without a step.
-    pub(super) fn is_on(&mut self, best: u64, bound: u64) -> bool {
+    pub(crate) fn is_on(&mut self, best: u64, bound: u64) -> bool {
         let progress = Progress { steps: self.spent, best, bound };
         if !self.is_over() && self.watch.as_mut().is_some_and(|watch| !watch(&progress)) {
             self.steps = self.spent;
@@ -47,17 +47,17 @@ impl<'a> Budget<'a> {
     }
 
     /// Whether it has a watcher, who has a clock.
-    pub(super) fn is_watched(&self) -> bool {
+    pub(crate) fn is_watched(&self) -> bool {
         self.watch.is_some()
     }
 
     /// How many steps were taken.
-    pub(super) fn spent(&self) -> u64 {
+    pub(crate) fn spent(&self) -> u64 {
         self.spent
     }
 
     /// Whether nothing is left of it.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.spent >= self.steps
     }
 }

@@ -12,8 +12,8 @@
 use super::Verdict;
 use super::field::Field;
 use super::reasons::Reasons;
-use crate::plan::bits;
-use crate::units::round_up;
+use millpond_core::plan::bits;
+use millpond_core::units::round_up;
 
 /// What to restore.
 enum Undo {

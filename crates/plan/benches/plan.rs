@@ -1,6 +1,6 @@
 //! Host time of static placement: bound and first fit for a thousand buffers, and search on the bundled instances.
 //!
-//! Run with `cargo bench -p millpond-core --bench plan`; files of your own, with the capacity in their name, go behind
+//! Run with `cargo bench -p millpond-plan --bench plan`; files of your own, with the capacity in their name, go behind
 //! `--` (paths are taken from this package's folder). Each figure is the median of some repeats; of search there is
 //! one run, for it is repeatable.
 
@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use millpond_core::plan::{Budget, Buffer, Conflicts, Effort, Lifetime, Problem, lower_bound, solve};
+use millpond_plan::{Budget, Buffer, Conflicts, Effort, Lifetime, Problem, lower_bound, solve};
 
 const BUFFERS: usize = 1000;
 const REPEATS: usize = 15;

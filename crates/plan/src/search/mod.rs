@@ -40,14 +40,14 @@ mod strategy;
 
 use dead::Dead;
 
-pub(super) use field::Field;
+pub(crate) use field::Field;
 use line::Line;
 use state::State;
 use strategy::{PAIRS, Strategy};
 
 /// How a run ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// With these offsets, in the order of the part, and this height.
     Found { offsets: Vec<u64>, height: u64 },
     /// With a proof that no plan fits the capacity.
@@ -57,7 +57,7 @@ pub(super) enum Verdict {
 }
 
 /// A search for a plan of one part within one capacity, in many runs.
-pub(super) struct Search<'f> {
+pub(crate) struct Search<'f> {
     state: Option<State<'f>>,
     dead: Dead,
     run: u64,
@@ -65,17 +65,17 @@ pub(super) struct Search<'f> {
 
 impl<'f> Search<'f> {
     /// A search that has not begun.
-    pub(super) fn new(field: &'f Field, capacity: u64) -> Self {
+    pub(crate) fn new(field: &'f Field, capacity: u64) -> Self {
         Self { state: State::new(field, capacity), dead: Dead::default(), run: 0 }
     }
 
     /// How many runs there were.
-    pub(super) fn runs(&self) -> u64 {
+    pub(crate) fn runs(&self) -> u64 {
         self.run
     }
 
     /// The next run, with the next strategy, of as many steps as are due. `go_on` is asked at every step.
-    pub(super) fn run(&mut self, mut go_on: impl FnMut() -> bool) -> Verdict {
+    pub(crate) fn run(&mut self, mut go_on: impl FnMut() -> bool) -> Verdict {
         let Some(state) = &mut self.state else { return Verdict::Impossible };
         let strategy = Strategy::new(state, self.run);
         let mut steps = limit(state.field.len(), self.run / PAIRS);

@@ -4,7 +4,7 @@
 //! The twin tries every order of buffers and lets each fall to the lowest place above those before it that conflict
 //! with it. Some order of that kind gives the optimum: take any optimal plan in rising order of offset.
 
-use millpond_core::plan::{
+use millpond_plan::{
     Budget, Buffer, Conflicts, Effort, Fault, Lifetime, Plan, Problem, Progress, lower_bound, solve, verify,
 };
 use proptest::prelude::*;
@@ -204,4 +204,14 @@ fn a_budget_ends_when_the_watcher_says_so() {
     assert_eq!((before > 1, asked), (true, 4));
     assert_eq!(outcome.steps, 256);
     assert_eq!(verify(&problem, &outcome.plan), Ok(()));
+}
+
+#[test]
+fn who_has_no_time_gets_a_plan_all_the_same() {
+    let lives = (0..9000).map(|at| Lifetime { lower: at, upper: at + 700 }).collect();
+    let problem = Problem::from_lifetimes((0..9000).map(|at| Buffer::new(1 + at % 97)).collect(), lives).unwrap();
+    let mut never = |_: &Progress| false;
+    let outcome = solve(&problem, None, Effort::Search(Budget::steps(u64::MAX).watched(&mut never)));
+    assert_eq!(verify(&problem, &outcome.plan), Ok(()));
+    assert!(outcome.plan.capacity >= outcome.bound && outcome.plan.capacity < 2 * outcome.bound);
 }

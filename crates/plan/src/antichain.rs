@@ -11,10 +11,10 @@
 //! Invariant **flow**: no buffer hands on or takes more than its bytes, so every state gives a valid *upper* bound of
 //! the antichain, and only the last is the answer. Knows nothing of plans.
 
-use super::bits::{self, Matrix};
+use millpond_core::plan::bits::{self, Matrix};
 
 /// The weight of the heaviest antichain of `part` under the strict partial order `before`, in bytes.
-pub(super) fn heaviest(bytes: impl Fn(u32) -> u64, part: &[u32], before: &Matrix) -> u64 {
+pub(crate) fn heaviest(bytes: impl Fn(u32) -> u64, part: &[u32], before: &Matrix) -> u64 {
     let mut flow = Flow::new(bytes, part, before);
     for from in 0..part.len() {
         flow.hand_on(from);

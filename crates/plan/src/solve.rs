@@ -3,11 +3,11 @@
 //! Every connected part gets a bound and a plan by first fit; with a budget, `improve` searches for better ones.
 //! Invariants: **sound**: every plan passes `verify`; **proven**: see `antichain` and `cliques` for the bound.
 
-use super::budget::Budget;
-use super::conflicts::Sharing;
-use super::improve::{Part, bound, improve};
-use super::problem::Problem;
-use super::{Plan, antichain, cliques, greedy};
+use millpond_core::plan::{Plan, Problem, Sharing, cliques, first_fit_of, verify};
+
+use crate::antichain;
+use crate::budget::Budget;
+use crate::improve::{Part, bound, improve};
 
 /// What a plan costs in time.
 pub enum Effort<'a> {
@@ -71,7 +71,7 @@ pub fn solve(problem: &Problem, capacity: Option<u64>, mut effort: Effort<'_>) -
             Effort::Search(budget) if budget.is_watched() => budget.is_on(0, bound),
             _ => true,
         };
-        let (offsets, height) = greedy::best(problem, members, bound.max(enough), &mut go);
+        let (offsets, height) = first_fit_of(problem, members, bound.max(enough), &mut go);
         parts.push(Part { members, offsets, height, bound });
     }
     let steps = match effort {
@@ -83,9 +83,8 @@ pub fn solve(problem: &Problem, capacity: Option<u64>, mut effort: Effort<'_>) -
     };
     let mut plan = Plan { offsets: vec![0; problem.buffers().len()], capacity: 0 };
     for part in &parts {
-        plan.capacity = plan.capacity.max(part.height);
-        part.members.iter().zip(&part.offsets).for_each(|(&i, &offset)| plan.offsets[i as usize] = offset);
+        plan.put(part.members, &part.offsets, part.height);
     }
-    debug_assert_eq!(super::verify(problem, &plan), Ok(()));
+    debug_assert_eq!(verify(problem, &plan), Ok(()));
     Outcome { plan, bound: bound(&parts), steps }
 }
