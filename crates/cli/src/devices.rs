@@ -163,7 +163,6 @@ impl CudaDevice {
             (facts.has_virtual_memory, "virtual memory calls: no pools at all"),
             (facts.has_file_descriptors, "memory as file descriptors: no sharing between processes"),
             (facts.has_ipc_events, "events between processes: importing one waits for it"),
-            (facts.has_memory_pools, "CUDA's own pools: nothing to compare with"),
         ];
         Self {
             ordinal: facts.ordinal,
