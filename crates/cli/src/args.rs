@@ -248,7 +248,7 @@ More: ",
 pub enum DeviceKind {
     /// Threads and real virtual memory of this machine
     Host,
-    /// A device that only counts: no memory is mapped
+    /// The host without memory: nothing is mapped
     Sim,
 }
 

@@ -1,7 +1,7 @@
 //! Host time of allocation, free and graphs on a device, for a comparison with its peers (`bench/gpu/peers.cpp` runs
 //! the same work with the same random numbers): tab-separated lines of workload, peer, value and unit.
 //!
-//! `cargo bench -p millpond --bench device -- [host|sim|cuda] [TRACE...]`, where a trace is plain lines
+//! `cargo bench -p millpond --bench device -- [host|none|cuda] [TRACE...]`, where a trace is plain lines
 //! (`a ID BYTES STREAM`, `f ID STREAM`). Checks are on. Each figure is the median of several rounds.
 
 #[path = "common/loops.rs"]
@@ -19,7 +19,6 @@ use std::time::Instant;
 use loops::{keeping, median, pair, timed};
 use malloc::malloc_pair;
 
-use millpond::config::SimConfig;
 use millpond::graph::{GraphExec, Instantiate};
 use millpond::{Buffer, Device, HostConfig, KIB, MIB, Stream};
 use numbers::{Random, in_turns};
@@ -31,13 +30,13 @@ fn main() {
     if words.iter().any(|word| word == "--test") {
         return;
     }
-    let kind = words.first().map_or("sim", String::as_str);
+    let kind = words.first().map_or("none", String::as_str);
     let device = match kind {
         "host" => Device::host(HostConfig::default()),
-        "sim" => Device::sim(SimConfig::default()),
+        "none" => Device::host(HostConfig::default().memory(false)),
         "cuda" => Device::cuda(0),
         other => {
-            eprintln!("device: '{other}' is no device; there are host, sim and cuda");
+            eprintln!("device: '{other}' is no device; there are host, none (the host without memory) and cuda");
             std::process::exit(2);
         }
     };

@@ -1,6 +1,6 @@
 //! Host time of allocation and free through the library, checks on, beside the system's and mimalloc's malloc.
 //!
-//! Run with `cargo bench -p millpond --bench hot`. The device is the simulator: no memory is touched, so that what is
+//! Run with `cargo bench -p millpond --bench hot`. The host device has no memory here, so that what is
 //! timed is Millpond. Each figure is the median of several rounds. In a pair of 64 KiB and in the rows of threads
 //! mimalloc takes turns with Millpond within each round, so that their ratio is of what ran side by side.
 //!
@@ -22,8 +22,7 @@ use std::time::{Duration, Instant};
 
 use loops::{keeping, median, pair, timed};
 use malloc::malloc_pair;
-use millpond::config::SimConfig;
-use millpond::{Buffer, Device, KIB, MIB, Pool, Stream};
+use millpond::{Buffer, Device, HostConfig, KIB, MIB, Pool, Stream};
 use numbers::{Random, in_turns, rounds};
 
 const ROUNDS: usize = 9;
@@ -37,16 +36,16 @@ fn main() {
     let words: Vec<String> = std::env::args().skip_while(|word| word != "cold").skip(1).collect();
     if std::env::args().any(|arg| arg == "cold") {
         let events = words.iter().find(|word| !word.starts_with('-')).map_or_else(replaced, |path| read(path));
-        return cold(&Device::sim(SimConfig::default()).expect("a simulated device"), &events);
+        return cold(&Device::host(HostConfig::default().memory(false)).expect("a device"), &events);
     }
     // `-- replacement` and `-- hand-over` run that workload alone, for a profiler.
     for (name, workload) in [("replacement", replacement as fn(&Device)), ("hand-over", hand_over)] {
         if std::env::args().any(|arg| arg == name) {
-            return workload(&Device::sim(SimConfig::default()).expect("a simulated device"));
+            return workload(&Device::host(HostConfig::default().memory(false)).expect("a device"));
         }
     }
     let quick = std::env::args().any(|arg| arg == "quick");
-    let device = Device::sim(SimConfig::default()).expect("a simulated device");
+    let device = Device::host(HostConfig::default().memory(false)).expect("a device");
     let pool = keeping(&device).expect("a pool");
     let stream = device.stream().expect("a stream");
     println!("{:<52} {:>10}", "work", "ns a pair");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{Access, CallKind, CopyKind, DriverError, RawChunk, RawMark, RawStream, RawTime, Work};
 
-/// One call that the sim device has seen. Of a refused call only its kind and error are kept.
+/// One call that a [checked](crate::Checked) device has seen. Of a refused call only its kind and error are kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // Each field is the argument or the answer of the same name in the contract.
 pub enum Call {
