@@ -1,6 +1,5 @@
 //! What the command understands: its arguments, their help, and the values in them.
 
-mod bench;
 mod check;
 mod plan;
 mod pool;
@@ -11,7 +10,6 @@ use std::path::PathBuf;
 
 use clap::{ColorChoice, Parser, Subcommand, ValueEnum};
 
-pub use bench::Bench;
 pub use check::Check;
 pub use plan::Plan;
 pub use pool::Pool;
@@ -100,14 +98,6 @@ pub enum Command {
     /// get no byte in common. The plan is verified before it is written, and no plan needs less than the bound
     /// reported.
     Plan(Plan),
-
-    /// Measure what memory costs on this machine, beside mimalloc and CUDA's own pool
-    ///
-    /// Allocations with their frees (on one stream, on another one, on several threads), launch checks, and operations
-    /// that the checker judges in a second. Each figure is taken in rounds in which all that are compared take turns;
-    /// shown are median, lowest and highest. What the host does is measured on the sim device, which does nothing.
-    /// Where a CUDA device is, Millpond and CUDA's own pool serve its memory in turn.
-    Bench(Bench),
 
     /// List the devices of this machine, and what is missing for what
     ///
@@ -258,7 +248,7 @@ More: ",
 pub enum DeviceKind {
     /// Threads and real virtual memory of this machine
     Host,
-    /// A device that only counts: no memory is mapped
+    /// The host without memory: nothing is mapped
     Sim,
 }
 

@@ -7,7 +7,7 @@ use clap::{ColorChoice, Parser, ValueEnum};
 
 use crate::args::{Args, Command};
 use crate::replay::Open;
-use crate::{Status, attach, bench, check, complain, devices, forgotten, manual, plan, replay, view};
+use crate::{Status, attach, check, complain, devices, forgotten, manual, plan, replay, view};
 
 /// Runs the command. Colours are written as terminal codes: `out` and `err` leave them out where they do not belong.
 /// Those of `anstream` that are made at the first write do as `--color` says.
@@ -25,9 +25,12 @@ pub fn run(
         Ok(args) => args,
         Err(error) => {
             colour(color_of(&words));
-            if let Some(said) = error.use_stderr().then(|| forgotten::dashes(&words)).flatten() {
-                complain(err, &said)?;
-                return Ok(Status::BadInput);
+            if error.use_stderr() {
+                let said = forgotten::gone(&words).map(str::to_owned).or_else(|| forgotten::dashes(&words));
+                if let Some(said) = said {
+                    complain(err, &said)?;
+                    return Ok(Status::BadInput);
+                }
             }
             let text = error.render();
             if error.use_stderr() {
@@ -40,7 +43,6 @@ pub fn run(
     };
     colour(args.color);
     match &args.command {
-        Command::Bench(it) => bench::run(it, out, err),
         Command::Replay(replay) => replay::run(replay, open, out, err),
         Command::Check(check) if !check.program.is_empty() => {
             let (races, deep, require_calls) = (check.all_races, check.deep, check.require_calls);

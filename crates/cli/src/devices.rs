@@ -10,7 +10,7 @@ use anstyle::{AnsiColor, Style};
 use millpond::device::Properties;
 use millpond::units::Bytes;
 use millpond_driver::cuda::survey::{Facts, survey};
-use millpond_driver::{Driver, HostConfig, HostDriver, SimConfig, SimDriver};
+use millpond_driver::{Driver, HostConfig, HostDriver};
 use serde::Serialize;
 
 use crate::Status;
@@ -19,7 +19,7 @@ use crate::args::Devices as Args;
 /// What the machine has.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Report {
-    /// The devices that need no hardware: the host device and the sim device.
+    /// The device that needs no hardware: the host device.
     pub built_in: Vec<BuiltIn>,
     /// CUDA, as far as it is there.
     pub cuda: Cuda,
@@ -83,8 +83,7 @@ impl Report {
     /// Looks at the machine.
     pub fn of_this_machine() -> Self {
         let host = HostDriver::new(HostConfig::default()).map(|host| host.properties());
-        let sim = SimDriver::new(SimConfig::default()).properties();
-        Self { built_in: host.into_iter().chain([sim]).map(BuiltIn::new).collect(), cuda: Cuda::of_this_machine() }
+        Self { built_in: host.into_iter().map(BuiltIn::new).collect(), cuda: Cuda::of_this_machine() }
     }
 
     /// The report for people.
@@ -163,7 +162,6 @@ impl CudaDevice {
             (facts.has_virtual_memory, "virtual memory calls: no pools at all"),
             (facts.has_file_descriptors, "memory as file descriptors: no sharing between processes"),
             (facts.has_ipc_events, "events between processes: importing one waits for it"),
-            (facts.has_memory_pools, "CUDA's own pools: nothing to compare with"),
         ];
         Self {
             ordinal: facts.ordinal,

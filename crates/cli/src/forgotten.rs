@@ -1,4 +1,4 @@
-//! A program without the `--` that goes before it: `millpond check python train.py`.
+//! A program without the `--` that goes before it: `millpond check python train.py`; and commands that are no more.
 //!
 //! The words are looked through as they were given, before or after they were understood: what they mean as files is
 //! known, and what the user meant is seen from the first word that is no option. Only the files that words name are
@@ -20,6 +20,16 @@ const HEAD: u64 = 256;
 
 /// The subcommands that take a program, and what stands before it where nothing is written.
 const TAKE: [(&str, &[&str]); 3] = [("check", &[]), ("record", &["-o", "run.trace"]), ("run", &[])];
+
+/// What to say where the command is one that was taken out.
+pub(crate) fn gone(words: &[OsString]) -> Option<&'static str> {
+    let at = first(words, 1, &[&Args::command()])?;
+    (words[at] == "bench").then_some(concat!(
+        "there is no command `bench`\n  help: run `cargo bench -p millpond --bench hot` in a clone of the repository; \
+         the other benchmarks: ",
+        page!("bench")
+    ))
+}
 
 /// What to say of words that name a program and have no `--`: the program, and the right command line.
 pub(crate) fn dashes(words: &[OsString]) -> Option<String> {

@@ -4,7 +4,6 @@
 //! |---|---|
 //! | [`args`] | what the command understands |
 //! | [`attach`] | `millpond record`, `check`, `run -- PROGRAM`: any CUDA program, unchanged |
-//! | [`bench`](mod@bench) | `millpond bench`: this machine's figures |
 //! | [`check`] | `millpond check`: is the order of a program right |
 //! | [`devices`] | `millpond devices`: what this machine has |
 //! | [`plan`] | `millpond plan`: places known lifetimes |
@@ -14,8 +13,7 @@
 //! | [`view`] | `millpond view`: draws them as a page |
 //!
 //! Without the feature `command` only [`view::litmus_page`] is here, which needs no device and no file.
-// Not forbidden: `bench` calls an allocator of host memory.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 /// The address of a page of the documentation.
@@ -29,8 +27,6 @@ macro_rules! page {
 pub mod args;
 #[cfg(feature = "command")]
 pub mod attach;
-#[cfg(feature = "command")]
-pub mod bench;
 #[cfg(feature = "command")]
 pub mod check;
 #[cfg(feature = "command")]

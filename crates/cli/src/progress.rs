@@ -1,4 +1,4 @@
-//! A bar that shows how far a long replay or measurement is: on standard error, only on a terminal, and only once it
+//! A bar that shows how far a long replay is: on standard error, only on a terminal, and only once it
 //! takes long.
 
 use std::time::{Duration, Instant};

@@ -7,12 +7,11 @@ mod touch;
 
 use std::collections::BTreeMap;
 
-use millpond::config::SimConfig;
 use millpond::{Buffer, Device, HostConfig, Pool, Stream};
 use millpond_cli::args::DeviceKind;
 use millpond_cli::replay::{Figures, ServeError, Server, Setup};
 use millpond_core::units::TIB;
-use millpond_driver::{CallCounts, CallKind, Watch};
+use millpond_driver::{CallCounts, CallKind};
 
 use touch::Patterns;
 
@@ -43,7 +42,7 @@ impl Library {
     fn new(setup: &Setup) -> millpond::Result<Self> {
         let device = match setup.device {
             DeviceKind::Host => Device::host(HostConfig::default().total_bytes(DEVICE_BYTES))?,
-            DeviceKind::Sim => Device::sim(SimConfig::default().total_bytes(DEVICE_BYTES).watch(Watch::Counts))?,
+            DeviceKind::Sim => Device::host(HostConfig::default().total_bytes(DEVICE_BYTES).memory(false))?,
         };
         let pool = device.pool(setup.pool.clone())?;
         let streams = (0..setup.streams).map(|_| device.non_blocking_stream()).collect::<Result<_, _>>()?;

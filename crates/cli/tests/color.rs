@@ -61,11 +61,11 @@ fn every_subcommand_has_it() {
     let help = String::from_utf8(millpond(&["--help"], &[]).stdout).unwrap();
     let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     let names: Vec<&str> = commands.filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).collect();
-    assert!(names.contains(&"bench") && names.contains(&"run"), "{names:?}");
+    assert!(names.contains(&"view") && names.contains(&"run"), "{names:?}");
     for name in names.into_iter().filter(|name| !name.is_empty() && *name != "help") {
         let help = String::from_utf8(millpond(&[name, "--help"], &[]).stdout).unwrap();
         assert!(help.contains("--color <WHEN>"), "{name}: {help}");
     }
     let bash = String::from_utf8(millpond(&["completions", "bash"], &[]).stdout).unwrap();
-    assert!(bash.contains("--color") && bash.contains("always") && bash.contains("--compare"));
+    assert!(bash.contains("--color") && bash.contains("always") && bash.contains("--expect"));
 }

@@ -65,7 +65,7 @@ fn status_tells_bad_input_and_errors_go_to_standard_error() {
         (vec!["replay", "no/such/file"], "no/such/file: cannot be opened: no such file or directory"),
         (vec!["replay", &path("tests/data/make.py")], "make.py: none of the known formats"),
         (vec!["replay", "x", "--device", "moon"], "[possible values: host, sim]"),
-        (vec!["replay", "x", "--touch", "--device", "sim"], "the sim device has no memory to touch"),
+        (vec!["replay", "x", "--touch", "--device", "sim"], "the device `sim` has no memory to touch"),
     ] {
         let output = millpond(&words);
         let error = String::from_utf8_lossy(&output.stderr);

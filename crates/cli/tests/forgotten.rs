@@ -71,6 +71,11 @@ fn other_mistakes_are_answered_as_such() {
         (&["check", "./nowhere"], "cannot be opened"),
         (&["run", "--reprot", "--", "python3"], "'--report'"),
         (&["chekc", "right.litmus"], "'check'"),
+        (&["bench"], "help: run `cargo bench -p millpond --bench hot`"),
+        (
+            &["--color", "never", "bench", "--seconds", "10", "--json"],
+            "help: run `cargo bench -p millpond --bench hot`",
+        ),
         (&["record", "--", "python3"], "--output <FILE>"),
         (&["view", "x.py"], "x.py: none of the known formats"),
     ] {

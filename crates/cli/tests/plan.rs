@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use millpond_cli::{Status, plan, run};
-use millpond_core::plan::{Plan, verify};
+use millpond_plan::{Plan, verify};
 use serde_json::Value;
 
 /// A folder of this test alone.

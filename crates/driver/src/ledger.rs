@@ -1,7 +1,7 @@
 //! What a device's memory looks like: ranges, chunks and where each chunk is mapped.
 //!
-//! Pure bookkeeping, shared by the devices that must check their callers themselves (the host device and the
-//! sim device; CUDA keeps its own). It must not know how memory is got: each chunk carries a backing it never looks
+//! Pure bookkeeping, of the devices that must check their callers themselves (the host device; CUDA looks here for
+//! what is left). It must not know how memory is got: each chunk carries a backing it never looks
 //! at. Every method either does all it says or returns an error and changes nothing, so a driver can check, ask the
 //! system, and only then write down.
 //!
@@ -188,19 +188,6 @@ impl<B> Ledger<B> {
         let (_, chunk) = self.mappings.remove(&at).expect("a mapping that may go is written down");
         self.chunks.get_mut(&chunk).expect("last-holder: a mapped chunk is kept").mappings -= 1;
         self.bury(chunk)
-    }
-
-    /// Whether every byte of `at..at + bytes` is mapped.
-    pub(crate) fn is_mapped(&self, at: u64, bytes: u64) -> bool {
-        let Some(end) = at.checked_add(bytes) else { return false };
-        let mut covered = at;
-        while covered < end {
-            match self.mappings.range(..=covered).next_back() {
-                Some((&start, &(size, _))) if start + size > covered => covered = start + size,
-                _ => return false,
-            }
-        }
-        true
     }
 
     /// Bytes of all chunks that are kept or on their way out.

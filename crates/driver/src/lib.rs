@@ -21,7 +21,7 @@
 //! | `places` | numbered places that never move, found without a lock |
 //! | `peers` | devices that know each other |
 //! | `sockets` | who is at the other end of a socket |
-//! | `sim` | [`SimDriver`]: no memory, no threads; every call is data |
+//! | `checked` | [`Checked`]: a driver around a driver that holds its caller to the contract |
 //! | `host` | [`HostDriver`]: real memory and real threads on a machine without a GPU |
 //! | [`cuda`] | [`CudaDriver`]: NVIDIA GPUs, their library loaded at run time |
 
@@ -30,6 +30,7 @@
 mod biased_lock;
 mod biased_lock_sync;
 mod calls;
+mod checked;
 mod contract;
 pub mod cuda;
 mod errors;
@@ -45,12 +46,12 @@ mod peers;
 mod places;
 mod prefetch;
 pub mod process;
-mod sim;
 mod sockets;
 mod tap;
 
 pub use biased_lock::{BiasedLock, BiasedLockGuard};
 pub use calls::{CallCounts, CallKind, Counters};
+pub use checked::{Call, Checked, Violation, WorkCall};
 pub use contract::{
     Access, CopyKind, Driver, Label, MarkName, Properties, RawChunk, RawMark, RawStream, RawTime, StreamFlags, Task,
     Tie, Work,
@@ -63,6 +64,5 @@ pub use host::{HostConfig, HostDriver, STREAMS_MAX, Schedule, WORKERS_MAX, drop_
 pub use peers::{Fence, HeldMemory, HostFence, HostWaiter, Peer, PeerAccess, Waiter};
 pub use places::Places;
 pub use prefetch::prefetch;
-pub use sim::{Call, Completion, SimConfig, SimDriver, Violation, Watch, WorkCall};
 pub use sockets::{SocketPeer, is_unread, refuse_files, socket_peer, socket_peer_file};
 pub use tap::{Counting, Failing, Tap, Tapped};

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 pub use own::FIRST;
 pub(crate) use own::{
-    CudaCaptures, CudaCrossing, CudaGraph, CudaKept, CudaLedger, CudaOccupant, CudaPassing, CudaPinned, CudaStandIn,
-    CudaTimes, CudaUploads, FailureRules, FailuresStruck, HostKept, HostMemory, HostTimes, Pages, Sim,
+    Checked, CudaCaptures, CudaCrossing, CudaGraph, CudaKept, CudaLedger, CudaOccupant, CudaPassing, CudaPinned,
+    CudaStandIn, CudaTimes, CudaUploads, FailureRules, FailuresStruck, HostKept, HostMemory, HostTimes, Pages,
 };
 pub use ranks::{Held, Rank, may_wait};
 
@@ -277,6 +277,6 @@ mod tests {
         assert_eq!(text, right);
         let second = Mutex::<Heap, _>::new(0);
         catch_unwind(AssertUnwindSafe(|| drop(lock(&second)))).unwrap_err();
-        lock(&Mutex::<super::Sim, _>::new(0)).to_string();
+        lock(&Mutex::<super::Checked, _>::new(0)).to_string();
     }
 }

@@ -36,11 +36,6 @@ impl Pages {
         Ok(at)
     }
 
-    /// How many bytes there are at an address that was given.
-    pub(crate) fn bytes_at(&self, at: u64) -> Option<u64> {
-        self.lock().get(&at).map(|layout| layout.size() as u64)
-    }
-
     /// # Safety
     /// As of `Driver::free_host`.
     pub(crate) unsafe fn free(&self, at: u64) -> Result<()> {

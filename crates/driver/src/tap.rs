@@ -123,6 +123,32 @@ macro_rules! contract {
             })*
         }
 
+        /// A driver around a driver: a call that it does not have a way of its own for is the device's own.
+        ///
+        /// # Safety
+        /// Its own ways keep the promise of a driver.
+        pub(crate) unsafe trait Around: Send + Sync + std::fmt::Debug {
+            /// What is behind it.
+            type Device: $Driver;
+
+            /// What is behind it.
+            fn around(&self) -> &Self::Device;
+
+            $(
+                #[allow(clippy::missing_safety_doc)] // As of the contract.
+                $($fn)+(&$self $(, $arg: $type)*) $(-> $answer)? {
+                    $crate::tap::contract!(@call $self.around(), $($fn)+($($arg),*))
+                }
+            )*
+        }
+
+        // SAFETY: a call is the device's own, or keeps the promise by itself.
+        unsafe impl<A: Around> $Driver for A {
+            $($($fn)+(&$self $(, $arg: $type)*) $(-> $answer)? {
+                $crate::tap::contract!(@around $self, $($fn)+($($arg),*))
+            })*
+        }
+
         // SAFETY: every call is the device's own, which keeps the promise.
         unsafe impl<D: $Driver + ?Sized> $Driver for std::sync::Arc<D> {
             $($($fn)+(&$self $(, $arg: $type)*) $(-> $answer)? {
@@ -152,6 +178,11 @@ macro_rules! contract {
     };
     (@see $tap:expr, $kind:ident) => { $tap.before($crate::CallKind::$kind, 0)? };
     (@see $tap:expr, $kind:ident: $bytes:ident) => { $tap.before($crate::CallKind::$kind, $bytes)? };
+    (@around $it:expr, fn $name:ident($($arg:ident),*)) => { Around::$name($it, $($arg),*) };
+    (@around $it:expr, unsafe fn $name:ident($($arg:ident),*)) => {
+        // SAFETY: the caller's promise is handed on as it is.
+        unsafe { Around::$name($it, $($arg),*) }
+    };
     (@call $device:expr, fn $name:ident($($arg:ident),*)) => { $device.$name($($arg),*) };
     (@call $device:expr, unsafe fn $name:ident($($arg:ident),*)) => {
         // SAFETY: the caller's promise is handed on as it is.
@@ -165,11 +196,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{Driver, SimDriver};
+    use crate::{Driver, HostConfig, HostDriver};
 
     #[test]
     fn layers_count_and_fail() {
-        let device: Arc<dyn Driver> = Arc::new(SimDriver::default());
+        let device: Arc<dyn Driver> = Arc::new(HostDriver::new(HostConfig::default()).unwrap());
         let driver = Failing::new(Counting::new(device));
         let granularity = driver.properties().granularity;
         driver.fail_at_kind(CallKind::Create, 1);

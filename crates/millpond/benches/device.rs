@@ -1,7 +1,7 @@
 //! Host time of allocation, free and graphs on a device, for a comparison with its peers (`bench/gpu/peers.cpp` runs
 //! the same work with the same random numbers): tab-separated lines of workload, peer, value and unit.
 //!
-//! `cargo bench -p millpond --bench device -- [host|sim|cuda] [TRACE...]`, where a trace is plain lines
+//! `cargo bench -p millpond --bench device -- [host|none|cuda] [TRACE...]`, where a trace is plain lines
 //! (`a ID BYTES STREAM`, `f ID STREAM`). Checks are on. Each figure is the median of several rounds.
 
 #[path = "common/loops.rs"]
@@ -16,13 +16,12 @@ use std::convert::Infallible;
 use std::hint::black_box;
 use std::time::Instant;
 
-use loops::{Outcome, keeping, median, pair, timed};
+use loops::{keeping, median, pair, timed};
 use malloc::malloc_pair;
 
-use millpond::config::SimConfig;
 use millpond::graph::{GraphExec, Instantiate};
 use millpond::{Buffer, Device, HostConfig, KIB, MIB, Stream};
-use numbers::Random;
+use numbers::{Random, in_turns};
 
 const ROUNDS: usize = 7;
 
@@ -31,13 +30,13 @@ fn main() {
     if words.iter().any(|word| word == "--test") {
         return;
     }
-    let kind = words.first().map_or("sim", String::as_str);
+    let kind = words.first().map_or("none", String::as_str);
     let device = match kind {
         "host" => Device::host(HostConfig::default()),
-        "sim" => Device::sim(SimConfig::default()),
+        "none" => Device::host(HostConfig::default().memory(false)),
         "cuda" => Device::cuda(0),
         other => {
-            eprintln!("device: '{other}' is no device; there are host, sim and cuda");
+            eprintln!("device: '{other}' is no device; there are host, none (the host without memory) and cuda");
             std::process::exit(2);
         }
     };
@@ -259,35 +258,27 @@ fn threads(device: &Device) {
     let pool = keeping(device).expect("a pool");
     let layout = Layout::from_size_align(64, 8).expect("a layout");
     for count in [1, 2, 4, 8, 16] {
-        let ours = pairs_of_threads(count, || {
+        let ours = || {
             let (stream, pool) = (device.non_blocking_stream()?, &pool);
-            Ok(move || pair(&stream, pool, 64 << 10))
-        });
-        row(format!("threads {count}"), ours, "Mpairs/s");
-        let theirs = pairs_of_threads(count, || {
-            Ok(|| {
+            Ok(move |calls| Ok(timed(calls, || pair(&stream, pool, 64 << 10))?))
+        };
+        let theirs = || {
+            let call = || {
                 malloc_pair(&mimalloc::MiMalloc, layout);
-                Ok(())
-            })
-        });
+                Ok::<(), Infallible>(())
+            };
+            Ok(move |calls| Ok(timed(calls, call)?))
+        };
+        let ns = in_turns(
+            3,
+            1_000_000,
+            |calls| loops::threads(count, calls, ours).expect("right pairs"),
+            |calls| loops::threads(count, calls, theirs).expect("right pairs"),
+        );
+        let [ours, theirs] = [ns[0], ns[1]].map(|ns| count as f64 / ns * 1e3);
+        row(format!("threads {count}"), ours, "Mpairs/s");
         println!("threads {count}\tmimalloc\t{theirs:.4}\tMpairs/s");
     }
-}
-
-/// Millions of calls a second of so many threads together; each makes its own `call`.
-fn pairs_of_threads<C>(count: usize, make: impl Fn() -> Outcome<C> + Sync) -> f64
-where
-    C: FnMut() -> millpond::Result<()>,
-{
-    const PAIRS: u32 = 1_000_000;
-    let total = |_| {
-        let slowest = loops::threads(count, PAIRS, || {
-            let mut call = make()?;
-            Ok(move |calls| Ok(timed(calls, &mut call)?))
-        });
-        f64::from(PAIRS) * count as f64 / slowest.expect("right pairs").as_secs_f64() / 1e6
-    };
-    median((0..3).map(total).collect())
 }
 
 fn launches(name: &str, exec: &GraphExec, stream: &Stream) {

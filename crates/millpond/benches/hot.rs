@@ -1,7 +1,8 @@
 //! Host time of allocation and free through the library, checks on, beside the system's and mimalloc's malloc.
 //!
-//! Run with `cargo bench -p millpond --bench hot`. The device is the simulator: no memory is touched, so that what is
-//! timed is Millpond. Each figure is the median of several rounds; peers run in the same process, one after the other.
+//! Run with `cargo bench -p millpond --bench hot`. The host device has no memory here, so that what is
+//! timed is Millpond. Each figure is the median of several rounds. In a pair of 64 KiB and in the rows of threads
+//! mimalloc takes turns with Millpond within each round, so that their ratio is of what ran side by side.
 //!
 //! `-- cold [TRACE]` times a recorded program's calls (plain lines: `a ID BYTES STREAM`, `f ID STREAM`; without one,
 //! random replacement) as that program does them: on a thread that owns no lock, and between two calls all of the near
@@ -17,15 +18,16 @@ mod numbers;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::convert::Infallible;
 use std::hint::black_box;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use loops::{keeping, median, pair, timed};
 use malloc::malloc_pair;
-use millpond::config::SimConfig;
-use millpond::{Buffer, Device, KIB, MIB, Pool, Stream};
-use numbers::{Random, rounds};
+use millpond::{Buffer, Device, HostConfig, KIB, MIB, Pool, Stream};
+use numbers::{Random, in_turns, rounds};
 
 const ROUNDS: usize = 9;
+/// Calls of a round of pairs.
+const PAIRS: u32 = 500_000;
 
 fn main() {
     if std::env::args().any(|arg| arg == "--test") {
@@ -34,25 +36,32 @@ fn main() {
     let words: Vec<String> = std::env::args().skip_while(|word| word != "cold").skip(1).collect();
     if std::env::args().any(|arg| arg == "cold") {
         let events = words.iter().find(|word| !word.starts_with('-')).map_or_else(replaced, |path| read(path));
-        return cold(&Device::sim(SimConfig::default()).expect("a simulated device"), &events);
+        return cold(&Device::host(HostConfig::default().memory(false)).expect("a device"), &events);
     }
     // `-- replacement` and `-- hand-over` run that workload alone, for a profiler.
     for (name, workload) in [("replacement", replacement as fn(&Device)), ("hand-over", hand_over)] {
         if std::env::args().any(|arg| arg == name) {
-            return workload(&Device::sim(SimConfig::default()).expect("a simulated device"));
+            return workload(&Device::host(HostConfig::default().memory(false)).expect("a device"));
         }
     }
     let quick = std::env::args().any(|arg| arg == "quick");
-    let device = Device::sim(SimConfig::default()).expect("a simulated device");
+    let device = Device::host(HostConfig::default().memory(false)).expect("a device");
     let pool = keeping(&device).expect("a pool");
     let stream = device.stream().expect("a stream");
     println!("{:<52} {:>10}", "work", "ns a pair");
-    for bytes in [512, 64 * KIB, MIB, 256 * MIB] {
-        let ours = rounds(ROUNDS, 500_000, || pair(&stream, &pool, bytes as usize));
-        println!("{:<52} {ours:>10.1}", format!("alloc + free, {bytes} B, one stream"));
+    let line = |bytes: u64, ns: f64| println!("{:<52} {ns:>10.1}", format!("alloc + free, {bytes} B, one stream"));
+    line(512, rounds(ROUNDS, PAIRS, || pair(&stream, &pool, 512)));
+    let ours = |calls| timed(calls, || pair(&stream, &pool, 64 << 10)).expect("right pairs");
+    let [ours, theirs, ratio] = in_turns(ROUNDS, PAIRS, ours, |calls| mallocs(calls, &mimalloc::MiMalloc));
+    line(64 * KIB, ours);
+    for bytes in [MIB, 256 * MIB] {
+        line(bytes, rounds(ROUNDS, PAIRS, || pair(&stream, &pool, bytes as usize)));
     }
-    peer("mimalloc", &mimalloc::MiMalloc);
-    peer("the system", &System);
+    println!("{:<52} {theirs:>10.1}", "malloc + free, 64 KiB, mimalloc");
+    println!("{:<52} {ratio:>10.2}", "    64 KiB pair / mimalloc's, round by round");
+    let system = (0..ROUNDS).map(|_| mallocs(PAIRS, &System).as_nanos() as f64 / f64::from(PAIRS));
+    println!("{:<52} {:>10.1}", "malloc + free, 64 KiB, the system", median(system.collect()));
+    launch(&device);
     if quick {
         return;
     }
@@ -61,23 +70,34 @@ fn main() {
     for holes in [4_096, 16_384, 65_536] {
         separated_holes(&device, holes);
     }
-    let one = threads(&device, &pool, 1);
-    for count in [1, 2] {
-        let total = threads(&device, &pool, count);
-        println!("{:<52} {:>10.1}", format!("{count} threads, own streams, 64 KiB: M pairs/s"), total / 1e6);
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let [one, _] = threads(&device, &pool, 1);
+    for count in if cores > 2 { vec![1, 2, cores] } else { vec![1, 2] } {
+        let [ours, theirs] = threads(&device, &pool, count);
+        println!("{:<52} {ours:>10.1}", format!("{count} threads, own streams, 64 KiB: M pairs/s"));
+        println!("{:<52} {theirs:>10.1}", format!("{count} threads, 64 KiB, mimalloc: M pairs/s"));
         if count > 1 {
-            println!("{:<52} {:>10.2}", format!("{count} threads against one, total"), total / one);
+            println!("{:<52} {:>10.2}", format!("{count} threads against one, total"), ours / one);
         }
     }
 }
 
-fn peer(name: &str, allocator: &impl GlobalAlloc) {
+/// The time of so many `malloc`s of 64 KiB, each with its `free`.
+fn mallocs(calls: u32, allocator: &impl GlobalAlloc) -> Duration {
     let layout = Layout::from_size_align(64 << 10, 512).expect("a layout");
-    let theirs = rounds(ROUNDS, 500_000, || {
+    let call = || {
         malloc_pair(allocator, layout);
         Ok::<(), Infallible>(())
-    });
-    println!("{:<52} {theirs:>10.1}", format!("malloc + free, 64 KiB, {name}"));
+    };
+    timed(calls, call).unwrap_or_else(|never| match never {})
+}
+
+/// A launch of nothing that declares two reads and a write: what is checked and recorded for it.
+fn launch(device: &Device) {
+    let (pool, stream) = (keeping(device).expect("a pool"), device.non_blocking_stream().expect("a stream"));
+    let [a, b, c]: [Buffer<u8>; 3] = [0; 3].map(|_| stream.alloc(&pool, 64 << 10).expect("memory"));
+    let ns = rounds(ROUNDS, 100_000, || stream.launch((a.read(), b.read(), c.write()), |_| ()));
+    println!("{:<52} {ns:>10.1}", "launch check, three accesses");
 }
 
 /// Allocated on one stream, handed over by an event, freed on another.
@@ -200,15 +220,15 @@ fn separated_holes(device: &Device, holes: usize) {
     println!("{:<52} {ns:>10.1}", format!("1 KiB pair among {holes} separated free holes"));
 }
 
-/// Pairs a second of all threads together, each on its own stream.
-fn threads(device: &Device, pool: &Pool, count: usize) -> f64 {
-    const PAIRS: u32 = 1_000_000;
-    let total = |_| {
-        let slowest = loops::threads(count, PAIRS, || {
+/// Millions of pairs a second of all threads together: Millpond's, each thread on a stream of its own, and mimalloc's.
+fn threads(device: &Device, pool: &Pool, count: usize) -> [f64; 2] {
+    let ours = |calls| {
+        loops::threads(count, calls, || {
             let stream = device.stream()?;
             Ok(move |calls| Ok(timed(calls, || pair(&stream, pool, 64 << 10))?))
-        });
-        f64::from(PAIRS) * count as f64 / slowest.expect("right pairs").as_secs_f64()
+        })
     };
-    median((0..5).map(total).collect())
+    let theirs = |calls| loops::threads(count, calls, || Ok(|calls| Ok(mallocs(calls, &mimalloc::MiMalloc))));
+    let ns = in_turns(5, 1_000_000, |calls| ours(calls).expect("pairs"), |calls| theirs(calls).expect("pairs"));
+    [ns[0], ns[1]].map(|ns| count as f64 / ns * 1e3)
 }

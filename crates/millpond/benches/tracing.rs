@@ -4,8 +4,8 @@
 
 use std::time::Instant;
 
-use millpond::config::{SimConfig, Trace};
-use millpond::{Buffer, Device, PoolConfig};
+use millpond::config::Trace;
+use millpond::{Buffer, Device, HostConfig, PoolConfig};
 
 /// Operations of one measurement; the best of several counts.
 const OPERATIONS: u32 = 400_000;
@@ -22,7 +22,7 @@ fn best(mut act: impl FnMut()) -> f64 {
 
 /// An allocation and a free; a launch.
 fn measure(trace: Option<Trace>) -> (f64, f64) {
-    let device = Device::sim(SimConfig::default().trace(trace)).expect("a simulated device");
+    let device = Device::host(HostConfig::default().memory(false).trace(trace)).expect("a device");
     let pool = device.pool(PoolConfig::default()).expect("a pool");
     let stream = device.stream().expect("a stream");
     let pair = best(|| {

@@ -165,12 +165,12 @@ pub use millpond_core::units::{GIB, KIB, MIB};
 
 /// Settings of devices and pools, and the values that they take.
 pub mod config {
-    pub use crate::names::config::{DeviceConfig, HostConfig, HostThreads, PoolConfig, SimConfig, StreamConfig};
+    pub use crate::names::config::{DeviceConfig, HostConfig, HostThreads, PoolConfig, StreamConfig};
     pub use crate::names::role::StreamKind;
     pub use crate::names::trace_file::Trace;
     pub use crate::names::violations::{Reporter, Violations};
     pub use millpond_core::pool::{ReusePolicy, Slack};
-    pub use millpond_driver::{Completion, Schedule, Watch};
+    pub use millpond_driver::Schedule;
 }
 
 /// What a device is, and how often its driver was called.

@@ -1,6 +1,5 @@
 //! What the device is asked for memory that is allocated on one stream, handed over by an event, and freed on another.
 
-use millpond::config::SimConfig;
 use millpond::device::CallKind;
 use millpond::{Buffer, Device, HostConfig, PoolConfig};
 
@@ -22,11 +21,6 @@ fn one_mark_and_one_wait(device: &Device) {
     // Memory freed over there comes back here once the device is past that: asked for some tens of blocks at a time.
     assert!((ROUNDS..ROUNDS + ROUNDS / 16).contains(&calls[CallKind::Mark]), "{calls}");
     assert!(calls[CallKind::IsOver] <= ROUNDS / 16 && calls.memory() == 0, "{calls}");
-}
-
-#[test]
-fn a_hand_over_is_one_mark_and_one_wait_on_the_simulator() {
-    one_mark_and_one_wait(&Device::sim(SimConfig::default()).unwrap());
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! A stream has a shelf for each pool that it frees to, whichever it met first, and goes on with those that are left
 //! when a pool is gone. Of a pool that is destroyed nothing stays on a shelf.
 
-use millpond::config::SimConfig;
-use millpond::{Buffer, Device, Pool, PoolConfig, Stream};
+use millpond::{Buffer, Device, HostConfig, Pool, PoolConfig, Stream};
 
 /// Pairs of all pools in turn; how often each one's heap was asked meanwhile.
 fn asked(stream: &Stream, pools: &[Pool]) -> millpond::Result<Vec<u64>> {
@@ -23,7 +22,7 @@ fn asked(stream: &Stream, pools: &[Pool]) -> millpond::Result<Vec<u64>> {
 
 #[test]
 fn each_pool_has_a_shelf_of_a_stream_and_goes_without_the_others() -> millpond::Result<()> {
-    let device = Device::sim(SimConfig::default())?;
+    let device = Device::host(HostConfig::default())?;
     let stream = device.stream()?;
     let pool = || device.pool(PoolConfig::default());
     let mut pools = vec![pool()?, pool()?, pool()?];
@@ -42,7 +41,7 @@ fn each_pool_has_a_shelf_of_a_stream_and_goes_without_the_others() -> millpond::
 
 #[test]
 fn another_threads_pairs_are_served_from_the_same_shelves() -> millpond::Result<()> {
-    let device = Device::sim(SimConfig::default())?;
+    let device = Device::host(HostConfig::default())?;
     let (stream, pools) = (device.stream()?, [device.pool(PoolConfig::default())?]);
     // Often enough that this thread owns the locks.
     for _ in 0..100 {
@@ -56,7 +55,7 @@ fn another_threads_pairs_are_served_from_the_same_shelves() -> millpond::Result<
 
 #[test]
 fn a_pool_that_is_destroyed_while_a_stream_is_busy_goes_with_the_next_synchronisation() -> millpond::Result<()> {
-    let device = Device::sim(SimConfig::default())?;
+    let device = Device::host(HostConfig::default())?;
     let stream = device.stream()?;
     let (kept, destroyed) =
         (device.pool(PoolConfig::default())?, device.pool(PoolConfig::default().release_threshold(u64::MAX))?);

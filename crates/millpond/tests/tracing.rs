@@ -150,7 +150,8 @@ fn threads_and_devices_are_told_apart() {
     let path = file("threads.trace");
     let trace = Trace::create(&path).unwrap();
     let setting = DeviceConfig::default().host_threads(HostThreads::Separate).trace(trace.clone());
-    let driver = || std::sync::Arc::new(millpond_driver::SimDriver::default());
+    let config = millpond_driver::HostConfig { memory: false, ..Default::default() };
+    let driver = || std::sync::Arc::new(millpond_driver::HostDriver::new(config.clone()).unwrap());
     let device = Device::with_driver(driver(), setting.clone()).unwrap();
     let other = Device::with_driver(driver(), setting).unwrap();
     let told = device.knowledge();

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `settings` | in what surroundings programs run |
 //! | `op` | operations as data; a program of a seed |
-//! | `clock`, `oracle` | the naive order, and what is known beside the library |
+//! | `oracle` | what is known beside the library; the naive order is `millpond-reach` |
 //! | `world`, `thread` | what the threads of a program share, and have for themselves |
 //! | `memory`, `order`, `things`, `graphs`, `event_nodes`, `execs` | what the operations do |
 //! | `life` | what is known of one life of a buffer |
@@ -20,7 +20,6 @@
 //! | `finding` | what becomes of a finding |
 #![deny(unsafe_code)]
 
-pub mod clock;
 mod dawdle;
 pub mod exhaust;
 pub mod finding;

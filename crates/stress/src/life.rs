@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::clock::{Clock, Point};
 use crate::finding::lock;
 use crate::oracle::{Done, Line, Use};
 use crate::party::{Act, Doubt, Part, Party};
 use crate::work::Content;
+use millpond_reach::{Past, Point};
 
 /// What a call must answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +65,7 @@ pub(crate) struct Life {
 impl Use {
     /// Whether a party that knows so much comes after it. What a process did with what it imported from another one is
     /// over for all when that is known there; of what it exported, only events tell.
-    pub(crate) fn is_before(&self, knows: &Clock, is_import: bool) -> bool {
+    pub(crate) fn is_before(&self, knows: &Past, is_import: bool) -> bool {
         let is_over = |party: &Arc<Party>| !is_import && party.is_over(self.point);
         knows.covers(self.point) || self.party.as_ref().is_some_and(is_over)
     }
@@ -108,7 +108,7 @@ impl Life {
     }
 
     /// Whether a use of a stream that knows so much is in order.
-    pub(crate) fn is_right(&self, knows: &Clock, act: Act, part: Part) -> bool {
+    pub(crate) fn is_right(&self, knows: &Past, act: Act, part: Part) -> bool {
         let is_import = self.from.is_some();
         // Whoever imported it frees it for himself: the exporter's free comes after the rest.
         let is_meant = |it: &&Use| it.meets(act, part) && (act != Act::Free || !is_import || it.party.is_none());
@@ -117,7 +117,7 @@ impl Life {
     }
 
     /// What follows from what other processes did, where that is in order only if this one knows of it.
-    pub(crate) fn expect_abroad(&self, knows: &Clock, act: Act, part: Part) -> Option<Expect> {
+    pub(crate) fn expect_abroad(&self, knows: &Past, act: Act, part: Part) -> Option<Expect> {
         let is_import = self.from.is_some();
         if is_import && act == Act::Free {
             return None;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use millpond::Device;
 use millpond::graph::ExternalEvent;
 
-use crate::clock::Clock;
 use crate::finding::lock;
+use millpond_reach::Past;
 
 /// An external event at hand. Clones name the same one.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct External {
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
     /// What comes before it for sure; none where it was never recorded.
-    pub(crate) clock: Option<Clock>,
+    pub(crate) past: Option<Past>,
     /// Whether there may be more.
     pub(crate) is_vague: bool,
 }
@@ -34,8 +34,8 @@ impl External {
     }
 
     /// It was recorded.
-    pub(crate) fn hold(&self, clock: Clock, is_vague: bool) {
-        *lock(&self.holds) = Holds { clock: Some(clock), is_vague };
+    pub(crate) fn hold(&self, past: Past, is_vague: bool) {
+        *lock(&self.holds) = Holds { past: Some(past), is_vague };
     }
 }
 
@@ -64,7 +64,7 @@ impl Marks {
     }
 
     /// A launch came after `knows`, and everything of it comes before `end`.
-    pub(crate) fn launched(&self, knows: &Clock, end: &Clock) {
+    pub(crate) fn launched(&self, knows: &Past, end: &Past) {
         for (event, is_last) in &self.records {
             // Two nodes may record the same event: which is later is not known.
             let is_one = self.records.iter().filter(|(it, _)| Arc::ptr_eq(&it.holds, &event.holds)).count() == 1;
@@ -77,6 +77,6 @@ impl Marks {
 
     /// A launch was made in part.
     pub(crate) fn unsure(&self) {
-        self.records.iter().for_each(|(event, _)| event.hold(Clock::default(), true));
+        self.records.iter().for_each(|(event, _)| event.hold(Past::default(), true));
     }
 }

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::clock::{Clock, Point};
 use crate::finding::{finding, lock};
 use crate::party::{Part, Party};
+use millpond_reach::{Past, Point};
 
 /// Set by a kernel when it has done its work.
 pub type Done = Arc<AtomicBool>;
@@ -36,9 +36,9 @@ pub struct Line {
     /// How it stands to the legacy default stream.
     pub tie: Tie,
     /// What its next operation comes after.
-    pub clock: Mutex<Clock>,
+    pub past: Mutex<Past>,
     /// Of the legacy default stream: what blocking streams come after.
-    pub published: Mutex<Clock>,
+    pub published: Mutex<Past>,
     /// Whether something happened to it that the program did not see: other threads use it, or kernels do.
     pub is_unsure: AtomicBool,
     /// Whether anything was ever done on it: what only its opener knew, the legacy default stream does not come after.
@@ -105,8 +105,8 @@ pub struct Oracle {
 impl Line {
     /// Something was done on it, by a kernel that says when it has run.
     pub fn step(&self, done: Option<&Done>) -> Point {
-        let mut clock = lock(&self.clock);
-        let point = clock.step(self.chain);
+        let mut past = lock(&self.past);
+        let point = past.step(self.chain);
         if let Some(done) = done {
             lock(&self.pending).push_back((point.seq, Arc::clone(done)));
         }
@@ -114,8 +114,8 @@ impl Line {
     }
 
     /// What its next operation comes after.
-    pub fn now(&self) -> Clock {
-        lock(&self.clock).clone()
+    pub fn now(&self) -> Past {
+        lock(&self.past).clone()
     }
 
     /// Whether no other thread uses it.
@@ -126,13 +126,13 @@ impl Line {
 
 impl Oracle {
     /// A stream was opened, by a thread that knows so much.
-    pub fn open(&self, device: usize, tie: Tie, knows: Clock) -> Arc<Line> {
+    pub fn open(&self, device: usize, tie: Tie, knows: Past) -> Arc<Line> {
         let mut lines = lock(&self.lines);
         let line = Arc::new(Line {
             chain: lines.len(),
             device,
             tie,
-            clock: Mutex::new(knows),
+            past: Mutex::new(knows),
             published: Mutex::default(),
             is_unsure: AtomicBool::new(false),
             has_worked: AtomicBool::new(false),
@@ -147,11 +147,13 @@ impl Oracle {
         lock(&self.lines).iter().filter(|line| line.device == device).cloned().collect()
     }
 
-    /// A thread knows that everything up to `clock` has completed: it must be so.
-    pub fn check_over(&self, clock: &Clock, call: &str) {
+    /// A thread knows that everything up to `past` has completed: it must be so.
+    pub fn check_over(&self, past: &Past, call: &str) {
         for line in lock(&self.lines).iter() {
             let mut pending = lock(&line.pending);
-            while let Some((seq, done)) = pending.front().filter(|(seq, _)| *seq <= clock.at(line.chain)) {
+            while let Some((seq, done)) =
+                pending.front().filter(|(seq, _)| past.covers(Point { chain: line.chain, seq: *seq }))
+            {
                 if !done.load(Ordering::Acquire) {
                     finding(&format!("{call} came back before kernel {seq} of stream s{} had run", line.chain));
                 }
@@ -162,7 +164,7 @@ impl Oracle {
 
     /// `life` has these addresses from now on. `knows` is what its first use comes after, where that is known for sure
     /// and the pool adds no order of its own: then all former uses come before it or have run.
-    pub fn claim(&self, life: u64, start: u64, bytes: u64, knows: Option<&Clock>) {
+    pub fn claim(&self, life: u64, start: u64, bytes: u64, knows: Option<&Past>) {
         let (mut shadow, end) = (lock(&self.shadow), start + bytes);
         let below = shadow.live.range(..end).next_back().map(|(&start, &(end, life))| (start, end, life));
         if let Some((other, stop, whose)) = below.filter(|&(_, stop, _)| stop > start) {

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::clock::{Clock, Point};
 use crate::finding::lock;
+use millpond_reach::{Past, Point};
 
 /// Another process, as far as verdicts of this one depend on it.
 #[derive(Debug, Default)]
@@ -12,9 +12,9 @@ pub struct Party {
     /// It was ended, or is about to be.
     pub is_gone: AtomicBool,
     /// What its host knows to have completed. Of memory that it was lent this process learns that.
-    pub known: Mutex<Clock>,
+    pub known: Mutex<Past>,
     /// What comes before some event of it that this process has imported.
-    pub reached: Mutex<Clock>,
+    pub reached: Mutex<Past>,
 }
 
 impl Party {

@@ -42,9 +42,9 @@ pub enum DeviceKind {
     Host,
     /// The host, one thread with a seed.
     Seeded,
-    /// The sim device whose work completes at once.
+    /// The host without memory, whose work completes at once.
     Sim,
-    /// The sim device whose work completes when a thread waits.
+    /// The host without memory, whose work completes when a thread waits.
     SimLate,
     /// CUDA.
     Cuda,

@@ -12,12 +12,8 @@ use millpond::cuda::CudaConfig;
 use millpond::device::HostKnowledge;
 use millpond::ids::StreamId;
 use millpond::{Buffer, Device, DeviceConfig, Event, GIB, Pool, PoolConfig, Stream};
-use millpond_driver::{
-    CallKind, Completion, Counting, CudaDriver, Driver, Failing, HostDriver, Schedule, SimConfig, SimDriver, Tapped,
-    Watch,
-};
+use millpond_driver::{CallKind, Checked, Counting, CudaDriver, Driver, Failing, HostDriver, Schedule, Tapped};
 
-use crate::clock::Clock;
 use crate::dawdle::Dawdle;
 use crate::finding::{finding, lock};
 use crate::kind::Kind;
@@ -25,6 +21,7 @@ use crate::life::Life;
 use crate::oracle::{Line, Oracle, Tie};
 use crate::random::Random;
 use crate::settings::{DeviceKind, Pools, Setting};
+use millpond_reach::Past;
 
 /// A driver that is late now and then, counts what reaches the device, and fails on demand before.
 pub(crate) type StressDriver = Failing<Counting<Tapped<Arc<dyn Driver>, Dawdle>>>;
@@ -44,7 +41,7 @@ pub(crate) struct Dev {
 #[derive(Debug)]
 enum Inner {
     Host(Arc<HostDriver>),
-    Sim(Arc<SimDriver>),
+    Checked(Arc<Checked<HostDriver>>),
     Other,
 }
 
@@ -82,7 +79,7 @@ pub(crate) struct Buf {
     /// What is known of it.
     pub(crate) life: Life,
     /// An event after its uses, from the thread that gave it.
-    pub(crate) after: Option<(Event, Clock)>,
+    pub(crate) after: Option<(Event, Past)>,
 }
 
 /// What all threads of a program share.
@@ -97,11 +94,11 @@ pub(crate) struct World {
     /// What is known beside the library.
     pub(crate) oracle: Arc<Oracle>,
     /// What the host knows of each device, where threads are one.
-    pub(crate) hosts: Vec<Mutex<Clock>>,
+    pub(crate) hosts: Vec<Mutex<Past>>,
     /// Buffers on their way to another thread.
     pub(crate) mail: Vec<Mutex<Option<Buf>>>,
     /// What a thread knew, for others.
-    pub(crate) passed_on: Mutex<Option<(usize, HostKnowledge, Clock)>>,
+    pub(crate) passed_on: Mutex<Option<(usize, HostKnowledge, Past)>>,
     /// Streams that all use.
     pub(crate) shared: Vec<Mutex<Option<Held>>>,
     /// Default streams that are known.
@@ -138,7 +135,7 @@ impl World {
     }
 
     /// What is known of a default stream, which may have been met before.
-    pub(crate) fn default_line(&self, device: usize, stream: &Stream, tie: Tie, knows: Clock) -> Arc<Line> {
+    pub(crate) fn default_line(&self, device: usize, stream: &Stream, tie: Tie, knows: Past) -> Arc<Line> {
         let mut defaults = lock(&self.defaults);
         if let Some((.., line)) = defaults.iter().find(|(at, id, _)| (*at, *id) == (device, stream.id())) {
             return Arc::clone(line);
@@ -262,8 +259,8 @@ pub(crate) fn check_gone(name: &str, dev: &Dev, is_over: bool, waits: bool) {
         }
         std::thread::sleep(Duration::from_micros(200));
     }
-    if let Inner::Sim(sim) = &dev.inner {
-        let violations = sim.violations();
+    if let Inner::Checked(checked) = &dev.inner {
+        let violations = checked.violations();
         if !violations.is_empty() {
             finding(&format!("{name}: the driver's contract was broken: {violations:?}"));
         }
@@ -272,11 +269,11 @@ pub(crate) fn check_gone(name: &str, dev: &Dev, is_over: bool, waits: bool) {
         return;
     }
     match &dev.inner {
-        Inner::Sim(sim) => {
-            // A wait that nothing follows is nothing. A lane of a graph that the driver refuses to close stays.
+        Inner::Checked(checked) => {
+            // A lane of a graph that the driver refuses to close stays.
             let may_stay =
                 |it: &String| it.ends_with("is open") && dev.driver.struck().contains(&CallKind::CloseStream);
-            let leaks = sim.leaks().into_iter().filter(|it| it != "None has not run" && !may_stay(it));
+            let leaks = checked.leaks().into_iter().filter(|it| !may_stay(it));
             let leaks: Vec<String> = leaks.collect();
             if !leaks.is_empty() {
                 finding(&format!("{name} leaks: {leaks:?}"));
@@ -322,23 +319,20 @@ fn check_pairs(name: &str, dev: &Dev) {
 
 pub(crate) fn open(setting: &Setting, kind: DeviceKind, seed: u64) -> Dev {
     let total_bytes = setting.total_bytes.min(64 * GIB);
-    let host = |schedule| {
-        let config = millpond_driver::HostConfig { total_bytes, schedule, ..Default::default() };
-        Arc::new(HostDriver::new(config).unwrap_or_else(|error| finding(&format!("no host device: {error}"))))
-    };
-    let sim = |completion| {
-        Arc::new(SimDriver::new(SimConfig { total_bytes, completion, watch: Watch::Contract, ..Default::default() }))
+    let host = |schedule, memory| {
+        let config = millpond_driver::HostConfig { total_bytes, schedule, memory, ..Default::default() };
+        HostDriver::new(config).unwrap_or_else(|error| finding(&format!("no host device: {error}")))
     };
     let (driver, inner): (Arc<dyn Driver>, _) = match kind {
         DeviceKind::Host | DeviceKind::Seeded => {
             let schedule = if kind == DeviceKind::Host { Schedule::Parallel } else { Schedule::Seeded(seed) };
-            let host = host(schedule);
+            let host = Arc::new(host(schedule, true));
             (host.clone(), Inner::Host(host))
         }
         DeviceKind::Sim | DeviceKind::SimLate => {
-            let late = if kind == DeviceKind::Sim { Completion::AtOnce } else { Completion::AtBlock };
-            let sim = sim(late);
-            (sim.clone(), Inner::Sim(sim))
+            let schedule = if kind == DeviceKind::Sim { Schedule::AtOnce } else { Schedule::AtWait };
+            let checked = Arc::new(Checked::new(host(schedule, false)));
+            (checked.clone(), Inner::Checked(checked))
         }
         DeviceKind::Cuda => {
             let library = std::env::var_os("MILLPOND_STRESS_CUDA_LIBRARY").map(PathBuf::from);

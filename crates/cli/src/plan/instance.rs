@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io::BufRead;
 use std::path::Path;
 
-use millpond_core::plan::{Buffer, Invalid, Lifetime, Problem};
+use millpond_plan::{Buffer, Invalid, Lifetime, Problem};
 
 use crate::recorded::csv::Fields;
 use crate::recorded::input::{Lines, shown};

@@ -1,7 +1,7 @@
 //! `millpond plan`: reads lifetimes, has them placed, verifies the plan, writes it, reports.
 //!
-//! The clock and the files are here; what is decided is decided by [`millpond_core::plan`].
-//! Invariant **verified**: no offset leaves before [`millpond_core::plan::verify`] has passed the plan.
+//! The clock and the files are here; what is decided is decided by [`millpond_plan`].
+//! Invariant **verified**: no offset leaves before [`millpond_plan::verify`] has passed the plan.
 
 mod instance;
 mod progress;
@@ -11,7 +11,7 @@ mod svg;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use millpond_core::plan::{Budget, Effort, Outcome, Plan, Progress, solve, verify};
+use millpond_plan::{Budget, Effort, Outcome, Plan, Progress, solve, verify};
 
 use crate::args::Plan as Args;
 use crate::output::write_file;

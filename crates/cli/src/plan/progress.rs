@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use millpond_core::plan::Progress;
 use millpond_core::units::Bytes;
+use millpond_plan::Progress;
 
 /// How long to wait before it appears.
 const PATIENCE: Duration = Duration::from_millis(400);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
-use millpond_core::plan::Outcome;
 use millpond_core::units::Bytes;
+use millpond_plan::Outcome;
 use serde::Serialize;
 
 use super::Instance;

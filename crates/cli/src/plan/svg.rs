@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::io::{self, Write};
 
-use millpond_core::plan::Outcome;
 use millpond_core::units::Bytes;
+use millpond_plan::Outcome;
 
 use super::instance::{Instance, Row};
 
@@ -175,7 +175,7 @@ impl Display for Escaped<'_> {
 
 #[cfg(test)]
 mod tests {
-    use millpond_core::plan::{Effort, solve};
+    use millpond_plan::{Effort, solve};
 
     use super::*;
 

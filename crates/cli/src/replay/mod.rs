@@ -33,7 +33,7 @@ pub use server::{Figures, Open, ServeError, Server, Setup, Touched};
 /// Where `out` or `err` cannot be written.
 pub fn run(args: &Replay, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
     if args.touch && args.device == DeviceKind::Sim {
-        complain(err, "--touch: the sim device has no memory to touch\n  help: use --device host")?;
+        complain(err, "--touch: the device `sim` has no memory to touch\n  help: use --device host")?;
         return Ok(Status::BadInput);
     }
     // The tables of two recordings become one, which stands at the end.

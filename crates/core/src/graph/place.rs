@@ -10,7 +10,7 @@ use super::address::{Addresses, GRAIN};
 use super::flat::Flat;
 use super::graph::NodeKind;
 use super::node::{GraphAllocId, Memory};
-use crate::plan::{Buffer, Effort, Problem, solve};
+use crate::plan::{Buffer, Problem, first_fit};
 use crate::units::{Range, round_up};
 
 /// No more allocations are planned together.
@@ -53,7 +53,7 @@ fn plan(flat: &Flat, unplaced: &[usize]) -> Option<Vec<Range>> {
     let ends: Vec<_> = ends.map(|(freed, node)| (freed, node.expect("placed allocations have their node"))).collect();
     let is_before = |i: usize, j: usize| ends[i].0.is_some_and(|free| flat.index.reaches(free, ends[j].1));
     let problem = Problem::from_order(buffers.clone(), is_before).ok()?;
-    let plan = solve(&problem, None, Effort::Quick).plan;
+    let plan = first_fit(&problem);
     Some(plan.offsets.iter().zip(&buffers).map(|(&at, buffer)| Range::new(at, buffer.bytes)).collect())
 }
 

@@ -3,21 +3,21 @@
 //! Knows integers only.
 
 /// How many bits a word has.
-pub(super) const WORD: usize = u64::BITS as usize;
+pub const WORD: usize = u64::BITS as usize;
 
 /// How many words hold `bits` bits.
-pub(super) const fn words(bits: usize) -> usize {
+pub const fn words(bits: usize) -> usize {
     bits.div_ceil(WORD)
 }
 
 /// The positions of the ones of `set`, rising.
-pub(super) fn ones(set: &[u64]) -> impl Iterator<Item = usize> + '_ {
+pub fn ones(set: &[u64]) -> impl Iterator<Item = usize> + '_ {
     set.iter().enumerate().flat_map(|(at, &word)| ones_of(word).map(move |bit| at * WORD + bit))
 }
 
 /// The positions of the ones of `word`, rising.
 #[inline]
-pub(super) fn ones_of(word: u64) -> impl Iterator<Item = usize> {
+pub fn ones_of(word: u64) -> impl Iterator<Item = usize> {
     let mut rest = word;
     std::iter::from_fn(move || {
         let bit = (rest != 0).then(|| rest.trailing_zeros() as usize);
@@ -28,36 +28,36 @@ pub(super) fn ones_of(word: u64) -> impl Iterator<Item = usize> {
 
 /// Whether `set` has `bit`.
 #[inline]
-pub(super) fn has(set: &[u64], bit: usize) -> bool {
+pub fn has(set: &[u64], bit: usize) -> bool {
     set[bit / WORD] >> (bit % WORD) & 1 == 1
 }
 
 /// Puts `bit` into `set`.
-pub(super) fn put(set: &mut [u64], bit: usize) {
+pub fn put(set: &mut [u64], bit: usize) {
     set[bit / WORD] |= 1 << (bit % WORD);
 }
 
 /// Takes `bit` out of `set`.
-pub(super) fn take(set: &mut [u64], bit: usize) {
+pub fn take(set: &mut [u64], bit: usize) {
     set[bit / WORD] &= !(1 << (bit % WORD));
 }
 
 /// Puts into `set` what `other` has.
-pub(super) fn join(set: &mut [u64], other: &[u64]) {
+pub fn join(set: &mut [u64], other: &[u64]) {
     for (word, other) in set.iter_mut().zip(other) {
         *word |= other;
     }
 }
 
 /// Takes from `set` what `other` has not.
-pub(super) fn keep(set: &mut [u64], other: &[u64]) {
+pub fn keep(set: &mut [u64], other: &[u64]) {
     for (word, other) in set.iter_mut().zip(other) {
         *word &= other;
     }
 }
 
 /// The set of all integers below `bits`.
-pub(super) fn full(bits: usize) -> Vec<u64> {
+pub fn full(bits: usize) -> Vec<u64> {
     let mut set = vec![u64::MAX; words(bits)];
     if let (Some(last), rest @ 1..) = (set.last_mut(), bits % WORD) {
         *last = (1 << rest) - 1;
@@ -67,7 +67,7 @@ pub(super) fn full(bits: usize) -> Vec<u64> {
 
 /// A square of bits, row by row.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Matrix {
+pub struct Matrix {
     side: usize,
     stride: usize,
     rows: Vec<u64>,
@@ -75,24 +75,24 @@ pub(super) struct Matrix {
 
 impl Matrix {
     /// `side` rows of `side` zeroes.
-    pub(super) fn zero(side: usize) -> Self {
+    pub fn zero(side: usize) -> Self {
         let stride = words(side);
         Self { side, stride, rows: vec![0; stride * side] }
     }
 
     /// How many rows it has.
-    pub(super) fn side(&self) -> usize {
+    pub fn side(&self) -> usize {
         self.side
     }
 
     /// Sets bit `j` of row `i`.
-    pub(super) fn put(&mut self, i: usize, j: usize) {
+    pub fn put(&mut self, i: usize, j: usize) {
         put(&mut self.rows[i * self.stride..][..self.stride], j);
     }
 
     /// Row `i`.
     #[inline]
-    pub(super) fn row(&self, i: usize) -> &[u64] {
+    pub fn row(&self, i: usize) -> &[u64] {
         &self.rows[i * self.stride..][..self.stride]
     }
 }

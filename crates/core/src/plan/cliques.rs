@@ -5,8 +5,7 @@
 //! In a relation there may be too many, and the heaviest is hard to find, so cliques are grown: from each buffer, add
 //! the largest that conflicts with all so far, until none does. Every one so found is a proof nevertheless.
 //!
-//! Invariants **clique**: every two members conflict; **cover**: [`cover`] leaves no buffer of the part out.
-//! Knows nothing of offsets.
+//! Invariant **clique**: every two members conflict. Knows nothing of offsets.
 
 use super::bits;
 use super::conflicts::Conflicts;
@@ -14,7 +13,7 @@ use super::conflicts::{Lifetime, Sharing};
 use super::problem::{Buffer, Problem};
 
 /// The heaviest clique of `part` that `starts` attempts find, in bytes. On a line: the heaviest of all.
-pub(super) fn heaviest(problem: &Problem, part: &[u32], starts: usize) -> u64 {
+pub fn heaviest(problem: &Problem, part: &[u32], starts: usize) -> u64 {
     match problem.sharing() {
         Sharing::Line(lifetimes) => heaviest_step(problem.buffers(), part, lifetimes),
         Sharing::Relation { conflicts, .. } => {
@@ -41,74 +40,8 @@ fn heaviest_step(buffers: &[Buffer], part: &[u32], lifetimes: &[Lifetime]) -> u6
     heaviest
 }
 
-/// Cliques of `part` that cover it: on a line all maximal ones; in a relation one grown from each buffer, and one
-/// from each pair not yet covered while they are few. `None` where they have more than `limit` members in all.
-pub(super) fn cover(problem: &Problem, part: &[u32], limit: usize) -> Option<Vec<Vec<u32>>> {
-    let mut cover = Cover { cliques: Vec::new(), members: 0, limit };
-    match problem.sharing() {
-        Sharing::Line(lifetimes) => sweep(part, lifetimes, |live| cover.add(live)),
-        Sharing::Relation { conflicts, .. } => cover_relation(&mut cover, conflicts, &falling(problem.buffers(), part)),
-    }
-    (cover.members <= limit).then(|| {
-        cover.cliques.sort_unstable();
-        cover.cliques.dedup();
-        cover.cliques
-    })
-}
-
-/// Cliques collected so far, and how many members they have; no longer collected above the limit.
-struct Cover {
-    cliques: Vec<Vec<u32>>,
-    members: usize,
-    limit: usize,
-}
-
-impl Cover {
-    fn add(&mut self, clique: &[u32]) {
-        self.members += clique.len();
-        if self.members <= self.limit {
-            let mut clique = clique.to_vec();
-            clique.sort_unstable();
-            self.cliques.push(clique);
-        }
-    }
-}
-
-/// How many cliques are grown for each buffer, at most, to cover pairs.
-const PAIRS_PER_BUFFER: usize = 3;
-
-fn cover_relation(cover: &mut Cover, conflicts: &Conflicts, falling: &[u32]) {
-    let mut covered = Conflicts::none(conflicts.buffers());
-    let mut add = |clique: &[u32], covered: &mut Conflicts| {
-        for (at, &i) in clique.iter().enumerate() {
-            clique[at + 1..].iter().for_each(|&j| covered.add(i as usize, j as usize));
-        }
-        cover.add(clique);
-        cover.members <= cover.limit
-    };
-    for &i in falling {
-        if !add(&grow(conflicts, falling, &[i]), &mut covered) {
-            return;
-        }
-    }
-    let mut spare = PAIRS_PER_BUFFER * falling.len();
-    for &i in falling {
-        for j in bits::ones(conflicts.row(i as usize)) {
-            if spare == 0 {
-                return;
-            }
-            if !covered.has(i as usize, j) {
-                spare -= 1;
-                if !add(&grow(conflicts, falling, &[i, j as u32]), &mut covered) {
-                    return;
-                }
-            }
-        }
-    }
-}
-
 /// A maximal clique around `seed`, itself a clique: adds the first of `falling` that conflicts with all so far.
-fn grow(conflicts: &Conflicts, falling: &[u32], seed: &[u32]) -> Vec<u32> {
+pub fn grow(conflicts: &Conflicts, falling: &[u32], seed: &[u32]) -> Vec<u32> {
     let mut clique = seed.to_vec();
     let mut fit = conflicts.row(seed[0] as usize).to_vec();
     seed[1..].iter().for_each(|&i| bits::keep(&mut fit, conflicts.row(i as usize)));
@@ -122,7 +55,7 @@ fn grow(conflicts: &Conflicts, falling: &[u32], seed: &[u32]) -> Vec<u32> {
 }
 
 /// The members of `part`, the largest first.
-fn falling(buffers: &[Buffer], part: &[u32]) -> Vec<u32> {
+pub fn falling(buffers: &[Buffer], part: &[u32]) -> Vec<u32> {
     let mut falling = part.to_vec();
     falling.sort_by_key(|&i| std::cmp::Reverse(buffers[i as usize].bytes));
     falling
@@ -133,7 +66,7 @@ fn weight(buffers: &[Buffer], clique: &[u32]) -> u64 {
 }
 
 /// Calls `visit` with every maximal set of buffers of `part` that are live together.
-fn sweep(part: &[u32], lifetimes: &[Lifetime], mut visit: impl FnMut(&[u32])) {
+pub fn sweep(part: &[u32], lifetimes: &[Lifetime], mut visit: impl FnMut(&[u32])) {
     let mut births = part.to_vec();
     births.sort_unstable_by_key(|&i| lifetimes[i as usize].lower);
     let mut births = births.into_iter().peekable();
@@ -155,27 +88,24 @@ fn sweep(part: &[u32], lifetimes: &[Lifetime], mut visit: impl FnMut(&[u32])) {
 mod tests {
     use super::*;
 
-    fn line(rows: &[(i64, i64, u64)]) -> Problem {
-        let lives = rows.iter().map(|&(lower, upper, _)| Lifetime { lower, upper }).collect();
-        Problem::from_lifetimes(rows.iter().map(|row| Buffer::new(row.2)).collect(), lives).unwrap()
-    }
-
     #[test]
     fn a_line_has_its_maximal_live_sets() {
-        let problem = line(&[(0, 3, 4), (3, 9, 4), (0, 9, 4), (9, 21, 4), (0, 21, 4)]);
+        let lives = [(0, 3), (3, 9), (0, 9), (9, 21), (0, 21)];
+        let lives: Vec<Lifetime> = lives.map(|(lower, upper)| Lifetime { lower, upper }).into();
         let part: Vec<u32> = (0..5).collect();
-        assert_eq!(cover(&problem, &part, 100).unwrap(), [vec![0, 2, 4], vec![1, 2, 4], vec![3, 4]]);
+        let mut sets = Vec::new();
+        sweep(&part, &lives, |live| sets.push(live.to_vec()));
+        sets.iter_mut().for_each(|set| set.sort_unstable());
+        assert_eq!(sets, [vec![0, 2, 4], vec![1, 2, 4], vec![3, 4]]);
+        let problem = Problem::from_lifetimes(vec![Buffer::new(4); 5], lives).unwrap();
         assert_eq!(heaviest(&problem, &part, 0), 12);
-        assert_eq!(cover(&problem, &part, 7), None);
     }
 
     #[test]
-    fn a_relation_is_covered_by_cliques() {
+    fn a_clique_of_a_relation_is_grown() {
         // A ring of five: every maximal clique is a pair.
         let ring = Conflicts::from_fn(5, |i, j| j == i + 1 || (i == 0 && j == 4));
         let problem = Problem::from_conflicts((1..=5).map(Buffer::new).collect(), ring).unwrap();
-        let part: Vec<u32> = (0..5).collect();
-        assert_eq!(cover(&problem, &part, 100).unwrap(), [[0, 1], [0, 4], [1, 2], [2, 3], [3, 4]]);
-        assert_eq!(heaviest(&problem, &part, 1), 9);
+        assert_eq!(heaviest(&problem, &[0, 1, 2, 3, 4], 1), 9);
     }
 }

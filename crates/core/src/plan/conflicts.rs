@@ -24,7 +24,7 @@ impl Lifetime {
 
 /// Where conflicts come from.
 #[derive(Clone, Debug)]
-pub(super) enum Sharing {
+pub enum Sharing {
     /// Two buffers conflict where their lifetimes meet.
     Line(Vec<Lifetime>),
     /// They conflict where the relation says so.
@@ -89,7 +89,7 @@ impl Conflicts {
 
     /// All that may not share a byte with `i`, as words of bits.
     #[inline]
-    pub(super) fn row(&self, i: usize) -> &[u64] {
+    pub fn row(&self, i: usize) -> &[u64] {
         self.matrix.row(i)
     }
 }

@@ -138,12 +138,12 @@ impl Problem {
     }
 
     /// Where conflicts come from.
-    pub(super) fn sharing(&self) -> &Sharing {
+    pub fn sharing(&self) -> &Sharing {
         &self.sharing
     }
 
     /// The connected parts, each rising: buffers of different parts do not conflict.
-    pub(super) fn parts(&self) -> &[Vec<u32>] {
+    pub fn parts(&self) -> &[Vec<u32>] {
         &self.parts
     }
 }

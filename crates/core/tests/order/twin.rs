@@ -1,13 +1,14 @@
-//! The order beside its naive twin: random programs, plain graph reachability as the judge.
+//! The order beside its naive twin: random programs, plain reachability as the judge.
 //!
-//! The twin keeps every operation as a node with its predecessors and answers by search. It knows the rules of the
+//! The twin keeps of each stream, event and host the set of operations that come before. It knows the rules of the
 //! order from their definitions and shares nothing with what it judges.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use millpond_core::ids::Point;
 use millpond_core::op::StreamRole;
 use millpond_core::order::Seat;
+use millpond_reach::Past;
 use proptest::prelude::*;
 
 use crate::program::{LEGACY, Program};
@@ -27,95 +28,78 @@ enum Step {
     Tell(u8, u8),
 }
 
-/// A stream: what its maker was told before, its last operation, and whether it is a blocking one.
+/// A stream: its chain, what comes before its next operation, and how it stands to the legacy default stream.
 struct Life {
-    born: usize,
-    last: Option<usize>,
+    chain: usize,
+    past: Past,
+    has_worked: bool,
     blocking: bool,
 }
 
+/// The chain of the legacy default stream.
+const LEGACY_CHAIN: usize = 0;
+
 #[derive(Default)]
 struct Twin {
-    /// The predecessors of each operation.
-    before: Vec<Vec<usize>>,
     /// Each stream that ever lived.
     streams: BTreeMap<Seat, Life>,
     /// Lives whose number was given out again.
     former: Vec<Life>,
-    legacy: Option<usize>,
-    events: BTreeMap<u32, usize>,
+    legacy: Past,
+    events: BTreeMap<u32, Past>,
     /// What each host thread was told.
-    told: BTreeMap<u32, BTreeSet<usize>>,
+    told: BTreeMap<u32, Past>,
 }
 
 impl Twin {
-    fn node(&mut self, before: Vec<usize>) -> usize {
-        self.before.push(before);
-        self.before.len() - 1
-    }
-
-    fn lives(&self) -> impl Iterator<Item = &Life> {
-        self.streams.values().chain(&self.former)
-    }
-
-    /// Any operation of `host` on `stream`.
-    fn enter(&mut self, host: u32, stream: Seat) -> usize {
-        let mut before: Vec<usize> = self.told.entry(host).or_default().iter().copied().collect();
+    /// What comes before the next operation of a stream, by what is in streams.
+    fn ends(&self, stream: Seat) -> Past {
+        let mut ends = Past::default();
         if stream == LEGACY {
-            before.extend(self.legacy);
-            before.extend(self.lives().filter(|stream| stream.blocking).filter_map(|stream| stream.last));
+            self.worked().filter(|life| life.blocking).for_each(|life| ends.join(&life.past));
         } else {
-            let stream = &self.streams[&stream];
-            before.push(stream.born);
-            before.extend(stream.last);
-            before.extend(self.legacy.filter(|_| stream.blocking));
+            ends.join(&self.streams[&stream].past);
         }
-        let node = self.node(before);
-        self.advance(stream, node);
-        node
+        if stream == LEGACY || self.streams[&stream].blocking {
+            ends.join(&self.legacy);
+        }
+        ends
     }
 
-    /// What has completed once a stream has.
-    fn ends(&self, stream: Seat) -> Vec<usize> {
-        if stream == LEGACY {
-            let blocking = self.lives().filter(|stream| stream.blocking).filter_map(|stream| stream.last);
-            return self.legacy.into_iter().chain(blocking).collect();
-        }
-        let stream = &self.streams[&stream];
-        [stream.born].into_iter().chain(stream.last).chain(self.legacy.filter(|_| stream.blocking)).collect()
+    /// Streams with an operation. What only a stream's maker was told is none.
+    fn worked(&self) -> impl Iterator<Item = &Life> {
+        self.streams.values().chain(&self.former).filter(|life| life.has_worked)
     }
 
-    fn advance(&mut self, stream: Seat, node: usize) {
+    /// Any operation of `host` on `stream`, which comes after `event`, too.
+    fn enter(&mut self, host: u32, stream: Seat, event: Option<&Past>) -> millpond_reach::Point {
+        let mut past = self.ends(stream);
+        [self.told.get(&host), event].into_iter().flatten().for_each(|before| past.join(before));
         if stream == LEGACY {
-            self.legacy = Some(node);
-        } else {
-            self.streams.get_mut(&stream).expect("a stream of the program").last = Some(node);
+            self.legacy = past;
+            return self.legacy.step(LEGACY_CHAIN);
         }
+        let life = self.streams.get_mut(&stream).expect("a stream of the program");
+        (life.past, life.has_worked) = (past, true);
+        life.past.step(life.chain)
+    }
+
+    /// What comes before the next operation of a stream that was entered just now.
+    fn past(&self, stream: Seat) -> &Past {
+        if stream == LEGACY { &self.legacy } else { &self.streams[&stream].past }
+    }
+
+    fn learn(&mut self, host: u32, past: &Past) {
+        self.told.entry(host).or_default().join(past);
     }
 
     /// A stream is made by a host: what the host was told comes before all of it.
     fn create(&mut self, host: u32, stream: Seat, blocking: bool) {
-        let told = self.told.entry(host).or_default().iter().copied().collect();
-        let born = self.node(told);
-        let life = Life { born, last: None, blocking };
-        if let Some(former) = self.streams.insert(stream, life) {
-            // The number served before: that life's work still counts.
-            self.former.push(former);
-        }
-    }
-
-    fn reaches(&self, from: usize, to: usize) -> bool {
-        let mut seen = vec![false; self.before.len()];
-        let mut stack = vec![to];
-        while let Some(node) = stack.pop() {
-            if node == from {
-                return true;
-            }
-            if !std::mem::replace(&mut seen[node], true) {
-                stack.extend(&self.before[node]);
-            }
-        }
-        false
+        let chain = LEGACY_CHAIN + 1 + self.streams.len() + self.former.len();
+        let past = self.told.get(&host).cloned().unwrap_or_default();
+        let life = Life { chain, past, has_worked: false, blocking };
+        // The number may have served before: that life's work still counts.
+        self.former.extend(self.streams.insert(stream, life));
     }
 }
 
@@ -143,7 +127,7 @@ fn pick(live: &[Seat], n: u8) -> Seat {
 fn compare(program: &[Step]) -> Result<(), TestCaseError> {
     let (mut order, mut twin) = (Program::new(), Twin::default());
     let mut live = vec![LEGACY];
-    let mut points: Vec<(Point, usize)> = Vec::new();
+    let mut points: Vec<(Point, millpond_reach::Point)> = Vec::new();
     for step in program {
         match *step {
             Step::Create(host, blocking) => {
@@ -167,48 +151,46 @@ fn compare(program: &[Step]) -> Result<(), TestCaseError> {
             }
             Step::Submit(host, n) => {
                 let stream = pick(&live, n);
-                let node = twin.enter(host.into(), stream);
+                let named = twin.enter(host.into(), stream, None);
                 let point = order.submit(host.into(), stream);
                 for (earlier, other) in &points {
-                    let expected = twin.reaches(*other, node);
+                    let expected = twin.past(stream).covers(*other);
                     prop_assert_eq!(order.covers(stream, *earlier), expected, "{} before {}", earlier, point);
                 }
-                points.push((point, node));
+                points.push((point, named));
             }
             Step::Record(host, n, event) => {
                 let stream = pick(&live, n);
-                let node = twin.enter(host.into(), stream);
-                twin.events.insert(event.into(), node);
+                twin.enter(host.into(), stream, None);
+                twin.events.insert(event.into(), twin.past(stream).clone());
                 order.record(host.into(), stream, event.into());
             }
             Step::Wait(host, n, event) => {
                 let stream = pick(&live, n);
-                let node = twin.enter(host.into(), stream);
-                if let Some(recorded) = twin.events.get(&event.into()).copied() {
-                    twin.before[node].push(recorded);
-                }
+                let recorded = twin.events.get(&event.into()).cloned();
+                twin.enter(host.into(), stream, recorded.as_ref());
                 order.wait(host.into(), stream, event.into());
             }
             Step::SynchronizeEvent(host, event) => {
-                if let Some(recorded) = twin.events.get(&event.into()).copied() {
-                    twin.told.entry(host.into()).or_default().insert(recorded);
+                if let Some(recorded) = twin.events.get(&event.into()).cloned() {
+                    twin.learn(host.into(), &recorded);
                 }
                 order.synchronize_event(host.into(), event.into());
             }
             Step::SynchronizeStream(host, n) => {
                 let stream = pick(&live, n);
-                let ends = twin.ends(stream);
-                twin.told.entry(host.into()).or_default().extend(ends);
+                twin.learn(host.into(), &twin.ends(stream));
                 order.synchronize_stream(host.into(), stream);
             }
             Step::SynchronizeDevice(host) => {
-                let all = twin.lives().filter_map(|stream| stream.last).chain(twin.legacy).collect::<Vec<_>>();
-                twin.told.entry(host.into()).or_default().extend(all);
+                let mut all = twin.legacy.clone();
+                twin.worked().for_each(|life| all.join(&life.past));
+                twin.learn(host.into(), &all);
                 order.synchronize_device(host.into());
             }
             Step::Tell(from, to) => {
-                let told = twin.told.entry(from.into()).or_default().clone();
-                twin.told.entry(to.into()).or_default().extend(told);
+                let told = twin.told.get(&from.into()).cloned().unwrap_or_default();
+                twin.learn(to.into(), &told);
                 order.tell(from.into(), to.into());
             }
         }

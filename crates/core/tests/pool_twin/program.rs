@@ -112,12 +112,12 @@ impl Program {
 
     /// As a caller does it: fit, ask the device, fit again, grow; again where the system refuses.
     fn request(&mut self, stream: usize, bytes: u64) -> Option<Grant> {
-        if let Ok(grant) = self.pool.fit(bytes, &self.order.clocks[stream]) {
+        if let Ok(grant) = self.pool.fit(bytes, &self.order.streams[stream]) {
             return Some(grant);
         }
         for refusals in 0.. {
             let before = self.pool.reserved();
-            let who = &self.order.clocks[stream];
+            let who = &self.order.streams[stream];
             let Ok(grant) = self.pool.grow(bytes, who, &self.order.over, refusals) else {
                 assert!(refusals > 0 || self.may_be_refused(bytes), "refused without need");
                 return None;
@@ -172,7 +172,7 @@ impl Program {
         }
         self.device.free(live.range, &after);
         match (after.points().eq([point]), self.random.u64(..10)) {
-            (true, 0..4) => self.pool.free(live.block, Freed::at(&self.order.clocks[stream], point.seq)),
+            (true, 0..4) => self.pool.free(live.block, Freed::at(&self.order.streams[stream], point.seq)),
             (true, 4..8) => self.shelved.push((live, point)),
             _ => self.pool.free(live.block, Freed::after(after)),
         }
@@ -181,7 +181,7 @@ impl Program {
     /// A stream returns what it freed before: by now it may know more than it did there.
     fn unshelve(&mut self) {
         for (live, point) in std::mem::take(&mut self.shelved) {
-            self.pool.free(live.block, Freed::at(&self.order.clocks[point.slot.index()], point.seq));
+            self.pool.free(live.block, Freed::at(&self.order.streams[point.slot.index()], point.seq));
         }
     }
 

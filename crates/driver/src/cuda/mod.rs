@@ -17,7 +17,6 @@
 //! | `times` | events with timing |
 //! | `uploads` | host bytes that copies in flight read |
 //! | `pinned` | host memory for copies |
-//! | [`own_pool`] | CUDA's own pool, for measurements beside Millpond's |
 //! | [`survey`] | what CUDA there is on this machine |
 
 pub mod abi;
@@ -29,7 +28,6 @@ mod gpu;
 mod graphs;
 mod marks;
 mod memory;
-pub mod own_pool;
 mod pinned;
 mod streams;
 mod submit;

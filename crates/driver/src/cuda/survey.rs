@@ -40,8 +40,6 @@ pub struct Facts {
     pub has_file_descriptors: bool,
     /// Whether events can be handed to other processes.
     pub has_ipc_events: bool,
-    /// Whether CUDA's own pools are there.
-    pub has_memory_pools: bool,
 }
 
 /// Looks at the library of the setting [`LIBRARY_VARIABLE`](super::LIBRARY_VARIABLE), or the system's.
@@ -82,7 +80,6 @@ fn facts(api: &Api, ordinal: c_int) -> Result<Facts> {
         has_virtual_memory: has(number::VIRTUAL_MEMORY),
         has_file_descriptors: has(number::FILE_DESCRIPTORS),
         has_ipc_events: has(number::IPC_EVENTS),
-        has_memory_pools: has(number::MEMORY_POOLS),
     })
 }
 

@@ -12,7 +12,6 @@ use std::fmt;
 use std::path::Path;
 
 use super::abi::graph::{CopyParams, Graph, GraphExec, GraphNode, HostFunction, HostParams, MemsetParams, UserObject};
-use super::abi::pool::Pool;
 use super::abi::{AccessDesc, Address, Allocation, AllocationProp, Code, Context, Device, Event, EventName, Stream};
 use crate::errors::failed;
 use crate::{DriverError, Result};
@@ -158,16 +157,6 @@ table! {
     free = cuMemFreeHost(*mut c_void);
 }
 
-table! {
-    /// The functions of CUDA's own pools: looked up only by who measures them.
-    PoolTable:
-    default_pool = cuDeviceGetDefaultMemPool(*mut Pool, Device);
-    get = cuMemPoolGetAttribute(Pool, c_int, *mut c_void);
-    set = cuMemPoolSetAttribute(Pool, c_int, *mut c_void);
-    alloc = cuMemAllocAsync(*mut Address, usize, Stream);
-    free = cuMemFreeAsync(Address, Stream);
-}
-
 /// The library, loaded, with its tables.
 pub(super) struct Api {
     pub(super) table: Table,
@@ -199,18 +188,6 @@ impl Api {
     /// # Errors
     /// What was looked for where, and what of it is missing.
     pub(super) fn load(given: Option<&Path>) -> Result<Self> {
-        Self::load_and(given, &|_| Ok(())).map(|(api, ())| api)
-    }
-
-    /// As [`load`](Self::load), with the functions of CUDA's own pools.
-    ///
-    /// # Errors
-    /// As there, and where one of these is missing.
-    pub(super) fn load_with_pools(given: Option<&Path>) -> Result<(Self, PoolTable)> {
-        Self::load_and(given, &PoolTable::resolve)
-    }
-
-    fn load_and<T>(given: Option<&Path>, more: &dyn Fn(Find<'_>) -> Result<T>) -> Result<(Self, T)> {
         let (library, name) = open(given)?;
         // A driver library is never unloaded: it has threads of its own, and others in the process use it.
         let library: &'static libloading::Library = Box::leak(Box::new(library));
@@ -229,8 +206,8 @@ impl Api {
         let (graphs, shares) = (GraphTable::resolve(&find).ok(), ShareTable::resolve(&find).ok());
         let (events, all) = (EventTable::resolve(&find).ok(), AllTable::resolve(&find).ok());
         let (times, pins) = (TimeTable::resolve(&find).ok(), PinTable::resolve(&find).ok());
-        let (table, more) = (Table::resolve(&find)?, more(&find)?);
-        Ok((Self { table, graphs, shares, events, all, pins, times, name }, more))
+        let table = Table::resolve(&find)?;
+        Ok(Self { table, graphs, shares, events, all, pins, times, name })
     }
 
     /// What a code means, in the library's words where it has any.

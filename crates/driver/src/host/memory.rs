@@ -32,6 +32,8 @@ use crate::{DriverError, RawChunk, Result};
 /// What a chunk is made of.
 #[derive(Debug)]
 enum Backing {
+    /// Nothing: the device has no memory.
+    None,
     /// A part of the device's file, from this offset on.
     Extent(u64),
     /// A sealed file of its own.
@@ -58,13 +60,16 @@ struct State {
     extents: Extents,
     /// An unused mapping: see [`State::unmap`].
     spare: Option<u64>,
+    /// Of a device without memory: the next address. None is given twice.
+    next: u64,
 }
 
 /// The memory of one host device.
 #[derive(Debug)]
 pub(super) struct Memory {
     granularity: u64,
-    file: OwnedFd,
+    /// None where the device has no memory: its addresses are numbers at which nothing is.
+    file: Option<OwnedFd>,
     state: Mutex<locks::HostMemory, State>,
 }
 
@@ -75,12 +80,31 @@ const FILE_STEP_BYTES: u64 = GIB;
 /// a thread.
 const ROOM_BYTES: u64 = GIB;
 
+/// The first address of a device without memory: in a part of the address space where systems map nothing, so that
+/// touching it faults.
+const NOWHERE: u64 = 1 << 46;
+
 impl Memory {
     pub(super) fn new(granularity: u64, total_bytes: u64) -> Result<Self> {
         let file = os::open_file().map_err(|error| refusal("open", error))?;
-        let ledger = Ledger::new(granularity, total_bytes);
         let spare = os::map_nothing(granularity as usize, &file).ok();
-        Ok(Self { granularity, file, state: Mutex::new(State { ledger, extents: Extents::default(), spare }) })
+        Ok(Self::with(granularity, total_bytes, Some(file), spare))
+    }
+
+    /// A device of so many bytes that are not there.
+    pub(super) fn none(granularity: u64, total_bytes: u64) -> Self {
+        Self::with(granularity, total_bytes, None, None)
+    }
+
+    fn with(granularity: u64, total_bytes: u64, file: Option<OwnedFd>, spare: Option<u64>) -> Self {
+        let (ledger, next) = (Ledger::new(granularity, total_bytes), NOWHERE.next_multiple_of(granularity));
+        let state = State { ledger, extents: Extents::default(), spare, next };
+        Self { granularity, file, state: Mutex::new(state) }
+    }
+
+    /// Whether the device has memory.
+    pub(super) fn is_there(&self) -> bool {
+        self.file.is_some()
     }
 
     /// Addresses come from the system aligned to a page only, so one granule more is asked for, and the room that is to
@@ -89,6 +113,13 @@ impl Memory {
         const CALL: &str = "reserve";
         let mut state = self.lock();
         state.ledger.check_size(CALL, bytes)?;
+        if !self.is_there() {
+            // One granule lies between two ranges.
+            let next = bytes.checked_add(self.granularity).and_then(|step| state.next.checked_add(step));
+            let at = std::mem::replace(&mut state.next, next.ok_or_else(|| failed(CALL, "no addresses are left"))?);
+            state.ledger.add_range(at, bytes);
+            return Ok(at);
+        }
         let spare = self.granularity + bytes.min(ROOM_BYTES);
         let asked = bytes.checked_add(spare).and_then(|asked| usize::try_from(asked).ok());
         let start = asked.ok_or(Errno::NOMEM).and_then(os::reserve).map_err(|error| match error {
@@ -113,8 +144,10 @@ impl Memory {
     pub(super) unsafe fn unreserve(&self, at: u64, bytes: u64) -> Result<()> {
         let mut state = self.lock();
         state.ledger.check_unreserve(at, bytes)?;
-        // SAFETY: the ledger knows it as a range of ours; that nothing uses it is the caller's promise.
-        unsafe { os::release(at, bytes as usize) }.map_err(|error| refusal("unreserve", error))?;
+        if self.is_there() {
+            // SAFETY: the ledger knows it as a range of ours; that nothing uses it is the caller's promise.
+            unsafe { os::release(at, bytes as usize) }.map_err(|error| refusal("unreserve", error))?;
+        }
         state.ledger.remove_range(at);
         Ok(())
     }
@@ -122,7 +155,8 @@ impl Memory {
     pub(super) fn create(&self, bytes: u64) -> Result<RawChunk> {
         let mut state = self.lock();
         state.ledger.set_aside(bytes)?;
-        match state.extents.take(bytes, &self.file) {
+        let Some(file) = &self.file else { return Ok(state.ledger.add_chunk(bytes, Backing::None)) };
+        match state.extents.take(bytes, file) {
             Ok(offset) => Ok(state.ledger.add_chunk(bytes, Backing::Extent(offset))),
             Err(error) => {
                 state.ledger.settle(bytes);
@@ -144,7 +178,7 @@ impl Memory {
             Backing::File(file) | Backing::Import(file, _) => {
                 file.try_clone().map_err(|error| refusal(CALL, Errno::from_io_error(&error).unwrap_or(Errno::IO)))
             }
-            Backing::Extent(_) => Err(failed(CALL, "the chunk was not created shareable")),
+            Backing::Extent(_) | Backing::None => Err(failed(CALL, "the chunk was not created shareable")),
         }
     }
 
@@ -178,12 +212,13 @@ impl Memory {
     /// As of `Driver::map`.
     pub(super) unsafe fn map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {
         let mut state = self.lock();
-        let outcome = match state.ledger.check_map(chunk, at, bytes)? {
+        let outcome = match (state.ledger.check_map(chunk, at, bytes)?, &self.file) {
+            (Backing::None, _) | (_, None) => Ok(()),
             // SAFETY: the ledger found the place inside a range of ours, with nothing mapped there.
-            Backing::Extent(offset) => unsafe { os::map(at, bytes as usize, &self.file, *offset, true) },
+            (Backing::Extent(offset), Some(all)) => unsafe { os::map(at, bytes as usize, all, *offset, true) },
             // SAFETY: as above.
-            Backing::File(file) => unsafe { os::map(at, bytes as usize, file, 0, true) },
-            Backing::Import(file, writes) => {
+            (Backing::File(file), _) => unsafe { os::map(at, bytes as usize, file, 0, true) },
+            (Backing::Import(file, writes), _) => {
                 // SAFETY: as above.
                 let mapped = unsafe { os::map(at, bytes as usize, file, 0, *writes) };
                 // SAFETY: it was mapped just now.
@@ -202,8 +237,10 @@ impl Memory {
     pub(super) unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()> {
         let mut state = self.lock();
         state.ledger.check_unmap(at, bytes)?;
-        // SAFETY: the ledger knows it as a mapping of ours; that nothing uses it is the caller's promise.
-        unsafe { state.unmap(at, bytes, self) }.map_err(|error| refusal("unmap", error))?;
+        if let Some(file) = &self.file {
+            // SAFETY: the ledger knows it as a mapping of ours; that nothing uses it is the caller's promise.
+            unsafe { state.unmap(at, bytes, (self.granularity, file)) }.map_err(|error| refusal("unmap", error))?;
+        }
         let leftover = state.ledger.remove_mapping(at);
         drop(state);
         self.give_back(leftover);
@@ -219,10 +256,10 @@ impl Memory {
     pub(super) fn resident_bytes(&self) -> Result<u64> {
         let state = self.lock();
         let own = state.ledger.backings().map(|backing| match backing {
-            Backing::Extent(_) => Ok(0),
+            Backing::Extent(_) | Backing::None => Ok(0),
             Backing::File(file) | Backing::Import(file, _) => os::resident_bytes(file),
         });
-        let shared = std::iter::once(os::resident_bytes(&self.file));
+        let shared = self.file.iter().map(os::resident_bytes);
         own.chain(shared).sum::<rustix::io::Result<u64>>().map_err(|error| refusal("resident_bytes", error))
     }
 
@@ -252,8 +289,11 @@ impl Memory {
                 drop(file);
                 None
             }
+            Backing::None => None,
             // Where the hole cannot be punched the pages stay: the extent must not be used again (zero-fresh).
-            Backing::Extent(offset) => os::punch(&self.file, offset, bytes).is_ok().then_some(offset),
+            Backing::Extent(offset) => {
+                self.file.as_ref().filter(|file| os::punch(file, offset, bytes).is_ok()).map(|_| offset)
+            }
         };
         let mut state = self.lock();
         if let Some(offset) = offset {
@@ -274,6 +314,9 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        if !self.is_there() {
+            return;
+        }
         let state = self.state.get_mut();
         for (at, bytes) in state.ledger.ranges() {
             // SAFETY: a range of ours. The device is gone, and with it all work; its addresses end here by contract.
@@ -292,8 +335,8 @@ impl State {
     ///
     /// # Safety
     /// As of [`os::unmap`].
-    unsafe fn unmap(&mut self, at: u64, bytes: u64, memory: &Memory) -> rustix::io::Result<()> {
-        let size = memory.granularity as usize;
+    unsafe fn unmap(&mut self, at: u64, bytes: u64, (granularity, file): (u64, &OwnedFd)) -> rustix::io::Result<()> {
+        let size = granularity as usize;
         // SAFETY: the caller's condition.
         let mut outcome = unsafe { os::unmap(at, bytes as usize) };
         if outcome == Err(Errno::NOMEM)
@@ -304,7 +347,7 @@ impl State {
             // SAFETY: the caller's condition.
             outcome = unsafe { os::unmap(at, bytes as usize) };
         }
-        self.spare = self.spare.or_else(|| os::map_nothing(size, &memory.file).ok());
+        self.spare = self.spare.or_else(|| os::map_nothing(size, file).ok());
         outcome
     }
 

@@ -30,6 +30,7 @@ use streams::{Abroad, Execute, Packed, Refusal, Streams, is_worker};
 pub use streams::{STREAMS_MAX, Schedule, WORKERS_MAX, drop_after_item, is_in_item};
 use times::{Clock, Times};
 
+use crate::errors::without::{PEERS, SHARING};
 use crate::errors::{failed, unknown};
 use crate::locks::{self, Mutex, lock};
 use crate::pages::Pages;
@@ -49,12 +50,15 @@ pub struct HostConfig {
     pub granularity: u64,
     /// Who runs the work.
     pub schedule: Schedule,
+    /// Whether there is memory. Without, addresses are numbers at which nothing is: copies and fills do nothing,
+    /// closures run and have no memory to look at, nothing can be shared, and `total_bytes` may be any number.
+    pub memory: bool,
 }
 
 impl Default for HostConfig {
     /// 64 GiB in granules of 2 MiB, as a GPU has them; work runs in parallel.
     fn default() -> Self {
-        Self { total_bytes: 64 * GIB, granularity: 2 * MIB, schedule: Schedule::Parallel }
+        Self { total_bytes: 64 * GIB, granularity: 2 * MIB, schedule: Schedule::Parallel, memory: true }
     }
 }
 
@@ -97,19 +101,23 @@ impl HostDriver {
     /// process was forked from one that had a device.
     pub fn new(config: HostConfig) -> Result<Self> {
         process::refuse_forked()?;
-        if !config.granularity.is_power_of_two() || config.granularity < page_bytes() {
+        let least = if config.memory { page_bytes() } else { 1 };
+        if !config.granularity.is_power_of_two() || config.granularity < least {
             let reason = format!("a granularity of {} B is not a power of two of at least a page", config.granularity);
             return Err(failed("open", reason));
         }
-        let memory = Arc::new(Memory::new(config.granularity, config.total_bytes)?);
+        let memory = Arc::new(match config.memory {
+            true => Memory::new(config.granularity, config.total_bytes)?,
+            false => Memory::none(config.granularity, config.total_bytes),
+        });
         let kept = Kept::default();
         let clock = Arc::new(match config.schedule {
             Schedule::Parallel => Clock::Machine(Instant::now()),
-            Schedule::Seeded(_) => Clock::Items(AtomicU64::new(0)),
+            Schedule::Seeded(_) | Schedule::AtOnce | Schedule::AtWait => Clock::Items(AtomicU64::new(0)),
         });
         let pages = Arc::<Pages>::default();
         let held = (Arc::clone(&memory), Arc::clone(&pages), Arc::clone(&kept));
-        let executor = Executor { clock: Arc::clone(&clock), _held: held };
+        let executor = Executor { clock: Arc::clone(&clock), has_memory: config.memory, _held: held };
         let streams = Streams::new(executor, config.schedule, WORKER_IDLE_LIFE)
             .map_err(|error| failed("open", no_thread(&error)))?;
         Ok(Self { config, memory, streams, times: Times::new(clock), pages, kept })
@@ -126,6 +134,11 @@ impl HostDriver {
     /// If the system does not say.
     pub fn resident_bytes(&self) -> Result<u64> {
         self.memory.resident_bytes()
+    }
+
+    /// Whether it has to do with other devices: with memory, and where waiting for them keeps no thread.
+    fn has_peers(&self) -> bool {
+        self.config.memory && self.config.schedule != Schedule::AtOnce
     }
 
     /// Threads that run work at present, idle ones included; about [`WORKERS_MAX`] at most, more only where they wait
@@ -154,13 +167,15 @@ unsafe impl Driver for HostDriver {
         let name = match self.config.schedule {
             Schedule::Parallel => "host".to_owned(),
             Schedule::Seeded(seed) => format!("host, seed {seed}"),
+            Schedule::AtOnce => "host, at once".to_owned(),
+            Schedule::AtWait => "host, at waits".to_owned(),
         };
         Properties {
             name,
             total_bytes: self.config.total_bytes,
             granularity: self.config.granularity,
             runs_closures: true,
-            has_memory: true,
+            has_memory: self.config.memory,
             can_protect: page_bytes() == PROTECT_BYTES,
         }
     }
@@ -183,10 +198,13 @@ unsafe impl Driver for HostDriver {
     }
 
     fn can_share(&self) -> bool {
-        true
+        self.config.memory
     }
 
     fn create_shareable(&self, bytes: u64) -> Result<RawChunk> {
+        if !self.can_share() {
+            return Err(failed("create_shareable", SHARING));
+        }
         self.memory.create_shareable(bytes)
     }
 
@@ -195,6 +213,9 @@ unsafe impl Driver for HostDriver {
     }
 
     fn import(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> {
+        if !self.can_share() {
+            return Err(failed("import", SHARING));
+        }
         self.memory.import(file, bytes, true)
     }
 
@@ -203,6 +224,9 @@ unsafe impl Driver for HostDriver {
     }
 
     fn import_to_read(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> {
+        if !self.can_share() {
+            return Err(failed("import_to_read", SHARING));
+        }
         self.memory.import(file, bytes, false)
     }
 
@@ -226,11 +250,11 @@ unsafe impl Driver for HostDriver {
     }
 
     fn peer(&self) -> Option<Peer> {
-        Some(Peer::Host)
+        self.has_peers().then_some(Peer::Host)
     }
 
     fn can_let(&self, peer: Peer) -> Result<bool> {
-        Ok(peer == Peer::Host)
+        Ok(self.has_peers() && peer == Peer::Host)
     }
 
     /// All memory of the process is open to all its threads.
@@ -242,7 +266,7 @@ unsafe impl Driver for HostDriver {
     }
 
     fn held_memory(&self) -> Option<HeldMemory> {
-        Some(self.memory.clone())
+        self.config.memory.then(|| self.memory.clone() as HeldMemory)
     }
 
     fn keep(&self, memory: HeldMemory) {
@@ -264,6 +288,9 @@ unsafe impl Driver for HostDriver {
     }
 
     fn wait_abroad(&self, stream: RawStream, fence: &Fence) -> Result<()> {
+        if !self.has_peers() {
+            return Err(failed("wait_abroad", PEERS));
+        }
         let Fence::Host(fence) = fence else {
             return Err(failed("wait_abroad", "streams of a host device wait for host devices only"));
         };
@@ -340,6 +367,7 @@ unsafe impl Driver for HostDriver {
 /// Runs the items of streams.
 struct Executor {
     clock: Arc<Clock>,
+    has_memory: bool,
     /// INVARIANT: memory-outlives-work.
     _held: (Arc<Memory>, Arc<Pages>, Kept),
 }
@@ -354,6 +382,7 @@ impl Execute for Executor {
                 let _ends = is_worker().then_some(process::EndsIfForked);
                 task();
             }
+            _ if !self.has_memory => {}
             // Which sides are device memory makes no difference here.
             Work::Copy { to, from, bytes, kind: _ } => {
                 let (to, from) = (pointer(to), pointer(from).cast_const());

@@ -4,7 +4,7 @@ crate::ranks! {
     pub before 240; // What the library calls back under its locks may have some of its own, which come after all.
     FailureRules "which calls fail";
     FailuresStruck "which calls failed";
-    Sim "a simulated device";
+    Checked "what a checked device knows";
     CudaOccupant "a CUDA stream";
     CudaStandIn "the stream that is marked for those that capture";
     CudaUploads "uploads in flight";

@@ -4,8 +4,8 @@
 //! through copies, and time only through marks and the order in which closures ran, so that a device that is not a
 //! thread of this process can join.
 //!
-//! `MILLPOND_TEST_DEVICE` picks one kind: `host`, `sim`, `fake` (the CUDA driver over `fakecuda`) or `cuda` (a real
-//! GPU, which then has to be there). Without a wish all run but `cuda`.
+//! `MILLPOND_TEST_DEVICE` picks one kind: `host`, `sim` (the host device without memory, checked), `fake` (the CUDA
+//! driver over `fakecuda`) or `cuda` (a real GPU, which then has to be there). Without a wish all run but `cuda`.
 
 mod graphs;
 mod memory;
@@ -16,7 +16,7 @@ mod subject;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use millpond_driver::{Completion, CudaConfig, CudaDriver, HostConfig, HostDriver, Schedule, SimConfig, SimDriver};
+use millpond_driver::{Checked, CudaConfig, CudaDriver, HostConfig, HostDriver, Schedule};
 use subject::Subject;
 
 fn host(schedule: Schedule) -> Subject {
@@ -31,11 +31,18 @@ fn host(schedule: Schedule) -> Subject {
     }
 }
 
-fn sim(completion: Completion) -> Subject {
-    let driver = SimDriver::new(SimConfig { completion, ..SimConfig::default() });
-    let progresses = completion == Completion::AtOnce;
+/// The checks change nothing.
+fn checked() -> Subject {
+    let Subject { driver, has_memory, is_parallel, has_clock, progresses, work_may_submit } = host(Schedule::Parallel);
+    let driver = Arc::new(Checked::new(driver));
+    Subject { driver, has_memory, is_parallel, has_clock, progresses, work_may_submit }
+}
+
+fn sim(schedule: Schedule) -> Subject {
+    let driver = HostDriver::new(HostConfig { schedule, memory: false, ..HostConfig::default() });
+    let progresses = schedule == Schedule::AtOnce;
     Subject {
-        driver: Arc::new(driver),
+        driver: Arc::new(Checked::new(driver.expect("a host device"))),
         has_memory: false,
         is_parallel: false,
         has_clock: false,
@@ -111,8 +118,9 @@ conform! {
     host_parallel: "host", host(Schedule::Parallel);
     host_seed_1: "host", host(Schedule::Seeded(1));
     host_seed_2: "host", host(Schedule::Seeded(2));
-    sim_at_once: "sim", sim(Completion::AtOnce);
-    sim_at_block: "sim", sim(Completion::AtBlock);
+    host_checked: "host", checked();
+    sim_at_once: "sim", sim(Schedule::AtOnce);
+    sim_at_wait: "sim", sim(Schedule::AtWait);
     cuda_over_fakecuda: "fake", fake();
     cuda_on_a_gpu: "cuda", cuda(CudaConfig::default());
 }

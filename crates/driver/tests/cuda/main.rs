@@ -5,7 +5,6 @@ mod abroad;
 mod failing;
 mod graphs;
 mod missing;
-mod own_pool;
 mod peers;
 mod streams;
 

@@ -36,21 +36,22 @@ fn is_ordered(model: &Model) -> bool {
     let acts = |life: usize| {
         let of = model.tasks.iter().enumerate();
         let of = of.flat_map(|(at, task)| task.effects.iter().map(move |effect| (at, *effect)));
-        of.filter(move |(_, effect)| effect.life == life).map(|(at, effect)| (at, effect.act)).collect::<Vec<_>>()
+        of.filter(move |(_, effect)| effect.life == life).collect::<Vec<_>>()
     };
     (0..model.lives.len()).all(|life| {
         let acts = acts(life);
-        let births = acts.iter().filter(|it| it.1 == Act::Allocate).map(|it| it.0).next();
+        let births = acts.iter().filter(|it| it.1.act == Act::Allocate).map(|it| it.0).next();
         let born = |at: usize| model.lives[life].is_there || births.is_some_and(|birth| before[at].contains(&birth));
         // What another process holds ends before it does.
         let ends = |task: usize, life: usize| model.tasks[task].effects.contains(&Effect::of_all(life, Act::Free));
         let given_back = |at: usize, lease: usize| before[at].iter().any(|&task| ends(task, lease));
         let is_held = |at: usize| !model.lives[life].leases.iter().all(|&lease| given_back(at, lease));
-        acts.iter().enumerate().all(|(nth, &(at, act))| {
-            let fine = |&(other, then): &(usize, Act)| match (act, then) {
+        acts.iter().enumerate().all(|(nth, &(at, Effect { act, part, .. }))| {
+            let fine = |&(other, then): &(usize, Effect)| match (act, then.act) {
                 (Act::Free, Act::Free) => false,
                 (_, Act::Free) => before[other].contains(&at),
                 (Act::Read, Act::Read) | (Act::Free | Act::Allocate, _) | (_, Act::Allocate) => true,
+                _ if !part.overlaps(then.part) => true,
                 _ => !model.races || before[other].contains(&at) || before[at].contains(&other) || other == at,
             };
             let others = acts.iter().enumerate().filter(|(it, _)| *it != nth).map(|it| it.1);

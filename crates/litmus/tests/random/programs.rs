@@ -51,7 +51,8 @@ fn statement(random: &mut Random, streams: &[&str], live: &mut [u8; 2]) -> Strin
         }
         2..=5 if live[at] == 1 || random.one_in(8) => {
             let act = random.pick(&["read", "write"]);
-            if random.one_in(8) { format!("host {act} {name}") } else { format!("{act} {stream} {name}") }
+            let part = random.pick(&["", "", "[0..40]", "[39..64]", "[40..64]"]);
+            if random.one_in(8) { format!("host {act} {name}") } else { format!("{act} {stream} {name}{part}") }
         }
         6..=8 => format!("record {event} {stream}"),
         9 if random.one_in(4) => format!("query {stream} {}", random.pick(&["yes", "no"])),

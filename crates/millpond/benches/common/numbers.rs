@@ -1,5 +1,7 @@
 //! The random numbers of the benchmarks (`bench/gpu/peers.cpp` has the same), and what is kept of their rounds.
 
+use std::time::Duration;
+
 use crate::loops::{median, timed};
 
 pub(crate) struct Random(u64);
@@ -29,4 +31,31 @@ impl Random {
 pub(crate) fn rounds<E: std::fmt::Debug>(rounds: usize, calls: u32, mut call: impl FnMut() -> Result<(), E>) -> f64 {
     let round = |_| timed(calls, &mut call).expect("a call").as_nanos() as f64 / f64::from(calls);
     median((0..rounds).map(round).collect())
+}
+
+/// The medians of two that take turns in each round, in nanoseconds of a call, and the median of the first over the
+/// second, round by round: what else the machine does in a round hits both.
+pub(crate) fn in_turns(
+    rounds: usize,
+    calls: u32,
+    mut first: impl FnMut(u32) -> Duration,
+    mut second: impl FnMut(u32) -> Duration,
+) -> [f64; 3] {
+    let (mut times, mut ratios) = ([Vec::new(), Vec::new()], Vec::new());
+    for round in 0..rounds {
+        // Who comes second finds the processor as the first one left it: they swap.
+        let [ours, theirs] = match round % 2 {
+            0 => [first(calls), second(calls)],
+            _ => {
+                let theirs = second(calls);
+                [first(calls), theirs]
+            }
+        };
+        let [ours, theirs] = [ours, theirs].map(|time| time.as_nanos() as f64 / f64::from(calls));
+        times[0].push(ours);
+        times[1].push(theirs);
+        ratios.push(ours / theirs);
+    }
+    let [ours, theirs] = times.map(median);
+    [ours, theirs, median(ratios)]
 }

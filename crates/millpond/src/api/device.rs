@@ -16,15 +16,14 @@ use millpond_core::units::{GIB, MIB, Range, round_up};
 use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::process::ThreadNumber;
 use millpond_driver::{
-    CallCounts, Counting, Driver, DriverError, HostDriver, Label, Properties, RawStream, SimDriver, StreamFlags, Tie,
-    process,
+    CallCounts, Counting, Driver, DriverError, HostDriver, Label, Properties, RawStream, StreamFlags, Tie, process,
 };
 
 use crate::clock::chains::Chains;
 use crate::clock::hosts::{HostKnowledge, Hosts};
 use crate::clock::progress::Progress;
 use crate::graph::Graphs;
-use crate::names::config::{DeviceConfig, GRAIN, HostConfig, PoolConfig, SimConfig, StreamConfig, check_memory};
+use crate::names::config::{DeviceConfig, GRAIN, HostConfig, PoolConfig, StreamConfig, check_memory};
 use crate::names::error::{Invalid, Result};
 use crate::names::stream_names;
 use crate::pool::handle::Pool;
@@ -129,18 +128,9 @@ impl Device {
     /// The system refused, or a setting cannot be had.
     pub fn host(config: HostConfig) -> Result<Device> {
         let (driver, device) = config.split();
-        check_memory(rustix::param::page_size() as u64, driver.granularity, driver.total_bytes)?;
+        let least = if driver.memory { rustix::param::page_size() as u64 } else { GRAIN };
+        check_memory(least, driver.granularity, driver.total_bytes)?;
         Self::with_driver(Arc::new(HostDriver::new(driver)?), device)
-    }
-
-    /// A simulated device: calls are counted, memory is never touched, closures are not run.
-    ///
-    /// # Errors
-    /// A setting cannot be had.
-    pub fn sim(config: SimConfig) -> Result<Device> {
-        let (driver, device) = config.split();
-        check_memory(GRAIN, driver.granularity, driver.total_bytes)?;
-        Self::with_driver(Arc::new(SimDriver::new(driver)), device)
     }
 
     /// A device of any kind.

@@ -4,7 +4,7 @@
 use millpond_core::op::StreamKind;
 use millpond_core::pool::{ReusePolicy, Slack};
 use millpond_core::units::{MIB, round_up};
-use millpond_driver::{Completion, Schedule, Watch};
+use millpond_driver::Schedule;
 
 use crate::names::error::{Invalid, Result};
 use crate::names::trace_file::Trace;
@@ -87,8 +87,26 @@ pub struct HostConfig {
     pub total_bytes: u64,
     /// Physical chunks are multiples of this many bytes, a power of two. Default 2 MiB, as on a GPU.
     pub granularity: u64,
-    /// Who runs the work: threads in parallel (default), or one thread in an order chosen by a seed.
+    /// Who runs the work: threads in parallel (default), or the program's own, in an order chosen by a seed, as it
+    /// submits, or as it waits.
     pub schedule: Schedule,
+    /// Whether there is memory (default). Without, allocations have addresses at which nothing is, copies, fills and
+    /// kernels are checked, recorded and do nothing, and nothing can be shared: for orders and footprints, at sizes
+    /// that no machine has.
+    ///
+    /// ```
+    /// use millpond::{Device, GIB, HostConfig};
+    ///
+    /// # fn main() -> millpond::Result<()> {
+    /// let device = Device::host(HostConfig::default().total_bytes(4096 * GIB).memory(false))?;
+    /// let stream = device.stream()?;
+    /// let x = stream.alloc::<u8>(&device.default_pool(), 3000 * GIB as usize)?;
+    /// assert!(device.default_pool().statistics().reserved_bytes >= 3000 * GIB);
+    /// stream.free(x)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub memory: bool,
     /// Whether host threads count as one another.
     pub host_threads: HostThreads,
     /// As [`DeviceConfig::trace`].
@@ -98,86 +116,23 @@ pub struct HostConfig {
 }
 
 setters!(
-    HostConfig: total_bytes: u64, granularity: u64, schedule: Schedule, host_threads: HostThreads,
+    HostConfig: total_bytes: u64, granularity: u64, schedule: Schedule, memory: bool, host_threads: HostThreads,
     violations: Violations; trace: Trace
 );
 
 impl Default for HostConfig {
     fn default() -> Self {
-        let millpond_driver::HostConfig { total_bytes, granularity, schedule } = Default::default();
+        let millpond_driver::HostConfig { total_bytes, granularity, schedule, memory } = Default::default();
         let (host_threads, trace, violations) = Default::default();
-        Self { total_bytes, granularity, schedule, host_threads, trace, violations }
+        Self { total_bytes, granularity, schedule, memory, host_threads, trace, violations }
     }
 }
 
 impl HostConfig {
     pub(crate) fn split(self) -> (millpond_driver::HostConfig, DeviceConfig) {
-        let Self { total_bytes, granularity, schedule, host_threads, trace, violations } = self;
+        let Self { total_bytes, granularity, schedule, memory, host_threads, trace, violations } = self;
         let device = DeviceConfig { host_threads, trace, violations };
-        (millpond_driver::HostConfig { total_bytes, granularity, schedule }, device)
-    }
-}
-
-/// Settings of a simulated device ([`Device::sim`](crate::Device::sim)): for tests of orders and of footprints, at
-/// sizes that no machine has.
-///
-/// ```
-/// use millpond::config::SimConfig;
-/// use millpond::units::{GIB, MIB};
-///
-/// # fn main() -> millpond::Result<()> {
-/// let device = millpond::Device::sim(SimConfig::default().total_bytes(4096 * GIB))?;
-/// let stream = device.stream()?;
-/// let x = stream.alloc::<u8>(&device.default_pool(), 3000 * GIB as usize)?;
-/// assert!(device.default_pool().statistics().reserved_bytes >= 3000 * GIB);
-/// stream.free(x)?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, PartialEq, Debug)]
-#[non_exhaustive]
-pub struct SimConfig {
-    /// The device's memory in bytes. Default 64 GiB.
-    pub total_bytes: u64,
-    /// Physical chunks are multiples of this many bytes, a power of two. Default 2 MiB.
-    pub granularity: u64,
-    /// When work completes. Default: at once.
-    pub completion: Completion,
-    /// How closely its caller is watched. Default: calls are counted and nothing else is done.
-    pub watch: Watch,
-    /// Whether host threads count as one another.
-    pub host_threads: HostThreads,
-    /// As [`DeviceConfig::trace`].
-    pub trace: Option<Trace>,
-    /// As [`DeviceConfig::violations`].
-    pub violations: Violations,
-}
-
-setters!(
-    SimConfig: total_bytes: u64, granularity: u64, completion: Completion, watch: Watch, host_threads: HostThreads,
-    violations: Violations; trace: Trace
-);
-
-impl Default for SimConfig {
-    fn default() -> Self {
-        let millpond_driver::SimConfig { total_bytes, granularity, completion, .. } = Default::default();
-        Self {
-            total_bytes,
-            granularity,
-            completion,
-            watch: Watch::Counts,
-            host_threads: HostThreads::default(),
-            trace: None,
-            violations: Violations::default(),
-        }
-    }
-}
-
-impl SimConfig {
-    pub(crate) fn split(self) -> (millpond_driver::SimConfig, DeviceConfig) {
-        let Self { total_bytes, granularity, completion, watch, host_threads, trace, violations } = self;
-        let device = DeviceConfig { host_threads, trace, violations };
-        (millpond_driver::SimConfig { total_bytes, granularity, completion, watch }, device)
+        (millpond_driver::HostConfig { total_bytes, granularity, schedule, memory }, device)
     }
 }
 

@@ -127,7 +127,7 @@ impl Event {
     /// [recorded with their times](crate::Stream::record_timed), on streams of one device, and have completed, which
     /// is asked for as by [`is_over`](Self::is_over). Zero where this one was reached first.
     ///
-    /// A GPU's clock is as exact as CUDA says, half a microsecond. A simulated device, and a host device with a seeded
+    /// A GPU's clock is as exact as CUDA says, half a microsecond. A host device with a seeded
     /// schedule, count a microsecond for each item of work that they ran.
     ///
     /// ```

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use millpond::{Buffer, Device, DeviceConfig, Stream};
-use millpond_driver::{CallKind, Driver, Failing, SimDriver};
+use millpond_driver::{CallKind, Checked, Driver, Failing, HostDriver};
 
 use crate::again::again;
 
@@ -13,11 +13,11 @@ use crate::again::again;
 pub(crate) fn fail_each_call(
     least: u64,
     program: impl Fn(Device),
-    open: impl Fn() -> (Arc<dyn Driver>, Option<Arc<SimDriver>>),
+    open: impl Fn() -> (Arc<dyn Driver>, Option<Arc<Checked<HostDriver>>>),
 ) -> BTreeSet<CallKind> {
     let mut kinds = BTreeSet::new();
     for n in 0.. {
-        let (driver, sim) = open();
+        let (driver, checked) = open();
         let driver = Arc::new(Failing::new(driver));
         driver.fail_at(n);
         let device = again(|| Device::with_driver(driver.clone(), DeviceConfig::default()));
@@ -26,9 +26,9 @@ pub(crate) fn fail_each_call(
         program(device);
         let struck = driver.struck();
         drop(driver);
-        if let Some(sim) = sim {
+        if let Some(checked) = checked {
             eprintln!("{struck:?} failed");
-            sim.assert_clean();
+            checked.assert_clean();
         }
         if struck.is_empty() {
             assert!(n > least, "the program makes more than {n} calls");

@@ -1,8 +1,8 @@
 //! What the tests share: the devices under test, streams that are kept busy, and random numbers.
 //!
 //! A body is written once and run on a fresh device of every kind. `MILLPOND_TEST_DEVICE` picks one kind: `host`,
-//! `sim`, `fake` (CUDA over `fakecuda`) or `cuda` (a real GPU, which then has to be there). Without a wish all run but
-//! `cuda`. What a kind cannot do is skipped, and said.
+//! `sim` (the host device without memory, checked), `fake` (CUDA over `fakecuda`) or `cuda` (a real GPU, which then has
+//! to be there). Without a wish all run but `cuda`. What a kind cannot do is skipped, and said.
 
 // Each test program uses its own part of this file.
 #![allow(dead_code)]
@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
 use millpond::check::Kind;
-use millpond::config::{Completion, ReusePolicy, Schedule, Watch};
+use millpond::config::{ReusePolicy, Schedule};
 use millpond::cuda::CudaConfig;
 use millpond::error::Invalid;
 use millpond::{Access, Buffer, Device, DeviceConfig, Error, GIB, HostConfig, Pool, PoolConfig, Stream};
-use millpond_driver::{SimConfig, SimDriver};
+use millpond_driver::{Checked, HostDriver};
 
 /// A device under test.
 pub(crate) struct Subject {
@@ -32,7 +32,7 @@ pub(crate) struct Subject {
     pub(crate) runs_closures: bool,
     /// Whether work is over as soon as it was submitted.
     pub(crate) is_instant: bool,
-    sim: Option<Arc<SimDriver>>,
+    checked: Option<Arc<Checked<HostDriver>>>,
 }
 
 /// A kind of device.
@@ -40,7 +40,8 @@ pub(crate) struct Subject {
 pub(crate) enum Make {
     Parallel,
     Seeded(u64),
-    Sim(Completion),
+    /// The host device without memory, checked.
+    Sim(Schedule),
     /// CUDA over `fakecuda`.
     Fake,
     /// CUDA on a GPU.
@@ -52,11 +53,17 @@ const ALL: [Make; 8] = [
     Make::Seeded(1),
     Make::Seeded(2),
     Make::Seeded(3),
-    Make::Sim(Completion::AtOnce),
-    Make::Sim(Completion::AtBlock),
+    Make::Sim(Schedule::AtOnce),
+    Make::Sim(Schedule::AtWait),
     Make::Fake,
     Make::Cuda,
 ];
+
+/// A host device without memory, checked.
+pub(crate) fn sim(schedule: Schedule, total_bytes: u64) -> Arc<Checked<HostDriver>> {
+    let config = millpond_driver::HostConfig { schedule, total_bytes, memory: false, ..Default::default() };
+    Arc::new(Checked::new(HostDriver::new(config).expect("a host device")))
+}
 
 impl Subject {
     pub(crate) fn new(make: Make) -> Subject {
@@ -76,12 +83,10 @@ impl Subject {
             .host_threads(host_threads)
             .trace(trace)
             .violations(violations);
-        let (device, sim) = match make {
-            Make::Sim(completion) => {
-                is_instant = completion == Completion::AtOnce;
-                let watch = Watch::Contract;
-                let sim = SimConfig { completion, watch, total_bytes, ..Default::default() };
-                let sim = Arc::new(SimDriver::new(sim));
+        let (device, checked) = match make {
+            Make::Sim(schedule) => {
+                is_instant = schedule == Schedule::AtOnce;
+                let sim = sim(schedule, total_bytes);
                 (Device::with_driver(sim.clone(), config), Some(sim))
             }
             Make::Parallel => {
@@ -95,8 +100,8 @@ impl Subject {
             }
         };
         let device = device.expect("a device");
-        let runs_closures = device.properties().runs_closures;
-        Subject { make, device, has_memory: sim.is_none(), is_parallel, runs_closures, is_instant, sim }
+        let (runs_closures, has_memory) = (device.properties().runs_closures, device.properties().has_memory);
+        Subject { make, device, has_memory, is_parallel, runs_closures, is_instant, checked }
     }
 
     /// A second device of the same kind.
@@ -150,7 +155,7 @@ impl Subject {
     /// Asserts that the driver's contract was kept, where somebody watched.
     #[track_caller]
     pub(crate) fn assert_contract(&self) {
-        let violations = self.sim.as_ref().map_or_else(Vec::new, |sim| sim.violations());
+        let violations = self.checked.as_ref().map_or_else(Vec::new, |checked| checked.violations());
         assert!(violations.is_empty(), "breaches of the driver's contract: {violations:#?}");
     }
 }

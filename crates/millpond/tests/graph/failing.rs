@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use millpond::config::{Completion, Schedule, Watch};
+use millpond::config::Schedule;
 use millpond::graph::{ExternalEvent, Graph, GraphExec, Instantiate, MemAllocNode};
 use millpond::{Buffer, Device, DeviceConfig, GIB, Stream};
-use millpond_driver::{CallKind, CudaDriver, DriverError, Failing, HostConfig, HostDriver, SimConfig, SimDriver};
+use millpond_driver::{CallKind, CudaDriver, DriverError, Failing, HostConfig, HostDriver};
 
 use crate::again::again;
-use crate::common::{Make, cuda, makes};
+use crate::common::{Make, cuda, makes, sim};
 use crate::each_call::{fail_each_call, free_again};
 use crate::watchdog::ends;
 
@@ -130,12 +130,11 @@ fn asked(of: impl Fn(Make) -> bool) -> Vec<Make> {
 }
 
 #[test]
-fn every_call_fails_once_on_the_simulator() {
+fn every_call_fails_once_without_memory() {
     for make in asked(|make| matches!(make, Make::Sim(_))) {
-        let Make::Sim(completion) = make else { unreachable!() };
+        let Make::Sim(schedule) = make else { unreachable!() };
         let kinds = fail_each_call(100, run, || {
-            let config = SimConfig { completion, watch: Watch::Contract, ..Default::default() };
-            let sim = Arc::new(SimDriver::new(config));
+            let sim = sim(schedule, 64 * GIB);
             (sim.clone(), Some(sim))
         });
         for kind in [CallKind::Create, CallKind::Map, CallKind::Unmap, CallKind::Submit, CallKind::Mark, CallKind::Wait]
@@ -172,8 +171,7 @@ fn every_call_fails_once_on_cuda() {
 /// once it has waited, whether or not the device says so.
 #[test]
 fn a_launch_whose_device_does_not_say_what_is_over_waits_once() {
-    let sim = SimDriver::new(SimConfig { completion: Completion::AtBlock, ..Default::default() });
-    let driver = Arc::new(Failing::new(sim));
+    let driver = Arc::new(Failing::new(sim(Schedule::AtWait, 64 * GIB)));
     let device = Device::with_driver(driver.clone(), DeviceConfig::default()).unwrap();
     let (a, b) = (device.stream().unwrap(), device.stream().unwrap());
     let graph = |frees: bool| {
@@ -199,7 +197,7 @@ fn a_launch_whose_device_does_not_say_what_is_over_waits_once() {
 /// No mark can be had at the end of a launch: the next one, on another stream, comes after it all the same.
 #[test]
 fn a_launch_comes_after_one_whose_end_was_not_marked() {
-    let driver = Arc::new(Failing::new(SimDriver::default()));
+    let driver = Arc::new(Failing::new(sim(Schedule::AtOnce, 64 * GIB)));
     let device = Device::with_driver(driver.clone(), DeviceConfig::default()).unwrap();
     let (a, b) = (device.non_blocking_stream().unwrap(), device.non_blocking_stream().unwrap());
     let mut graph = device.graph().unwrap();

@@ -1,6 +1,5 @@
 //! Tickets that are forged, stale, used, cut, of another kind; and users that may not connect.
 
-use millpond::config::SimConfig;
 use millpond::error::ShareError;
 use millpond::share::{Peers, Refusal, Ticket, TicketKind};
 use millpond::{Device, Error, Event, HostConfig, PoolConfig};
@@ -186,7 +185,7 @@ fn what_cannot_be_shared_says_so() {
 
 #[test]
 fn a_device_that_shares_nothing_makes_no_shareable_pool() {
-    let device = Device::sim(SimConfig::default()).unwrap();
+    let device = Device::host(HostConfig::default().memory(false)).unwrap();
     let refused = device.pool(PoolConfig::default().shareable(true)).unwrap_err();
     assert!(refused.report().to_string().contains("cannot hand memory to other processes"), "{refused}");
 }

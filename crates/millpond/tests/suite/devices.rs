@@ -9,7 +9,7 @@ use millpond::config::Schedule;
 use millpond::error::Invalid;
 use millpond::pool::PeerAccess;
 use millpond::{Device, DeviceConfig, Error, HostConfig, PoolConfig, Stream};
-use millpond_driver::{HostDriver, SimDriver};
+use millpond_driver::HostDriver;
 
 use crate::common::{Make, Subject, makes, on_every_device, visit};
 
@@ -23,7 +23,7 @@ fn devices() -> Vec<Device> {
         host(Schedule::Parallel),
         host(Schedule::Parallel),
         host(Schedule::Seeded(7)),
-        Device::with_driver(Arc::new(SimDriver::default()), DeviceConfig::default()).unwrap(),
+        Device::host(HostConfig::default().memory(false)).unwrap(),
     ]
 }
 

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use millpond::config::{ReusePolicy, Schedule};
-use millpond::{Buffer, Device, DeviceConfig, Error, MIB, Pool, PoolConfig, Read, Stream, Write};
-use millpond_driver::{CallKind, Driver, DriverError, Failing, HostConfig, HostDriver, SimDriver, Tap, Tapped};
+use millpond::{Buffer, Device, DeviceConfig, Error, GIB, MIB, Pool, PoolConfig, Read, Stream, Write};
+use millpond_driver::{CallKind, Driver, DriverError, Failing, HostConfig, HostDriver, Tap, Tapped};
 
 use crate::again::again;
-use crate::common::{Make, makes};
+use crate::common::{Make, makes, sim};
 use crate::each_call::{fail_each_call, free_again};
 
 fn pattern(seed: u32, index: usize) -> u32 {
@@ -205,18 +205,13 @@ fn run(device: Device) {
 }
 
 #[test]
-fn every_call_fails_once_on_the_simulator() {
-    for completion in [millpond::config::Completion::AtOnce, millpond::config::Completion::AtBlock] {
-        if !is_wanted(Make::Sim(completion)) {
+fn every_call_fails_once_without_memory() {
+    for schedule in [Schedule::AtOnce, Schedule::AtWait] {
+        if !is_wanted(Make::Sim(schedule)) {
             continue;
         }
         let kinds = fail_each_call(150, run, || {
-            let config = millpond_driver::SimConfig {
-                completion,
-                watch: millpond::config::Watch::Contract,
-                ..Default::default()
-            };
-            let sim = Arc::new(SimDriver::new(config));
+            let sim = sim(schedule, 64 * GIB);
             (sim.clone(), Some(sim))
         });
         // Graphs of the device's own are where those are, in `tests/native`; this program shares nothing.
@@ -242,7 +237,7 @@ fn every_call_fails_once_on_the_host() {
 
 /// A device that refuses one kind of call for a while.
 fn refusing(kind: CallKind, during: impl Fn(&Device, &Stream, &Pool, &Buffer<u32>)) {
-    let sim = Arc::new(SimDriver::default());
+    let sim = sim(Schedule::AtOnce, 64 * GIB);
     let driver = Arc::new(Failing::new(sim.clone()));
     let device = Device::with_driver(driver.clone(), DeviceConfig::default()).unwrap();
     let (stream, pool) = (device.stream().unwrap(), device.pool(PoolConfig::default()).unwrap());
@@ -368,7 +363,7 @@ impl Tap for AtWait {
 /// device refuses to mark its end: the legacy stream and all that follow it come after its work, or it is refused.
 #[test]
 fn the_legacy_stream_comes_after_a_stream_that_is_badly_closed_meanwhile() {
-    let sim = || Arc::new(SimDriver::default()) as Arc<dyn Driver>;
+    let sim = || sim(Schedule::AtOnce, 64 * GIB) as Arc<dyn Driver>;
     let host = || Arc::new(HostDriver::new(HostConfig::default()).unwrap()) as Arc<dyn Driver>;
     for (device, refusals) in [(sim(), 1), (sim(), 2), (host(), 1), (host(), 2)] {
         let driver = Arc::new(Failing::new(Tapped::<_, AtWait>::new(device)));

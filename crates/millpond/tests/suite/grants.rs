@@ -127,7 +127,7 @@ fn a_pools_own_device_always_has_access() {
 fn devices_that_cannot_meet_say_so() {
     let mut strangers = Vec::new();
     if makes().contains(&Make::Parallel) {
-        strangers.push((Make::Parallel, Subject::new(Make::Sim(millpond::config::Completion::AtOnce)).device));
+        strangers.push((Make::Parallel, Subject::new(Make::Sim(Schedule::AtOnce)).device));
     }
     if makes().contains(&Make::Fake) {
         // The last of its devices is nobody's peer.

@@ -139,7 +139,7 @@ fn the_host_reads_what_is_known_to_have_come() {
         let event = s.record().unwrap();
         refused("a read", host.as_slice());
         while !event.is_over().unwrap() {
-            if on.make == crate::common::Make::Sim(millpond::config::Completion::AtBlock) {
+            if on.make == crate::common::Make::Sim(millpond::config::Schedule::AtWait) {
                 s.synchronize().unwrap();
             }
             std::thread::yield_now();

@@ -1,6 +1,6 @@
 //! Pools by CUDA's rules: figures, limits, the current pool, and the end of a pool.
 
-use millpond::config::{ReusePolicy, SimConfig, Slack};
+use millpond::config::{ReusePolicy, Slack};
 use millpond::error::Invalid;
 use millpond::{Device, Error, HostConfig, KIB, MIB, Pool, PoolConfig};
 use millpond_driver::CallKind;
@@ -352,8 +352,8 @@ fn memory_that_cannot_be_had_is_refused() {
         Some(Invalid::Setting { setting, .. }) => *setting,
         other => panic!("{other:?}"),
     };
-    let setting = |config| refused(Device::sim(config));
-    let usual = SimConfig::default();
+    let setting = |config| refused(Device::host(config));
+    let usual = HostConfig::default().memory(false);
     // The host device's pages are no smaller than the system's.
     for granularity in [0, 1, 512, 4097, 1 << 63, u64::MAX] {
         assert_eq!(refused(Device::host(HostConfig::default().granularity(granularity))), "granularity");
@@ -365,7 +365,7 @@ fn memory_that_cannot_be_had_is_refused() {
         assert_eq!(setting(usual.clone().total_bytes(total_bytes)), "total_bytes");
     }
     for (granularity, total_bytes) in [(512, 1 << 20), (2 << 20, 1 << 56), (1 << 29, 1 << 56)] {
-        let device = Device::sim(usual.clone().granularity(granularity).total_bytes(total_bytes)).unwrap();
+        let device = Device::host(usual.clone().granularity(granularity).total_bytes(total_bytes)).unwrap();
         let stream = device.stream().unwrap();
         for slack in [0.0, 1e-300, 1e308] {
             let pool = device.pool(PoolConfig::default().slack(Slack::Fixed(slack)).chunk_bytes_max(1 << 50));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use millpond::check::Kind;
-use millpond::config::Completion;
+use millpond::config::Schedule;
 use millpond::error::Invalid;
 use millpond::{Buffer, DeviceConfig, Error, Event, Pool, PoolConfig, Stream, View};
 
@@ -350,8 +350,8 @@ fn check_all(seeds: std::ops::Range<u64>) {
     let allowed = |make: &Make| makes.iter().any(|known| std::mem::discriminant(known) == std::mem::discriminant(make));
     for seed in seeds {
         let devices = [
-            Make::Sim(Completion::AtOnce),
-            Make::Sim(Completion::AtBlock),
+            Make::Sim(Schedule::AtOnce),
+            Make::Sim(Schedule::AtWait),
             Make::Seeded(seed),
             Make::Parallel,
             Make::Fake,

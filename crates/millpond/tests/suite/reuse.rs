@@ -3,16 +3,15 @@
 //! "While it is busy" is exact: a kernel is held until the answer is known. The pools here have a limit of one buffer's
 //! size where a reuse must happen, and none where it must not.
 
-use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use millpond::config::{Completion, ReusePolicy, Watch};
-use millpond::{Buffer, Device, DeviceConfig, Error, MIB, Pool, PoolConfig, Stream};
-use millpond_driver::{SimConfig, SimDriver};
+use millpond::config::{ReusePolicy, Schedule};
+use millpond::{Buffer, Device, DeviceConfig, Error, GIB, MIB, Pool, PoolConfig, Stream};
 
 use crate::common::{
-    Subject, kind_of, on_devices_that_hold, on_devices_that_run_closures, on_every_device, order, reuse, touch, visit,
+    Subject, kind_of, on_devices_that_hold, on_devices_that_run_closures, on_every_device, order, reuse, sim, touch,
+    visit,
 };
 
 const LEN: usize = 8 * MIB as usize;
@@ -332,8 +331,7 @@ fn what_a_stream_learned_after_a_free_opens_no_neighbour_by_it() {
 /// nothing of the third.
 #[test]
 fn a_block_from_a_shelf_does_not_vouch_for_what_its_stream_did_since() {
-    let config = SimConfig { completion: Completion::AtBlock, watch: Watch::Contract, ..Default::default() };
-    let sim = Arc::new(SimDriver::new(config));
+    let sim = sim(Schedule::AtWait, 64 * GIB);
     let device = Device::with_driver(sim.clone(), DeviceConfig::default()).unwrap();
     let pool = device.pool(PoolConfig::default()).unwrap();
     let [first, second, stream] = [(); 3].map(|()| device.non_blocking_stream().unwrap());

@@ -1,10 +1,10 @@
 //! Every small program: all that can be done in so many operations on three streams, one pool and two sizes.
 //!
-//! Each is run on a sim device, and what reached the driver is then read again, call by call, by a naive device that
-//! knows streams, marks and waits and nothing of the library: two uses of one byte of physical memory must be ordered
-//! there, and memory is unmapped only when what used it has completed. So neither the library's own order nor this
-//! crate's decides; this crate's decides only which operations are right and must be accepted, and which must be
-//! refused.
+//! Each is run on a host device without memory, and what reached the driver is then read again, call by call, by a
+//! naive device that knows streams, marks and waits and nothing of the library: two uses of one byte of physical
+//! memory must be ordered there, and memory is unmapped only when what used it has completed. So neither the
+//! library's own order nor this crate's decides; this crate's decides only which operations are right and must be
+//! accepted, and which must be refused.
 //!
 //! What is left out, because another program of the list does the same: streams are named in the order of their first
 //! use; what is refused, or fails for want of memory, changes nothing and ends the program; a wait for what is known, a
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use millpond::config::{ReusePolicy, Slack};
 use millpond::{Buffer, Device, DeviceConfig, Error, Event, PoolConfig, Stream};
-use millpond_driver::{Completion, SimConfig, SimDriver, Watch};
+use millpond_driver::{Checked, HostConfig, HostDriver, Schedule};
 
 use model::{Act, Model, STREAMS, UNIT};
 use replay::Replay;
@@ -29,24 +29,24 @@ use replay::Replay;
 pub struct Policy {
     name: &'static str,
     reuse: ReusePolicy,
-    completion: Completion,
+    schedule: Schedule,
 }
 
-const fn policy(name: &'static str, events: bool, over: bool, waits: bool, completion: Completion) -> Policy {
+const fn policy(name: &'static str, events: bool, over: bool, waits: bool, schedule: Schedule) -> Policy {
     let reuse = ReusePolicy {
         follow_event_dependencies: events,
         allow_opportunistic: over,
         allow_internal_dependencies: waits,
     };
-    Policy { name, reuse, completion }
+    Policy { name, reuse, schedule }
 }
 
 /// All of them.
 pub const POLICIES: [Policy; 4] = [
-    policy("by events only, work completes when a thread waits", true, false, false, Completion::AtBlock),
-    policy("any reuse, work completes when a thread waits", true, true, true, Completion::AtBlock),
-    policy("by what has completed, work completes when a thread waits", false, true, false, Completion::AtBlock),
-    policy("any reuse, work completes at once", true, true, true, Completion::AtOnce),
+    policy("by events only, work completes when a thread waits", true, false, false, Schedule::AtWait),
+    policy("any reuse, work completes when a thread waits", true, true, true, Schedule::AtWait),
+    policy("by what has completed, work completes when a thread waits", false, true, false, Schedule::AtWait),
+    policy("any reuse, work completes at once", true, true, true, Schedule::AtOnce),
 ];
 
 /// Where programs begin, how many units the pool has, and of how many units allocations are.
@@ -121,7 +121,7 @@ enum Ran {
 
 /// A program on its way.
 struct Program {
-    sim: Arc<SimDriver>,
+    driver: Arc<Checked<HostDriver>>,
     device: Device,
     streams: [Option<Stream>; STREAMS],
     buffers: Vec<Option<Buffer<u8>>>,
@@ -131,10 +131,10 @@ struct Program {
 impl Program {
     fn new(case: &Case<'_>) -> Result<(Self, millpond::Pool), Error> {
         let Case { policy, start } = case;
-        let (completion, watch) = (policy.completion, Watch::Calls);
-        let config = SimConfig { total_bytes: 1 << 30, granularity: 2 * UNIT, completion, watch };
-        let sim = Arc::new(SimDriver::new(config));
-        let device = Device::with_driver(sim.clone(), DeviceConfig::default())?;
+        let (schedule, memory) = (policy.schedule, false);
+        let config = HostConfig { total_bytes: 1 << 30, granularity: 2 * UNIT, schedule, memory };
+        let driver = Arc::new(Checked::recording(HostDriver::new(config)?));
+        let device = Device::with_driver(driver.clone(), DeviceConfig::default())?;
         let slack = Slack::Fixed(0.0);
         let pool = PoolConfig::default().max_bytes(start.units * UNIT).reuse(policy.reuse).slack(slack);
         let pool = device.pool(pool)?;
@@ -142,7 +142,7 @@ impl Program {
         for stream in &mut streams {
             *stream = Some(device.non_blocking_stream()?);
         }
-        Ok((Self { sim, device, streams, buffers: Vec::new(), event: None }, pool))
+        Ok((Self { driver, device, streams, buffers: Vec::new(), event: None }, pool))
     }
 
     fn on(&self, on: usize) -> &Stream {
@@ -197,14 +197,14 @@ fn run(acts: &[Act], is_last_right: bool, case: &Case<'_>) -> Result<Ran, String
         }
     }
     pool.audit()?;
-    let device = Replay::read(&program.sim.take_calls(), case.policy.completion == Completion::AtOnce)?;
-    let Program { sim, device: handle, streams, buffers, event } = program;
+    let device = Replay::read(&program.driver.take_calls(), case.policy.schedule == Schedule::AtOnce)?;
+    let Program { driver, device: handle, streams, buffers, event } = program;
     drop((buffers, streams, event, pool));
     // Everything ends, and what the last calls take away has completed, too.
     handle.synchronize().map_err(|error| error.to_string())?;
     drop(handle);
-    device.go_on(&sim.take_calls())?;
-    match (sim.violations(), sim.leaks()) {
+    device.go_on(&driver.take_calls())?;
+    match (driver.violations(), driver.leaks()) {
         (broken, leaks) if broken.is_empty() && leaks.is_empty() => Ok(ran),
         (broken, leaks) => Err(format!("the driver's contract: {broken:?}, left: {leaks:?}")),
     }

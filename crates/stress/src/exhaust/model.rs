@@ -1,6 +1,6 @@
-//! Small programs: their operations, what may come next, and a naive model of who comes after what.
+//! Small programs: their operations, what may come next, and which of them are right, by reachability.
 
-use crate::clock::{Clock, Point};
+use millpond_reach::{Past, Point};
 
 /// Streams.
 pub(super) const STREAMS: usize = 3;
@@ -40,14 +40,14 @@ struct Life {
     last_on: Option<usize>,
 }
 
-/// The naive model: who comes after what.
+/// What was done so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
-    clocks: [Clock; STREAMS],
-    host: Clock,
+    pasts: [Past; STREAMS],
+    host: Past,
     live: Vec<Life>,
     made: usize,
-    event: Option<Clock>,
+    event: Option<Past>,
     closed: [bool; STREAMS],
     /// Whether something was done on it since it was waited for.
     is_busy: [bool; STREAMS],
@@ -58,7 +58,7 @@ pub(super) struct Model {
 impl Model {
     fn learn(&mut self, on: usize) {
         let host = self.host.clone();
-        self.clocks[on].join(&host);
+        self.pasts[on].join(&host);
     }
 
     fn find(&self, of: usize) -> Option<usize> {
@@ -69,7 +69,7 @@ impl Model {
     pub(super) fn is_right(&self, act: Act) -> bool {
         match act {
             Act::Use { on, of } | Act::Free { on, of } => {
-                let mut knows = self.clocks[on].clone();
+                let mut knows = self.pasts[on].clone();
                 knows.join(&self.host);
                 self.find(of).is_some_and(|at| self.live[at].uses.iter().all(|point| knows.covers(*point)))
             }
@@ -82,14 +82,14 @@ impl Model {
         match act {
             Act::Alloc { on, .. } => {
                 self.learn(on);
-                let point = self.clocks[on].step(on);
+                let point = self.pasts[on].step(on);
                 self.live.push(Life { of: self.made, uses: vec![point], last_on: Some(on) });
                 self.made += 1;
                 self.is_busy[on] = true;
             }
             Act::Use { on, of } => {
                 self.learn(on);
-                let point = self.clocks[on].step(on);
+                let point = self.pasts[on].step(on);
                 let at = self.find(of).expect("a live buffer");
                 // Whoever comes after this write comes after all before it.
                 self.live[at].uses = vec![point];
@@ -98,29 +98,29 @@ impl Model {
             }
             Act::Free { on, of } => {
                 self.learn(on);
-                self.clocks[on].step(on);
+                self.pasts[on].step(on);
                 self.live.retain(|life| life.of != of);
             }
             Act::Drop { of } => self.live.retain(|life| life.of != of),
             Act::Order { after, on } => {
                 self.learn(after);
                 self.learn(on);
-                let clock = self.clocks[after].clone();
-                self.clocks[on].join(&clock);
+                let past = self.pasts[after].clone();
+                self.pasts[on].join(&past);
             }
             Act::Record { on } => {
                 self.learn(on);
-                self.event = Some(self.clocks[on].clone());
+                self.event = Some(self.pasts[on].clone());
             }
             Act::Wait { on } => {
                 self.learn(on);
-                let clock = self.event.clone().unwrap_or_default();
-                self.clocks[on].join(&clock);
+                let past = self.event.clone().unwrap_or_default();
+                self.pasts[on].join(&past);
             }
             Act::Sync { on } => {
                 self.learn(on);
-                let clock = self.clocks[on].clone();
-                self.host.join(&clock);
+                let past = self.pasts[on].clone();
+                self.host.join(&past);
                 self.is_busy[on] = false;
             }
             Act::Close { on } => self.closed[on] = true,
@@ -144,21 +144,21 @@ impl Model {
                     acts.push(Act::Use { on, of: life.of });
                 }
             }
-            let known = |clock: &Clock| {
-                let (mut knows, mut more) = (self.clocks[on].clone(), self.clocks[on].clone());
+            let known = |past: &Past| {
+                let (mut knows, mut more) = (self.pasts[on].clone(), self.pasts[on].clone());
                 knows.join(&self.host);
                 more.join(&self.host);
-                more.join(clock);
+                more.join(past);
                 knows == more
             };
             let others = (0..STREAMS).filter(|after| open(after) && *after != on);
-            acts.extend(others.filter(|it| !known(&self.clocks[*it])).map(|after| Act::Order { after, on }));
+            acts.extend(others.filter(|it| !known(&self.pasts[*it])).map(|after| Act::Order { after, on }));
             if self.event.as_ref().is_some_and(|event| !known(event)) {
                 acts.push(Act::Wait { on });
             }
             if self.is_busy[on] {
                 acts.push(Act::Sync { on });
-                if self.event.as_ref() != Some(&self.clocks[on]) {
+                if self.event.as_ref() != Some(&self.pasts[on]) {
                     acts.push(Act::Record { on });
                 }
             }

@@ -3,7 +3,7 @@
 use millpond_driver::{Call, WorkCall};
 use rustc_hash::FxHashMap;
 
-use crate::clock::{Clock, Point};
+use millpond_reach::{Past, Point};
 
 /// A write, by physical memory.
 #[derive(Clone, Copy, Debug)]
@@ -19,10 +19,10 @@ struct Fill {
 #[derive(Default)]
 pub(super) struct Replay {
     is_instant: bool,
-    streams: FxHashMap<u64, (usize, Clock)>,
-    marks: FxHashMap<u64, Clock>,
+    streams: FxHashMap<u64, (usize, Past)>,
+    marks: FxHashMap<u64, Past>,
     /// What the host has seen to have completed.
-    over: Clock,
+    over: Past,
     /// First address, bytes, chunk.
     mapped: Vec<(u64, u64, u64)>,
     fills: Vec<Fill>,
@@ -43,28 +43,28 @@ impl Replay {
         match call {
             Call::Submit { stream, work: WorkCall::Fill { at, bytes, .. } } => {
                 let over = self.over.clone();
-                let (chain, clock) = self.streams.entry(stream.0).or_insert_with(|| (next, Clock::default()));
-                clock.join(&over);
-                let point = clock.step(*chain);
-                let (clock, is_instant) = (clock.clone(), self.is_instant);
+                let (chain, past) = self.streams.entry(stream.0).or_insert_with(|| (next, Past::default()));
+                past.join(&over);
+                let point = past.step(*chain);
+                let (past, is_instant) = (past.clone(), self.is_instant);
                 if is_instant {
-                    self.over.join(&clock);
+                    self.over.join(&past);
                 }
-                self.fill(*at, *bytes, point, &clock)
+                self.fill(*at, *bytes, point, &past)
             }
             Call::Mark { stream, mark } => {
-                let clock = self.streams.get(&stream.0).map_or_else(Clock::default, |(_, clock)| clock.clone());
-                self.marks.insert(mark.0, clock);
+                let past = self.streams.get(&stream.0).map_or_else(Past::default, |(_, past)| past.clone());
+                self.marks.insert(mark.0, past);
                 Ok(())
             }
             Call::Wait { stream, mark } => {
-                let (_, clock) = self.streams.entry(stream.0).or_insert_with(|| (next, Clock::default()));
-                clock.join(&self.marks[&mark.0]);
+                let (_, past) = self.streams.entry(stream.0).or_insert_with(|| (next, Past::default()));
+                past.join(&self.marks[&mark.0]);
                 Ok(())
             }
             Call::BlockOn { mark } | Call::IsOver { mark, over: true } => {
-                let clock = self.marks[&mark.0].clone();
-                self.over.join(&clock);
+                let past = self.marks[&mark.0].clone();
+                self.over.join(&past);
                 Ok(())
             }
             Call::Map { chunk, at, bytes } => {
@@ -76,13 +76,13 @@ impl Replay {
         }
     }
 
-    fn fill(&mut self, at: u64, bytes: u64, point: Point, clock: &Clock) -> Result<(), String> {
+    fn fill(&mut self, at: u64, bytes: u64, point: Point, past: &Past) -> Result<(), String> {
         let mapped = self.mapped.clone();
         for (start, size, chunk) in mapped.iter().filter(|(start, size, _)| *start < at + bytes && at < start + size) {
             let (from, to) = (at.max(*start), (at + bytes).min(start + size));
             let new = Fill { chunk: *chunk, start: from - start, end: to - start, at: from, point };
             let meets = |old: &&Fill| old.chunk == new.chunk && old.start < new.end && new.start < old.end;
-            if let Some(old) = self.fills.iter().filter(meets).find(|old| !clock.covers(old.point)) {
+            if let Some(old) = self.fills.iter().filter(meets).find(|old| !past.covers(old.point)) {
                 return Err(format!("the device writes one memory twice, unordered: {old:x?}, then {new:x?}"));
             }
             self.fills.push(new);

@@ -8,30 +8,30 @@ use millpond::{Result, Stream};
 
 use super::graphs::Draft;
 use super::{Thread, pick};
-use crate::clock::Clock;
 use crate::finding::lock;
 use crate::marks::{External, Marks};
 use crate::random::Random;
+use millpond_reach::Past;
 
 impl Thread<'_> {
     /// What an event holds, for who waits for it now.
-    pub(crate) fn held_by(&self, external: &External) -> Option<Clock> {
+    pub(crate) fn held_by(&self, external: &External) -> Option<Past> {
         let holds = lock(&external.holds);
         if holds.is_vague {
             self.world.lose_track();
         }
-        holds.clock.clone()
+        holds.past.clone()
     }
 
     /// What the wait nodes of a launch wait for that is made now.
-    pub(crate) fn waited_by(&self, marks: &Marks) -> Option<Clock> {
+    pub(crate) fn waited_by(&self, marks: &Marks) -> Option<Past> {
         // A wait behind a record of the same graph adds nothing; the order of a child's nodes is not looked at here.
         let (alone, both): (Vec<_>, Vec<_>) = marks.waits.iter().partition(|it| !marks.records(it));
         if !both.is_empty() {
             self.world.lose_track();
         }
-        let held: Vec<Clock> = alone.into_iter().filter_map(|it| self.held_by(it)).collect();
-        let join = |mut all: Clock, one: Clock| {
+        let held: Vec<Past> = alone.into_iter().filter_map(|it| self.held_by(it)).collect();
+        let join = |mut all: Past, one: Past| {
             all.join(&one);
             all
         };

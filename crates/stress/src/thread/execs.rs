@@ -22,7 +22,7 @@ impl Thread<'_> {
         // It comes after the last launch, and the next launch after it.
         match &uploaded {
             Ok(()) if is_crowded => self.world.lose_track(),
-            Ok(()) => lock(&held.line.clock).join(&last),
+            Ok(()) => lock(&held.line.past).join(&last),
             Err(Error::InvalidArgument(_)) => return,
             // It may have waited before it failed.
             Err(_) => return self.world.lose_track(),

@@ -10,7 +10,6 @@ use millpond::check;
 use millpond::graph::{Graph, GraphExec, GraphNode, Instantiate, Launch, MemAllocNode};
 use millpond::{Error, Result, Stream};
 
-use crate::clock::Clock;
 use crate::finding::lock;
 use crate::kind::Kind;
 use crate::life::{Expect, Life};
@@ -23,6 +22,7 @@ use crate::settings::DeviceKind;
 use crate::thread::{Thread, pick, place};
 use crate::work::{Cargo, Content, Kernel};
 use crate::world::{Buf, Held};
+use millpond_reach::Past;
 
 /// A graph at hand.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(crate) struct Instance {
     /// Whether a launch frees what the one before left.
     frees: bool,
     /// What its last launch came after, and that launch: the next one comes after it.
-    pub(crate) last: Clock,
+    pub(crate) last: Past,
     /// Whether others have the same addresses: its launches come after theirs, too.
     pub(crate) is_crowded: bool,
 }
@@ -172,7 +172,7 @@ impl Thread<'_> {
         self.judge("instantiate", expect, exec.as_ref().err());
         if let Ok(exec) = exec {
             let at = place(&self.execs, number as u32);
-            let (last, is_crowded) = (Clock::default(), false);
+            let (last, is_crowded) = (Past::default(), false);
             let relatives = made.children.iter().copied().chain([number]).collect();
             let device = built.device;
             let instance = Instance { exec, device, made, number, relatives, frees, last, is_crowded };
@@ -379,9 +379,9 @@ impl Thread<'_> {
         let Ok(launched) = launched else {
             return ended.into_iter().for_each(|buf| self.take_back(&held, buf, is_partial, op));
         };
-        lock(&held.line.clock).join(&last);
+        lock(&held.line.past).join(&last);
         // The launch completes after its wait nodes, and what comes before them.
-        waited.iter().for_each(|waited| lock(&held.line.clock).join(waited));
+        waited.iter().for_each(|waited| lock(&held.line.past).join(waited));
         if is_crowded {
             self.world.lose_track();
         }
@@ -430,7 +430,7 @@ impl Thread<'_> {
         launched: &Launch,
         made: &Made,
         (number, frees, device): (u64, bool, usize),
-        (knows, op): (Clock, Op),
+        (knows, op): (Past, Op),
     ) {
         let born = held.line.step(None);
         self.publish(&held.line);

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use millpond::{Error, View};
 use millpond_driver::CallKind;
 
-use crate::clock::Clock;
 use crate::kind::Kind;
 use crate::life::{Expect, Life};
 use crate::op::Op;
@@ -16,6 +15,7 @@ use crate::random::{Random, mix};
 use crate::thread::{Thread, pick, place};
 use crate::work::{Content, Kernel};
 use crate::world::{Buf, Held};
+use millpond_reach::Past;
 
 impl Thread<'_> {
     /// A flag for a kernel, where kernels run.
@@ -90,8 +90,8 @@ impl Thread<'_> {
                     "a pool of which nothing is used, on an idle device, has no {bytes} B: {error} (before: {why})"
                 ));
             }
-            let clocks: Vec<_> = self.world.oracle.lines_of(pool.device).iter().map(|line| line.now()).collect();
-            clocks.iter().for_each(|clock| self.learn(pool.device, clock, "Device::synchronize"));
+            let pasts: Vec<_> = self.world.oracle.lines_of(pool.device).iter().map(|line| line.now()).collect();
+            pasts.iter().for_each(|past| self.learn(pool.device, past, "Device::synchronize"));
         }
     }
 
@@ -132,7 +132,7 @@ impl Thread<'_> {
     pub(crate) fn order_before(&mut self, held: &Held, at: usize, act: Act, part: Part) {
         let Some(buf) = &self.bufs[at] else { return };
         let (life, after) = (buf.life.clone(), buf.after.clone());
-        let misses = |knows: &Clock| {
+        let misses = |knows: &Past| {
             let is_import = life.from.is_some();
             let uses = life.uses.iter().filter(|it| it.meets(act, part) && !it.is_before(knows, is_import));
             let uses = uses.map(|it| it.point);
@@ -142,15 +142,15 @@ impl Thread<'_> {
             self.order_abroad(held, at);
         }
         let mut knows = self.before_next(&held.line);
-        if let Some((event, clock)) = after.filter(|_| !misses(&knows).is_empty()) {
-            self.wait_for(held, &event, &clock);
+        if let Some((event, past)) = after.filter(|_| !misses(&knows).is_empty()) {
+            self.wait_for(held, &event, &past);
             knows = self.before_next(&held.line);
         }
         for point in misses(&knows) {
             let other = self.streams.iter().flatten().find(|it| it.line.chain == point.chain).cloned();
             let Some(other) = other.filter(|_| !self.before_next(&held.line).covers(point)) else { continue };
-            if let Some((event, clock)) = self.event_of(&other) {
-                self.wait_for(held, &event, &clock);
+            if let Some((event, past)) = self.event_of(&other) {
+                self.wait_for(held, &event, &past);
             }
         }
         if !misses(&self.before_next(&held.line)).is_empty() {
@@ -252,7 +252,7 @@ impl Thread<'_> {
     }
 
     /// What is expected of a use or a free: of another device's memory that is not known, for that must be let in.
-    pub(crate) fn expect_of(&self, held: &Held, life: &Life, knows: &Clock, act: Act, part: Part) -> Expect {
+    pub(crate) fn expect_of(&self, held: &Held, life: &Life, knows: &Past, act: Act, part: Part) -> Expect {
         if act == Act::Free && (held.line.device != life.device || self.is_lent_out(life)) {
             return Expect::Refused;
         }

@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use millpond::{Device, Error, Event, View};
 
-use crate::clock::Clock;
 use crate::finding::{finding, lock};
 use crate::kind::Kind;
 use crate::life::{Expect, Life};
@@ -28,6 +27,7 @@ use crate::op::Op;
 use crate::oracle::{Line, Tie};
 use crate::world::{Buf, Held, HeldPool, World};
 use graphs::{Built, Instance};
+use millpond_reach::Past;
 use sharing::{Importer, Offered};
 
 /// A thread of a program.
@@ -43,7 +43,7 @@ pub(crate) struct Thread<'w> {
     /// Buffers.
     pub(crate) bufs: Vec<Option<Buf>>,
     /// Events, and what comes before them.
-    pub(crate) events: Vec<Option<(Event, Clock, usize)>>,
+    pub(crate) events: Vec<Option<(Event, Past, usize)>>,
     /// External events, and what they hold.
     pub(crate) externals: Vec<Option<External>>,
     /// Names of memory that is gone.
@@ -59,9 +59,9 @@ pub(crate) struct Thread<'w> {
     /// Instances.
     pub(crate) execs: Vec<Option<Instance>>,
     /// What it knows itself of each device, where threads are separate.
-    pub(crate) own: Vec<Clock>,
+    pub(crate) own: Vec<Past>,
     /// What a stream learns with the operation at hand.
-    learned: RefCell<Option<(usize, Clock)>>,
+    learned: RefCell<Option<(usize, Past)>>,
     /// The number of the operation at hand, for whoever watches.
     pub(crate) progress: Arc<AtomicU64>,
 }
@@ -99,7 +99,7 @@ impl<'w> Thread<'w> {
             parked: Vec::new(),
             graphs: places(3),
             execs: places(4),
-            own: vec![Clock::default(); world.devices.len()],
+            own: vec![Past::default(); world.devices.len()],
             learned: RefCell::default(),
             progress,
         }
@@ -194,7 +194,7 @@ impl<'w> Thread<'w> {
     }
 
     /// What the host knows of a device.
-    pub(crate) fn host(&self, device: usize) -> Clock {
+    pub(crate) fn host(&self, device: usize) -> Past {
         match self.world.setting.separate {
             true => self.own[device].clone(),
             false => lock(&self.world.hosts[device]).clone(),
@@ -202,19 +202,19 @@ impl<'w> Thread<'w> {
     }
 
     /// The host learns that everything up to there has completed. It must be so.
-    pub(crate) fn learn(&mut self, device: usize, clock: &Clock, call: &str) {
+    pub(crate) fn learn(&mut self, device: usize, past: &Past, call: &str) {
         if self.world.runs_kernels() {
-            self.world.oracle.check_over(clock, call);
+            self.world.oracle.check_over(past, call);
         }
         match self.world.setting.separate {
-            true => self.own[device].join(clock),
-            false => lock(&self.world.hosts[device]).join(clock),
+            true => self.own[device].join(past),
+            false => lock(&self.world.hosts[device]).join(past),
         }
     }
 
     /// What a stream's next operation comes after: it learns from the host, and from the legacy stream. Others see that
     /// it has learned it only once the operation is done.
-    pub(crate) fn before_next(&self, line: &Line) -> Clock {
+    pub(crate) fn before_next(&self, line: &Line) -> Past {
         let mut known = self.host(line.device);
         match line.tie {
             Tie::Free => {}
@@ -238,7 +238,7 @@ impl<'w> Thread<'w> {
     /// after it, where it was on the legacy one.
     pub(crate) fn publish(&self, line: &Line) {
         if let Some((_, known)) = self.learned.take().filter(|(chain, _)| *chain == line.chain) {
-            lock(&line.clock).join(&known);
+            lock(&line.past).join(&known);
         }
         line.has_worked.store(true, Ordering::Release);
         if line.tie == Tie::Legacy {
@@ -258,7 +258,7 @@ impl<'w> Thread<'w> {
 
     /// What comes before the end of the operation that was done last on a stream, given what it came after. Where
     /// others use the stream their operations may stand in between or behind, and which is not known.
-    pub(crate) fn end_of(&self, line: &Line, knows: Clock) -> Clock {
+    pub(crate) fn end_of(&self, line: &Line, knows: Past) -> Past {
         match line.is_sure() || self.world.setting.threads == 1 {
             true => line.now(),
             false => knows,

@@ -3,7 +3,6 @@
 use millpond::{Error, Event};
 use millpond_driver::{CallKind, DriverError};
 
-use crate::clock::Clock;
 use crate::finding::lock;
 use crate::kind::Kind;
 use crate::life::Expect;
@@ -11,6 +10,7 @@ use crate::marks::External;
 use crate::op::Op;
 use crate::thread::{Thread, pick, place};
 use crate::world::Held;
+use millpond_reach::Past;
 
 /// Whether a question about a stream, which is a record and a question about that, got as far as the second. A record
 /// on the legacy default stream orders the others.
@@ -22,7 +22,7 @@ fn was_recorded(error: &Error) -> bool {
 
 impl Thread<'_> {
     /// The present end of a stream, as an event.
-    pub(crate) fn event_of(&mut self, held: &Held) -> Option<(Event, Clock)> {
+    pub(crate) fn event_of(&mut self, held: &Held) -> Option<(Event, Past)> {
         let knows = self.before_next(&held.line);
         self.say(format_args!("let event = s{}.record()?;", held.line.chain));
         let event = held.stream.record();
@@ -34,22 +34,22 @@ impl Thread<'_> {
     }
 
     /// A stream waits for an event.
-    pub(crate) fn wait_for(&mut self, held: &Held, event: &Event, clock: &Clock) {
+    pub(crate) fn wait_for(&mut self, held: &Held, event: &Event, past: &Past) {
         self.before_next(&held.line);
-        self.say(format_args!("s{}.wait(&event)?; // after {clock:?}", held.line.chain));
+        self.say(format_args!("s{}.wait(&event)?; // after {past:?}", held.line.chain));
         let waited = held.stream.wait(event);
         self.judge(&format!("wait on s{}", held.line.chain), Expect::Accepted, waited.as_ref().err());
         if waited.is_ok() {
-            lock(&held.line.clock).join(clock);
+            lock(&held.line.past).join(past);
             self.publish(&held.line);
         }
     }
 
     pub(crate) fn record(&mut self, op: Op) {
         let Some(held) = self.stream(op.a) else { return };
-        if let Some((event, clock)) = self.event_of(&held) {
+        if let Some((event, past)) = self.event_of(&held) {
             let at = place(&self.events, op.b);
-            self.events[at] = Some((event, clock, held.line.device));
+            self.events[at] = Some((event, past, held.line.device));
         }
     }
 
@@ -57,13 +57,13 @@ impl Thread<'_> {
         let Some(held) = self.stream(op.a) else { return };
         // An old event, or one that is recorded now.
         if op.c & 1 == 0 {
-            if let Some((event, clock, _)) = pick(&self.events, op.b).and_then(|at| self.events[at].clone()) {
-                self.wait_for(&held, &event, &clock);
+            if let Some((event, past, _)) = pick(&self.events, op.b).and_then(|at| self.events[at].clone()) {
+                self.wait_for(&held, &event, &past);
             }
         } else if let Some(other) = self.stream(op.b)
-            && let Some((event, clock)) = self.event_of(&other)
+            && let Some((event, past)) = self.event_of(&other)
         {
-            self.wait_for(&held, &event, &clock);
+            self.wait_for(&held, &event, &past);
         }
     }
 
@@ -94,36 +94,36 @@ impl Thread<'_> {
         let waited = held.stream.wait_external(&external.event);
         self.judge("wait_external", Expect::Accepted, waited.as_ref().err());
         // A wait for an event that was never recorded is nothing.
-        if let Some(clock) = self.held_by(&external).filter(|_| waited.is_ok()) {
-            lock(&held.line.clock).join(&clock);
+        if let Some(past) = self.held_by(&external).filter(|_| waited.is_ok()) {
+            lock(&held.line.past).join(&past);
             self.publish(&held.line);
         }
     }
 
     pub(crate) fn ask_event(&mut self, op: Op) {
-        let Some((event, clock, device)) = pick(&self.events, op.b).and_then(|at| self.events[at].clone()) else {
+        let Some((event, past, device)) = pick(&self.events, op.b).and_then(|at| self.events[at].clone()) else {
             return;
         };
         if op.kind == Kind::SyncEvent {
-            self.say(format_args!("event.synchronize()?; // after {clock:?}"));
+            self.say(format_args!("event.synchronize()?; // after {past:?}"));
             let waited = event.synchronize();
             self.judge("Event::synchronize", Expect::Accepted, waited.as_ref().err());
             if waited.is_ok() {
-                self.learn(device, &clock, "Event::synchronize");
+                self.learn(device, &past, "Event::synchronize");
             }
             return;
         }
-        self.say(format_args!("event.is_over()?; // after {clock:?}"));
+        self.say(format_args!("event.is_over()?; // after {past:?}"));
         let over = event.is_over();
         self.judge("Event::is_over", Expect::Accepted, over.as_ref().err());
         if over == Ok(true) {
-            self.learn(device, &clock, "Event::is_over");
+            self.learn(device, &past, "Event::is_over");
         }
     }
 
     pub(crate) fn ask_stream(&mut self, op: Op) {
         let Some(held) = self.stream(op.a) else { return };
-        let (clock, chain) = (self.before_next(&held.line), held.line.chain);
+        let (past, chain) = (self.before_next(&held.line), held.line.chain);
         if op.kind == Kind::SyncStream {
             self.say(format_args!("s{chain}.synchronize()?;"));
             let waited = held.stream.synchronize();
@@ -132,7 +132,7 @@ impl Thread<'_> {
                 self.asked(&held.line);
             }
             if waited.is_ok() {
-                self.learn(held.line.device, &clock, "Stream::synchronize");
+                self.learn(held.line.device, &past, "Stream::synchronize");
             }
         } else {
             self.say(format_args!("s{chain}.is_idle()?;"));
@@ -142,7 +142,7 @@ impl Thread<'_> {
                 self.asked(&held.line);
             }
             if idle == Ok(true) {
-                self.learn(held.line.device, &clock, "Stream::is_idle");
+                self.learn(held.line.device, &past, "Stream::is_idle");
             }
         }
     }
@@ -154,30 +154,30 @@ impl Thread<'_> {
     /// Waits for all work of a device.
     pub(crate) fn synchronize(&mut self, at: usize) {
         let Some(device) = self.device(at) else { return };
-        let mut clock = Clock::default();
-        self.world.oracle.lines_of(at).iter().for_each(|line| clock.join(&line.now()));
+        let mut past = Past::default();
+        self.world.oracle.lines_of(at).iter().for_each(|line| past.join(&line.now()));
         self.say(format_args!("device{at}.synchronize()?;"));
         let waited = device.synchronize();
         self.judge("Device::synchronize", Expect::Accepted, waited.as_ref().err());
         if waited.is_ok() {
-            self.learn(at, &clock, "Device::synchronize");
+            self.learn(at, &past, "Device::synchronize");
         }
     }
 
     pub(crate) fn tell(&mut self, op: Op) {
         let at = op.a as usize % self.world.devices.len();
         let Some(device) = self.device(at) else { return };
-        let clock = self.host(at);
-        *lock(&self.world.passed_on) = Some((at, device.knowledge(), clock));
+        let past = self.host(at);
+        *lock(&self.world.passed_on) = Some((at, device.knowledge(), past));
     }
 
     pub(crate) fn take_knowledge(&mut self, _: Op) {
         let known = lock(&self.world.passed_on).clone();
-        if let Some((at, known, clock)) = known
+        if let Some((at, known, past)) = known
             && let Some(device) = self.device(at)
         {
             device.learn(&known);
-            self.learn(at, &clock, "Device::learn");
+            self.learn(at, &past, "Device::learn");
         }
     }
 }

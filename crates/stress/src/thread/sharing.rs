@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use millpond::share::Ticket;
 
-use crate::clock::Clock;
 use crate::finding::{finding, lock};
 use crate::import::import;
 use crate::importer::STREAMS;
@@ -22,6 +21,7 @@ use crate::random::{Random, mix};
 use crate::thread::{Thread, pick, place};
 use crate::work::Content;
 use crate::world::{Buf, Held};
+use millpond_reach::Past;
 
 /// Another process at hand.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct Importer {
     /// Its streams.
     pub(crate) lines: Vec<Arc<Line>>,
     /// What its host knows.
-    pub(crate) host: Clock,
+    pub(crate) host: Past,
     /// What it has imported.
     pub(crate) loans: Vec<Loan>,
     /// What it allocated, by the number of the life.
@@ -61,20 +61,20 @@ pub(crate) struct Offered {
     ticket: Ticket,
     life: u64,
     /// What the host knew when it was given.
-    base: Clock,
+    base: Past,
     is_used: bool,
 }
 
 impl Loan {
     /// Whether all that was done under it comes before.
-    pub(crate) fn is_done(&self, knows: &Clock) -> bool {
+    pub(crate) fn is_done(&self, knows: &Past) -> bool {
         self.uses.iter().all(|it| knows.covers(it.point))
     }
 }
 
 impl Importer {
     /// What the next operation of a stream comes after.
-    pub(crate) fn knows(&self, on: usize) -> Clock {
+    pub(crate) fn knows(&self, on: usize) -> Past {
         let mut knows = self.lines[on].now();
         knows.join(&self.host);
         knows
@@ -144,7 +144,7 @@ impl Thread<'_> {
         self.say(format_args!("// process {} comes", process.id()));
         let lines = (0..STREAMS).map(|_| {
             let (nowhere, tie) = (usize::MAX, crate::oracle::Tie::Free);
-            self.world.oracle.open(nowhere, tie, Clock::default())
+            self.world.oracle.open(nowhere, tie, Past::default())
         });
         let (lines, party) = (lines.collect(), Arc::default());
         let (host, loans, own) = Default::default();
@@ -189,38 +189,38 @@ impl Thread<'_> {
                 if points.filter(|point| point.chain == chain).all(|point| knows.covers(point)) {
                     continue;
                 }
-                if let Some((event, clock)) = self.event_abroad(who, on) {
-                    self.wait_for(held, &event, &clock);
+                if let Some((event, past)) = self.event_abroad(who, on) {
+                    self.wait_for(held, &event, &past);
                 }
             }
         }
     }
 
     /// An event of another process, imported: what comes before it.
-    pub(crate) fn event_abroad(&mut self, who: usize, on: usize) -> Option<(millpond::Event, Clock)> {
+    pub(crate) fn event_abroad(&mut self, who: usize, on: usize) -> Option<(millpond::Event, Past)> {
         let device = self.device(0)?;
         let answer = self.ask(who, &format!("record {on}"), Expect::Accepted)?;
         let importer = self.importers[who].as_ref()?;
-        let mut clock = importer.knows(on);
+        let mut past = importer.knows(on);
         // What it says of this process's own streams is not believed.
-        self.world.oracle.lines_of(0).iter().for_each(|line| clock.forget(line.chain));
-        lock(&importer.party.reached).join(&clock);
+        self.world.oracle.lines_of(0).iter().for_each(|line| past.forget(line.chain));
+        lock(&importer.party.reached).join(&past);
         let event = device.import_event(&Self::ticket_of(&answer));
         self.judge("import_event", Expect::Accepted, event.as_ref().err());
-        event.ok().map(|event| (event, clock))
+        event.ok().map(|event| (event, past))
     }
 
     /// Puts a stream of an importer after what a stream of this process comes after.
     pub(crate) fn order_importer(&mut self, who: usize, on: usize, held: &Held) {
-        let Some((event, mut clock)) = self.event_of(held) else { return };
+        let Some((event, mut past)) = self.event_of(held) else { return };
         let ticket = event.export();
         self.judge("Event::export", Expect::Accepted, ticket.as_ref().err());
         let Ok(ticket) = ticket else { return };
         if self.ask(who, &format!("wait {on} {ticket}"), Expect::Accepted).is_some()
             && let Some(importer) = &self.importers[who]
         {
-            importer.chains().into_iter().for_each(|chain| clock.forget(chain));
-            lock(&importer.lines[on].clock).join(&clock);
+            importer.chains().into_iter().for_each(|chain| past.forget(chain));
+            lock(&importer.lines[on].past).join(&past);
         }
     }
 

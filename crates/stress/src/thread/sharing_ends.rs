@@ -63,7 +63,7 @@ impl Thread<'_> {
                 self.ask(who, &format!("order {on} {other}"), Expect::Accepted);
                 let Some(importer) = &self.importers[who] else { return };
                 let knows = importer.knows(other);
-                crate::finding::lock(&importer.lines[on].clock).join(&knows);
+                crate::finding::lock(&importer.lines[on].past).join(&knows);
             }
             3 | 4 => {
                 if let Some(held) = self.stream(op.b) {
@@ -71,17 +71,17 @@ impl Thread<'_> {
                 }
             }
             5 => {
-                let Some((event, clock)) = self.event_abroad(who, on) else { return };
-                self.say(format_args!("event.synchronize()?; // of another process, after {clock:?}"));
+                let Some((event, past)) = self.event_abroad(who, on) else { return };
+                self.say(format_args!("event.synchronize()?; // of another process, after {past:?}"));
                 let waited = event.synchronize();
                 self.judge("Event::synchronize", Expect::Accepted, waited.as_ref().err());
                 if waited.is_ok() {
-                    self.learn(0, &clock, "Event::synchronize");
+                    self.learn(0, &past, "Event::synchronize");
                 }
             }
             _ => {
-                if let (Some(held), Some((event, clock))) = (self.stream(op.b), self.event_abroad(who, on)) {
-                    self.wait_for(&held, &event, &clock);
+                if let (Some(held), Some((event, past))) = (self.stream(op.b), self.event_abroad(who, on)) {
+                    self.wait_for(&held, &event, &past);
                 }
             }
         }

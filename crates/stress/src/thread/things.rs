@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use millpond::pool::PeerAccess;
 use millpond_driver::{CallKind, DriverError};
 
-use crate::clock::Clock;
 use crate::finding::{MEANT, finding, lock};
 use crate::kind::Kind;
 use crate::life::Expect;
@@ -17,6 +16,7 @@ use crate::settings::DeviceKind;
 use crate::thread::{Thread, pick, place};
 use crate::work::{Cargo, NEW, QUEUED, RUN, pause};
 use crate::world::{Buf, Held, HeldPool};
+use millpond_reach::Past;
 
 /// Calls that are made to fail.
 const FAILING: [CallKind; 14] = [
@@ -68,7 +68,7 @@ impl Thread<'_> {
         self.judge("taking a default stream", Expect::Accepted, stream.as_ref().err());
         let Ok(stream) = stream else { return };
         // The legacy default stream was there before anybody knew anything.
-        let knows = if is_legacy { Clock::default() } else { knows };
+        let knows = if is_legacy { Past::default() } else { knows };
         let line = self.world.default_line(at, &stream, tie, knows);
         if tie == Tie::Legacy && self.world.setting.threads > 1 {
             line.is_unsure.store(true, Ordering::Relaxed);

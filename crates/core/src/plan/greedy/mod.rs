@@ -15,6 +15,7 @@ use std::cmp::Reverse;
 use super::bits;
 use super::conflicts::{Lifetime, Sharing};
 use super::problem::{Buffer, Problem};
+use super::{Plan, cliques};
 use crate::units::round_up;
 use around::{Around, Scan, Stretches};
 
@@ -31,10 +32,24 @@ struct Traits {
 /// Puts positions in a part into the order in which to place them.
 type Sort<'a> = &'a dyn Fn(&mut Vec<usize>);
 
+/// How many cliques are grown to find a bound, at which trying ends.
+const CLIQUES: usize = 32;
+
+/// The best plan that first fit finds.
+pub fn first_fit(problem: &Problem) -> Plan {
+    let mut plan = Plan { offsets: vec![0; problem.buffers().len()], capacity: 0 };
+    for part in problem.parts() {
+        let (offsets, height) = first_fit_of(problem, part, cliques::heaviest(problem, part, CLIQUES), &mut || true);
+        plan.put(part, &offsets, height);
+    }
+    debug_assert_eq!(super::verify(problem, &plan), Ok(()));
+    plan
+}
+
 /// The best plan of `part` that first fit finds: offsets in the order of `part`, and the highest byte used. Stops at
 /// the first that needs no more than `enough`, and where `go`, asked now and then, answers false: then what is found so
 /// far counts, and on a line, where even one order takes long, a plan that is quickly made.
-pub(super) fn best(problem: &Problem, part: &[u32], enough: u64, go: &mut dyn FnMut() -> bool) -> (Vec<u64>, u64) {
+pub fn first_fit_of(problem: &Problem, part: &[u32], enough: u64, go: &mut dyn FnMut() -> bool) -> (Vec<u64>, u64) {
     let traits = traits(problem, part);
     let bytes = |k: usize| problem.buffers()[part[k] as usize].bytes;
     let area = |k: usize| u128::from(bytes(k)) * u128::from(traits.length[k]);
@@ -51,14 +66,14 @@ pub(super) fn best(problem: &Problem, part: &[u32], enough: u64, go: &mut dyn Fn
         let mut order: Vec<usize> = (0..part.len()).collect();
         sort(&mut order);
         let most = best.as_ref().map_or(u64::MAX, |(_, height)| height - 1);
-        best = first_fit(problem, part, &order, most, go).or(best);
+        best = in_order(problem, part, &order, most, go).or(best);
         if best.as_ref().is_some_and(|(_, height)| *height <= enough) || !go() {
             break;
         }
     }
     let quickly = || online::place(problem, part);
     best.or_else(quickly)
-        .or_else(|| first_fit(problem, part, &(0..part.len()).collect::<Vec<_>>(), u64::MAX, &mut || true))
+        .or_else(|| in_order(problem, part, &(0..part.len()).collect::<Vec<_>>(), u64::MAX, &mut || true))
         .expect("the last order has no limit and no end")
 }
 
@@ -70,7 +85,7 @@ const MANY: usize = 4096;
 
 /// Places the members of `part` in `order` (positions in `part`), each at the lowest place where it fits. `None` as
 /// soon as one ends above `most`, or `go` says so.
-fn first_fit(
+fn in_order(
     problem: &Problem,
     part: &[u32],
     order: &[usize],
@@ -99,7 +114,7 @@ fn first_fit(
     }
 }
 
-/// [`first_fit`] of buffers with these `needs`, with what is placed kept in `around`.
+/// [`in_order`] of buffers with these `needs`, with what is placed kept in `around`.
 fn fit(
     needs: &[Buffer],
     order: &[usize],

@@ -93,6 +93,12 @@ pub enum Schedule {
     /// program lets the last stream go is run then; work that owns a stream's or the device's handle itself waits for
     /// ever where no thread waits for it.
     Seeded(u64),
+    /// No worker threads: work runs on the thread that submits it, before that call returns, unless another thread is
+    /// at it already. Such a device has nothing to do with others, for whom it would have to wait there.
+    AtOnce,
+    /// No worker threads: a thread that blocks on a mark runs what is ready until the mark has completed. Asking runs
+    /// nothing.
+    AtWait,
 }
 
 enum Drive {
@@ -105,6 +111,7 @@ pub(crate) struct Streams<E: Execute> {
     executor: E,
     table: Table<E::Item>,
     drive: Drive,
+    schedule: Schedule,
     lost: OnceLock<String>,
     /// Streams that are open.
     open: AtomicU64,
@@ -125,9 +132,16 @@ impl<E: Execute> Streams<E> {
         let drive = match schedule {
             Schedule::Parallel => Drive::Workers(Workers::new(idle_life)),
             Schedule::Seeded(seed) => Drive::Seeded(Seeded::new(seed)),
+            Schedule::AtOnce | Schedule::AtWait => Drive::Seeded(Seeded::new(0)),
         };
-        let streams =
-            Arc::new(Self { executor, table: Table::new(), drive, lost: OnceLock::new(), open: AtomicU64::new(0) });
+        let streams = Arc::new(Self {
+            executor,
+            table: Table::new(),
+            drive,
+            schedule,
+            lost: OnceLock::new(),
+            open: AtomicU64::new(0),
+        });
         if let Drive::Workers(workers) = &streams.drive {
             workers.start(|| streams.spawn_worker())?;
         }
@@ -164,6 +178,7 @@ impl<E: Execute> Streams<E> {
         if append(slot, &mut queue, Entry::Work(item)) {
             drop(queue);
             self.make_ready(stream.slot());
+            self.run_at_once(stream.slot());
         }
         Ok(())
     }
@@ -190,6 +205,7 @@ impl<E: Execute> Streams<E> {
             // The stream was idle, so the wait is at its front: park it here, and not by way of a worker.
             if !self.park(stream.slot(), mark) {
                 self.make_ready(stream.slot());
+                self.run_at_once(stream.slot());
             }
         }
         Ok(())
@@ -362,6 +378,7 @@ impl<E: Execute> Streams<E> {
     #[cold]
     fn look_closer(self: &Arc<Self>, mark: Packed) -> Result<bool, Refusal> {
         if let Drive::Seeded(seeded) = &self.drive
+            && self.schedule != Schedule::AtWait
             && !self.is_lost()
             && let Some(slot) = seeded.choose(self.next_for(mark))
         {
@@ -433,6 +450,17 @@ impl<E: Execute> Streams<E> {
         match &self.drive {
             Drive::Workers(workers) => workers.push(slot, || self.spawn_worker()),
             Drive::Seeded(seeded) => seeded.push(slot),
+        }
+    }
+
+    /// At once: runs what is ready, on the thread that submits. The caller holds no lock of ours.
+    fn run_at_once(self: &Arc<Self>, slot: SlotIndex) {
+        let Drive::Seeded(seeded) = &self.drive else { return };
+        while self.schedule == Schedule::AtOnce
+            && !self.is_lost()
+            && let Some(slot) = seeded.choose(slot)
+        {
+            self.run_one(seeded, slot);
         }
     }
 

@@ -1,0 +1,425 @@
+//! A driver around a driver that holds its caller to the contract, and remembers each call where it is asked to.
+//!
+//! What the device itself refuses as wrong (an unknown handle, a size, a place) is a breach. What it cannot know is
+//! looked for here: work on memory that is not mapped, memory that is taken away under work in flight, what is not
+//! given back. Whether work has completed the device is asked, by a mark behind it; this knows no order.
+//!
+//! A breach is written down and refused: the device would write where nothing is.
+
+mod call;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+pub use call::{Call, WorkCall};
+
+use crate::contract::Around;
+use crate::errors::{failed, unknown};
+use crate::locks::{self, Guard, Mutex, lock};
+use crate::{
+    CallKind, Driver, DriverError, Fence, MarkName, RawChunk, RawMark, RawStream, RawTime, Result, StreamFlags, Work,
+};
+
+/// A driver whose calls are held to the contract.
+#[derive(Debug)]
+pub struct Checked<D> {
+    device: D,
+    keeps_calls: bool,
+    state: Mutex<locks::Checked, State>,
+}
+
+/// A breach of the contract by the caller.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// The call that showed it.
+    pub kind: CallKind,
+    /// What was wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.what)
+    }
+}
+
+/// What was given and not given back, by address or handle, each with its bytes; and what happened.
+#[derive(Debug, Default)]
+struct State {
+    ranges: BTreeMap<u64, u64>,
+    chunks: BTreeMap<u64, u64>,
+    mappings: BTreeMap<u64, u64>,
+    host: BTreeMap<u64, u64>,
+    streams: BTreeSet<u64>,
+    /// The device's mark by the name that it has here: the device may return one again, and names here are never.
+    marks: BTreeMap<u64, RawMark>,
+    marked: u64,
+    times: BTreeSet<u64>,
+    /// Work that was in flight when it was asked last, each with a mark behind it.
+    pending: Vec<(WorkCall, RawMark)>,
+    calls: Vec<Call>,
+    violations: Vec<Violation>,
+}
+
+impl<D: Driver> Checked<D> {
+    /// Puts the checks before a device.
+    pub fn new(device: D) -> Self {
+        Self { device, keeps_calls: false, state: Mutex::default() }
+    }
+
+    /// As [`new`](Self::new), and each call is kept.
+    pub fn recording(device: D) -> Self {
+        Self { keeps_calls: true, ..Self::new(device) }
+    }
+
+    /// The device behind.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// Takes the calls so far, where they are kept.
+    pub fn take_calls(&self) -> Vec<Call> {
+        std::mem::take(&mut self.lock().calls)
+    }
+
+    /// The breaches of the contract so far.
+    pub fn violations(&self) -> Vec<Violation> {
+        self.lock().violations.clone()
+    }
+
+    /// What a program should have given back by its end: mappings, chunks, ranges, host memory, streams, marks, times,
+    /// work that never ran.
+    pub fn leaks(&self) -> Vec<String> {
+        let State { ranges, chunks, mappings, host, streams, marks, times, .. } = &*self.lock();
+        let mut leaks: Vec<String> =
+            mappings.iter().map(|(at, bytes)| format!("{bytes} B are mapped at {at:#x}")).collect();
+        leaks.extend(chunks.iter().map(|(chunk, bytes)| format!("chunk {chunk} of {bytes} B lives")));
+        leaks.extend(ranges.iter().map(|(at, bytes)| format!("{bytes} B are reserved at {at:#x}")));
+        leaks.extend(host.iter().map(|(at, bytes)| format!("{bytes} B of the host at {at:#x} are kept")));
+        leaks.extend(streams.iter().map(|stream| format!("stream {stream} is open")));
+        leaks.extend(marks.keys().map(|mark| format!("mark {mark} is not forgotten")));
+        leaks.extend(times.iter().map(|time| format!("time {time} is not forgotten")));
+        leaks
+    }
+
+    /// Asserts that the contract was kept and all was given back.
+    ///
+    /// # Panics
+    /// If not, with the list.
+    #[track_caller]
+    pub fn assert_clean(&self) {
+        let (violations, leaks) = (self.violations(), self.leaks());
+        assert!(violations.is_empty() && leaks.is_empty(), "violations: {violations:#?}\nleaks: {leaks:#?}");
+    }
+
+    fn lock(&self) -> Guard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Writes down what came of a call: what was given, and the call; or the breach, where the device calls it one.
+    fn seen<R>(&self, kind: CallKind, outcome: Result<R>, act: impl FnOnce(&mut State, &R) -> Call) -> Result<R> {
+        let mut state = self.lock();
+        if let Err(error @ (DriverError::UnknownHandle { .. } | DriverError::Failed { .. })) = &outcome {
+            state.violations.push(Violation { kind, what: error.to_string() });
+        }
+        let call = match &outcome {
+            Ok(answer) => act(&mut state, answer),
+            Err(error) => Call::Refused { kind, error: error.clone() },
+        };
+        if self.keeps_calls {
+            state.calls.push(call);
+        }
+        outcome
+    }
+
+    /// Gives something back: it is struck out before the device has it, which may give it out again at once.
+    fn give_back(
+        &self,
+        kind: CallKind,
+        of: fn(&mut State) -> &mut BTreeMap<u64, u64>,
+        name: u64,
+        act: impl FnOnce() -> Result<()>,
+        call: Call,
+    ) -> Result<()> {
+        let struck = of(&mut self.lock()).remove(&name);
+        let outcome = act();
+        if let (Err(_), Some(bytes)) = (&outcome, struck) {
+            of(&mut self.lock()).insert(name, bytes);
+        }
+        self.seen(kind, outcome, |_, ()| call)
+    }
+
+    /// A breach that the device cannot see.
+    fn breach(&self, kind: CallKind, what: String) -> Result<()> {
+        let error = failed(kind.name(), what);
+        self.seen(kind, Err(error), |_, &()| unreachable!("it is refused"))
+    }
+
+    /// The device's mark of a name that is not forgotten.
+    fn find_mark(&self, kind: CallKind, mark: RawMark) -> Result<RawMark> {
+        let found = self.lock().marks.get(&mark.0).copied();
+        let answer = found.ok_or_else(|| unknown(kind.name(), "mark", mark.0));
+        if answer.is_ok() { answer } else { self.seen(kind, answer, |_, _| unreachable!("it is refused")) }
+    }
+
+    /// A call that gives a mark.
+    fn named(&self, stream: RawStream, outcome: Result<RawMark>) -> Result<RawMark> {
+        let mut named = None;
+        self.seen(CallKind::Mark, outcome, |state, &mark| {
+            let mark = state.name_mark(mark);
+            named = Some(mark);
+            Call::Mark { stream, mark }
+        })?;
+        Ok(named.expect("it succeeded"))
+    }
+
+    /// Work in flight that uses some bytes; a lost device has none.
+    fn in_flight(&self, uses: impl Fn(&WorkCall) -> bool) -> Option<WorkCall> {
+        let pending: Vec<_> = self.lock().pending.iter().filter(|(work, _)| uses(work)).copied().collect();
+        pending.into_iter().find(|(_, mark)| self.device.peek(*mark) == Ok(false)).map(|(work, _)| work)
+    }
+
+    /// The caller's promise of `submit`, as far as it can be seen: what work touches is mapped. Where there are other
+    /// devices, addresses may be of one of those.
+    fn check_work(&self, work: WorkCall) -> Result<()> {
+        let state = self.lock();
+        let is_ours = |at: u64| state.ranges.range(..=at).next_back().is_some_and(|(start, bytes)| at - start < *bytes);
+        let has_peers = self.device.peer().is_some();
+        let unmapped = |&(at, bytes): &(u64, u64)| (is_ours(at) || !has_peers) && !state.is_mapped(at, bytes);
+        let found = work.touched().find(unmapped);
+        drop(state);
+        match found {
+            Some((at, bytes)) => {
+                self.breach(CallKind::Submit, format!("{work:?}: {bytes} B at {at:#x} are not all mapped"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A mark behind what was submitted last.
+    fn follow(&self, stream: RawStream, work: WorkCall) {
+        if work == WorkCall::Run {
+            return;
+        }
+        let before = std::mem::take(&mut self.lock().pending);
+        let (done, mut pending): (Vec<_>, Vec<_>) =
+            before.into_iter().partition(|(_, mark)| self.device.peek(*mark) != Ok(false));
+        done.into_iter().for_each(|(_, mark)| self.device.forget(mark));
+        pending.extend(self.device.mark(stream).ok().map(|mark| (work, mark)));
+        self.lock().pending.extend(pending);
+    }
+}
+
+impl State {
+    /// Whether every byte of `at..at + bytes` is mapped.
+    fn is_mapped(&self, at: u64, bytes: u64) -> bool {
+        let Some(end) = at.checked_add(bytes) else { return false };
+        let mut covered = at;
+        while covered < end {
+            match self.mappings.range(..=covered).next_back() {
+                Some((&start, &size)) if start + size > covered => covered = start + size,
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    fn name_mark(&mut self, mark: RawMark) -> RawMark {
+        self.marked += 1;
+        self.marks.insert(self.marked, mark);
+        RawMark(self.marked)
+    }
+}
+
+// SAFETY: each call is refused, or is made as it is; what it makes beside them are marks.
+unsafe impl<D: Driver> Around for Checked<D> {
+    type Device = D;
+
+    fn around(&self) -> &D {
+        &self.device
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<u64> {
+        self.seen(CallKind::Reserve, self.device.reserve(bytes), |state, &at| {
+            state.ranges.insert(at, bytes);
+            Call::Reserve { bytes, at }
+        })
+    }
+
+    unsafe fn unreserve(&self, at: u64, bytes: u64) -> Result<()> {
+        // SAFETY: the caller's promise is handed on.
+        let act = || unsafe { self.device.unreserve(at, bytes) };
+        self.give_back(CallKind::Unreserve, |it| &mut it.ranges, at, act, Call::Unreserve { at, bytes })
+    }
+
+    fn create(&self, bytes: u64) -> Result<RawChunk> {
+        self.seen(CallKind::Create, self.device.create(bytes), |state, &chunk| {
+            state.chunks.insert(chunk.0, bytes);
+            Call::Create { bytes, chunk }
+        })
+    }
+
+    fn create_shareable(&self, bytes: u64) -> Result<RawChunk> {
+        let chunk = self.device.create_shareable(bytes)?;
+        self.lock().chunks.insert(chunk.0, bytes);
+        Ok(chunk)
+    }
+
+    fn import(&self, file: std::os::fd::OwnedFd, bytes: u64) -> Result<RawChunk> {
+        let chunk = self.device.import(file, bytes)?;
+        self.lock().chunks.insert(chunk.0, bytes);
+        Ok(chunk)
+    }
+
+    fn import_to_read(&self, file: std::os::fd::OwnedFd, bytes: u64) -> Result<RawChunk> {
+        let chunk = self.device.import_to_read(file, bytes)?;
+        self.lock().chunks.insert(chunk.0, bytes);
+        Ok(chunk)
+    }
+
+    fn destroy(&self, chunk: RawChunk) -> Result<()> {
+        let act = || self.device.destroy(chunk);
+        self.give_back(CallKind::Destroy, |it| &mut it.chunks, chunk.0, act, Call::Destroy { chunk })
+    }
+
+    unsafe fn map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {
+        // SAFETY: the caller's promise is handed on.
+        let outcome = unsafe { self.device.map(chunk, at, bytes) };
+        self.seen(CallKind::Map, outcome, |state, ()| {
+            state.mappings.insert(at, bytes);
+            Call::Map { chunk, at, bytes }
+        })
+    }
+
+    unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()> {
+        let overlaps = |(start, size): (u64, u64)| start < at + bytes && at < start.saturating_add(size);
+        if let Some(work) = self.in_flight(|work| work.touched().any(overlaps)) {
+            let what = format!("{work:?} is in flight and touches {bytes} B at {at:#x}");
+            return self.breach(CallKind::Unmap, what);
+        }
+        // SAFETY: the caller's promise is handed on.
+        let act = || unsafe { self.device.unmap(at, bytes) };
+        self.give_back(CallKind::Unmap, |it| &mut it.mappings, at, act, Call::Unmap { at, bytes })
+    }
+
+    fn alloc_host(&self, bytes: u64) -> Result<u64> {
+        self.seen(CallKind::AllocHost, self.device.alloc_host(bytes), |state, &at| {
+            state.host.insert(at, bytes);
+            Call::AllocHost { bytes, at }
+        })
+    }
+
+    unsafe fn free_host(&self, at: u64) -> Result<()> {
+        let bytes = self.lock().host.get(&at).copied().unwrap_or(0);
+        let uses =
+            |work: &WorkCall| work.on_host().is_some_and(|(start, size)| start < at + bytes && at < start + size);
+        if let Some(work) = self.in_flight(uses) {
+            let what = format!("{work:?} is in flight and uses {bytes} B at {at:#x}");
+            return self.breach(CallKind::FreeHost, what);
+        }
+        // SAFETY: the caller's promise is handed on.
+        let act = || unsafe { self.device.free_host(at) };
+        self.give_back(CallKind::FreeHost, |it| &mut it.host, at, act, Call::FreeHost { at })
+    }
+
+    fn open_stream(&self, flags: StreamFlags) -> Result<RawStream> {
+        self.seen(CallKind::OpenStream, self.device.open_stream(flags), |state, &stream| {
+            state.streams.insert(stream.0);
+            Call::OpenStream { label: flags.label.numbers.1, stream }
+        })
+    }
+
+    fn close_stream(&self, stream: RawStream) -> Result<()> {
+        self.seen(CallKind::CloseStream, self.device.close_stream(stream), |state, ()| {
+            state.streams.remove(&stream.0);
+            Call::CloseStream { stream }
+        })
+    }
+
+    unsafe fn submit(&self, stream: RawStream, work: &mut Option<Work>) -> Result<()> {
+        let Some(given) = &*work else { return Ok(()) };
+        let what = WorkCall::from(given);
+        self.check_work(what)?;
+        // SAFETY: the caller's promise is handed on.
+        let outcome = unsafe { self.device.submit(stream, work) };
+        self.seen(CallKind::Submit, outcome, |_, ()| Call::Submit { stream, work: what })?;
+        self.follow(stream, what);
+        Ok(())
+    }
+
+    fn mark(&self, stream: RawStream) -> Result<RawMark> {
+        self.named(stream, self.device.mark(stream))
+    }
+
+    fn mark_apart(&self, stream: RawStream) -> Result<RawMark> {
+        self.named(stream, self.device.mark_apart(stream))
+    }
+
+    fn mark_all(&self) -> Result<Option<RawMark>> {
+        let mark = self.device.mark_all()?;
+        Ok(mark.map(|mark| self.lock().name_mark(mark)))
+    }
+
+    fn export_mark(&self, stream: RawStream) -> Result<(RawMark, MarkName)> {
+        let (mark, name) = self.device.export_mark(stream)?;
+        Ok((self.lock().name_mark(mark), name))
+    }
+
+    fn import_mark(&self, name: &MarkName) -> Result<RawMark> {
+        let mark = self.device.import_mark(name)?;
+        Ok(self.lock().name_mark(mark))
+    }
+
+    fn fence(&self, mark: RawMark) -> Result<Fence> {
+        self.device.fence(self.find_mark(CallKind::Wait, mark)?)
+    }
+
+    fn wait(&self, stream: RawStream, mark: RawMark) -> Result<()> {
+        let found = self.find_mark(CallKind::Wait, mark)?;
+        self.seen(CallKind::Wait, self.device.wait(stream, found), |_, ()| Call::Wait { stream, mark })
+    }
+
+    fn is_over(&self, mark: RawMark) -> Result<bool> {
+        let found = self.find_mark(CallKind::IsOver, mark)?;
+        self.seen(CallKind::IsOver, self.device.is_over(found), |_, &over| Call::IsOver { mark, over })
+    }
+
+    fn peek(&self, mark: RawMark) -> Result<bool> {
+        let found = self.find_mark(CallKind::IsOver, mark)?;
+        self.seen(CallKind::IsOver, self.device.peek(found), |_, &over| Call::IsOver { mark, over })
+    }
+
+    fn block_on(&self, mark: RawMark) -> Result<()> {
+        let found = self.find_mark(CallKind::BlockOn, mark)?;
+        self.seen(CallKind::BlockOn, self.device.block_on(found), |_, ()| Call::BlockOn { mark })
+    }
+
+    fn forget(&self, mark: RawMark) {
+        let found = self.lock().marks.remove(&mark.0);
+        found.into_iter().for_each(|mark| self.device.forget(mark));
+        // It cannot fail.
+        let _ = self.seen(CallKind::Forget, Ok(()), |_, ()| Call::Forget { mark });
+    }
+
+    fn record_time(&self, stream: RawStream) -> Result<RawTime> {
+        self.seen(CallKind::Mark, self.device.record_time(stream), |state, &time| {
+            state.times.insert(time.0);
+            Call::RecordTime { stream, time }
+        })
+    }
+
+    fn elapsed(&self, from: RawTime, to: RawTime) -> Result<Duration> {
+        let describe = |_: &mut State, &elapsed: &Duration| Call::Elapsed { from, to, elapsed };
+        self.seen(CallKind::IsOver, self.device.elapsed(from, to), describe)
+    }
+
+    fn forget_time(&self, time: RawTime) {
+        self.lock().times.remove(&time.0);
+        self.device.forget_time(time);
+        // It cannot fail.
+        let _ = self.seen(CallKind::Forget, Ok(()), |_, ()| Call::ForgetTime { time });
+    }
+}

@@ -1,0 +1,90 @@
+//! Bound, first fit, search: the smallest capacity that the effort allows.
+//!
+//! Every connected part gets a bound and a plan by first fit; with a budget, `improve` searches for better ones.
+//! Invariants: **sound**: every plan passes `verify`; **proven**: see `antichain` and `cliques` for the bound.
+
+use millpond_core::plan::{Plan, Problem, Sharing, cliques, first_fit_of, verify};
+
+use crate::antichain;
+use crate::budget::Budget;
+use crate::improve::{Part, bound, improve};
+
+/// What a plan costs in time.
+pub enum Effort<'a> {
+    /// First fit only; no search.
+    Quick,
+    /// First fit, then search for as long as the budget lasts.
+    Search(Budget<'a>),
+}
+
+/// What came of [`solve`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// The best plan found.
+    pub plan: Plan,
+    /// No plan needs a smaller capacity: proven.
+    pub bound: u64,
+    /// How many steps of search were made.
+    pub steps: u64,
+}
+
+impl Outcome {
+    /// Whether no plan needs less than this one: it meets the bound.
+    pub fn proven(&self) -> bool {
+        self.plan.capacity == self.bound
+    }
+}
+
+/// A capacity, in bytes, that every plan of `problem` needs.
+///
+/// On a line the bytes of the fullest step. In an order the heaviest antichain. For other conflicts the heaviest clique
+/// that was found, which need not be the heaviest.
+pub fn lower_bound(problem: &Problem) -> u64 {
+    problem.parts().iter().map(|part| bound_of(problem, part, usize::MAX)).max().unwrap_or(0)
+}
+
+/// How many cliques are grown for a bound where the effort is [`Effort::Quick`].
+const QUICK_CLIQUES: usize = 32;
+
+fn bound_of(problem: &Problem, part: &[u32], cliques: usize) -> u64 {
+    match problem.sharing() {
+        Sharing::Relation { before: Some(before), .. } if cliques > QUICK_CLIQUES => {
+            antichain::heaviest(|i| problem.buffers()[i as usize].bytes, part, before)
+        }
+        _ => cliques::heaviest(problem, part, cliques),
+    }
+}
+
+/// A plan for `problem` within `capacity`, or where that is not found, the smallest found; without a capacity, the
+/// smallest found.
+///
+/// Stops at the first plan within `capacity`, at a plan that meets the bound, or when the effort is spent. Repeatable:
+/// the same steps give the same plan.
+pub fn solve(problem: &Problem, capacity: Option<u64>, mut effort: Effort<'_>) -> Outcome {
+    let enough = capacity.unwrap_or(0);
+    let starts = if matches!(effort, Effort::Quick) { QUICK_CLIQUES } else { usize::MAX };
+    let mut parts: Vec<Part<'_>> = Vec::with_capacity(problem.parts().len());
+    for members in problem.parts() {
+        let bound = bound_of(problem, members, starts);
+        // A budget without a clock is one of search alone: the first fit is always the same.
+        let mut go = || match &mut effort {
+            Effort::Search(budget) if budget.is_watched() => budget.is_on(0, bound),
+            _ => true,
+        };
+        let (offsets, height) = first_fit_of(problem, members, bound.max(enough), &mut go);
+        parts.push(Part { members, offsets, height, bound });
+    }
+    let steps = match effort {
+        Effort::Quick => 0,
+        Effort::Search(mut budget) => {
+            improve(problem, &mut parts, enough, &mut budget);
+            budget.spent()
+        }
+    };
+    let mut plan = Plan { offsets: vec![0; problem.buffers().len()], capacity: 0 };
+    for part in &parts {
+        plan.put(part.members, &part.offsets, part.height);
+    }
+    debug_assert_eq!(verify(problem, &plan), Ok(()));
+    Outcome { plan, bound: bound(&parts), steps }
+}
