@@ -19,7 +19,8 @@ def allocator(cupy=None):
     """What ``cupy.cuda.set_allocator`` takes: a function of a size, which allocates on the current stream.
 
     A block is freed on the stream that allocated it, as CuPy's own pool does: arrays that other streams use must be
-    ordered with that one by the program. Every stream that allocated is kept open: the library asks later how far it
+    ordered with that one by the program. What a stream allocates while it captures stays mapped for the rest of the
+    process, for the replays of its graph. Every stream that allocated is kept open: the library asks later how far it
     is. One that CuPy does not own (``ExternalStream``) must not be destroyed by the program either. Raises
     ``OutOfMemory``, with the report of who holds what.
     """
@@ -36,7 +37,7 @@ def allocator(cupy=None):
             own = of_stream[stream] = cupy.cuda.memory.CFunctionAllocator(stream, *calls, now)
         memory = own.malloc(nbytes)
         while nbytes and not memory.ptr:
-            # CuPy takes no for an answer; asked this way, the library says why.
+            # CuPy goes on with a null pointer. This call asks the library the same, and raises its reason.
             device = cupy.cuda.Device().id
             free(allocate(nbytes, device, stream), device, stream)
             memory = own.malloc(nbytes)

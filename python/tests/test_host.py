@@ -196,16 +196,21 @@ class Wheel(unittest.TestCase):
             shutil.copytree(HERE.parent, source, ignore=shutil.ignore_patterns("*.so", "build", "*.egg-info"))
             os.mkdir(wheels)
             build = f"import build_hook; print(build_hook.build_wheel({wheels!r}))"
-            built = subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, text=True)
+            # Any program of this machine will do.
+            env = {**os.environ, "MILLPOND_COMMAND": os.environ["MILLPOND_LIBRARY"]}
+            built = subprocess.run([sys.executable, "-c", build], cwd=source, env=env, capture_output=True, text=True)
             self.assertEqual(built.returncode, 0, built.stderr)
             self.assertFalse(os.path.exists(os.path.join(source, "millpond", "libmillpond.so")))
             (wheel,) = os.listdir(wheels)
             self.assertRegex(wheel, "^millpond-.*-py3-none-manylinux_2_[0-9]+_.*[.]whl$")
             with zipfile.ZipFile(os.path.join(wheels, wheel)) as archive:
                 archive.extractall(place)
-                names = archive.namelist()
+                infos, names = archive.infolist(), archive.namelist()
             for licence in ("LICENSE-MIT", "LICENSE-APACHE"):
                 self.assertTrue(any(name.endswith(licence) for name in names), names)
+            (command,) = [item for item in infos if item.filename.endswith(".data/scripts/millpond")]
+            self.assertEqual(command.external_attr >> 16, 0o100755)
+            self.assertEqual(command.file_size, os.path.getsize(env["MILLPOND_COMMAND"]))
             if shutil.which("strip"):
                 given = os.path.getsize(os.environ["MILLPOND_LIBRARY"])
                 self.assertLess(os.path.getsize(os.path.join(place, "millpond", "libmillpond.so")), given / 2)

@@ -4,6 +4,8 @@
 //! An adaptor implements [`Library`] and gives the types here the library's names. Programs use an adaptor, not this
 //! crate.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod context;
 mod fault;
 mod library;

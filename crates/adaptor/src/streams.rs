@@ -1,6 +1,7 @@
 //! The streams that both libraries know. Each of the library's is adopted once, and kept until its work has completed: a
 //! [`Loan`](crate::Loan) that ends must come after all that any of them may have done with the memory.
 
+use std::panic::Location;
 use std::sync::Arc;
 use std::thread::ThreadId;
 
@@ -34,7 +35,10 @@ impl<L: Library> Adopted<L> {
     fn is_needed(&self) -> bool {
         let stream = self.stream.theirs();
         let is_default = L::native(stream) <= PER_THREAD;
-        is_default || Arc::strong_count(stream) > 2 || !self.stream.is_idle().unwrap_or(false)
+        // It is no call of the program, which a capture could forbid.
+        let is_over = || self.stream.record()?.poll(Location::caller());
+        let is_capturing = || self.stream.is_capturing().unwrap_or(true);
+        is_default || Arc::strong_count(stream) > 2 || is_capturing() || !is_over().unwrap_or(false)
     }
 }
 

@@ -146,35 +146,63 @@ static void replay_on_an_unknown_stream(void) {
     REQUIRE(now.used_bytes == 2 * LARGE);
 }
 
-// A program that says nothing of its capture: another stream's allocation leaves it alone, and memory is neither
-// allocated nor freed in it.
+// A program that says nothing of its capture. Another stream's allocation leaves it alone. What it allocates is where its
+// graph finds it at every replay, and what it frees of other memory is free once it has ended.
 static void captures_that_are_not_announced(void) {
     stream_t capturing = new_stream(), other = new_stream();
     void *graph = NULL, *exec = NULL;
     void *freed = millpond_cupy_malloc(capturing, 8 << 20, DEVICE);
     fill(freed, 1, 8 << 20, capturing);
     millpond_cupy_free(capturing, freed, DEVICE);
-    void *kept = millpond_cupy_malloc(capturing, SMALL, DEVICE);
+    void *before = millpond_cupy_malloc(capturing, SMALL, DEVICE);
     CUDA(cuStreamBeginCapture_v2(capturing, GLOBAL));
-    fill(kept, 5, SMALL, capturing);
+    void *temporary = millpond_cupy_malloc(capturing, SMALL, DEVICE);
+    REQUIRE(temporary != NULL);
+    fill(temporary, 5, SMALL, capturing);
+    void *output = millpond_cupy_malloc(capturing, SMALL, DEVICE);
+    REQUIRE(output != NULL);
+    copy(output, temporary, SMALL, capturing);
+    millpond_cupy_free(capturing, temporary, DEVICE);
+    // The capture is one order: the next in it takes the memory.
+    void *next = millpond_cupy_malloc(capturing, SMALL, DEVICE);
+    REQUIRE(next == temporary);
+    fill(next, 6, SMALL, capturing);
+    millpond_cupy_free(capturing, next, DEVICE);
     void *beside = millpond_cupy_malloc(other, LARGE, DEVICE);
     REQUIRE(beside != NULL);
-    REQUIRE(millpond_cupy_malloc(capturing, 512, DEVICE) == NULL);
-    REQUIRE(strstr(millpond_last_error(), "capturing") != NULL);
-    millpond_cupy_free(capturing, kept, DEVICE);
-    REQUIRE(strstr(millpond_last_error(), "capturing") != NULL);
-    CUDA(cuStreamEndCapture(capturing, &graph));
-    CUDA(cuGraphInstantiateWithFlags(&exec, graph, 0));
-    // What was not freed is nobody else's.
-    fill(beside, 7, LARGE, other);
-    CUDA(cuStreamSynchronize(other));
-    CUDA(cuGraphLaunch(exec, capturing));
-    REQUIRE(wrong_bytes(kept, 5, SMALL, capturing) == 0 && wrong_bytes(beside, 7, LARGE, other) == 0);
-    millpond_cupy_free(capturing, kept, DEVICE);
-    millpond_cupy_free(other, beside, DEVICE);
+    REQUIRE(strlen(millpond_last_error()) == 0);
+    millpond_cupy_free(capturing, before, DEVICE);
+    REQUIRE(strlen(millpond_last_error()) == 0);
+    millpond_cupy_free(capturing, before, DEVICE);
+    REQUIRE(strstr(millpond_last_error(), "freed already") != NULL);
     millpond_pool_statistics now;
     MUST(millpond_torch_get_statistics(&now, DEVICE));
-    REQUIRE(now.used_bytes == 0);
+    REQUIRE(now.used_bytes >= LARGE + SMALL);
+    CUDA(cuStreamEndCapture(capturing, &graph));
+    CUDA(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    fill(beside, 7, LARGE, other);
+    CUDA(cuStreamSynchronize(other));
+    // What was freed after the capture's beginning is the stream's again.
+    void *after = millpond_cupy_malloc(capturing, SMALL, DEVICE);
+    REQUIRE(after == before);
+    // Nothing of the graph's memory is anybody else's, however often that is wanted.
+    for (int i = 0; i < 64; i++) {
+        void *eager = millpond_cupy_malloc(i % 2 ? capturing : other, SMALL, DEVICE);
+        REQUIRE(eager != NULL && eager != temporary && eager != output);
+        fill(eager, 9, SMALL, i % 2 ? capturing : other);
+    }
+    for (int i = 0; i < 2; i++) {
+        fill(output, 0, SMALL, capturing);
+        CUDA(cuGraphLaunch(exec, capturing));
+        REQUIRE(wrong_bytes(output, 5, SMALL, capturing) == 0 && wrong_bytes(beside, 7, LARGE, other) == 0);
+    }
+    // A later capture of the stream takes what the first freed.
+    CUDA(cuStreamBeginCapture_v2(capturing, GLOBAL));
+    REQUIRE(millpond_cupy_malloc(capturing, SMALL, DEVICE) == temporary);
+    REQUIRE(millpond_cupy_malloc(capturing, SIZE_MAX, DEVICE) == NULL);
+    REQUIRE(strstr(millpond_last_error(), "out of memory") != NULL);
+    CUDA(cuStreamEndCapture(capturing, &graph));
+    millpond_cupy_free(capturing, output, DEVICE);
 }
 
 // Idle memory of other streams serves a capture, also what the capturing stream itself freed before it began. Only where

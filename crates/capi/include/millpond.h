@@ -226,9 +226,10 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// Begins a capture (CUDA: cudaStreamBeginCapture, global mode): what is done on this stream, and on streams that wait
-// for its events, becomes nodes of a graph. Memory that is allocated and not freed in the capture is live after each
-// launch, at the same address.
+// Begins a capture (CUDA: cudaStreamBeginCapture, thread-local mode): what is done on this stream, and on streams that
+// wait for its events, becomes nodes of a graph. Memory that is allocated and not freed in the capture is live after
+// each launch, at the same address. Until its end the calling thread must not synchronise or query other streams and
+// events, make pinned memory or pools, or instantiate a graph: that is refused, and the capture is invalid then.
 millpond_status millpond_stream_begin_capture(millpond_stream_t stream);
 
 // Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. Only the thread that began it
@@ -603,20 +604,21 @@ void millpond_torch_free(void *pointer,
                          int32_t device,
                          void *stream);
 
-// As millpond_torch_alloc, with a status: for callers without C++ exceptions, such as ctypes.
+// As millpond_cupy_malloc, with a status: for callers without C++ exceptions, such as ctypes.
 millpond_status millpond_trusted_malloc(void **pointer, size_t bytes, int32_t device, void *stream);
 
-// As millpond_torch_free, with a status.
+// As millpond_cupy_free, with a status.
 millpond_status millpond_trusted_free(void *pointer, int32_t device, void *stream);
 
 // The allocation function for CuPy's CFunctionAllocator, with a stream as its parameter. Null for 0 bytes, and where
-// it is refused: millpond_last_error says why.
+// it is refused: millpond_last_error says why. On a stream that captures the memory stays mapped for the rest of the
+// process, since graphs find it there at every replay; freed, it serves later captures of the same stream.
 void *millpond_cupy_malloc(void *stream,
                            size_t bytes,
                            int32_t device);
 
 // The free function for CuPy's CFunctionAllocator, with the same stream as its parameter. What is refused is said on
-// the standard error stream.
+// the standard error stream. Memory that was allocated before a capture and is freed in it is freed after its end.
 void millpond_cupy_free(void *stream,
                         void *pointer,
                         int32_t device);

@@ -20,6 +20,7 @@
 //!
 //! Every pointer argument must be null or valid for what the call does with it; that is the one promise that C callers
 //! make, and each entry's `# Safety` is that.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 #![allow(non_camel_case_types)] // The names are C's.
 #![allow(unreachable_pub)] // The functions are reached from C.
 #![allow(clippy::missing_safety_doc)] // It is one promise, said above.

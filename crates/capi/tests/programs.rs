@@ -26,6 +26,20 @@ fn out_of_memory_is_thrown() {
     assert!(out.contains("caught: CUDA out of memory. millpond_torch_alloc: out of memory"), "{out}");
 }
 
+/// A server keeps nothing for each request.
+#[test]
+fn nothing_is_kept_for_each_request() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (folder, target) = (library_folder(), Path::new(env!("CARGO_TARGET_TMPDIR")).join("steady"));
+    let mut compile = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    compile.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-I"]).arg(root.join("include"));
+    compile.arg("-I").arg(root.join("examples")).arg(root.join("tests/steady.c"));
+    compile.arg("-L").arg(folder).args(["-lmillpond", "-o"]).arg(&target);
+    run(&mut compile, "the C compiler");
+    let out = run(Command::new(&target).env("LD_LIBRARY_PATH", folder), "steady");
+    assert!(out.ends_with("kept: 0\n"), "{out}");
+}
+
 /// Compiles one program, warnings are errors: where it is. Tests that run side by side may want the same one.
 fn compiled(name: &str) -> PathBuf {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

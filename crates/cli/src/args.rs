@@ -34,13 +34,52 @@ pub struct Args {
     pub color: ColorChoice,
 }
 
-const STATUS: &str = "\
+const STATUS: &str = concat!(
+    "\
 Exit status: 0 all is well, 1 something was found, 2 bad input. `record`, `run` and `check -- PROGRAM` pass on \
-the program's. docs/formats.md has the table.";
+the program's.
+
+Guide: ",
+    page!("guide")
+);
 
 /// What the command can do.
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Say whether the order of a program is right, and explain where it is not
+    ///
+    /// FILE is a litmus program or an operation trace, as a program writes it with MILLPOND_TRACE;
+    /// the content decides, not the name. Each violation is shown from both sides, with what orders the two as far as
+    /// anything does, and with the edge to add.
+    ///
+    /// With -- PROGRAM any CUDA program is checked while it runs, unchanged. The program's exit status is passed on; if
+    /// it succeeds but violations were found, the status is 1. Leaks and advice are not reported then, nor are races
+    /// without --races.
+    ///
+    /// After a report, dependent operations are skipped; fix it and rerun.
+    Check(Check),
+
+    /// Run any CUDA program, unchanged, and write down what it does with memory
+    ///
+    /// PROGRAM runs as without it. FILE is an operation trace for `millpond check`, `view` and `replay`; of further
+    /// processes each has its own, with its number behind the name.
+    Record(Record),
+
+    /// Run any CUDA program, unchanged, with its stream-ordered memory from Millpond's pool
+    ///
+    /// PROGRAM runs as without it; what it allocates by cudaMallocAsync and its kin comes from Millpond's pool in place
+    /// of CUDA's. Memory of captured graphs, of pools that other processes may open, and all other memory stays CUDA's.
+    Run(Run),
+
+    /// Draw a program's memory: one page to open in a browser
+    ///
+    /// Of an operation trace (MILLPOND_TRACE=file) or a litmus program the page shows the order: a lane for each stream
+    /// and host thread, events and waits as arrows, and of each violation both sides and the missing edge. Below is
+    /// memory over time by stream, with what is live, reserved and idle, and each allocation as a block. What
+    /// `millpond replay` reads is drawn at the addresses where a pool served it, snapshots of PyTorch with their
+    /// frames. It is one file that asks nothing of the network.
+    View(View),
+
     /// Serve a recorded program's memory; report footprint, time and driver calls
     ///
     /// Each allocation and free of the recording is made again, in its order and on its streams, from a pool of the
@@ -62,47 +101,12 @@ pub enum Command {
     /// reported.
     Plan(Plan),
 
-    /// Say whether the order of a program is right, and explain where it is not
-    ///
-    /// FILE is a litmus program (see docs/litmus.md) or an operation trace, as a program writes it with MILLPOND_TRACE;
-    /// the content decides, not the name. Each violation is shown from both sides, with what orders the two as far as
-    /// anything does, and with the edge to add.
-    ///
-    /// With -- PROGRAM any CUDA program is checked while it runs, unchanged (docs/any-program.md). It ends as without
-    /// that, with status 1 where something was found and it ended well itself. Leaks and advice are not judged then,
-    /// nor are races without --races.
-    ///
-    /// Operations that depend on a reported one are not judged: fix it and run again.
-    Check(Check),
-
-    /// Run any CUDA program, unchanged, and write down what it does with memory
-    ///
-    /// PROGRAM runs as without it. FILE is an operation trace for `millpond check`, `view` and `replay`; of further
-    /// processes each has its own, with its number behind the name.
-    Record(Record),
-
-    /// Run any CUDA program, unchanged, with its stream-ordered memory from Millpond's pool
-    ///
-    /// PROGRAM runs as without it; what it allocates by cudaMallocAsync and its kin comes from Millpond's pool in place
-    /// of CUDA's. Memory of captured graphs, of pools that other processes may open, and all other memory stays CUDA's
-    /// (docs/any-program.md).
-    Run(Run),
-
-    /// Draw a program's memory: one page to open in a browser
-    ///
-    /// Of an operation trace (MILLPOND_TRACE=file) or a litmus program the page shows the order: a lane for each stream
-    /// and host thread, events and waits as arrows, and of each violation both sides and the missing edge. Below is
-    /// memory over time by stream, with what is live, reserved and idle, and each allocation as a block. What
-    /// `millpond replay` reads is drawn at the addresses where a pool served it, snapshots of PyTorch with their
-    /// frames. It is one file that asks nothing of the network (docs/view.md).
-    View(View),
-
     /// Measure what memory costs on this machine, beside mimalloc and CUDA's own pool
     ///
     /// Allocations with their frees (on one stream, on another one, on several threads), launch checks, and operations
     /// that the checker judges in a second. Each figure is taken in rounds in which all that are compared take turns;
     /// shown are median, lowest and highest. What the host does is measured on the sim device, which does nothing.
-    /// Where a CUDA device is, Millpond and CUDA's own pool serve its memory in turn (docs/bench.md).
+    /// Where a CUDA device is, Millpond and CUDA's own pool serve its memory in turn.
     Bench(Bench),
 
     /// List the devices of this machine, and what is missing for what
@@ -217,6 +221,12 @@ pub struct View {
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
+    /// Open the page in a browser: the one that BROWSER names, else the desktop's
+    ///
+    /// Without --output the page is written to a folder for temporary files.
+    #[arg(long)]
+    pub open: bool,
+
     /// The device whose pool serves it
     #[arg(long, value_enum, default_value_t = DeviceKind::Sim)]
     pub device: DeviceKind,
@@ -230,13 +240,18 @@ pub struct View {
     pub pool: Pool,
 }
 
-const VIEW_EXAMPLES: &str = "\
+const VIEW_EXAMPLES: &str = concat!(
+    "\
 Examples:
-  millpond view litmus/zoo/20-one-read-event.litmus -o page.html
+  millpond view --open litmus/zoo/20-one-read-event.litmus
   millpond view traces/gpt2_train.jsonl.gz -o gpt2.html
   millpond view snapshot.pickle --gpu 1 --slack 0.01 -o gpu1.html
 
-Exit status: 0 all is well, 1 the device could not serve, 2 bad input.";
+Exit status: 0 all is well, 1 the device could not serve, 2 bad input.
+
+More: ",
+    page!("view")
+);
 
 /// A kind of device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -280,6 +295,28 @@ mod tests {
     }
 
     #[test]
+    fn help_lists_check_first_and_names_pages_by_their_addresses() {
+        use clap::CommandFactory;
+        let mut all = Args::command();
+        all.build();
+        assert_eq!(all.get_subcommands().next().unwrap().get_name(), "check");
+        let mut pages = 0;
+        let helps: Vec<String> = [all.render_long_help().to_string()]
+            .into_iter()
+            .chain(all.get_subcommands_mut().map(|command| command.render_long_help().to_string()))
+            .collect();
+        for word in helps.iter().flat_map(|help| help.split_whitespace()).filter(|word| word.contains("docs/")) {
+            let page = word.trim_end_matches(',').strip_prefix(concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/"));
+            let page = page.unwrap_or_else(|| panic!("{word} is no address"));
+            let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+            // Where this is tested as it is published there are no pages.
+            assert!(root.join(page).is_file() || !root.join("docs").is_dir(), "{page} is not there");
+            pages += 1;
+        }
+        assert!(pages >= 8, "{pages}");
+    }
+
+    #[test]
     fn the_pool_is_as_asked() {
         let plain = replay(&["x"]).unwrap().pool.config();
         assert_eq!(plain, PoolConfig::default().release_threshold(u64::MAX));
@@ -302,6 +339,7 @@ mod tests {
             assert!(error.contains(&format!("'{option}' cannot be used with '[FILE]...'")), "{error}");
         }
         for option in [
+            "--expect",
             "--json",
             "--witness",
             "--fix",

@@ -7,7 +7,7 @@ use clap::{ColorChoice, Parser, ValueEnum};
 
 use crate::args::{Args, Command};
 use crate::replay::Open;
-use crate::{Status, attach, bench, check, devices, manual, plan, replay, view};
+use crate::{Status, attach, bench, check, complain, devices, forgotten, manual, plan, replay, view};
 
 /// Runs the command. Colours are written as terminal codes: `out` and `err` leave them out where they do not belong.
 /// Those of `anstream` that are made at the first write do as `--color` says.
@@ -25,6 +25,10 @@ pub fn run(
         Ok(args) => args,
         Err(error) => {
             colour(color_of(&words));
+            if let Some(said) = error.use_stderr().then(|| forgotten::dashes(&words)).flatten() {
+                complain(err, &said)?;
+                return Ok(Status::BadInput);
+            }
             let text = error.render();
             if error.use_stderr() {
                 write!(err, "{}", text.ansi())?;
@@ -43,7 +47,10 @@ pub fn run(
             let wish = attach::Wish::Check { races, deep, require_calls };
             attach::run(wish, &check.program, check.keep_allocator, err)
         }
-        Command::Check(check) => check::run(check, out, err),
+        Command::Check(check) => match forgotten::dashes(&words) {
+            Some(said) => complain(err, &said).map(|()| Status::BadInput),
+            None => check::run(check, out, err),
+        },
         Command::Record(record) => {
             attach::run(attach::Wish::Record(&record.output), &record.program, record.keep_allocator, err)
         }

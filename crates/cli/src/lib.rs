@@ -16,6 +16,14 @@
 //! Without the feature `command` only [`view::litmus_page`] is here, which needs no device and no file.
 // Not forbidden: `bench` calls an allocator of host memory.
 #![deny(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+/// The address of a page of the documentation.
+macro_rules! page {
+    ($name:literal) => {
+        concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/", $name, ".md")
+    };
+}
 
 #[cfg(feature = "command")]
 pub mod args;
@@ -31,6 +39,8 @@ mod command;
 mod complain;
 #[cfg(feature = "command")]
 pub mod devices;
+#[cfg(feature = "command")]
+mod forgotten;
 #[cfg(feature = "command")]
 mod manual;
 #[cfg(feature = "command")]

@@ -88,8 +88,10 @@ impl Refusal {
 
     /// The same of a litmus program.
     pub(crate) fn no_statement(act: &str) -> Self {
-        Self::new(Place::Whole, format!("no statement is in it: there is nothing to {act}"))
-            .help("a litmus program begins with a stream, such as `stream s`; docs/litmus.md has all statements")
+        Self::new(Place::Whole, format!("no statement is in it: there is nothing to {act}")).help(concat!(
+            "a litmus program begins with a stream, such as `stream s`; all statements: ",
+            page!("litmus")
+        ))
     }
 
     /// Of a recording of which one GPU's program is asked for.

@@ -135,7 +135,7 @@ pub(crate) fn text(source: impl Read) -> Result<String, Refusal> {
     let mut bytes = Vec::new();
     let read = source.take(TEXT_MAX + 1).read_to_end(&mut bytes);
     read.map_err(|error| Refusal::from_read(Place::Whole, &error))?;
-    let help = "docs/litmus.md describes litmus programs, docs/formats.md operation traces";
+    let help = concat!("litmus programs: ", page!("litmus"), ", operation traces: ", page!("formats"));
     if let Some(at) = bytes.iter().position(|&byte| byte == 0) {
         return Err(Refusal::new(line_of(&bytes, at), "a zero byte: neither a litmus program nor an operation trace")
             .help(help));

@@ -105,11 +105,14 @@ fn a_witness_is_a_schedule_that_does_the_damage() {
     assert_eq!(out, again, "a seed is a schedule");
     let (_, out, _) = run(&["--witness", &litmus("rules/leak.litmus")]);
     assert!(out.contains("witness: no schedule shows this"), "{out}");
-    let (_, out, _) = run(&["--witness", "--json", &litmus("zoo/20-one-read-event.litmus")]);
-    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(report["findings"][0]["witness"]["is"], "none");
-    assert_eq!(report["findings"][1]["witness"]["is"], "schedule");
-    assert_eq!(report["findings"][1]["witness"]["steps"].as_array().unwrap().last().unwrap()["line"], 10);
+    let witness = |name: &str| {
+        let (_, out, _) = run(&["--witness", "--json", &litmus(name)]);
+        serde_json::from_str::<serde_json::Value>(&out).unwrap()["findings"][0]["witness"].clone()
+    };
+    assert_eq!(witness("rules/leak.litmus")["is"], "none");
+    let shown = witness("zoo/20-one-read-event.litmus");
+    assert_eq!(shown["is"], "schedule");
+    assert_eq!(shown["steps"].as_array().unwrap().last().unwrap()["line"], 10);
 }
 
 #[test]
@@ -248,4 +251,71 @@ fn what_a_litmus_program_expects_is_compared() {
     let (status, out, _) = run(&[file("other.litmus", text).to_str().unwrap()]);
     assert_eq!(status, Status::Found);
     assert!(out.contains("line 4: race was not found") && out.contains("line 4: double-free was found"), "{out}");
+}
+
+#[test]
+fn what_is_expected_is_right_where_that_is_asked() {
+    let expect = |name: &str, text: &str| {
+        let path = file(name, text.as_bytes());
+        let found = run(&["--expect", path.to_str().unwrap()]);
+        fs::remove_file(path).unwrap();
+        found
+    };
+    let met = "stream s\na = alloc s 64\nfree s a\nfree s a   !! double-free\n";
+    let (status, out, _) = expect("met.litmus", met);
+    assert_eq!(status, Status::Fine, "{out}");
+    assert!(out.contains("1 violation, as expected"), "{out}");
+    for (name, text, part) in [
+        ("missing.litmus", "stream s\na = alloc s 64   !! leak\nfree s a\n", "leak was not found"),
+        ("none.litmus", "stream s\na = alloc s 64\nfree s a\nfree s a\n", "double-free was found and is not expected"),
+        ("more.litmus", &met.replace("free s a\n", "read s a\nfree s a\nfree s a\n"), "line 5: double-free was found"),
+    ] {
+        let (status, out, _) = expect(name, text);
+        assert!(status == Status::Found && out.contains(part) && !out.contains("as expected"), "{name}: {out}");
+    }
+    let (status, out, _) = expect("right.litmus", "stream s\na = alloc s 64\nfree s a\n");
+    assert_eq!((status, out.contains("no violations, as expected")), (Status::Fine, true), "{out}");
+    let path = file("as-before.litmus", met.as_bytes());
+    assert_eq!(run(&[path.to_str().unwrap()]).0, Status::Found, "without --expect as ever");
+}
+
+#[test]
+fn of_a_folder_all_programs_are_checked() {
+    let folder = std::env::temp_dir().join(format!("millpond-check-folder-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(folder.join("in/.hidden")).unwrap();
+    let right = "stream s\na = alloc s 64\nfree s a\n";
+    fs::write(folder.join("in/b.litmus"), right).unwrap();
+    fs::write(folder.join("a.litmus"), right.replace("free", "read")).unwrap();
+    fs::write(folder.join("in/.hidden/c.litmus"), "no program\n").unwrap();
+    fs::write(folder.join("README.md"), "stream s\n").unwrap();
+    std::os::unix::fs::symlink(&folder, folder.join("in/round")).unwrap();
+    let mut writer = Writer::new();
+    let what = What::StreamCreate { stream: StreamId(1), role: StreamRole::Blocking, device: DeviceId(0) };
+    writer.push(&Op { host: HostId(0), place: Place::Unknown, what }, &Names::new());
+    fs::write(folder.join("in/a-trace"), writer.finish()).unwrap();
+    let name = folder.to_str().unwrap();
+    let (status, out, err) = run(&[name]);
+    assert_eq!((status, err.as_str()), (Status::Found, ""));
+    let said: Vec<_> = out.lines().filter_map(|line| line.strip_prefix(&format!("{name}/"))).collect();
+    assert_eq!(
+        said,
+        [
+            "a.litmus: 4 operations, 1 violation",
+            "in/a-trace: 1 operation, no violations",
+            "in/b.litmus: 4 operations, no violations"
+        ],
+        "{out}"
+    );
+    let (_, out, _) = run(&["--json", name]);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&out).unwrap().as_array().map(Vec::len), Some(3));
+    let (_, out, _) = run(&["--json", &format!("{name}/in/.hidden/../../a.litmus")]);
+    assert!(out.starts_with('{'), "of a file its own: {out}");
+    fs::remove_file(folder.join("a.litmus")).unwrap();
+    fs::remove_dir_all(folder.join("in")).unwrap();
+    let (status, _, err) = run(&[name]);
+    assert!(status == Status::BadInput && err.contains("no litmus program and no operation trace is in it"), "{err}");
+    fs::remove_dir_all(&folder).unwrap();
+    let (status, _, err) = run(&["--fix", &litmus("measured")]);
+    assert!(status == Status::BadInput && err.contains("a directory, not a file"), "{err}");
 }

@@ -244,6 +244,25 @@ fn captured_work_is_drawn_as_a_graph_and_what_launches_leave_as_blocks() {
     assert_eq!((nodes.len(), edges.len()), (6, 8), "alloc, write and free, twice: {graph:#}");
     let meta = self::meta(&page(&path("tests/files/litmus/measured/7-auto-free-under-a-reader.litmus")));
     assert_eq!((&meta["allocations"], &meta["events"]), (&2.into(), &3.into()));
+    assert_eq!(meta["marks"][0]["allocations"], serde_json::json!([0]), "what the launch frees, not what it makes");
+}
+
+/// The head counts the streams of the program, and what it counts otherwise than the list of operations it says.
+#[test]
+fn the_head_counts_what_the_page_shows() {
+    let file = to("counts.litmus");
+    let text = "stream s\nstream t\nh = alloc host 64\na = alloc s 64\nwrite s a\nsynchronize s\nhost write h\n\
+        record made s\nwait t made\nfree s a\nfree now h\n";
+    std::fs::write(&file, text).unwrap();
+    let meta = meta(&page(&file.display().to_string()));
+    let fact = |key: &str| {
+        let facts = meta["facts"].as_array().unwrap();
+        facts.iter().find(|it| it[0] == key).map(|it| it[1].as_str().unwrap().to_owned())
+    };
+    assert_eq!(fact("streams").as_deref(), Some("2"), "the host is none: {:#}", meta["streams"]);
+    let drawn = meta["operations"].as_u64().unwrap();
+    let said = fact("operations").unwrap();
+    assert!(said.starts_with(&format!("{drawn} drawn of ")), "{said}");
 }
 
 #[test]
@@ -319,9 +338,15 @@ fn missing_edges_are_those_of_the_findings() {
         }
         let page = page(&file.path().display().to_string());
         let (meta, at) = (meta(&page), file.path().display().to_string());
-        let (shown, marks) = (operations(&meta, &numbers(&page)), meta["marks"].as_array().unwrap().clone());
+        let numbers = numbers(&page);
+        let (shown, marks) = (operations(&meta, &numbers), meta["marks"].as_array().unwrap().clone());
+        let born = |life: &Value| numbers[..=life.as_u64().unwrap() as usize].iter().sum::<u64>();
         assert_eq!(marks.len(), wrong.len(), "{at}");
         for (mark, finding) in marks.iter().zip(wrong) {
+            // What is not in order is about memory that was there before both.
+            if let (Some(life), Some(from)) = (mark["allocations"].get(0), mark["missing"][0][0].as_u64()) {
+                assert!(born(life) <= from, "{at}: the life that is marked began after the edge: {mark:#}");
+            }
             let drawn: Vec<[&Shown; 2]> = mark["missing"]
                 .as_array()
                 .unwrap()
@@ -375,4 +400,34 @@ fn nothing_to_show_makes_no_page() {
         assert_eq!(output.status.code(), Some(2), "{name}: {error}");
         assert!(error.contains("nothing to show"), "{name}: {error}");
     }
+}
+
+/// A browser that writes down what it is to open.
+#[test]
+fn a_page_is_opened_where_that_is_asked() {
+    use std::os::unix::fs::PermissionsExt;
+    let (browser, opened) = (to("browser"), to("opened"));
+    let _ = std::fs::remove_file(&opened);
+    std::fs::write(&browser, format!("#!/bin/sh\necho \"$1\" >{}\n", opened.display())).unwrap();
+    std::fs::set_permissions(&browser, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let open = |words: &[&str], browser: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
+        command.args(["view", "--open"]).args(words).env("BROWSER", browser).env("TMPDIR", env!("CARGO_TARGET_TMPDIR"));
+        command.output().unwrap()
+    };
+    let page = || std::fs::read_to_string(&opened).unwrap().trim_end().to_owned();
+    let file = to("opened.html");
+    let output = open(&[&path("tests/data/ours.jsonl"), "-o", &file.display().to_string()], &browser);
+    assert!(output.status.success() && !String::from_utf8_lossy(&output.stdout).contains("open it"), "{output:?}");
+    assert_eq!(page(), file.display().to_string());
+    let output = open(&[&path("tests/data/ours.jsonl")], &browser);
+    assert!(output.status.success(), "{output:?}");
+    let (page, said) = (page(), String::from_utf8(output.stdout).unwrap());
+    assert!(page.ends_with("/ours.html") && said.starts_with(&format!("{page}: 4 events drawn")), "{page} {said}");
+    let folder = Path::new(&page).parent().unwrap();
+    assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700, "it is the user's alone");
+    std::fs::remove_dir_all(folder).unwrap();
+    let output = open(&[&path("tests/data/ours.jsonl"), "-o", &file.display().to_string()], Path::new("/no/browser"));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && error.contains("opened.html: /no/browser cannot open it"), "{error}");
 }

@@ -20,6 +20,7 @@
 //! | [`share`] | what processes that share memory say to each other |
 //! | [`trace`] | recorded programs of allocations and frees |
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod check;
 pub mod graph;

@@ -12,6 +12,8 @@ pub const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;
 /// 1024 GiB.
 pub const TIB: u64 = 1 << 40;
+const PIB: u64 = 1 << 50;
+const EIB: u64 = 1 << 60;
 
 /// `bytes` rounded up to a multiple of `to`, a power of two; `None` where that passes `u64::MAX`.
 #[inline]
@@ -109,6 +111,10 @@ pub struct Bytes(pub u64);
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
+            // Sizes that pass all numbers are cut to this one.
+            u64::MAX => return f.write_str("16 EiB or more"),
+            EIB.. => (EIB, "EiB"),
+            PIB.. => (PIB, "PiB"),
             TIB.. => (TIB, "TiB"),
             GIB.. => (GIB, "GiB"),
             MIB.. => (MIB, "MiB"),
@@ -129,6 +135,17 @@ mod tests {
         assert_eq!(round_up(0, 512), Some(0));
         assert_eq!(round_up(u64::MAX - 5, 512), None);
         assert_eq!(round_down(1023, 512), 512);
+    }
+
+    #[test]
+    fn bytes_are_shown_in_the_largest_unit_that_they_have() {
+        let shown = |bytes| Bytes(bytes).to_string();
+        assert_eq!(shown(4095), "4095 B");
+        assert_eq!(shown(4096), "4.00 KiB");
+        assert_eq!(shown(3 * TIB / 2), "1.50 TiB");
+        assert_eq!(shown(u64::MAX / 1024), "16.00 PiB");
+        assert_eq!(shown(u64::MAX - 511), "16.00 EiB");
+        assert_eq!(shown(u64::MAX), "16 EiB or more");
     }
 
     #[test]

@@ -194,7 +194,7 @@ fn an_event_of_a_capture_is_of_no_use_after_it() {
 fn synchronising_and_acting_at_once_invalidate() {
     let mut captures = Captures::new();
     captures.check_stream(A, "synchronize").unwrap();
-    captures.check_unsafe(0, |_| true, "alloc").unwrap();
+    captures.check_unsafe((0, CaptureMode::Global), |_| true, "alloc").unwrap();
     let capture = begin(&mut captures, A);
     wait(&mut captures, B, A).unwrap();
     captures.check_stream(C, "synchronize").unwrap();
@@ -202,16 +202,30 @@ fn synchronising_and_acting_at_once_invalidate() {
     let error = CaptureError::Unsupported { call: "synchronize", capture };
     assert_eq!(captures.check_stream(B, "synchronize"), Err(error));
     assert!(!captures.is_valid(capture));
-    for (mode, own, other) in [
-        (CaptureMode::Global, false, false),
-        (CaptureMode::ThreadLocal, false, true),
-        (CaptureMode::Relaxed, true, true),
+    // CUDA's rule (cudaThreadExchangeStreamCaptureMode): what a thread of each mode may do beside a capture of its own,
+    // and beside another thread's.
+    use CaptureMode::{Global, Relaxed, ThreadLocal};
+    for (mode, of_thread, own, other) in [
+        (Global, Global, false, false),
+        (Global, ThreadLocal, false, true),
+        (Global, Relaxed, true, true),
+        (ThreadLocal, Global, false, true),
+        (ThreadLocal, ThreadLocal, false, true),
+        (ThreadLocal, Relaxed, true, true),
+        (Relaxed, Global, true, true),
+        (Relaxed, ThreadLocal, true, true),
+        (Relaxed, Relaxed, true, true),
     ] {
         for (thread, is_fine) in [(0, own), (1, other)] {
             let mut captures = Captures::new();
             let id = captures.begin((A, BLOCKING), graph(0), &[], 0, mode).unwrap();
-            assert_eq!(captures.check_unsafe(thread, |_| true, "alloc").is_ok(), is_fine, "{mode:?}, thread {thread}");
+            let checked = captures.check_unsafe((thread, of_thread), |_| true, "alloc");
+            assert_eq!(checked.is_ok(), is_fine, "{mode:?}, thread {thread}, {of_thread:?}");
             assert_eq!(captures.is_valid(id), is_fine);
+            if !is_fine {
+                let again = captures.check_unsafe((thread, of_thread), |_| true, "alloc");
+                assert_eq!(again, Err(CaptureError::Invalidated(id)), "why it is invalid was said");
+            }
         }
     }
 }

@@ -35,6 +35,8 @@
 //! # Which cuda-core
 //! 0.5. It is built with libclang and CUDA's headers, and finds the driver library when the program runs.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod context;
 mod error;
 mod lent;

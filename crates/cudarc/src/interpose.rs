@@ -19,6 +19,7 @@ use millpond::error::DriverError;
 use millpond::raw::Trusted;
 use millpond::{Buffer, Device, Pool, PoolConfig};
 use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::output::say;
 
 use crate::error::Result;
 use crate::ranks;
@@ -93,7 +94,7 @@ fn guard<T>(call: &str, act: impl FnOnce() -> millpond::Result<T>) -> std::resul
     match catch_unwind(AssertUnwindSafe(act)) {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => {
-            eprintln!("millpond: {call}: {}", error.report());
+            say(format_args!("millpond: {call}: {}", error.report()));
             match error {
                 millpond::Error::OutOfMemory(_) => Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY),
                 millpond::Error::Driver(error) if matches!(*error, DriverError::Captured { .. }) => {

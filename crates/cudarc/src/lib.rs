@@ -48,6 +48,8 @@
 //!
 //! [cudarc]: https://docs.rs/cudarc
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod context;
 mod error;
 pub mod interpose;

@@ -95,7 +95,9 @@ pub(crate) fn stop_all() {
     // A forked process may have to ask anew.
     let is_done = stop() || (membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() && stop());
     if !is_done {
-        eprintln!("millpond: the system refuses membarrier, which it has offered before: the process cannot go on");
+        crate::output::say(
+            "millpond: the system refuses membarrier, which it has offered before: the process cannot go on",
+        );
         std::process::abort();
     }
 }
@@ -136,6 +138,7 @@ pub(crate) fn relax() {
 }
 
 #[cfg(test)]
+#[expect(clippy::print_stderr, reason = "a test says why it was left out")]
 mod tests {
     use std::sync::mpsc::channel;
 

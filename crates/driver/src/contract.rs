@@ -55,11 +55,46 @@ pub struct Properties {
     pub can_protect: bool,
 }
 
+/// What messages call a stream: as its owner says when a message is made, since it may get its name after it is opened.
+#[derive(Clone, Copy)]
+pub struct Label {
+    /// The owner's numbers of the device and the stream.
+    pub numbers: (u32, u32),
+    /// What the owner calls that stream.
+    pub title: fn(u32, u32) -> String,
+}
+
+impl Default for Label {
+    fn default() -> Self {
+        Self { numbers: (0, 0), title: |_, stream| format!("stream {stream}") }
+    }
+}
+
+/// A stream by its number.
+impl From<u32> for Label {
+    fn from(stream: u32) -> Self {
+        Self { numbers: (0, stream), ..Self::default() }
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (device, stream) = self.numbers;
+        f.write_str(&(self.title)(device, stream))
+    }
+}
+
+impl fmt::Debug for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Label({})", self.numbers.1)
+    }
+}
+
 /// How a stream is opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct StreamFlags {
-    /// A name for diagnostics; not a key.
-    pub label: u32,
+    /// What messages call it; not a key.
+    pub label: Label,
     /// What foreign work in default streams means to it.
     pub tie: Tie,
     /// Whose work goes first where the device cannot run all: lower numbers do, 0 is usual (CUDA:
@@ -260,8 +295,12 @@ contract! {
     /// Whoever holds this keeps the device's memory where it is. For [`keep`](Driver::keep).
     fn held_memory(&self) -> Option<HeldMemory> { None }
 
-    /// Work of this device uses memory of another: that is kept until all work of this one has completed.
+    /// Work of this device uses memory of another: that is kept until it is [let go](Driver::let_go), or all work of
+    /// this one has completed.
     fn keep(&self, memory: HeldMemory) {}
+
+    /// No work of this device uses memory any more that it [keeps](Driver::keep).
+    fn let_go(&self, memory: &HeldMemory) {}
 
     /// A mark of this device, for [`wait_abroad`](Driver::wait_abroad) of another.
     fn fence(&self, mark: RawMark) -> Result<Fence> = PEERS;

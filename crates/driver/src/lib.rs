@@ -14,6 +14,7 @@
 //! | `biased_lock` | [`BiasedLock`]: a lock for what one thread uses nearly always |
 //! | [`locks`] | locks with ranks: what may be waited for while what is held |
 //! | `prefetch` | [`prefetch`]: memory that is wanted soon |
+//! | [`output`] | what the library itself writes: no failure of that ends the program |
 //! | [`process`] | what becomes of the process as a whole |
 //! | `ledger` | ranges, chunks and mappings, as bookkeeping |
 //! | `pages` | host memory for copies |
@@ -23,6 +24,8 @@
 //! | `sim` | [`SimDriver`]: no memory, no threads; every call is data |
 //! | `host` | [`HostDriver`]: real memory and real threads on a machine without a GPU |
 //! | [`cuda`] | [`CudaDriver`]: NVIDIA GPUs, their library loaded at run time |
+
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod biased_lock;
 mod biased_lock_sync;
@@ -35,6 +38,7 @@ mod graphs;
 mod host;
 mod ledger;
 pub mod locks;
+pub mod output;
 mod pages;
 mod panics;
 mod peers;
@@ -48,7 +52,8 @@ mod tap;
 pub use biased_lock::{BiasedLock, BiasedLockGuard};
 pub use calls::{CallCounts, CallKind, Counters};
 pub use contract::{
-    Access, CopyKind, Driver, MarkName, Properties, RawChunk, RawMark, RawStream, RawTime, StreamFlags, Task, Tie, Work,
+    Access, CopyKind, Driver, Label, MarkName, Properties, RawChunk, RawMark, RawStream, RawTime, StreamFlags, Task,
+    Tie, Work,
 };
 pub use cuda::{CudaConfig, CudaDriver};
 pub use errors::{DriverError, Result};

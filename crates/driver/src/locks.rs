@@ -240,7 +240,9 @@ fn wait<G>(try_lock: impl FnOnce() -> TryLockResult<G>, lock: impl FnOnce() -> L
     if process::is_forked() {
         std::thread::sleep(FORKED_PATIENCE);
         return taken(try_lock()).unwrap_or_else(|| {
-            eprintln!("millpond: a forked process uses a device of its parent, which was in use when it forked");
+            crate::output::say(
+                "millpond: a forked process uses a device of its parent, which was in use when it forked",
+            );
             std::process::abort()
         });
     }

@@ -51,7 +51,7 @@ mod sync {
 use std::sync::Arc;
 use std::time::Duration;
 
-use millpond_driver::{HostFence, HostWaiter, Places, Waiter};
+use millpond_driver::{HostFence, HostWaiter, Label, Places, Waiter};
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
 use streams::{Abroad, Execute, Packed, Refusal, Schedule, Streams};

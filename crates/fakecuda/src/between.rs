@@ -69,7 +69,7 @@ impl Named {
             }
             std::thread::sleep(REST);
         }
-        eprintln!("fakecuda: an event was destroyed while another process has it open");
+        millpond_driver::output::say("fakecuda: an event was destroyed while another process has it open");
         Err(Code::ILLEGAL_ADDRESS)
     }
 }

@@ -6,7 +6,7 @@ use millpond_driver::cuda::abi::{Code, Context};
 
 use crate::current;
 use crate::device::open::{self, device};
-use crate::device::{Device, fresh_handle};
+use crate::device::{Device, end_handle, fresh_handle};
 
 /// The primary context of a device, for one more holder.
 pub(crate) fn retain(ordinal: i32) -> Result<Context, Code> {
@@ -27,10 +27,17 @@ pub(crate) fn create(ordinal: i32) -> Result<Context, Code> {
 pub(crate) fn destroy(context: Context) -> Result<(), Code> {
     let ordinal = current::others().remove(&context.0).ok_or(Code::INVALID_CONTEXT)?;
     current::forget(context);
+    end_handle(context.0);
     if let Some(device) = device(ordinal) {
         device.destroy_context(context)?;
     }
     open::release(ordinal)
+}
+
+/// A primary context loses all that is in it; it can be used on.
+pub(crate) fn reset(ordinal: i32) -> Result<(), Code> {
+    open::check(ordinal)?;
+    device(ordinal).map_or(Ok(()), |device| device.destroy_context(current::primary(ordinal)))
 }
 
 /// The device of the thread's current context.

@@ -1,7 +1,7 @@
 //! One device: streams, events and work, over a host device.
 //!
 //! Knows the rules of default streams: the legacy one comes after everything in blocking streams, and before their
-//! later work. Handles are numbers that are never used again, so that a stale one is always noticed.
+//! later work. Handles are numbers that are not used again by default, so that a stale one is always noticed.
 //!
 //! Locks: `state` is not held while anything waits or runs.
 
@@ -14,7 +14,6 @@ pub(crate) mod open;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
@@ -22,12 +21,14 @@ use millpond_driver::cuda::abi::{Code, Context, Stream};
 use millpond_driver::{CopyKind, Driver, HostConfig, HostDriver, RawMark, RawStream, StreamFlags, Task, Work};
 
 use crate::current;
+use crate::kernels;
 use crate::memory::{Memory, Side, code};
 use crate::settings::is_pageable;
 use allocations::Allocations;
 use events::EventState;
 use graphs::{Action, Graphs};
 
+pub(crate) use crate::handles::{end_handle, fresh_handle};
 pub(crate) use millpond_driver::cuda::abi::graph::HostFunction;
 
 /// Which sides of a piece of work are device memory.
@@ -66,9 +67,6 @@ struct Open {
     context: Context,
 }
 
-/// Handles look like pointers and are never used again.
-static NEXT_HANDLE: AtomicUsize = AtomicUsize::new(0x7000_0000);
-
 thread_local! {
     static IS_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
@@ -83,10 +81,6 @@ pub(crate) fn as_callback(call: impl FnOnce()) {
     let was = IS_CALLBACK.replace(true);
     call();
     IS_CALLBACK.set(was);
-}
-
-pub(crate) fn fresh_handle() -> usize {
-    NEXT_HANDLE.fetch_add(16, Ordering::Relaxed)
 }
 
 /// The host device's answer in codes.
@@ -162,7 +156,9 @@ impl Device {
     pub(crate) fn close_stream(&self, stream: Stream) -> Result<(), Code> {
         let mut state = self.state()?;
         let open = state.streams.remove(&stream.0).ok_or(Code::INVALID_HANDLE)?;
-        state.graphs.forget_stream(stream);
+        end_handle(stream.0);
+        let dropped = state.graphs.forget_stream(stream);
+        state.allocations.drop_nodes(&dropped);
         let end = answer(self.host.mark(open.raw))?;
         self.note_end(&mut state, end);
         if open.is_blocking {
@@ -180,8 +176,18 @@ impl Device {
 
     /// A context is gone: what was in it with it, once that has completed.
     pub(crate) fn destroy_context(&self, context: Context) -> Result<(), Code> {
+        self.wait_for_all()?;
         let mut state = self.state()?;
-        state.events.retain(|_, it| it.context != context);
+        state.events.retain(|handle, it| {
+            let stays = it.context != context;
+            if !stays {
+                end_handle(*handle);
+            }
+            stays
+        });
+        kernels::forget(|kernel| kernel.context == context);
+        let gone = state.allocations.of_context(context);
+        gone.into_iter().try_for_each(|at| self.free_in(&mut state, at))?;
         let gone: Vec<usize> =
             state.streams.iter().filter(|(_, it)| it.context == context).map(|(it, _)| *it).collect();
         drop(state);
@@ -247,8 +253,9 @@ impl Device {
 
     /// Waits for all that was submitted to a stream.
     pub(crate) fn finish(&self, stream: Stream) -> Result<(), Code> {
+        self.state()?.graphs.spoil(stream, Code::CAPTURE_UNSUPPORTED)?;
+        self.check_unsafe()?;
         let mut state = self.state()?;
-        state.graphs.spoil(stream, Code::CAPTURE_UNSUPPORTED)?;
         let raw = self.begin(&mut state, stream)?;
         let mark = answer(self.host.mark(raw))?;
         drop(state);

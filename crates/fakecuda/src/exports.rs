@@ -168,6 +168,14 @@ exports! {
     cuDevicePrimaryCtxRelease_v2(device: c_int) {
         open::release(device)
     }
+    cuDevicePrimaryCtxGetState(device: c_int, flags: Place<c_uint>, active: Place<c_int>) {
+        open::check(device)?;
+        put(flags, 0)?;
+        put(active, c_int::from(open::device(device).is_some()))
+    }
+    cuDevicePrimaryCtxReset_v2(device: c_int) {
+        contexts::reset(device)
+    }
     cuDeviceCanAccessPeer(can: Place<c_int>, device: c_int, peer: c_int) {
         let answer = open::are_peers(device, peer)?;
         put(can, c_int::from(answer))

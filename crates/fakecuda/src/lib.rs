@@ -34,7 +34,11 @@
 //! | `between` | its events that pass between processes |
 //! | `memory` | its memory: chunks, mappings, and who uses them |
 //! | `faults` | calls made to fail |
+//! | `kernels` | functions of the program that it launches |
+//! | `handles` | numbers for what is created |
 //! | `forks` | streams that take part in captures of others |
+
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod between;
 mod contexts;
@@ -43,6 +47,8 @@ mod device;
 mod exports;
 mod faults;
 mod forks;
+mod handles;
+mod kernels;
 mod memory;
 mod pools;
 mod settings;

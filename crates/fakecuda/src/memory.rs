@@ -9,6 +9,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 
 use millpond_driver::cuda::abi::{AccessDesc, Code};
+use millpond_driver::output::say;
 use millpond_driver::{Driver, DriverError, Fence, HostDriver, RawChunk};
 
 /// A chunk mapped somewhere.
@@ -123,7 +124,7 @@ impl Memory {
             let is_less =
                 |it: &Use| desc.flags == AccessDesc::NONE || it.side.is_written && desc.flags == AccessDesc::READ;
             if self.uses.iter().any(|it| it.device == device && it.meets(at, bytes) && is_less(it)) {
-                eprintln!("fakecuda: {bytes} B at {at:#x} were closed while work of device {device} uses them");
+                say(format_args!("fakecuda: {bytes} B at {at:#x} were closed while work of device {device} uses them"));
                 return Err(Code::ILLEGAL_ADDRESS);
             }
             for start in &starts {
@@ -138,7 +139,7 @@ impl Memory {
         let starts = self.whole_mappings(at, bytes)?;
         self.uses.retain(Use::is_in_flight);
         if self.uses.iter().any(|it| it.meets(at, bytes)) {
-            eprintln!("fakecuda: {bytes} B at {at:#x} were unmapped while work in flight uses them");
+            say(format_args!("fakecuda: {bytes} B at {at:#x} were unmapped while work in flight uses them"));
             return Err(Code::ILLEGAL_ADDRESS);
         }
         for start in starts {

@@ -11,8 +11,8 @@ use millpond_driver::cuda::abi::pool::attribute::{
     FOLLOW_EVENTS, INTERNAL, RELEASE_THRESHOLD, RESERVED, RESERVED_HIGH, USED, USED_HIGH,
 };
 
-use crate::device::fresh_handle;
 use crate::device::open;
+use crate::device::{end_handle, fresh_handle};
 use crate::settings;
 
 /// Default pools are named by this and the device's number.
@@ -79,6 +79,7 @@ impl Pools {
             return Err(Code::INVALID_VALUE);
         }
         self.pools.remove(&handle).ok_or(Code::INVALID_VALUE)?;
+        end_handle(handle);
         self.current.retain(|_, current| *current != handle);
         Ok(())
     }

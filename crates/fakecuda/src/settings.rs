@@ -39,6 +39,12 @@ pub(crate) fn decompresses() -> bool {
     setting("FAKECUDA_DECOMPRESSES", 0) != 0
 }
 
+/// Whether what is created gets the handle of what was destroyed last, as it may from a real driver.
+pub(crate) fn are_handles_reused() -> bool {
+    static SETTING: LazyLock<u64> = LazyLock::new(|| setting("FAKECUDA_REUSED_HANDLES", 0));
+    *SETTING != 0
+}
+
 /// Whether streams may take part in captures of others.
 pub(crate) fn are_forks_allowed() -> bool {
     static SETTING: LazyLock<u64> = LazyLock::new(|| setting("FAKECUDA_FORKS", 0));

@@ -8,12 +8,13 @@
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ffi::c_void;
 
-use millpond_core::op::{Access, Act, Name};
+use millpond_core::op::{Access, Act, Memory, Name};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::abi::Function;
-use crate::index::{Index, Kind};
+use crate::ask;
+use crate::index::{Entry, Index, Kind};
 
 /// What an operation uses.
 pub(crate) type Accesses = SmallVec<[Access; 2]>;
@@ -23,7 +24,7 @@ const BUFFER: usize = 1;
 const BUFFER_BYTES: usize = 2;
 
 /// Longer arguments are structures that programs fill in part. What is left of others in the rest may be addresses of
-/// memory that is freed: those do not count.
+/// memory that is freed, be it by a node that was captured before: those do not count, in a launch and in a node.
 const FILLED_MAX: u32 = 64;
 
 /// A word of an argument that is an address of freed memory.
@@ -194,7 +195,7 @@ pub(crate) struct Ahead {
 
 /// What a search knows, and where it puts what it finds.
 pub(crate) struct Known<'a> {
-    pub(crate) index: &'a Index,
+    pub(crate) index: &'a mut Index,
     /// Of whoever takes what is found.
     pub(crate) ahead: Ahead,
     /// What a kernel is taken to do.
@@ -235,11 +236,22 @@ pub(crate) struct Search {
     launch: u64,
     /// The last word that is an address of freed memory.
     stale: Option<Stale>,
+    /// Whether it is for a node of a graph, which means memory by its address each time that it runs.
+    is_for_node: bool,
+    /// For a node: memory whose addresses are in structures that may be filled in part.
+    pointed_at: Vec<Memory>,
 }
 
 impl Default for Search {
     fn default() -> Self {
-        Self { words: [Word::default(); AT_ONCE], met: Box::new([0; MET]), launch: 0, stale: None }
+        Self {
+            words: [Word::default(); AT_ONCE],
+            met: Box::new([0; MET]),
+            launch: 0,
+            stale: None,
+            is_for_node: false,
+            pointed_at: Vec::new(),
+        }
     }
 }
 
@@ -261,7 +273,7 @@ impl Asking<'_, '_> {
     unsafe fn look_at(&mut self, place: usize, at: usize) {
         // SAFETY: the caller's promise.
         let value = unsafe { std::ptr::with_exposed_provenance::<u64>(place).read_unaligned() };
-        let Known { index, ahead, .. } = *self.known;
+        let Known { index, ahead, .. } = &*self.known;
         if !index.may_have(value) {
             return;
         }
@@ -285,6 +297,7 @@ impl Search {
     #[inline]
     fn begin(&mut self) {
         self.stale = None;
+        self.pointed_at.clear();
         self.launch = self.launch.wrapping_add(LAUNCH);
         if self.launch == 0 {
             // Numbers of launches come again.
@@ -298,6 +311,18 @@ impl Search {
         self.stale
     }
 
+    /// Whether what is searched next is for a node of a graph.
+    #[inline]
+    pub(crate) fn set_for_node(&mut self, is_for_node: bool) {
+        self.is_for_node = is_for_node;
+    }
+
+    /// Memory that is used by the runs of a node before its free: its addresses are in structures that may be filled in
+    /// part, so that what is freed is none of the node's.
+    pub(crate) fn pointed_at(&self) -> &[Memory] {
+        &self.pointed_at
+    }
+
     /// Looks up the first so many words.
     #[inline]
     fn look_up(&mut self, known: &mut Known<'_>, count: usize, layout: Layout<'_>) {
@@ -306,7 +331,7 @@ impl Search {
         let (all, mut len) = (known.accesses.as_mut_ptr(), known.accesses.len());
         for at in 0..count {
             let Word { value, number, .. } = self.words[at];
-            let entry = known.index.by_number(number).filter(|entry| entry.is_plainly_at(value));
+            let entry = known.index.by_number(number).filter(|entry| entry.is_plainly_at(value) & !self.is_for_node);
             let Some(entry) = entry else {
                 // SAFETY: so many were written.
                 unsafe { known.accesses.set_len(len) };
@@ -331,12 +356,24 @@ impl Search {
         let Known { index, act, accesses, .. } = known;
         let Some(entry) = index.touched(word.value, word.number) else { return };
         let (argument, bytes) = layout.of(word.at);
-        let counts = entry.is_live || bytes <= FILLED_MAX;
-        if !counts || !self.is_new(entry.id().0, accesses) {
+        let is_stale = !entry.is_allocated;
+        if is_stale && bytes > FILLED_MAX {
+            return;
+        }
+        if index.used(word.value, ask::is_of_host).is_none() {
+            return;
+        }
+        let Some(entry) = index.find(word.value) else { return };
+        // In graphs it lives and dies by their nodes.
+        if self.is_for_node && bytes > FILLED_MAX && entry.kind != Kind::Node {
+            self.pointed_at.push(entry.memory());
+            return self.pointed_at.extend(index.joined(entry).take(JOINED_MAX).map(Entry::memory));
+        }
+        if !self.is_new(entry.id().0, accesses) {
             return;
         }
         accesses.push(Access::whole(entry.memory(), *act));
-        if !entry.is_live {
+        if is_stale {
             self.stale = Some(Stale { value: word.value, argument, bytes });
         } else if entry.kind == Kind::Mapped {
             // Who gets an address in a range of several mappings may use all behind it.

@@ -7,8 +7,9 @@ use std::sync::OnceLock;
 
 use millpond_driver::cuda::abi::attribute;
 
-use crate::abi::{Code, Context, Function, Graph, Pool, Stream};
+use crate::abi::{Code, Context, Function, Graph, MEMORY_DEVICE, Pool, Stream};
 use crate::entry::real;
+use crate::mapping;
 
 /// Makes each question a method that finds its function once.
 macro_rules! questions {
@@ -45,6 +46,8 @@ questions! {
     end_capture c"cuStreamEndCapture"(stream: Stream, graph: *mut Graph);
     graph_destroy c"cuGraphDestroy"(graph: Graph);
     stream_capturing c"cuStreamIsCapturing"(stream: Stream, status: *mut c_int);
+    capture_info c"cuStreamGetCaptureInfo"(stream: Stream, status: *mut c_int, number: *mut u64);
+    pointer_attribute c"cuPointerGetAttribute"(value: *mut c_uint, attribute: c_int, at: u64);
     address_range c"cuMemGetAddressRange_v2"(base: *mut u64, bytes: *mut usize, at: u64);
     device_count c"cuDeviceGetCount"(count: *mut c_int);
     device_attribute c"cuDeviceGetAttribute"(value: *mut c_int, which: c_int, device: c_int);
@@ -80,13 +83,18 @@ pub(crate) fn current_context() -> Option<Context> {
 
 /// The primary context of a device, where there is one already.
 pub(crate) fn primary_of(device: i32) -> Option<Context> {
-    let mut flags = 0;
-    if answer(|active| primary_state(device, &raw mut flags, active)) == Some(0) {
+    if !is_primary_active(device) {
         return None;
     }
     let context = answer(|context| primary_retain(context, device))?;
     let _ = primary_release(device);
     Some(context)
+}
+
+/// Whether a device's primary context is there.
+pub(crate) fn is_primary_active(device: i32) -> bool {
+    let mut flags = 0;
+    answer(|active| primary_state(device, &raw mut flags, active)) != Some(0)
 }
 
 /// Waits until a stream's work has completed. Whether that could be.
@@ -107,14 +115,6 @@ pub(crate) fn device_of(context: Context) -> i32 {
 /// Whether a stream is not ordered with the legacy one.
 pub(crate) fn is_non_blocking(stream: Stream) -> bool {
     answer(|flags| stream_flags(stream, flags)).is_some_and(|flags| flags & 1 != 0)
-}
-
-/// The device of a stream.
-pub(crate) fn stream_device(stream: Stream) -> i32 {
-    match context_of(stream) {
-        Some(context) => device_of(context),
-        None => current_device(),
-    }
 }
 
 /// The context of a stream, if it is one.
@@ -139,11 +139,31 @@ pub(crate) fn is_capturing(stream: Stream) -> bool {
     capture_status(stream).unwrap_or(false)
 }
 
+/// Whether a stream captures, and something has spoilt that.
+pub(crate) fn is_capture_spoilt(stream: Stream) -> bool {
+    const SPOILT: c_int = 2;
+    answer(|status| stream_capturing(stream, status)) == Some(SPOILT)
+}
+
+/// What the driver calls the capture that a stream is in, where it goes on and that can be asked.
+pub(crate) fn capture_number(stream: Stream) -> Option<u64> {
+    let mut status = 0;
+    answer(|number| capture_info(stream, &raw mut status, number)).filter(|_| status == 1)
+}
+
 /// The allocation that an address is in: its first address, and its size.
 pub(crate) fn range_of(at: u64) -> Option<(u64, usize)> {
     let mut bytes = 0;
     let base = answer(|base| address_range(base, &mut bytes, at))?;
     Some((base, bytes))
+}
+
+/// Whether an address is plain memory of the host by now: the process may use it, it is no device's file, and the
+/// driver does not call it a device's. What the driver reserves for memory that it freed has no access.
+pub(crate) fn is_of_host(at: u64) -> bool {
+    const MEMORY_TYPE: c_int = 2;
+    let kind = answer(|kind: &mut c_uint| pointer_attribute(kind, MEMORY_TYPE, at));
+    kind != Some(MEMORY_DEVICE as c_uint) && mapping::is_usable(at)
 }
 
 /// How many devices there are.

@@ -1,13 +1,14 @@
-//! Numbers for what the program knows by handles: streams, events, pools, graphs, nodes, instances.
+//! Numbers for what the program knows by handles: contexts, streams, events, pools, graphs, nodes, instances.
 //!
 //! A handle that was never seen made (another library made it, or a call that is not wrapped) gets its number at its
 //! first use. Knows no order. Numbers of streams, pools, graphs and instances are never given out again; those of
 //! events are.
 
 use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, PoolId, StreamId};
+use millpond_core::op::Memory;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::abi::{Event, Graph, GraphExec, GraphNode, Pool, Stream};
+use crate::abi::{Context, Event, Graph, GraphExec, GraphNode, Pool, Stream};
 
 /// Default pools, which no call makes, have their device's number; others follow.
 const FIRST_POOL: u32 = 256;
@@ -23,12 +24,35 @@ pub(crate) struct Made {
     pub(crate) has_others: bool,
     /// Whether something was done to it that operations cannot say: its launches are not judged.
     pub(crate) is_opaque: bool,
+    pub(crate) outside: Outside,
+}
+
+/// What the launches of a graph have to do with memory, beside what operations say of its nodes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outside {
+    /// Memory of its alloc nodes that it does not free itself.
+    pub(crate) left: Vec<Memory>,
+    /// Memory of others whose addresses are in structures that may be filled in part. It is used by the launches before
+    /// its free.
+    pub(crate) pointed_at: FxHashSet<Memory>,
+}
+
+impl Outside {
+    /// What a graph has to do with memory that contains another one.
+    pub(crate) fn extend(&mut self, other: &Self) {
+        self.left.extend(&other.left);
+        self.pointed_at.extend(&other.pointed_at);
+    }
 }
 
 /// All handles of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
-    pub(crate) streams: FxHashMap<Stream, (StreamId, i32)>,
+    /// Contexts by number, with their devices, and the numbers of those that are there.
+    homes: Vec<(Context, i32)>,
+    home_of: FxHashMap<Context, u32>,
+    /// With the numbers of their contexts.
+    pub(crate) streams: FxHashMap<Stream, (StreamId, u32)>,
     /// The stream that was asked for last: nearly always the one that is asked for next.
     pub(crate) last_stream: Option<(Stream, StreamId)>,
     /// Legacy default streams, by device.
@@ -50,10 +74,37 @@ pub(crate) struct Handles {
     next_graph: u32,
     pub(crate) execs: FxHashMap<GraphExec, ExecId>,
     pub(crate) opaque_execs: FxHashSet<ExecId>,
+    /// Of instances.
+    pub(crate) outside: FxHashMap<ExecId, Outside>,
     next_exec: u32,
 }
 
 impl Handles {
+    /// The number of a context. One that is made where another was has its own.
+    pub(crate) fn home(&mut self, context: Context, device: impl FnOnce() -> i32) -> u32 {
+        *self.home_of.entry(context).or_insert_with(|| {
+            self.homes.push((context, device()));
+            self.homes.len() as u32 - 1
+        })
+    }
+
+    /// A context is gone: the number that it had, if it was met.
+    pub(crate) fn take_home(&mut self, context: Context) -> Option<u32> {
+        self.home_of.remove(&context)
+    }
+
+    /// A context that was taken is there still.
+    pub(crate) fn put_home_back(&mut self, home: u32) {
+        if let Some((context, _)) = self.homes.get(home as usize) {
+            self.home_of.insert(*context, home);
+        }
+    }
+
+    /// The device of a context.
+    pub(crate) fn device_of(&self, home: u32) -> i32 {
+        self.homes.get(home as usize).map_or(0, |it| it.1)
+    }
+
     /// A number for a new stream; the legacy default stream of device 0 has number 0.
     pub(crate) fn new_stream(&mut self) -> StreamId {
         self.next_stream += 1;
@@ -62,12 +113,22 @@ impl Handles {
 
     /// A number for a new event.
     pub(crate) fn new_event(&mut self, event: Event) -> EventId {
-        let number = self.free_events.pop().unwrap_or_else(|| {
+        let id = self.new_unnamed_event();
+        self.events.insert(event, id);
+        id
+    }
+
+    /// A number for an event that the program has no handle of.
+    pub(crate) fn new_unnamed_event(&mut self) -> EventId {
+        EventId(self.free_events.pop().unwrap_or_else(|| {
             self.next_event += 1;
             self.next_event - 1
-        });
-        self.events.insert(event, EventId(number));
-        EventId(number)
+        }))
+    }
+
+    /// An event of [`new_unnamed_event`](Self::new_unnamed_event) is gone.
+    pub(crate) fn end_unnamed_event(&mut self, event: EventId) {
+        self.free_events.push(event.0);
     }
 
     /// An event is gone.
@@ -79,10 +140,15 @@ impl Handles {
 
     /// A number for a new pool.
     pub(crate) fn new_pool(&mut self, pool: Pool) -> PoolId {
-        let id = PoolId(FIRST_POOL + self.next_pool);
-        self.next_pool += 1;
+        let id = self.unused_pool();
         self.pools.insert(pool, id);
         id
+    }
+
+    /// A number for a pool without a handle.
+    pub(crate) fn unused_pool(&mut self) -> PoolId {
+        self.next_pool += 1;
+        PoolId(FIRST_POOL + self.next_pool - 1)
     }
 
     /// A number for a graph that is to come.
@@ -102,7 +168,10 @@ impl Handles {
         let id = self.graphs.remove(&graph)?;
         let made = self.made.remove(&id).unwrap_or_default();
         for node in made.nodes.keys() {
-            self.nodes.remove(node);
+            // The handle may be another node's by now.
+            if self.nodes.get(node) == Some(&id) {
+                self.nodes.remove(node);
+            }
         }
         Some((id, made))
     }
@@ -171,10 +240,15 @@ impl Handles {
 
     /// A number for a new instance.
     pub(crate) fn new_exec(&mut self, exec: GraphExec) -> ExecId {
-        let id = ExecId(self.next_exec);
-        self.next_exec += 1;
+        let id = self.unused_exec();
         self.execs.insert(exec, id);
         id
+    }
+
+    /// A number for an instance without a handle.
+    pub(crate) fn unused_exec(&mut self) -> ExecId {
+        self.next_exec += 1;
+        ExecId(self.next_exec - 1)
     }
 
     /// An instance that is known and can be judged.

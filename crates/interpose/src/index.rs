@@ -6,15 +6,20 @@
 //! many addresses asks for all numbers first ([`Index::number`]): those loads wait for memory together. What an answer
 //! takes is half a line of memory.
 //!
-//! Memory of a device that was freed keeps its place until something else is allocated there, so that a use of it is
-//! known for what it is; so many frees are remembered. Addresses of the host come back without a call of the driver's:
-//! freed memory has none there. Knows no order and no handle. Invariant **one-live**: no byte is in two live
-//! entries.
+//! Memory of a device that was freed keeps its place until something else is there, so that a use of it is known for
+//! what it is; so many frees are remembered. Addresses of the host come back without a call of the driver's: freed
+//! memory has none there, and one of a device only while the host has not got its range ([`Index::used`]). Memory of an
+//! alloc node keeps its place between its lives. Knows no order and no handle. Invariant **one-live**: no byte is in
+//! two live entries.
 
+mod entry;
+mod grains;
 mod pages;
 
 use std::collections::VecDeque;
 
+pub(crate) use entry::{Entry, Kind};
+use grains::{Shared, clear, put};
 use millpond_core::ids::AllocId;
 use millpond_core::op::Memory;
 use pages::{BLOCK, Block, GRAIN, NONE, PAGE, Page, Pages, SHARED, grain_bits, parts};
@@ -22,90 +27,6 @@ use rustc_hash::FxHashMap;
 
 /// How many frees are remembered: as many as the checker remembers.
 const FREED: usize = 1 << 16;
-
-/// How memory was made, which says how it is freed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    /// In the order of a stream.
-    Ordered,
-    /// At once, of a device: its free waits for the device.
-    Device,
-    /// At once, of the host.
-    Host,
-    /// By a mapping or an import, whose end waits for nothing.
-    Mapped,
-    /// By an alloc node of a graph.
-    Node,
-}
-
-/// An allocation, in half a line of memory.
-#[derive(Clone, Copy, Debug)]
-#[repr(align(32))]
-pub(crate) struct Entry {
-    /// Its first address.
-    pub(crate) start: u64,
-    /// The first address behind it.
-    pub(crate) end: u64,
-    /// Its name.
-    id: AllocId,
-    generation: u32,
-    device: i16,
-    /// How it was made.
-    pub(crate) kind: Kind,
-    /// Whether it is not freed yet.
-    pub(crate) is_live: bool,
-    /// Whether an address in it means it and nothing else: it lives, and is no mapping.
-    is_plain: bool,
-}
-
-const _: () = assert!(size_of::<Entry>() == 32);
-
-impl Entry {
-    /// Its number.
-    #[inline]
-    pub(crate) fn id(&self) -> AllocId {
-        self.id
-    }
-
-    /// Its name.
-    #[inline]
-    pub(crate) fn memory(&self) -> Memory {
-        Memory { id: self.id, generation: u64::from(self.generation) }
-    }
-
-    /// The device that was current when it was made.
-    pub(crate) fn device(&self) -> i32 {
-        i32::from(self.device)
-    }
-
-    /// Whether an address is its own: freed memory of the host has none.
-    #[inline]
-    fn is_at(&self, at: u64) -> bool {
-        self.start <= at && at < self.end && (self.is_live || self.kind != Kind::Host)
-    }
-
-    /// Whether an address is its own, and nothing else is to be looked at: live memory, and no mapping.
-    #[inline]
-    pub(crate) fn is_plainly_at(&self, at: u64) -> bool {
-        (self.start <= at) & (at < self.end) & self.is_plain
-    }
-
-    fn set_live(&mut self, is_live: bool) {
-        self.is_live = is_live;
-        self.is_plain = is_live && self.kind != Kind::Mapped;
-    }
-
-    /// Whether all bytes of a part of the space are its own.
-    fn has_all(&self, base: u64, bits: u64) -> bool {
-        self.start <= base && base + ((1 << bits) - 1) < self.end
-    }
-
-    /// Whether it has bytes in a part of the space that another one has not.
-    fn has_beside(&self, other: &Entry, base: u64, bits: u64) -> bool {
-        let (from, last) = (self.start.max(base), (self.end - 1).min(base + ((1 << bits) - 1)));
-        from <= last && !(other.start <= from && last < other.end)
-    }
-}
 
 /// The index: see the module.
 #[derive(Debug)]
@@ -189,11 +110,25 @@ impl Index {
         self.entries.as_ptr().wrapping_add(number as usize).cast()
     }
 
-    /// An address that work may use. A pointer one past the end of live memory is none to what was freed behind it.
+    /// An address that work may use. A pointer one past the end of memory is none to what was freed behind it.
     pub(crate) fn touched(&self, at: u64, number: u32) -> Option<&Entry> {
         let entry = self.at(at, number)?;
-        let is_end = || at.checked_sub(1).and_then(|before| self.find(before)).is_some_and(|before| before.is_live);
-        (entry.is_live || !is_end()).then_some(entry)
+        let is_end =
+            || at.checked_sub(1).and_then(|before| self.find(before)).is_some_and(|before| before.is_allocated);
+        (entry.is_allocated || !is_end()).then_some(entry)
+    }
+
+    /// The allocation that work uses by an address. `is_hosts` says whether the host has the address: it is asked where
+    /// the allocation is freed, which is forgotten then.
+    pub(crate) fn used(&mut self, at: u64, is_hosts: impl Fn(u64) -> bool) -> Option<&Entry> {
+        let is_free = |it: &Entry| !it.is_allocated;
+        while let Some(memory) = self.find(at).filter(|it| is_free(it)).map(Entry::memory) {
+            if !is_hosts(at) {
+                break;
+            }
+            self.forget(memory);
+        }
+        self.find(at)
     }
 
     /// The allocation that begins at an address.
@@ -207,7 +142,7 @@ impl Index {
         start: u64,
         bytes: u64,
         kind: Kind,
-        device: i32,
+        home: u32,
         mut displaced: impl FnMut(Entry),
     ) -> Memory {
         let end = start.saturating_add(bytes.max(1));
@@ -220,9 +155,8 @@ impl Index {
             Some(number) => (number, self.entries[number as usize].generation + 1),
             None => (self.entries.len() as u32, 0),
         };
-        let device = i16::try_from(device).unwrap_or(-1);
         let (id, is_live, is_plain) = (AllocId(number), true, kind != Kind::Mapped);
-        let entry = Entry { start, end, id, generation, kind, device, is_live, is_plain };
+        let entry = Entry { start, end, id, generation, kind, home, is_live, is_allocated: true, is_plain };
         match self.entries.get_mut(number as usize) {
             Some(place) => *place = entry,
             None => self.entries.push(entry),
@@ -245,15 +179,31 @@ impl Index {
 
     /// The memory of alloc nodes is not known any more: whether there was any.
     pub(crate) fn forget_nodes(&mut self) -> bool {
-        if std::mem::take(&mut self.nodes) == 0 {
+        if self.nodes == 0 {
             return false;
         }
-        // Their numbers are never given out again: they have lives that go on, as far as operations say.
-        let nodes: Vec<u32> = self.living().filter(|it| it.kind == Kind::Node).map(|it| it.id.0).collect();
-        self.live -= nodes.len();
-        nodes.iter().for_each(|number| self.entries[*number as usize].set_live(false));
-        nodes.iter().for_each(|number| self.clear(*number));
+        let nodes: Vec<Memory> = self.living().filter(|it| it.kind == Kind::Node).map(Entry::memory).collect();
+        nodes.into_iter().for_each(|memory| self.forget(memory));
         true
+    }
+
+    /// Nothing is at the addresses of an allocation any more, not even a freed one.
+    pub(crate) fn forget(&mut self, memory: Memory) {
+        let Some(&Entry { kind, is_live, .. }) = self.entry(memory) else { return };
+        if is_live {
+            // Its number is never given out again: it has a life that goes on, as far as operations say.
+            self.live -= 1;
+            self.nodes -= usize::from(kind == Kind::Node);
+            self.entries[memory.id.index()].set_live(false);
+        }
+        self.clear(memory.id.0);
+    }
+
+    /// Memory of an alloc node can be used from now on, or not until its next launch.
+    pub(crate) fn set_allocated(&mut self, memory: Memory, is_allocated: bool) {
+        if self.entry(memory).is_some_and(|entry| entry.is_live) {
+            self.entries[memory.id.index()].set_allocated(is_allocated);
+        }
     }
 
     /// An allocation lives on, for its free was refused. Where another lies there by now it does not.
@@ -320,7 +270,8 @@ impl Index {
     pub(crate) fn unused_name(&mut self) -> Memory {
         let number = self.entries.len() as u32;
         let (id, kind) = (AllocId(number), Kind::Device);
-        let none = Entry { start: 0, end: 0, id, generation: 0, kind, device: 0, is_live: false, is_plain: false };
+        let (is_live, is_allocated, is_plain) = (false, false, false);
+        let none = Entry { start: 0, end: 0, id, generation: 0, kind, home: 0, is_live, is_allocated, is_plain };
         self.entries.push(none);
         none.memory()
     }
@@ -404,92 +355,6 @@ impl Index {
                     }
                 }
                 _ => {}
-            }
-        }
-    }
-}
-
-type Shared = FxHashMap<u64, Vec<u32>>;
-
-/// Puts an entry into a block that it has bytes of, and not all: into as few grains as tell it from others.
-fn put(shared: &mut Shared, entries: &[Entry], base: u64, block: &mut Block, entry: &Entry) {
-    if let Block::Whole(old) = *block {
-        *block = Block::Grains(Box::new([old; 2]));
-    }
-    let Block::Grains(grains) = block else { return };
-    let is_other = |at: usize, number: u32, bits: u64| {
-        let base = base + ((at as u64) << bits);
-        match number {
-            NONE => false,
-            SHARED => !entry.has_all(base, bits),
-            number => entries[number as usize].has_beside(entry, base, bits),
-        }
-    };
-    loop {
-        let bits = grain_bits(grains);
-        let mut all = parts(base, BLOCK, bits, entry.start, entry.end);
-        if bits == GRAIN || !all.any(|at| is_other(at, grains[at], bits)) {
-            break;
-        }
-        *grains = halved(entries, base, grains);
-    }
-    let bits = grain_bits(grains);
-    for at in parts(base, BLOCK, bits, entry.start, entry.end) {
-        let grain = &mut grains[at];
-        match is_other(at, *grain, bits) {
-            true => {
-                list(shared, entries, base + ((at as u64) << bits), *grain, entry.id.0);
-                *grain = SHARED;
-            }
-            false => *grain = entry.id.0,
-        }
-    }
-}
-
-/// Two grains for each.
-fn halved(entries: &[Entry], base: u64, grains: &[u32]) -> Box<[u32]> {
-    let bits = grain_bits(grains) - 1;
-    let half = |at: usize| match grains[at / 2] {
-        number @ (NONE | SHARED) => number,
-        number => {
-            let (entry, base) = (&entries[number as usize], base + ((at as u64) << bits));
-            let has_some = entry.start <= base + ((1 << bits) - 1) && base < entry.end;
-            if has_some { number } else { NONE }
-        }
-    };
-    (0..2 * grains.len()).map(half).collect()
-}
-
-/// A grain of another entry has bytes of this one, too.
-#[cold]
-fn list(shared: &mut Shared, entries: &[Entry], grain: u64, old: u32, number: u32) {
-    let numbers = shared.entry(grain >> GRAIN).or_default();
-    if old != SHARED {
-        // What was listed here once and is one allocation's by now is not in the list any more.
-        numbers.clear();
-        numbers.push(old);
-    }
-    let entry = &entries[number as usize];
-    let is_gone = |it: &Entry| !it.is_live && it.start < entry.end && entry.start < it.end;
-    numbers.retain(|number| !is_gone(&entries[*number as usize]));
-    numbers.push(number);
-}
-
-/// Nothing in a block leads to an entry any more.
-fn clear(shared: &mut Shared, base: u64, block: &mut Block, number: u32, (start, end): (u64, u64)) {
-    match block {
-        Block::Whole(it) if *it == number => *it = NONE,
-        Block::Whole(_) => {}
-        Block::Grains(grains) => {
-            let bits = grain_bits(grains);
-            for at in parts(base, BLOCK, bits, start, end) {
-                if grains[at] == number {
-                    grains[at] = NONE;
-                } else if grains[at] == SHARED
-                    && let Some(numbers) = shared.get_mut(&((base >> GRAIN) + at as u64))
-                {
-                    numbers.retain(|it| *it != number);
-                }
             }
         }
     }

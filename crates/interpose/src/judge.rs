@@ -6,14 +6,15 @@
 
 use std::fmt::Write;
 
-use millpond_core::check::{Checker, Finding, Kind, Settings, Side};
+use millpond_core::check::{Checker, Finding, Settings, Side};
 use millpond_core::op::{Names, Op};
+use millpond_driver::output::say;
 use rustc_hash::FxHashMap;
 
 use crate::arguments::Ahead;
 use crate::index::Index;
 use crate::place::Places;
-use crate::report::{self, say};
+use crate::report;
 
 /// So many different findings are said; more are counted as one.
 const SAID_MAX: usize = 1000;
@@ -44,7 +45,6 @@ pub(crate) struct Judge {
     found: Vec<Finding>,
     /// By kind and places.
     said: FxHashMap<String, Said>,
-    is_strict: bool,
 }
 
 impl Judge {
@@ -52,7 +52,7 @@ impl Judge {
     pub(crate) fn new(races: bool, leaks: bool) -> Self {
         // An early launch may wait for the one before by itself, which is not seen.
         let settings = Settings { races, leaks, advice: false, weak_order: false, threads_apart: false };
-        Self { checker: Checker::new(settings), found: Vec::new(), said: FxHashMap::default(), is_strict: races }
+        Self { checker: Checker::new(settings), found: Vec::new(), said: FxHashMap::default() }
     }
 
     /// Judges an operation. Whether something was found, which [`tell`](Self::tell) then says.
@@ -80,17 +80,13 @@ impl Judge {
     #[cold]
     pub(crate) fn tell(&mut self, places: &mut Places, index: &Index, note: Option<&str>) {
         for mut finding in std::mem::take(&mut self.found) {
-            // An event that is recorded again is no matter of lifetimes; programs do that on purpose.
-            if finding.kind == Kind::EventOverwritten && !self.is_strict {
-                continue;
-            }
             let stacks = Stacks::of(&finding, places);
             place(&mut finding, places);
             let mut key = finding.key();
             if !self.said.contains_key(&key) {
                 let sentence = match self.said.len() < SAID_MAX {
                     true => {
-                        say(&shown(&finding, places, index, note, &stacks));
+                        say(shown(&finding, places, index, note, &stacks));
                         finding.sentence.replace(['\n', '\t'], " ")
                     }
                     false => {
@@ -183,6 +179,6 @@ fn shown(finding: &Finding, places: &Places, index: &Index, note: Option<&str>, 
     for line in finding.known_lines().iter().chain(&finding.notes).map(String::as_str).chain(note) {
         let _ = writeln!(text, "  = note: {line}");
     }
-    let _ = writeln!(text, "  = help: {}", finding.help());
+    let _ = write!(text, "  = help: {}", finding.help());
     text
 }

@@ -10,6 +10,7 @@
 //! | `mode` | what the command asks for |
 //! | `abi` | CUDA's types that the driver crate does not have |
 //! | `entry` | how a call comes in, where the real functions are, what is passed on and counted |
+//! | `mapping` | what the system says of an address |
 //! | `ask` | questions to the real library |
 //! | `python` | where a thread stands in Python |
 //! | `place`, `index`, `handles` | where calls stand; which allocation an address is in; numbers for handles |
@@ -24,6 +25,7 @@
 //!
 //! A program that makes no CUDA call is not touched: nothing is opened, no thread is started, no file is written.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod abi;
 mod arguments;
@@ -33,6 +35,7 @@ mod entry;
 mod handles;
 mod index;
 mod judge;
+mod mapping;
 mod mode;
 mod own_file;
 mod place;

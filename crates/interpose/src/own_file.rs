@@ -9,6 +9,8 @@ use std::os::fd::IntoRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use millpond_driver::output::without_signals;
+
 /// A file that was made here.
 #[derive(Debug)]
 pub(crate) struct OwnFile {
@@ -51,7 +53,7 @@ impl OwnFile {
     }
 
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.as_mut().map_or(Ok(()), |file| file.write_all(bytes))
+        self.file.as_mut().map_or(Ok(()), |file| without_signals(|| file.write_all(bytes)))
     }
 
     fn is_there(&mut self) -> bool {

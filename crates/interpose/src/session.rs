@@ -9,6 +9,7 @@
 //! *One host*: threads pass knowledge to each other by means that are not seen (locks, channels, joins). What any
 //! thread of the process has synchronised counts as known to all of them.
 
+pub(crate) mod captures;
 mod process;
 
 use crate::ranks;
@@ -17,8 +18,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Memory, Names, Op, Part, Place, Space, Start, StreamRole, What};
-use rustc_hash::FxHashMap;
+use millpond_core::op::{Access, Act, CaptureMode, Memory, Names, Op, Part, Place, Space, Start, StreamRole, What};
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::abi::{Code, Event, Pool, Stream};
@@ -64,10 +65,12 @@ pub(crate) struct Session {
     is_exact: bool,
     /// The launch at hand: the operation of which there are most is made in place.
     pub(crate) launch: Op,
-    /// What captures go on that operations cannot follow.
-    pub(crate) lost_captures: u32,
-    /// Captures that go on, by their stream.
-    pub(crate) captures: FxHashMap<StreamId, millpond_core::ids::GraphId>,
+    /// Captures that go on, by the stream that each began on.
+    pub(crate) captures: FxHashMap<StreamId, Capture>,
+    /// The capture modes of threads; all others have the global one.
+    pub(crate) modes: FxHashMap<HostId, CaptureMode>,
+    /// Addresses that alloc nodes gave out, of memory that is gone without a free.
+    pub(crate) void: FxHashSet<u64>,
     /// Streams that were destroyed while they took part in one.
     pub(crate) leaving: Vec<StreamId>,
     places: Places,
@@ -96,8 +99,9 @@ fn thread_number() -> u32 {
     })
 }
 
-pub(crate) use process::forget_code;
+use captures::Capture;
 use process::{finish, forget, leave, save};
+pub(crate) use process::{forget_code, note_apart};
 
 /// A call at hand.
 #[derive(Debug)]
@@ -109,6 +113,11 @@ pub(crate) struct At {
 }
 
 impl At {
+    /// A stream as a call without the thread's own default stream knows it.
+    pub(crate) fn own(&self, stream: Stream) -> Stream {
+        if self.per_thread && stream == Stream(0) { Stream::PER_THREAD } else { stream }
+    }
+
     /// None where the call is passed on as it is: the library makes it itself, or nothing is asked for.
     #[inline]
     pub(crate) fn enter(entered: Entered, per_thread: bool) -> Option<Self> {
@@ -189,8 +198,9 @@ fn begin() -> Option<*mut Mutex<ranks::Session, Session>> {
         kernel_act: if is_judged == Some(true) { Act::Write } else { Act::Read },
         is_exact: is_judged != Some(false),
         launch: Op { host: HostId(0), place: Place::Unknown, what: no_launch() },
-        lost_captures: 0,
         captures: FxHashMap::default(),
+        modes: FxHashMap::default(),
+        void: FxHashSet::default(),
         leaving: Vec::new(),
         places: Places::new(matches!(noting(), Noting::Check { stacks: true, .. })),
         named_places: Vec::new(),
@@ -247,6 +257,14 @@ impl Session {
     /// Hands an operation on.
     #[inline]
     pub(crate) fn push(&mut self, what: What) {
+        match self.captures.is_empty() {
+            true => self.hand_on(what),
+            false => self.push_while_capturing(what),
+        }
+    }
+
+    #[inline]
+    fn hand_on(&mut self, what: What) {
         let op = Op { host: self.host, place: self.place, what };
         let Self { sink, names, places, index, note, .. } = self;
         sink.push(&op, names, |judge| judge.tell(places, index, note.as_deref()));
@@ -315,7 +333,11 @@ impl Session {
             Stream(0) | Stream::LEGACY => self.legacy_stream(ask::current_device()),
             other => {
                 let role = if ask::is_non_blocking(other) { StreamRole::NonBlocking } else { StreamRole::Blocking };
-                self.add_stream(other, role, ask::stream_device(other))
+                let home = match ask::context_of(other) {
+                    Some(context) => self.handles.home(context, || ask::device_of(context)),
+                    None => self.current_home(),
+                };
+                self.add_stream(other, role, home)
             }
         }
     }
@@ -342,10 +364,16 @@ impl Session {
         id
     }
 
-    /// A stream that was made.
-    pub(crate) fn add_stream(&mut self, stream: Stream, role: StreamRole, device: i32) -> StreamId {
-        let id = self.handles.new_stream();
-        self.handles.streams.insert(stream, (id, device));
+    /// The number of the thread's current context.
+    pub(crate) fn current_home(&mut self) -> u32 {
+        self.handles.home(ask::current_context().unwrap_or_default(), ask::current_device)
+    }
+
+    /// A stream that was made. The driver is right: what had its handle before is gone.
+    pub(crate) fn add_stream(&mut self, stream: Stream, role: StreamRole, home: u32) -> StreamId {
+        self.end_stream(stream, false);
+        let (id, device) = (self.handles.new_stream(), self.handles.device_of(home));
+        self.handles.streams.insert(stream, (id, home));
         self.push(What::StreamCreate { stream: id, role, device: DeviceId(device as u32) });
         id
     }
@@ -358,8 +386,9 @@ impl Session {
         }
     }
 
-    /// An event that was made.
+    /// An event that was made. What had its handle before is gone.
     pub(crate) fn add_event(&mut self, event: Event, shared: bool) -> EventId {
+        self.destroy_event(event);
         let id = self.handles.new_event(event);
         self.push(What::EventCreate { event: id, device: DeviceId(ask::current_device() as u32), shared });
         id
@@ -384,7 +413,7 @@ impl Session {
     /// The pool of allocations on a stream that name none.
     pub(crate) fn pool_for(&mut self, handle: Stream) -> PoolId {
         let device = match self.handles.streams.get(&handle) {
-            Some((_, device)) => *device,
+            Some((_, home)) => self.handles.device_of(*home),
             None => ask::current_device(),
         };
         if let Some(pool) = self.handles.current_pools.get(&device) {
@@ -401,11 +430,18 @@ impl Session {
     /// Memory at these addresses has a name from now on. What lay there was freed by means that were not seen.
     pub(crate) fn add_memory(&mut self, at: u64, bytes: u64, kind: Kind) -> Memory {
         let mut displaced = SmallVec::<[Entry; 2]>::new();
-        let memory = self.index.insert(at, bytes, kind, ask::current_device(), |entry| displaced.push(entry));
-        for entry in displaced.iter().filter(|entry| entry.kind != Kind::Node) {
-            self.unsupported("memory that was freed by a call that is not wrapped");
-            self.push(What::Drop { memory: entry.memory() });
+        let home = self.current_home();
+        let memory = self.index.insert(at, bytes, kind, home, |entry| displaced.push(entry));
+        for entry in &displaced {
+            if entry.kind == Kind::Node {
+                self.note_void(entry);
+            } else {
+                self.unsupported("memory that was freed by a call that is not wrapped");
+                self.push(What::Drop { memory: entry.memory() });
+            }
         }
+        // Whoever frees this address from now on means what is there.
+        self.void.remove(&at);
         memory
     }
 
@@ -420,19 +456,21 @@ impl Session {
 
     /// Memory that has its name is there at once.
     pub(crate) fn memory_now(&mut self, memory: Memory, bytes: u64, kind: Kind) {
-        // The real call allowed it during captures, be it by the thread's mode, which operations do not have.
-        let is_free = kind == Kind::Host || !self.captures.is_empty();
-        let space = if is_free { Space::Host } else { Space::Device(DeviceId(ask::current_device() as u32)) };
-        self.push(What::AllocNow { memory, space, bytes, name: None });
+        self.push(What::AllocNow { memory, space: space_of(kind), bytes, name: None });
+    }
+
+    /// Memory that a capture has refused.
+    pub(crate) fn refused_memory(&mut self, bytes: u64, kind: Kind) -> What {
+        What::AllocNow { memory: self.index.unused_name(), space: space_of(kind), bytes, name: None }
     }
 
     /// What a range of addresses means to an operation that uses it: nothing where no known memory is there.
     #[inline]
-    pub(crate) fn access(&self, at: u64, bytes: u64, act: Act, accesses: &mut Accesses) {
+    pub(crate) fn access(&mut self, at: u64, bytes: u64, act: Act, accesses: &mut Accesses) {
         let Some(end) = at.checked_add(bytes).filter(|_| bytes > 0) else { return };
         let mut from = at;
         while from < end {
-            let Some(entry) = self.index.find(from) else { return };
+            let Some(entry) = self.index.used(from, ask::is_of_host) else { return };
             let to = end.min(entry.end);
             // Which bytes matters to accesses among each other only.
             let part = match self.is_exact {
@@ -448,9 +486,8 @@ impl Session {
             from = to;
         }
     }
+}
 
-    /// Whether a stream's work goes into a capture that operations cannot follow.
-    pub(crate) fn is_lost(&self, stream: Stream) -> bool {
-        self.lost_captures > 0 && ask::is_capturing(stream)
-    }
+fn space_of(kind: Kind) -> Space {
+    if kind == Kind::Host { Space::Host } else { Space::Device(DeviceId(ask::current_device() as u32)) }
 }

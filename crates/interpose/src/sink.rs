@@ -8,11 +8,12 @@ use std::path::PathBuf;
 
 use millpond_core::op::{Names, Op, What};
 use millpond_core::trace::ops::Writer;
+use millpond_driver::output::say;
 
 use crate::arguments::Ahead;
 use crate::judge::Judge;
 use crate::own_file::OwnFile;
-use crate::report::{self, say};
+use crate::report;
 
 /// A frame has so many operations at most.
 const FRAME_OPS: u32 = 512;
@@ -115,7 +116,7 @@ impl Trace {
             }
             Err(error) => {
                 let path = self.wanted.display();
-                say(&format!("millpond: the trace {path} cannot be written: {error}; nothing is recorded\n"));
+                say(format_args!("millpond: the trace {path} cannot be written: {error}; nothing is recorded"));
             }
         }
     }
@@ -129,7 +130,7 @@ impl Trace {
             let Some(open) = file else { return };
             if let Err(error) = open.write(bytes) {
                 *file = None;
-                say(&format!("millpond: the trace ends here: {error}\n"));
+                say(format_args!("millpond: the trace ends here: {error}"));
             }
         });
     }

@@ -9,18 +9,20 @@
 //! it is null, a `?` notes nothing. `around` names a handler that makes the real call itself, exactly once, and returns
 //! what that returned: it gets where the call was made ([`At`]), the real call, and the arguments. A server is an
 //! expression: with `real()` it has made the real call, with `real` it is handed it. To notes and handlers a server's
-//! answer is the real one.
+//! answer is the real one. Behind a second arrow is the operation, if any, that a capture has refused (900): it is
+//! judged.
 #![expect(non_snake_case, reason = "they are CUDA's names")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use millpond_core::op::{Act, NodeOp, Start};
+use millpond_core::ids::DeviceId;
+use millpond_core::op::{Act, NodeOp, Start, What};
 use millpond_driver::cuda::abi::{EVENT_INTERPROCESS, EventName};
 use smallvec::SmallVec;
 
 use crate::abi::*;
 use crate::ask;
-use crate::calls::{captures, contexts, device_at, graphs, list, lookups, memory, ranges, read};
+use crate::calls::{captures, contexts, device_at, graphs, host_functions, list, lookups, memory, ranges, read};
 use crate::entry::real::Wrapped;
 use crate::entry::thunk;
 use crate::index::Kind;
@@ -72,6 +74,15 @@ macro_rules! calls {
             false => $real(),
         }
     };
+    (@refused [] $session:ident $at:ident $code:ident) => {};
+    (@refused [$refused:expr] $session:ident $at:ident $code:ident) => {
+        if $code == Code::CAPTURE_UNSUPPORTED {
+            $at.settle(|$session| {
+                let what = $refused;
+                $session.push_refused(what);
+            });
+        }
+    };
     (@note [] $session:ident $at:ident $real:ident ($($arg:ident),*)) => { $real() };
     (@note [around $handler:expr] $session:ident $at:ident $real:ident ($($arg:ident),*)) => {
         // SAFETY: as above.
@@ -93,7 +104,7 @@ macro_rules! calls {
     (
         with $session:ident, $call:ident, $real:ident;
         $($flavour:ident $name:ident($($arg:ident: $ty:ty),*) =>
-            $(-)? $($when:ident $act:expr)? $(, $server:expr)?;)*
+            $(-)? $($when:ident $act:expr)? $(=> $refused:expr)? $(, $server:expr)?;)*
     ) => {
         #[expect(non_camel_case_types, reason = "they are CUDA's names")]
         #[derive(Clone, Copy)]
@@ -126,7 +137,9 @@ macro_rules! calls {
                 let Some(at) = At::enter(entered, TWIN == 1) else { return $real() };
                 let $call = &at;
                 let real = || calls!(@serve [$($server)?] $real);
-                calls!(@note [$($when $act)?] $session at real ($($arg),*))
+                let code = calls!(@note [$($when $act)?] $session at real ($($arg),*));
+                calls!(@refused [$($refused)?] $session at code);
+                code
             }
 
             #[unsafe(naked)]
@@ -149,26 +162,30 @@ calls! {
         symbol: *const c_char, place: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int
     ) => around lookups::proc_address_v2;
 
-    N cuCtxSynchronize() => after session.synchronize_device(ask::current_device()), hold::synchronized(real());
+    N cuCtxSynchronize() => after session.synchronize_device(ask::current_device())
+        => Some(What::SynchronizeDevice { device: DeviceId(ask::current_device() as u32) }), hold::synchronized(real());
     N cuCtxSynchronize_v2(context: Context) => around contexts::synchronize, hold::synchronized(real());
-    // Streams and memory of a context are not distinguished from those of the device's other contexts, and are taken
-    // to be there still.
-    N cuCtxDestroy(context: Context) => after session.unsupported("cuCtxDestroy"), hold::destroy(context, real);
-    N cuCtxDestroy_v2(context: Context) => after session.unsupported("cuCtxDestroy"), hold::destroy(context, real);
-    N cuDevicePrimaryCtxReset_v2(device: c_int) => after session.lose(device), hold::reset(real(), device);
+    N cuCtxDestroy(context: Context) => around contexts::destroy, hold::destroy(context, real);
+    N cuCtxDestroy_v2(context: Context) => around contexts::destroy, hold::destroy(context, real);
+    N cuDevicePrimaryCtxReset(device: c_int) => after session.lose_device(device), hold::reset(real(), device);
+    N cuDevicePrimaryCtxReset_v2(device: c_int) => after session.lose_device(device), hold::reset(real(), device);
+    N cuDevicePrimaryCtxRelease(device: c_int) => around contexts::release;
+    N cuDevicePrimaryCtxRelease_v2(device: c_int) => around contexts::release;
 
     N cuStreamCreate(stream: *mut Stream, flags: c_uint) => after session.create_stream(read(stream)?, flags);
     N cuStreamCreateWithPriority(stream: *mut Stream, flags: c_uint, priority: c_int)
         => after session.create_stream(read(stream)?, flags);
     N cuStreamDestroy(stream: Stream) => before session.destroy_stream(stream), hold::destroy_stream(stream, real);
     N cuStreamDestroy_v2(stream: Stream) => before session.destroy_stream(stream), hold::destroy_stream(stream, real);
-    P cuStreamSynchronize(stream: Stream) => after session.synchronize_stream(call, stream), hold::synchronized(real());
-    P cuStreamQuery(stream: Stream) => after session.query_stream(call, stream);
+    P cuStreamSynchronize(stream: Stream) => after session.synchronize_stream(call, stream)
+        => Some(What::StreamSynchronize { stream: session.stream(call, stream) }), hold::synchronized(real());
+    P cuStreamQuery(stream: Stream) => after session.query_stream(call, stream)
+        => Some(What::StreamQuery { stream: session.stream(call, stream), is_idle: false });
     P cuStreamWaitEvent(stream: Stream, event: Event, flags: c_uint)
         => after session.wait_event(call, stream, event, flags);
     P cuStreamAddCallback(stream: Stream, function: usize, data: usize, flags: c_uint)
-        => after session.work(call, stream, &[]);
-    P cuLaunchHostFunc(stream: Stream, function: usize, data: usize) => after session.work(call, stream, &[]);
+        => around host_functions::add_callback;
+    P cuLaunchHostFunc(stream: Stream, function: usize, data: usize) => around host_functions::launch;
     P cuStreamWriteValue32(stream: Stream, at: u64, value: u32, flags: c_uint)
         => after session.work(call, stream, &[(at, 4, Act::Write)]);
     P cuStreamWriteValue32_v2(stream: Stream, at: u64, value: u32, flags: c_uint)
@@ -197,8 +214,10 @@ calls! {
     P cuEventRecord(event: Event, stream: Stream) => after session.record_event(call, event, stream, 0);
     P cuEventRecordWithFlags(event: Event, stream: Stream, flags: c_uint)
         => after session.record_event(call, event, stream, flags);
-    N cuEventQuery(event: Event) => after session.query_event(event);
-    N cuEventSynchronize(event: Event) => after session.synchronize_event(event), hold::synchronized(real());
+    N cuEventQuery(event: Event) => after session.query_event(event)
+        => Some(What::EventQuery { event: session.event(event), is_over: false });
+    N cuEventSynchronize(event: Event) => after session.synchronize_event(event)
+        => Some(What::EventSynchronize { event: session.event(event) }), hold::synchronized(real());
     // It answers only where both have completed.
     N cuEventElapsedTime(time: *mut f32, first: Event, second: Event)
         => after [first, second].into_iter().for_each(|event| session.query_event(event));
@@ -213,16 +232,21 @@ calls! {
             give::alloc_from_pool(call, at, bytes, pool, stream, real);
     P cuMemFreeAsync(at: u64, stream: Stream) => around memory::free_async, give::free_async(call, at, stream, real);
     N cuMemAlloc_v2(at: *mut u64, bytes: usize)
-        => after session.add_memory_now(read(at)?, bytes as u64, Kind::Device), made_for(real);
+        => after session.add_memory_now(read(at)?, bytes as u64, Kind::Device)
+        => Some(session.refused_memory(bytes as u64, Kind::Device)), made_for(real);
     N cuMemAllocPitch_v2(at: *mut u64, pitch: *mut usize, width: usize, height: usize, element: c_uint)
-        => after session.add_memory_now(read(at)?, (read(pitch)? * height) as u64, Kind::Device), made_for(real);
+        => after session.add_memory_now(read(at)?, (read(pitch)? * height) as u64, Kind::Device)
+        => Some(session.refused_memory((width * height) as u64, Kind::Device)), made_for(real);
     N cuMemAllocManaged(at: *mut u64, bytes: usize, flags: c_uint)
-        => after session.add_memory_now(read(at)?, bytes as u64, Kind::Device);
+        => after session.add_memory_now(read(at)?, bytes as u64, Kind::Device)
+        => Some(session.refused_memory(bytes as u64, Kind::Device));
     N cuMemFree_v2(at: u64) => around memory::free_now, give::free(at, real);
     N cuMemAllocHost_v2(at: *mut u64, bytes: usize)
-        => after session.add_memory_now(read(at)?, bytes as u64, Kind::Host);
+        => after session.add_memory_now(read(at)?, bytes as u64, Kind::Host)
+        => Some(session.refused_memory(bytes as u64, Kind::Host));
     N cuMemHostAlloc(at: *mut u64, bytes: usize, flags: c_uint)
-        => after session.add_memory_now(read(at)?, bytes as u64, Kind::Host);
+        => after session.add_memory_now(read(at)?, bytes as u64, Kind::Host)
+        => Some(session.refused_memory(bytes as u64, Kind::Host));
     N cuMemFreeHost(at: u64) => around memory::free_now;
     N cuMemHostRegister_v2(at: u64, bytes: usize, flags: c_uint)
         => after session.add_memory_now(at, bytes as u64, Kind::Host);
@@ -248,7 +272,8 @@ calls! {
     N cuMemPoolExportPointer(data: *mut c_void, at: u64) => -, answer::refuse(at, real);
 
     N cuMemPoolCreate(pool: *mut Pool, props: *const PoolProps)
-        => after session.create_pool(read(pool)?, read(props)), keep::create(real(), read(pool), read(props));
+        => after session.create_pool(read(pool)?, read(props))
+        => Some(session.refused_pool()), keep::create(real(), read(pool), read(props));
     N cuMemPoolDestroy(pool: Pool) => before session.destroy_pool(pool), keep::destroy(pool, real);
     N cuMemPoolSetAccess(pool: Pool, access: *const AccessDesc, count: usize)
         => after session.open_pool(pool, list(access, count)), keep::set_access(real(), pool, access, count);
@@ -340,13 +365,14 @@ calls! {
         => after session.begin_capture(call, stream, mode), captured::begin(call, stream, real);
     P cuStreamBeginCaptureToGraph(
         stream: Stream, graph: Graph, after: *const GraphNode, edges: *const c_void, count: usize, mode: c_int
-    ) => after session.lose_capture("cuStreamBeginCaptureToGraph", Some(graph)), captured::begin(call, stream, real);
+    ) => after session.begin_capture_into(call, stream, graph, mode), captured::begin(call, stream, real);
+    N cuThreadExchangeStreamCaptureMode(mode: *mut c_int) => around captures::exchange_mode;
     P cuStreamEndCapture(stream: Stream, graph: *mut Graph) => around captures::end, captured::end(call, stream, real);
     P cuStreamUpdateCaptureDependencies(stream: Stream, nodes: *const GraphNode, count: usize, flags: c_uint)
-        => after session.lose_capture("cuStreamUpdateCaptureDependencies", None);
+        => after session.lose_capture(call, stream);
     P cuStreamUpdateCaptureDependencies_v2(
         stream: Stream, nodes: *const GraphNode, edges: *const c_void, count: usize, flags: c_uint
-    ) => after session.lose_capture("cuStreamUpdateCaptureDependencies", None);
+    ) => after session.lose_capture(call, stream);
 
     N cuGraphCreate(graph: *mut Graph, flags: c_uint) => after session.create_graph(read(graph)?);
     N cuGraphDestroy(graph: Graph) => before session.destroy_graph(graph);
@@ -363,11 +389,12 @@ calls! {
     ) => after session.edges(graph, list(from, count), list(to, count), true);
     N cuGraphDestroyNode(node: GraphNode) => around graphs::destroy_node;
     N cuGraphInstantiate_v2(exec: *mut GraphExec, graph: Graph, node: *mut GraphNode, log: *mut c_char, bytes: usize)
-        => after session.instance(read(exec)?, graph, 0);
+        => after session.instance(read(exec)?, graph, 0) => session.refused_instance(graph);
     N cuGraphInstantiateWithFlags(exec: *mut GraphExec, graph: Graph, flags: u64)
-        => after session.instance(read(exec)?, graph, flags);
+        => after session.instance(read(exec)?, graph, flags) => session.refused_instance(graph);
     P cuGraphInstantiateWithParams(exec: *mut GraphExec, graph: Graph, params: *const InstantiateParams)
-        => after session.instance(read(exec)?, graph, read(params).map_or(0, |params| params.flags));
+        => after session.instance(read(exec)?, graph, read(params).map_or(0, |params| params.flags))
+        => session.refused_instance(graph);
     N cuGraphExecUpdate(exec: GraphExec, graph: Graph, node: *mut GraphNode, result: *mut c_int)
         => after session.update_exec(exec, graph);
     N cuGraphExecUpdate_v2(exec: GraphExec, graph: Graph, info: *mut c_void) => after session.update_exec(exec, graph);

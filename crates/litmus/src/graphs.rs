@@ -43,6 +43,14 @@ impl Lower {
             self.push(What::SetName { memory, name })
         };
         ["capture", s, "as", g, ref rest @ ..] "[relaxed | thread-local] [symbolic]" => self.capture(s, g, rest);
+        ["capture", "mode", mode @ ("global" | "thread-local" | "relaxed")] => {
+            let mode = match mode {
+                "thread-local" => CaptureMode::ThreadLocal,
+                "relaxed" => CaptureMode::Relaxed,
+                _ => CaptureMode::Global,
+            };
+            self.push(What::CaptureModeExchange { mode })
+        };
         ["end", "capture", s] => {
             let stream = self.stream(s)?;
             self.push(What::CaptureEnd { stream })

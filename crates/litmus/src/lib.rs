@@ -30,6 +30,7 @@
 //! | `fix/` | a program is corrected |
 //! | `model/` | a program as a device may run it: all schedules |
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bounds;
 mod fix;

@@ -242,3 +242,21 @@ fn the_nodes_of_a_launch_that_are_missing_are_named() {
         assert_eq!(finding.known.as_ref().and_then(|known| known.op), Some(known), "{program}");
     }
 }
+
+/// Only the latest record counts: the first one is named where a side that comes after the wait misses it.
+#[test]
+fn a_record_that_was_replaced_is_named_beside_what_is_missing() {
+    let text = "stream s nonblocking\nstream t nonblocking\nstream u nonblocking\na = alloc s 64\nwrite s a\n\
+                record e s\nrecord e t\nwait u e\nread u a\nfree s a";
+    let notes = |text: &str| {
+        let findings = Program::parse(text).expect("it can be read").check();
+        let [finding] = &findings[..] else { panic!("one finding: {findings:?}") };
+        finding.notes.join("\n")
+    };
+    let note = "an event was recorded on stream `s` (line 6), and again on stream `t` (line 7): the wait of stream `u` \
+                (line 8) is for the second record only";
+    assert!(notes(text).contains(note), "{}", notes(text));
+    // Of work that the first record was not for either there is nothing to say.
+    let other = text.replace("record e s", "record e t").replace("record e t\nrecord e t", "record e t");
+    assert!(!notes(&other).contains("second record"), "{}", notes(&other));
+}

@@ -9,6 +9,7 @@ use millpond_core::op::What;
 use millpond_litmus::Program;
 use millpond_litmus::model::Harm;
 use millpond_litmus::model::Model;
+use millpond_litmus::model::forbidden_calls;
 
 #[test]
 fn every_wrong_order_has_a_schedule_that_shows_it_and_no_right_program_has_one() {
@@ -71,6 +72,46 @@ fn what_passes_has_no_schedule_that_does_damage() {
         right += 1;
     }
     assert!(right > 15_000, "{right} right programs");
+}
+
+/// A call that a capture forbids is refused, unless the capture is invalid already; and no other one is.
+#[test]
+fn what_captures_forbid_is_refused_and_nothing_else() {
+    let mutated = mutated::Mutated::new();
+    let texts = corpus().into_iter().map(|(_, text)| text);
+    let (mut forbidden, mut allowed) = (0, 0);
+    for text in texts.chain((0..100_000).map(|number| mutated.program(number).join("\n"))) {
+        let Ok(program) = Program::parse(&text) else { continue };
+        if !program.ops().iter().any(|op| matches!(op.what, What::CaptureBegin { .. })) {
+            continue;
+        }
+        let (findings, by_model) = (program.check(), forbidden_calls(&program));
+        let is_of_capture = |kind: Kind| kind.name().starts_with("capture");
+        for op in program.ops().iter().filter(|op| op.what.unsafe_call().is_some()) {
+            let line = op.place.line();
+            // What is not there cannot be freed at any rate.
+            let is_free = matches!(op.what, What::FreeNow { .. });
+            let is_said = |kind: Kind| kind == Kind::CaptureUnsupported || is_free;
+            let is_refused = findings.iter().any(|it| is_said(it.kind) && it.line() == line);
+            let was_spoilt = || findings.iter().any(|it| is_of_capture(it.kind) && it.line() < line);
+            match by_model.contains(&line.unwrap_or(0)) {
+                true => {
+                    forbidden += 1;
+                    assert!(is_refused || was_spoilt(), "line {line:?} is forbidden, and passes\n{text}");
+                }
+                false if is_refused => {
+                    // What is captured itself, and the default stream, are no matter of modes.
+                    let is_of_streams = matches!(op.what, What::StreamSynchronize { .. } | What::StreamQuery { .. });
+                    assert!(
+                        is_of_streams || is_free || was_spoilt(),
+                        "line {line:?} is refused, and may be done\n{text}"
+                    );
+                }
+                false => allowed += 1,
+            }
+        }
+    }
+    assert!(forbidden > 1000 && allowed > 1000, "{forbidden} forbidden, {allowed} allowed");
 }
 
 /// Whether a line of a program makes a node.

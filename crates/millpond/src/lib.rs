@@ -30,6 +30,7 @@
 //! ```
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 // The floors, each of which uses only its own and those before it in ARCHITECTURE.md's table. What is public of
 // `graph`, `pool` and `share` is listed in their `mod.rs`.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use millpond::graph::{Graph, GraphExec, Instantiate};
+use millpond::graph::{CaptureMode, Graph, GraphExec, Instantiate};
 use millpond::{Buffer, Device, Error, Event, HostConfig, PinnedBuffer, Pool, PoolConfig, Stream};
 
 // SAFETY: functions of the C library, with its types.
@@ -76,11 +76,11 @@ const BUSY: [Act; 7] = [
         event.elapsed_since(&event).unwrap();
     },
     |_, stream, pool, _| {
-        let graph = stream.capture(|stream| {
-            let it = stream.alloc::<u8>(pool, 8192)?;
-            Ok(stream.free(it)?)
-        });
-        drop(graph.unwrap());
+        // Other threads synchronise, get pinned memory and instantiate meanwhile.
+        stream.begin_capture_in(CaptureMode::Relaxed).unwrap();
+        let it = stream.alloc::<u8>(pool, 8192).unwrap();
+        stream.free(it).unwrap();
+        drop(stream.end_capture().unwrap());
         stream.record().unwrap().synchronize().unwrap();
     },
     |device, stream, _, shared| {

@@ -137,6 +137,8 @@ $("examples").onchange = () => {
   location.hash = $("examples").value;
 };
 window.onhashchange = open;
+$("reference").querySelector("pre").textContent = REFERENCE;
+$("language").onclick = () => $("reference").showModal();
 let timer = 0;
 $("text").oninput = () => {
   clearTimeout(timer);

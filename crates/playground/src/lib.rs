@@ -6,6 +6,8 @@
 //! | `wasm.rs` | the exported functions |
 //! | `main.rs` | puts the folder together |
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod judge;
 pub mod wasm;
 

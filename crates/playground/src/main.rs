@@ -1,7 +1,8 @@
-//! Puts the folder of the playground together: `millpond-site WASM REPOSITORY FOLDER`.
+//! Puts the playground together: `millpond-site WASM REPOSITORY FOLDER` writes `index.html` into the folder.
 //!
-//! The folder opens from the disk, without a server: what a page cannot fetch from there is in scripts, the WebAssembly
-//! in base 64 among it. The examples are the programs of `litmus/` and those that the documentation shows.
+//! The page is one file, which opens from the disk without a server: its scripts hold the WebAssembly (in base 64), the
+//! examples (the programs of `litmus/` and those that the documentation shows, named by their headings) and the
+//! reference of the language.
 
 use std::error::Error;
 use std::fs;
@@ -14,11 +15,12 @@ use serde::Serialize;
 /// The pages of the documentation that show programs.
 const PAGES: [&str; 2] = ["docs/litmus.md", "docs/check.md"];
 
-const FILES: [(&str, &str); 3] = [
-    ("index.html", include_str!("../page/index.html")),
-    ("playground.css", include_str!("../page/playground.css")),
-    ("playground.js", include_str!("../page/playground.js")),
-];
+/// The page of the language.
+const LANGUAGE: &str = "docs/litmus.md";
+
+const PAGE: &str = include_str!("../page/index.html");
+const STYLE: &str = include_str!("../page/playground.css");
+const SCRIPT: &str = include_str!("../page/playground.js");
 
 /// A program to begin with.
 #[derive(Serialize)]
@@ -34,30 +36,52 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: millpond-site WASM REPOSITORY FOLDER".into());
     };
     fs::create_dir_all(folder)?;
-    for (name, text) in FILES {
-        fs::write(folder.join(name), text)?;
-    }
     let wasm = BASE64_STANDARD.encode(fs::read(wasm).map_err(|error| format!("{}: {error}", wasm.display()))?);
-    fs::write(folder.join("wasm.js"), format!("\"use strict\";\nconst WASM = \"{wasm}\";\n"))?;
     let mut examples = documented(repository)?;
     let documented = examples.len();
     examples.extend(corpus(&repository.join("litmus"))?);
-    let json = serde_json::to_string(&examples)?;
-    fs::write(folder.join("examples.js"), format!("\"use strict\";\nconst EXAMPLES = {json};\n"))?;
+    // Within a script only `<` could end it.
+    let list = serde_json::to_string(&examples)?.replace('<', "\\u003c");
+    let reference = serde_json::to_string(&read(repository, LANGUAGE)?)?.replace('<', "\\u003c");
+    let data = format!("const WASM = \"{wasm}\", EXAMPLES = {list}, REFERENCE = {reference};");
+    let parts =
+        [("@STYLE@", STYLE), ("@PROJECT@", env!("CARGO_PKG_REPOSITORY")), ("@DATA@", &data), ("@SCRIPT@", SCRIPT)];
+    let (mut page, mut rest) = (String::new(), PAGE);
+    for (mark, part) in parts {
+        let (before, after) = rest.split_once(mark).expect("the page has each mark once, in this order");
+        page.extend([before, part]);
+        rest = after;
+    }
+    fs::write(folder.join("index.html"), page + rest)?;
     println!("{}: {} examples, {documented} of them of the documentation", folder.display(), examples.len());
     Ok(())
+}
+
+fn read(repository: &Path, page: &str) -> Result<String, String> {
+    fs::read_to_string(repository.join(page)).map_err(|error| format!("{page}: {error}"))
 }
 
 /// The programs in the documentation: what stands between fences and is a program.
 fn documented(repository: &Path) -> Result<Vec<Example>, Box<dyn Error>> {
     let mut examples = Vec::new();
     for page in PAGES {
-        let text = fs::read_to_string(repository.join(page)).map_err(|error| format!("{page}: {error}"))?;
-        let blocks = text.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
-        let programs =
-            blocks.map(|(_, text)| text).filter(|text| Program::parse(text).is_ok_and(|it| !it.ops().is_empty()));
-        for (number, text) in (1..).zip(programs) {
-            examples.push(Example { name: format!("{page}/{number}"), text: text.to_owned() });
+        let text = read(repository, page)?;
+        let (mut heading, mut before) = ("", 0);
+        for (at, part) in text.split("```").enumerate() {
+            // Every other part stands between fences, behind the name of its language.
+            if at % 2 == 0 {
+                if let Some(last) = part.lines().rfind(|line| line.starts_with('#')) {
+                    (heading, before) = (last.trim_start_matches('#').trim(), 0);
+                }
+                continue;
+            }
+            let Some((_, text)) = part.split_once('\n') else { continue };
+            if Program::parse(text).is_ok_and(|it| !it.ops().is_empty()) {
+                before += 1;
+                let number = if before == 1 { String::new() } else { format!(" {before}") };
+                let name = format!("{page}/{}{number}", heading.replace('/', "-"));
+                examples.push(Example { name, text: text.to_owned() });
+            }
         }
     }
     Ok(examples)

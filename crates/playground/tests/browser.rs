@@ -74,8 +74,37 @@ fn the_playground_judges_draws_and_corrects() {
     assert!(text("page").contains("allocations1streams2"), "{seen:#}");
     assert_eq!(text("corrected"), "right: The order is right.");
     assert!(text("text").contains("wait"), "{seen:#}");
+    assert!(text("reference").contains("# Litmus programs"), "{seen:#}");
+    assert_eq!((text("project"), text("default")), (env!("CARGO_PKG_REPOSITORY"), "Litmus programs"));
     assert!(text("refused").starts_with("wrong: Line 2: "), "{seen:#}");
     assert!(text("long").contains("65536 are judged here"), "{seen:#}");
     assert_eq!(seen["named"], true);
     assert_eq!(seen["faults"], serde_json::json!([]), "examples that do not get what they expect");
+}
+
+/// Without the target: what is in the file, which is one and needs no other.
+#[test]
+fn the_playground_is_one_file_with_named_examples() {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bare");
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(&place).unwrap();
+    let (wasm, repository) = (place.join("wasm"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    fs::write(&wasm, b"</script>").unwrap();
+    run(Command::new(env!("CARGO_BIN_EXE_millpond-site")).arg(wasm).arg(repository).arg(place.join("site")));
+    let files: Vec<_> = fs::read_dir(place.join("site")).unwrap().flatten().map(|it| it.file_name()).collect();
+    assert_eq!(files, ["index.html"]);
+    let page = fs::read_to_string(place.join("site/index.html")).unwrap();
+    assert!(!page.contains(" src=") && !page.contains("<link"), "nothing is fetched");
+    assert_eq!(page.matches("</script>").count(), 2, "the page's own");
+    assert!(page.contains("REFERENCE = \"# Litmus programs") && page.contains(env!("CARGO_PKG_REPOSITORY")));
+    let (_, examples) = page.split_once("EXAMPLES = ").unwrap();
+    let mut values = serde_json::Deserializer::from_str(examples).into_iter::<serde_json::Value>();
+    let examples = values.next().unwrap().unwrap();
+    let names: Vec<_> = examples.as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
+    assert_eq!(names[0], "docs/litmus.md/Litmus programs");
+    assert!(names.iter().all(|name| name.rsplit('/').next().unwrap().parse::<u32>().is_err()), "{names:?}");
+    let mut once = names.clone();
+    once.sort_unstable();
+    once.dedup();
+    assert_eq!(once.len(), names.len(), "each name is one example's");
 }

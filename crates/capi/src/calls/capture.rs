@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use millpond::Buffer;
+use millpond::graph::CaptureMode;
 
 use crate::status::{Result, guard, millpond_status, place};
 use crate::tables::device::DeviceEntry;
@@ -11,12 +12,15 @@ use crate::tables::pointers::POINTERS;
 use crate::tables::stream::{STREAMS, StreamEntry, millpond_stream_t};
 use millpond_driver::locks::lock;
 
-/// Begins a capture (CUDA: cudaStreamBeginCapture, global mode): what is done on this stream, and on streams that wait
-/// for its events, becomes nodes of a graph. Memory that is allocated and not freed in the capture is live after each
-/// launch, at the same address.
+/// Begins a capture (CUDA: cudaStreamBeginCapture, thread-local mode): what is done on this stream, and on streams that
+/// wait for its events, becomes nodes of a graph. Memory that is allocated and not freed in the capture is live after
+/// each launch, at the same address. Until its end the calling thread must not synchronise or query other streams and
+/// events, make pinned memory or pools, or instantiate a graph: that is refused, and the capture is invalid then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_begin_capture(stream: millpond_stream_t) -> millpond_status {
-    guard("millpond_stream_begin_capture", || Ok(STREAMS.find(stream)?.stream.begin_capture()?))
+    guard("millpond_stream_begin_capture", || {
+        Ok(STREAMS.find(stream)?.stream.begin_capture_in(CaptureMode::ThreadLocal)?)
+    })
 }
 
 /// Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. Only the thread that began it

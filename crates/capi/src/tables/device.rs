@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::output::say;
 
 use millpond::config::Trace;
 use millpond::cuda::CudaConfig;
@@ -109,7 +110,7 @@ impl DeviceEntry {
             let text = Failure::Refused(error.clone()).to_string();
             let report = *lock(&self.report);
             match report {
-                None => eprintln!("{text}"),
+                None => say(text),
                 Some(report) => {
                     let text = CString::new(text).unwrap_or_default();
                     // SAFETY: the caller gave a function that may be called like this.

@@ -7,6 +7,7 @@ millpond_driver::ranks! {
     Graph "a graph" several;
     CudaDevices "the CUDA devices";
     TorchPools "the pools of PyTorch";
+    TorchLate "what captures have freed";
     /// Nothing that waits for the device is done under it.
     Handle "a handle";
     Captured "what captures allocate";

@@ -8,6 +8,7 @@ use millpond_driver::locks::{Mutex, lock};
 use millpond::raw::Trusted;
 use millpond::{HostConfig, PoolConfig};
 
+use super::late::Late;
 use super::private::Private;
 use crate::status::{Failure, Result};
 use crate::tables::device::{DeviceEntry, cuda_device, host_device};
@@ -21,6 +22,7 @@ pub(super) struct TorchDevice {
     pub(super) entry: Arc<DeviceEntry>,
     pub(super) trusted: Trusted,
     pub(super) private: Private,
+    pub(super) late: Late,
 }
 
 static OPEN: [OnceLock<&'static TorchDevice>; DEVICES_MAX] = [const { OnceLock::new() }; DEVICES_MAX];
@@ -77,7 +79,8 @@ fn open_device(ordinal: i32) -> Result<&'static TorchDevice> {
     let private = Private::new(&entry.device, &pool)?;
     // SAFETY: the promise of C callers: open streams of the device, for good.
     let trusted = unsafe { entry.device.trusted(pool, true) };
-    let device: &'static TorchDevice = Box::leak(Box::new(TorchDevice { entry, trusted, private }));
+    let device: &'static TorchDevice =
+        Box::leak(Box::new(TorchDevice { entry, trusted, private, late: Late::default() }));
     Ok(place.get_or_init(|| device))
 }
 

@@ -9,9 +9,12 @@
 //!
 //! A stream is known by its handle, is never forgotten, and is asked later how far it is: it must not be destroyed
 //! while the library is used. PyTorch's own streams never are; of CuPy's the Python package keeps those that allocated.
-//! PyTorch says when it captures, by beginning a private pool. CuPy does not: its streams are asked each time.
+//! PyTorch says when it captures, by beginning a private pool. CuPy does not: its streams are asked each time. What
+//! such a stream allocates while it captures comes from a private pool that is never released, and what it frees of
+//! other memory is freed once it does not capture any more ([`late`]).
 
 mod devices;
+mod late;
 mod peaks;
 mod private;
 mod throw;
@@ -49,7 +52,11 @@ fn free(ordinal: i32, address: u64, handle: u64) -> Result<()> {
         return Ok(());
     }
     POINTERS.expect(address);
-    let device = device(ordinal)?;
+    free_on(device(ordinal)?, address, handle)
+}
+
+#[inline]
+fn free_on(device: &'static TorchDevice, address: u64, handle: u64) -> Result<()> {
     match POINTERS.remove(address) {
         Some((buffer, is_shared)) => {
             device.trusted.free(buffer, is_shared, handle).map_err(|refused| keep(refused, is_shared))
@@ -72,25 +79,42 @@ fn keep(refused: millpond::Refused<u8>, is_shared: bool) -> Failure {
 /// As [`allocate`], of a program that does not say when it captures.
 fn allocate_asking(ordinal: i32, bytes: usize, handle: u64) -> Result<u64> {
     let device = device(ordinal)?;
-    if !device.private.is_recording() {
-        device.trusted.check_captured(handle, "allocate")?;
+    free_late(device);
+    if !device.private.is_recording() && device.trusted.is_captured(handle)? {
+        return device.private.allocate_unannounced(&device.trusted, bytes as u64, handle);
     }
     allocate(ordinal, bytes, handle)
 }
 
-/// As [`free`], of a program that does not say when it captures. Memory of private pools may be freed in a capture.
+/// As [`free`], of a program that does not say when it captures.
 fn free_asking(ordinal: i32, address: u64, handle: u64) -> Result<()> {
     let device = device(ordinal)?;
-    if address != 0 && POINTERS.peek(address).is_some() {
-        device.trusted.check_captured(handle, "free")?;
+    free_late(device);
+    if address == 0 || !device.trusted.is_captured(handle)? {
+        return free(ordinal, address, handle);
     }
-    free(ordinal, address, handle)
+    match POINTERS.peek(address) {
+        Some(_) => device.late.add(address, handle),
+        None => expect_known(address, device.private.free(address, handle, &device.trusted, true)?),
+    }
+}
+
+/// Frees what was freed in captures that have ended.
+fn free_late(device: &'static TorchDevice) {
+    for (address, handle) in device.late.take_over(&device.trusted) {
+        // The program's call has long returned.
+        say_refusal(guard("millpond_cupy_free", || free_on(device, address, handle)));
+    }
 }
 
 /// Cold: memory of a private pool, or nothing of ours.
 #[cold]
 fn free_unknown(device: &'static TorchDevice, address: u64, handle: u64) -> Result<()> {
-    match device.private.free(address, handle, &device.trusted)? {
+    expect_known(address, device.private.free(address, handle, &device.trusted, false)?)
+}
+
+fn expect_known(address: u64, is_known: bool) -> Result<()> {
+    match is_known {
         true => Ok(()),
         false => Err(Failure::Value(format!("{address:#x} is not the start of a live allocation"))),
     }
@@ -132,7 +156,7 @@ pub unsafe extern "C" fn millpond_torch_free(pointer: *mut c_void, size: isize, 
     say_refusal(guard("millpond_torch_free", || free(device, pointer as u64, stream as u64)));
 }
 
-/// As millpond_torch_alloc, with a status: for callers without C++ exceptions, such as ctypes.
+/// As millpond_cupy_malloc, with a status: for callers without C++ exceptions, such as ctypes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_trusted_malloc(
     pointer: *mut *mut c_void,
@@ -142,23 +166,24 @@ pub unsafe extern "C" fn millpond_trusted_malloc(
 ) -> millpond_status {
     guard("millpond_trusted_malloc", || {
         let pointer = place(pointer, "pointer")?;
-        *pointer = allocate(device, bytes, stream as u64)? as *mut c_void;
+        *pointer = allocate_asking(device, bytes, stream as u64)? as *mut c_void;
         Ok(())
     })
 }
 
-/// As millpond_torch_free, with a status.
+/// As millpond_cupy_free, with a status.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_trusted_free(
     pointer: *mut c_void,
     device: i32,
     stream: *mut c_void,
 ) -> millpond_status {
-    guard("millpond_trusted_free", || free(device, pointer as u64, stream as u64))
+    guard("millpond_trusted_free", || free_asking(device, pointer as u64, stream as u64))
 }
 
 /// The allocation function for CuPy's CFunctionAllocator, with a stream as its parameter. Null for 0 bytes, and where
-/// it is refused: millpond_last_error says why.
+/// it is refused: millpond_last_error says why. On a stream that captures the memory stays mapped for the rest of the
+/// process, since graphs find it there at every replay; freed, it serves later captures of the same stream.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_cupy_malloc(stream: *mut c_void, bytes: usize, device: i32) -> *mut c_void {
     let mut address = 0;
@@ -170,7 +195,7 @@ pub unsafe extern "C" fn millpond_cupy_malloc(stream: *mut c_void, bytes: usize,
 }
 
 /// The free function for CuPy's CFunctionAllocator, with the same stream as its parameter. What is refused is said on
-/// the standard error stream.
+/// the standard error stream. Memory that was allocated before a capture and is freed in it is freed after its end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_cupy_free(stream: *mut c_void, pointer: *mut c_void, device: i32) {
     say_refusal(guard("millpond_cupy_free", || free_asking(device, pointer as u64, stream as u64)));
@@ -246,6 +271,7 @@ pub unsafe extern "C" fn millpond_torch_release_pool(device: i32, pool: millpond
 pub unsafe extern "C" fn millpond_torch_empty_cache() {
     say_refusal(guard("millpond_torch_empty_cache", || {
         devices::open().try_for_each(|device| {
+            free_late(device);
             // While the program captures no stream may be asked what has completed.
             if device.private.is_recording() {
                 return Ok(());

@@ -21,6 +21,7 @@ use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::process::{ThreadNumber, this_thread};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use millpond::raw::{AllWork, Trusted};
@@ -40,6 +41,9 @@ pub struct millpond_pool_key {
     /// Its second number.
     pub second: u64,
 }
+
+/// The pool of all captures that are not announced. PyTorch counts its pools from 0.
+const UNANNOUNCED: millpond_pool_key = millpond_pool_key { first: u64::MAX, second: u64::MAX };
 
 /// Blocks are multiples of this.
 const GRAIN: u64 = 512;
@@ -82,7 +86,7 @@ impl User {
             }
         }
         match self {
-            User::Marked(event) => event.is_over().unwrap_or_else(|error| is_lost(&error)),
+            User::Marked(event) => event.poll(Location::caller()).unwrap_or_else(|error| is_lost(&error)),
             User::Unmarked(_) => false,
         }
     }
@@ -335,14 +339,7 @@ impl Private {
     /// Allocates from the pool that is recorded into; nothing where the recording has ended meanwhile.
     #[cold]
     pub(super) fn allocate(&self, trusted: &Trusted, bytes: u64, stream: u64) -> Result<Option<u64>> {
-        let rounded = bytes.checked_next_multiple_of(GRAIN);
-        let Some((bytes, size)) = rounded.and_then(|it| Some((it, it.checked_next_multiple_of(SEGMENT)?))) else {
-            return Ok(Some(trusted.alloc(usize::MAX, stream)?.address()));
-        };
-        if bytes == 0 {
-            return Ok(Some(0));
-        }
-        let own = number(&trusted.stream(stream)?);
+        let own = trusted.stream(stream)?;
         let mut pools = lock(&self.pools);
         let thread = this_thread();
         if let Some(Recording { key, .. }) = pools.refused.iter().find(|it| it.thread == thread) {
@@ -352,9 +349,32 @@ impl Private {
             )));
         }
         let Some(key) = pools.recording.last().map(|it| it.key) else { return Ok(None) };
+        self.allocate_from(&mut pools, key, bytes, &own).map(Some)
+    }
+
+    /// Allocates on a stream whose capture was not announced. No end of its graphs is announced either, so the memory
+    /// stays.
+    #[cold]
+    pub(super) fn allocate_unannounced(&self, trusted: &Trusted, bytes: u64, stream: u64) -> Result<u64> {
+        let own = trusted.stream(stream)?;
+        let mut pools = lock(&self.pools);
+        pools.pool(UNANNOUNCED, &self.device)?.uses = 1;
+        self.allocate_from(&mut pools, UNANNOUNCED, bytes, &own)
+    }
+
+    /// A block of a pool, which grows where none is free.
+    fn allocate_from(&self, pools: &mut Pools, key: millpond_pool_key, bytes: u64, own: &Stream) -> Result<u64> {
+        let rounded = bytes.checked_next_multiple_of(GRAIN);
+        let Some((bytes, size)) = rounded.and_then(|it| Some((it, it.checked_next_multiple_of(SEGMENT)?))) else {
+            return Ok(own.alloc::<u8>(&self.shared, usize::MAX)?.address());
+        };
+        if bytes == 0 {
+            return Ok(0);
+        }
+        let own = number(own);
         let kept = pools.pool(key, &self.device)?;
         if let Some(address) = kept.take(own, bytes) {
-            return Ok(Some(address));
+            return Ok(address);
         }
         let source = kept.source.clone();
         if let Some(room) = pools.peaks.room(&self.shared, source.statistics().reserved_bytes) {
@@ -367,17 +387,20 @@ impl Private {
         kept.put(start, Block { bytes: size, stream: own, state: State::Free });
         let address = kept.take(own, bytes).expect("a segment was added that fits");
         pools.figures(&self.shared)?;
-        Ok(Some(address))
+        Ok(address)
     }
 
-    /// Frees a block on a stream; whether it is one of these pools'.
-    pub(super) fn free(&self, address: u64, stream: u64, trusted: &Trusted) -> Result<bool> {
+    /// Frees a block on a stream; whether it is one of these pools'. Where the stream captures (`in_capture`), no other
+    /// stream is asked what has completed.
+    pub(super) fn free(&self, address: u64, stream: u64, trusted: &Trusted, in_capture: bool) -> Result<bool> {
         let mut pools = lock(&self.pools);
         let Some((key, block)) = pools.find(address) else { return Ok(false) };
         let elsewhere = Some(trusted.stream(stream)?).filter(|it| number(it) != block.stream);
         pools.pool(key, &self.device)?.give_back(address, block, elsewhere);
         self.drop_idle(&mut pools, key);
-        self.settle(&mut pools);
+        if !in_capture {
+            self.settle(&mut pools);
+        }
         Ok(true)
     }
 

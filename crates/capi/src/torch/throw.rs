@@ -43,5 +43,5 @@ pub(super) fn throw(text: *const c_char) {
 pub(super) fn say(text: *const c_char) {
     // SAFETY: a text of this thread's, which ends with a zero.
     let text = unsafe { CStr::from_ptr(text) };
-    eprintln!("{}", text.to_string_lossy());
+    millpond_driver::output::say(text.to_string_lossy());
 }

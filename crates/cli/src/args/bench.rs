@@ -26,10 +26,15 @@ pub struct Bench {
     pub compare: Option<PathBuf>,
 }
 
-const EXAMPLES: &str = "\
+const EXAMPLES: &str = concat!(
+    "\
 Examples:
   millpond bench
   millpond bench --seconds 10 --json > before.json
   millpond bench --compare before.json
 
-Exit status: 0 all is well, 1 a figure became worse than --compare's by more than the spread, 2 bad input.";
+Exit status: 0 all is well, 1 a figure became worse than --compare's by more than the spread, 2 bad input.
+
+More: ",
+    page!("bench")
+);

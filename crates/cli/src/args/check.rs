@@ -17,7 +17,7 @@ const PROGRAM: &str = "Options for a PROGRAM";
     override_usage = "millpond check [OPTIONS] <FILE>...\n       millpond check [OPTIONS] -- <PROGRAM> [ARGUMENT]..."
 )]
 pub struct Check {
-    /// The programs; `-` is standard input
+    /// The programs; `-` is standard input; of a folder the litmus programs and operation traces in it
     #[arg(conflicts_with = "program", value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
@@ -46,9 +46,15 @@ pub struct Check {
     #[arg(long, requires = "program", conflicts_with = "files", help_heading = PROGRAM)]
     pub require_calls: bool,
 
+    /// End with status 0 where the findings are those that the `!!` of a litmus program name, and 1 where they differ
+    ///
+    /// A program without `!!` expects none. An operation trace expects nothing, and is judged as without this.
+    #[arg(long, conflicts_with_all = ["program", "fix"], help_heading = FILE)]
+    pub expect: bool,
+
     /// Print JSON and nothing else
     ///
-    /// For one program an object with `findings`; for several an array of such objects.
+    /// For one program an object with `findings`; for several, and for a folder, an array of such objects.
     #[arg(long, conflicts_with = "program", help_heading = FILE)]
     pub json: bool,
 
@@ -105,14 +111,22 @@ impl Check {
     }
 }
 
-const CHECK_EXAMPLES: &str = "\
+const CHECK_EXAMPLES: &str = concat!(
+    "\
 Examples:
   millpond check litmus/zoo/20-one-read-event.litmus
   millpond check --witness litmus/measured/2-free-before-use.litmus
+  millpond check --expect litmus
   millpond check --fix wrong.litmus > right.litmus
   MILLPOND_TRACE=run.trace ./program && millpond check run.trace
   millpond check -- ./program --its arguments
   millpond check run.trace --json | jq -r '.findings[].facts'
 
 Exit status: 0 all is well, 1 something is wrong, 2 bad input. With -- PROGRAM: the program's; 1 where something was \
-found and it ended with 0; 2 where it cannot be run so. docs/formats.md has the table.";
+found and it ended with 0; 2 where it cannot be run so.
+
+More: ",
+    page!("check"),
+    ", of a PROGRAM: ",
+    page!("any-program")
+);

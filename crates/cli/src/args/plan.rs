@@ -43,10 +43,15 @@ pub struct Plan {
     pub json: bool,
 }
 
-const PLAN_EXAMPLES: &str = "\
+const PLAN_EXAMPLES: &str = concat!(
+    "\
 Examples:
   millpond plan instances/quilt.1048576.csv --capacity 1MiB -o offsets.csv --svg plan.svg
   millpond plan lifetimes.csv --seconds 5 > offsets.csv
   millpond plan lifetimes.csv --json | jq '[.capacity_bytes, .bound_bytes]'
 
-Exit status: 0 all is well, 1 the capacity was not reached (the plan found is written all the same), 2 bad input.";
+Exit status: 0 all is well, 1 the capacity was not reached (the plan found is written all the same), 2 bad input.
+
+More: ",
+    page!("plan")
+);

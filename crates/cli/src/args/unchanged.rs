@@ -22,12 +22,17 @@ pub struct Record {
     pub program: Vec<OsString>,
 }
 
-const RECORD_EXAMPLES: &str = "\
+const RECORD_EXAMPLES: &str = concat!(
+    "\
 Examples:
   millpond record -o run.trace -- ./program --its arguments
   millpond check run.trace
 
-Exit status: the program's; 2 where it cannot be run so, or FILE cannot be written. docs/formats.md has the table.";
+Exit status: the program's; 2 where it cannot be run so, or FILE cannot be written.
+
+More: ",
+    page!("any-program")
+);
 
 /// The arguments of `millpond run`.
 #[derive(clap::Args, Debug)]
@@ -58,11 +63,16 @@ pub struct Run {
     pub program: Vec<OsString>,
 }
 
-const RUN_EXAMPLES: &str = "\
+const RUN_EXAMPLES: &str = concat!(
+    "\
 Examples:
   millpond run -- ./program --its arguments
   millpond run --report -- python train.py
   millpond run --report --driver-pool -- python train.py
 
 Exit status: the program's; 2 where it cannot be run so; with --check, 1 where something was found and it ended \
-with 0. docs/formats.md has the table.";
+with 0.
+
+More: ",
+    page!("any-program")
+);

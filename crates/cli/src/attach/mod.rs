@@ -4,10 +4,12 @@
 //! The program runs as without it: same output, same exit status, same signal. Everything said here goes to standard
 //! error. Each process of the program leaves a report in a folder of this command, which is summed up at the end.
 
+mod library;
 mod pytorch;
 mod report;
 mod served;
 mod target;
+mod tool;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -17,7 +19,6 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-use memchr::memmem;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -27,11 +28,7 @@ use crate::refusal::cause;
 use crate::{Status, complain};
 use pytorch::Setting;
 
-/// Names the library where it is not beside the command.
-const LIBRARY: &str = "MILLPOND_CUDA_LIBRARY";
-
-/// What the library's file contains: the name of a variable that it reads.
-const MARK: &[u8] = b"MILLPOND_INTERPOSE_REPORT";
+pub(crate) use target::in_path;
 
 /// What is wanted of the program.
 #[derive(Clone, Copy, Debug)]
@@ -100,10 +97,15 @@ enum Ended {
 fn start(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut dyn Write) -> Result<Ended, String> {
     let [name, args @ ..] = program else { return Err("no program is named".to_owned()) };
     let path = target::find(name)?;
-    let library = library()?;
+    let library = library::library()?;
     let folder = Folder::new()?;
     let mut command = Command::new(&path);
     command.arg0(name).args(args).env("LD_PRELOAD", preload(&library)).env("MILLPOND_INTERPOSE_REPORT", &folder.0);
+    if let (path, Some(own)) = tool::path() {
+        let _ =
+            writeln!(err, "millpond: the program runs without {} in PATH, the environment of this tool", own.display());
+        command.env("PATH", path);
+    }
     let mut former = None;
     match wish {
         Wish::Record(output) => {
@@ -190,31 +192,6 @@ fn end_by(signal: i32) -> i32 {
     let _ = signal_hook::low_level::emulate_default_handler(signal);
     // Signals that end nothing by themselves do not end a program either.
     128 + signal
-}
-
-/// The library, by its setting or beside the command.
-fn library() -> Result<PathBuf, String> {
-    if let Some(path) = std::env::var_os(LIBRARY).filter(|path| !path.is_empty()) {
-        let path = PathBuf::from(path);
-        let refuse = |what| Err(format!("{LIBRARY} names {}, which is {what}", path.display()));
-        return match fs::read(&path) {
-            Err(_) => refuse("no file that can be read"),
-            Ok(bytes) if bytes.starts_with(b"\x7fELF") && memmem::find(&bytes, MARK).is_some() => Ok(path),
-            // The loader would go on without it.
-            Ok(_) => refuse("not libmillpond_cuda.so"),
-        };
-    }
-    let command = std::env::current_exe().map_err(|error| format!("where this command is, is not known: {error}"))?;
-    let folder = command.parent().unwrap_or(Path::new("/"));
-    let places = [folder.to_owned(), folder.join("deps"), folder.join("../deps"), folder.join("../lib")];
-    let found = places.iter().map(|place| place.join("libmillpond_cuda.so")).find(|path| path.is_file());
-    found.ok_or_else(|| {
-        format!(
-            "libmillpond_cuda.so is not beside {}: put it there, or name it by {LIBRARY}\n  help: in a clone of \
-             Millpond `cargo build --release -p millpond-interpose` makes target/release/libmillpond_cuda.so",
-            command.display()
-        )
-    })
 }
 
 /// The library first, then what the caller preloads.

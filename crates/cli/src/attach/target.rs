@@ -10,6 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::tool;
+
 /// So many interpreters of interpreters are followed.
 const INTERPRETERS: u32 = 4;
 /// So much of a file is looked at.
@@ -19,14 +21,14 @@ const HEAD: u64 = 4096;
 pub(super) fn find(name: &OsStr) -> Result<PathBuf, String> {
     let path = match name.as_bytes().contains(&b'/') {
         true => PathBuf::from(name),
-        false => {
-            let folders = std::env::var_os("PATH").unwrap_or_default();
-            let mut candidates = std::env::split_paths(&folders).map(|folder| folder.join(name));
-            let found = candidates.find(|path| is_executable(path));
-            found.ok_or_else(|| format!("{}: no such program is in PATH", name.display()))?
-        }
+        false => in_path(name).ok_or_else(|| format!("{}: no such program is in PATH", name.display()))?,
     };
     check(&path, INTERPRETERS).map(|()| path)
+}
+
+/// The first program of this name in PATH, the environment of this command left out.
+pub(crate) fn in_path(name: &OsStr) -> Option<PathBuf> {
+    std::env::split_paths(&tool::path().0).map(|folder| folder.join(name)).find(|path| is_executable(path))
 }
 
 fn is_executable(path: &Path) -> bool {

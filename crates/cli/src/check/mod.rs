@@ -4,6 +4,7 @@
 //! What is right or wrong is decided by [`millpond_core::check`]; here are files, terminals and numbers.
 
 mod fix;
+mod folder;
 mod program;
 mod render;
 mod report;
@@ -45,6 +46,8 @@ pub struct Judged {
     pub advice: u64,
     /// Where a litmus program expects something else than was found, in words.
     pub unmet: Vec<String>,
+    /// Whether what a litmus program expects is no mistake.
+    pub is_expected: bool,
     /// Whether it is the trace of a program that was stopped: what it did after that is not known, and what lives at
     /// its end is not reported as leaked.
     pub was_stopped: bool,
@@ -82,7 +85,8 @@ impl Judged {
     /// What it is to whoever only looks at the status. Where nothing is wrong in a part the rest may be.
     fn status(&self) -> Status {
         match self {
-            _ if self.violations > 0 || !self.unmet.is_empty() => Status::Found,
+            _ if !self.unmet.is_empty() => Status::Found,
+            _ if self.violations > 0 && !self.is_expected => Status::Found,
             _ if self.was_stopped => Status::BadInput,
             _ => Status::Fine,
         }
@@ -121,7 +125,17 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<
     }
     let mut status = Status::Fine;
     let mut reports = Vec::new();
+    let mut paths = Vec::new();
     for path in &args.files {
+        match folder::files(path) {
+            Ok(files) => paths.extend(files),
+            Err(refusal) => {
+                complain(err, &refusal.in_file(path).to_string())?;
+                status = Status::BadInput;
+            }
+        }
+    }
+    for path in &paths {
         match check_file(path, args) {
             Ok((source, judged)) => {
                 status = status.max(judged.status());
@@ -138,7 +152,7 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<
     }
     if args.json {
         let text = match &reports[..] {
-            [report] if args.files.len() == 1 => serde_json::to_string_pretty(report)?,
+            [report] if paths == args.files && paths.len() == 1 => serde_json::to_string_pretty(report)?,
             reports => serde_json::to_string_pretty(reports)?,
         };
         if !reports.is_empty() {
@@ -163,7 +177,8 @@ fn judge_file(path: &Path, args: &Args) -> Result<(String, Judged), Refusal> {
                 Ok(judged) => judged,
                 Err(never) => match never {},
             };
-            if !program.expected().is_empty() {
+            judged.is_expected = args.expect;
+            if args.expect || !program.expected().is_empty() {
                 judged.unmet = program.differences(&judged.findings);
             }
             if args.witness {
@@ -239,8 +254,10 @@ fn summary(judged: &Judged) -> String {
     };
     let operations = some(judged.operations, "operation", "operations");
     let violations = some(judged.violations, "violation", "violations");
-    match judged.advice {
-        0 => format!("{operations}, {violations}"),
-        advice => format!("{operations}, {violations}, {}", some(advice, "piece of advice", "pieces of advice")),
-    }
+    let advice = match judged.advice {
+        0 => String::new(),
+        advice => format!(", {}", some(advice, "piece of advice", "pieces of advice")),
+    };
+    let expected = if judged.is_expected && judged.unmet.is_empty() { ", as expected" } else { "" };
+    format!("{operations}, {violations}{advice}{expected}")
 }

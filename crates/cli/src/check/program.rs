@@ -45,7 +45,7 @@ pub fn open(path: &Path) -> Result<Source, Refusal> {
     if kind == Kind::Other && is_json(&text) {
         let refusal = Refusal::new(Place::Whole, "JSON: neither a litmus program nor an operation trace");
         return Err(
-            refusal.help("`millpond record -- PROGRAM` makes a trace, docs/litmus.md describes litmus programs")
+            refusal.help(concat!("`millpond record -- PROGRAM` makes a trace; litmus programs: ", page!("litmus")))
         );
     }
     let program = Program::parse(&text).map_err(|refusal| match kind {

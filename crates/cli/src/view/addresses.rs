@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use millpond_core::units::{MIB, Range, round_up};
 
 /// Offsets of what is aligned to this many bytes stay aligned.
-pub(super) const GRAIN: u64 = 512;
+const GRAIN: u64 = 512;
 
 /// The least gap that is closed up, in bytes.
 const GAP: u64 = 2 * MIB;
@@ -50,6 +50,12 @@ impl Packed {
         packed
     }
 
+    /// The most bytes, up to [`GRAIN`], of which all offsets of these addresses are multiples.
+    pub(super) fn grain(&self, addresses: impl Iterator<Item = u64>) -> u64 {
+        let bits = addresses.fold(GRAIN, |bits, address| bits | self.offset(address));
+        1 << bits.trailing_zeros()
+    }
+
     /// The offset of an address that is in one of the ranges, or the end of one.
     pub(super) fn offset(&self, address: u64) -> u64 {
         let behind = self.seams.partition_point(|&(_, start)| start <= address);
@@ -72,7 +78,6 @@ pub(super) struct Places {
 impl Places {
     /// Room for `bytes`, at most 128 TiB.
     pub(super) fn take(&mut self, bytes: u64) -> u64 {
-        let bytes = bytes.next_multiple_of(GRAIN);
         let Some(&(free, start)) = self.sizes.range((bytes, 0)..).next() else {
             self.end += bytes;
             return self.end - bytes;
@@ -86,7 +91,7 @@ impl Places {
 
     /// What was taken is free again.
     pub(super) fn give(&mut self, start: u64, bytes: u64) {
-        let (mut start, mut bytes) = (start, bytes.next_multiple_of(GRAIN));
+        let (mut start, mut bytes) = (start, bytes);
         if let Some((&before, &free)) = self.free.range(..start).next_back()
             && before + free == start
         {
@@ -129,6 +134,8 @@ mod tests {
         assert_eq!((packed.offset(0x1000), packed.offset(0x3000)), (0, 0x2000));
         assert_eq!(packed.offset(100 * MIB + 5), 0x2205);
         assert_eq!(packed.height, 0x2200 + MIB + 7);
+        let grain = |addresses: &[u64]| packed.grain(addresses.iter().copied());
+        assert_eq!((grain(&[0x1000, 100 * MIB]), grain(&[0x1000, 0x1030]), grain(&[])), (512, 16, 512));
     }
 
     #[test]
@@ -141,13 +148,13 @@ mod tests {
     #[test]
     fn places_are_apart_and_used_again() {
         let mut places = Places::default();
-        let [a, b, c] = [700, 512, 100].map(|bytes| places.take(bytes));
+        let [a, b, c] = [1024, 512, 100].map(|bytes| places.take(bytes));
         assert_eq!([a, b, c], [0, 1024, 1536]);
-        places.give(a, 700);
-        assert_eq!((places.take(512), places.take(513)), (0, 2048), "the smallest that fits, else behind everything");
+        places.give(a, 1024);
+        assert_eq!((places.take(512), places.take(513)), (0, 1636), "the smallest that fits, else behind everything");
         places.give(b, 512);
         assert_eq!(places.take(1000), 512, "neighbours become one");
-        for (start, bytes) in [(0, 512), (512, 1000), (1536, 100), (2048, 513)] {
+        for (start, bytes) in [(0, 512), (512, 1000), (1536, 100), (1636, 513)] {
             places.give(start, bytes);
         }
         assert_eq!((places.free.len(), places.sizes.len(), places.end), (0, 0, 0));

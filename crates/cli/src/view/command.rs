@@ -15,15 +15,15 @@ use crate::source::{Kind, Opened};
 use crate::{Status, complain};
 
 use super::scene::grouped;
-use super::{ALLOCATIONS_MAX, Scene, embed, served, traced};
+use super::{ALLOCATIONS_MAX, Scene, browser, embed, served, traced};
 
 /// Runs the command.
 ///
 /// # Errors
 /// Where `out` or `err` cannot be written.
 pub fn run(args: &View, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
-    if args.output.is_none() && io::stdout().is_terminal() {
-        complain(err, "a page is not for a terminal\n  help: name a file with -o, or pipe it")?;
+    if args.output.is_none() && !args.open && io::stdout().is_terminal() {
+        complain(err, "a page is not for a terminal\n  help: --open shows it, -o names a file for it")?;
         return Ok(Status::BadInput);
     }
     let drawn = Opened::open(&args.file).and_then(|opened| match opened.kind() {
@@ -106,16 +106,24 @@ fn read(args: &View, opened: Opened) -> Result<(Recorded, Option<String>), Refus
 
 /// Writes the page where it is to go, and says what it is.
 fn write_page(args: &View, scene: &Scene, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
-    let Some(path) = args.output.as_deref().filter(|path| path.as_os_str() != "-") else {
-        embed::write_page(out, scene)?;
-        return Ok(Status::Fine);
+    let path = match args.output.as_deref().filter(|path| path.as_os_str() != "-") {
+        Some(path) => path.to_owned(),
+        None if args.open => match browser::place(&args.file) {
+            Ok(path) => path,
+            Err(error) => return complain(err, &error.to_string()).map(|()| Status::BadInput),
+        },
+        None => return embed::write_page(out, scene).map(|_| Status::Fine),
     };
-    match write_file(path, &[&args.file], |mut file| embed::write_page(&mut file, scene)) {
+    match write_file(&path, &[&args.file], |mut file| embed::write_page(&mut file, scene)) {
         Ok(bytes) => {
-            let (path, steps, unit) = (shown_path(path), grouped(scene.steps), scene.unit);
+            let (shown, steps, unit) = (shown_path(&path), grouped(scene.steps), scene.unit);
             let many = if scene.steps == 1 { "" } else { "s" };
-            writeln!(out, "{path}: {steps} {unit}{many} drawn, {} of page; open it in a browser", Bytes(bytes))?;
-            Ok(Status::Fine)
+            let next = if args.open { "" } else { "; open it in a browser" };
+            writeln!(out, "{shown}: {steps} {unit}{many} drawn, {} of page{next}", Bytes(bytes))?;
+            match args.open.then(|| browser::open(&path)) {
+                Some(Err(why)) => complain(err, &format!("{shown}: {why}")).map(|()| Status::BadInput),
+                _ => Ok(Status::Fine),
+            }
         }
         Err(refusal) => {
             complain(err, &refusal.to_string())?;

@@ -9,7 +9,7 @@
 //! | lasts | life | steps up to its free; 0 where it was never freed |
 //! | size | life | its place in `meta.sizes` |
 //! | stream, free stream | life | numbers |
-//! | start | life | offset since the life before, in 512 B, zigzag |
+//! | start | life | offset since the life before, in `meta.grain` bytes, zigzag |
 //! | name, site, free site | life | places in `meta.strings` |
 //! | step, bytes | change of what is reserved | steps since the change before; bytes |
 //! | count | life | how many uses it has (no column where there are no uses) |
@@ -35,7 +35,7 @@ use flate2::write::DeflateEncoder;
 use millpond_core::units::Range;
 use serde::Serialize;
 
-use super::addresses::{GRAIN, Packed};
+use super::addresses::Packed;
 use super::scene::{Deed, Drawing, Fix, Lane, Mark, Scene, Span, Tie};
 
 const PAGE: &str = include_str!("page/page.html");
@@ -69,6 +69,7 @@ struct Meta<'a> {
     checked: bool,
     written: bool,
     height: u64,
+    grain: u64,
     /// Offsets, and addresses as text: they do not fit the numbers of a script.
     seams: Vec<(u64, String)>,
     sizes: &'a [u64],
@@ -96,6 +97,7 @@ struct Meta<'a> {
 pub(super) fn write_page(out: &mut dyn Write, scene: &Scene) -> io::Result<u64> {
     let ranges = scene.lives.iter().map(|life| Range::new(life.address, life.bytes));
     let packed = Packed::of(ranges);
+    let grain = packed.grain(scene.lives.iter().map(|life| life.address));
     let sizes = Sizes::of(scene);
     let meta = Meta {
         name: &scene.name,
@@ -109,6 +111,7 @@ pub(super) fn write_page(out: &mut dyn Write, scene: &Scene) -> io::Result<u64> 
         checked: scene.checked,
         written: scene.is_written,
         height: packed.height,
+        grain,
         seams: packed.seams.iter().map(|&(offset, address)| (offset, address.to_string())).collect(),
         sizes: &sizes.all,
         streams: &scene.streams,
@@ -132,7 +135,7 @@ pub(super) fn write_page(out: &mut dyn Write, scene: &Scene) -> io::Result<u64> 
     // Within a script only `<` could end it.
     let meta = serde_json::to_string(&meta)?.replace('<', "\\u003c");
     let mut deflated = DeflateEncoder::new(Vec::new(), Compression::best());
-    deflated.write_all(&columns(scene, &packed, &sizes))?;
+    deflated.write_all(&columns(scene, &packed, grain, &sizes))?;
     let data = BASE64_STANDARD.encode(deflated.finish()?);
     let title = escaped(&scene.name);
     let script = format!("'use strict';\n(() => {{\n{}\n}})();", SCRIPTS.join("\n"));
@@ -170,7 +173,7 @@ impl Sizes {
 }
 
 /// All columns, one after the other.
-fn columns(scene: &Scene, packed: &Packed, sizes: &Sizes) -> Vec<u8> {
+fn columns(scene: &Scene, packed: &Packed, grain: u64, sizes: &Sizes) -> Vec<u8> {
     let mut out = Vec::with_capacity(scene.lives.len() * 12);
     let mut column = |numbers: &mut dyn Iterator<Item = u64>| numbers.for_each(|number| push_varint(&mut out, number));
     let lives = &scene.lives;
@@ -181,7 +184,7 @@ fn columns(scene: &Scene, packed: &Packed, sizes: &Sizes) -> Vec<u8> {
     column(&mut lives.iter().map(|life| u64::from(life.free_stream)));
     let mut last = 0;
     column(&mut lives.iter().map(|life| {
-        let at = (packed.offset(life.address) / GRAIN) as i64;
+        let at = (packed.offset(life.address) / grain) as i64;
         zigzag(at - std::mem::replace(&mut last, at))
     }));
     column(&mut lives.iter().map(|life| u64::from(life.name)));

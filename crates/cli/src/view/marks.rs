@@ -4,7 +4,7 @@
 //! its missing orders are drawn as they are. Nothing is derived here.
 
 use millpond_core::check::{Edit, Finding, Side};
-use millpond_core::ids::{GraphId, StreamId};
+use millpond_core::ids::{AllocId, GraphId, StreamId};
 
 use super::scene::Mark;
 use super::traced::Builder;
@@ -30,7 +30,7 @@ impl Builder {
     }
 
     fn marked(&self, finding: &Finding, is_now: bool) -> Mark {
-        let life = finding.subject.as_ref().and_then(|subject| self.latest.get(&subject.id).copied());
+        let life = finding.subject.as_ref().and_then(|subject| self.life_of(subject.id));
         let find = |side: &Option<Side>| side.as_ref().and_then(|side| self.locate(finding, side, life));
         let earlier = find(&finding.earlier);
         // What is refused is refused now; what is found at the end is at the last thing known of it.
@@ -64,6 +64,12 @@ impl Builder {
             allocations: life.into_iter().collect(),
             graph: finding.graph.map(GraphId::index),
         }
+    }
+
+    /// The life of an allocation that a finding of the present operation is about.
+    fn life_of(&self, id: AllocId) -> Option<u32> {
+        let begun = || self.begun.iter().find(|(of, _)| *of == id).map(|(_, life)| *life);
+        self.latest.get(&id).copied().or_else(begun)
     }
 
     /// The step at which a side of a finding stands.

@@ -114,7 +114,7 @@ impl Builder {
         let number = self.scene.lives.len() as u32;
         self.scene.lives.push(life);
         self.lives.insert(memory, number);
-        self.latest.insert(memory.id, number);
+        self.begun.push((memory.id, number));
     }
 
     fn end(&mut self, op: &Op, names: &Names, memory: Memory, stream: Option<u32>) {

@@ -7,6 +7,7 @@
 //! | file | one line |
 //! |---|---|
 //! | `command.rs` | which file, and where the page goes |
+//! | `browser.rs` | opens a page |
 //! | `scene.rs` | what a page shows, as data |
 //! | `served.rs` | a scene from a recorded program, served once |
 //! | `traced/` | a scene from an operation trace or a litmus program, checked |
@@ -34,6 +35,8 @@ mod scene;
 mod served;
 mod traced;
 
+#[cfg(feature = "command")]
+mod browser;
 #[cfg(feature = "command")]
 mod command;
 

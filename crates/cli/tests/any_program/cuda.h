@@ -70,6 +70,16 @@ typedef struct {
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, (CUcontext *, int))                                          \
     X(cuCtxSetCurrent, cuCtxSetCurrent, (CUcontext))                                                                   \
     X(cuCtxSynchronize, cuCtxSynchronize, (void))                                                                      \
+    X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, (int))                                                      \
+    X(cuEventDestroy, cuEventDestroy_v2, (CUevent))                                                                    \
+    X(cuEventQuery, cuEventQuery, (CUevent))                                                                           \
+    X(cuEventSynchronize, cuEventSynchronize, (CUevent))                                                               \
+    X(cuStreamQuery, cuStreamQuery, (CUstream))                                                                        \
+    X(cuMemAddressFree, cuMemAddressFree, (CUdeviceptr, size_t))                                                       \
+    X(cuModuleUnload, cuModuleUnload, (CUmodule))                                                                      \
+    X(cuGraphExecDestroy, cuGraphExecDestroy, (CUgraphExec))                                                           \
+    X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph,                                                        \
+      (CUstream, CUgraph, const CUgraphNode *, const void *, size_t, int))                                             \
     X(cuCtxRecordEvent, cuCtxRecordEvent, (CUcontext, CUevent))                                                        \
     X(cuCtxGetCurrent, cuCtxGetCurrent, (CUcontext *))                                                                 \
     X(cuStreamCreate, cuStreamCreate, (CUstream *, unsigned))                                                          \
@@ -169,6 +179,8 @@ static void load(void) {
 #define DECLARE(name, symbol, args) CUresult symbol args;
 EACH(DECLARE)
 #define cuStreamDestroy cuStreamDestroy_v2
+#define cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2
+#define cuEventDestroy cuEventDestroy_v2
 #define cuMemAlloc cuMemAlloc_v2
 #define cuCtxCreate cuCtxCreate_v2
 #define cuCtxDestroy cuCtxDestroy_v2

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,18 @@ static void wrong(void) {
 static void no_stderr(void) {
     close(2);
     wrong();
+}
+
+/* Files may have 16 KiB: a trace meets that limit. */
+static void small_files(void) {
+    CUdeviceptr a = alloc(s);
+    launch(a, s);
+    MUST(cuStreamSynchronize(s));
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){16 << 10, 16 << 10});
+    for (int i = 0; i < 20000; i++)
+        MUST(cuEventRecord(e, s));
+    MUST(cuMemFreeAsync(a, s));
+    MUST(cuStreamSynchronize(s));
 }
 
 /* As daemons do: all files are closed, and the next ones have their numbers. */
@@ -234,7 +247,7 @@ int main(int count, char **names) {
     const struct {
         const char *name;
         void (*run)(void);
-    } all[] = {{"wrong", wrong}, {"no-stderr", no_stderr}, {"many-threads", many_threads},
+    } all[] = {{"wrong", wrong}, {"no-stderr", no_stderr}, {"small-files", small_files}, {"many-threads", many_threads},
                {"wrong-handles", wrong_handles}, {"replaced", replaced}, {"spawning", spawning},
                {"many-arguments", many_arguments},
                {"arguments", arguments}, {"at-once", at_once}, {"closes-all", closes_all}};

@@ -79,6 +79,19 @@ fn what_is_said_to_nobody_ends_no_program() {
 }
 
 #[test]
+fn a_trace_at_the_limit_of_files_ends_no_program() {
+    for way in HOSTILE {
+        let trace = PLACE.join(format!("{way}-small-files.trace"));
+        let output = run(&["record", "-o", trace.to_str().unwrap()], way, &["small-files"]);
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "done\n".to_owned()), "{said}");
+        assert!(said.contains("millpond: the trace ends here: File too large"), "{said}");
+        let (said, _) = check(&trace);
+        assert!(said.contains("was stopped") && said.contains("no violations"), "what was written is read: {said}");
+    }
+}
+
+#[test]
 fn a_program_that_is_replaced_leaves_its_whole_trace() {
     for (number, way) in (0..9).zip(HOSTILE.into_iter().cycle()) {
         let trace = PLACE.join(format!("replaced-{number}.trace"));

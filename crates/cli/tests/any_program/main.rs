@@ -1,12 +1,13 @@
 //! Programs of the driver API, unchanged, as real processes: recorded and checked, linked with the library and by
 //! lookup.
 //!
-//! The programs are `program.c`, `graphs.c` and `hostile.c`; the C compiler makes them. `fakecuda` is their
-//! `libcuda.so.1`.
+//! The programs are `program.c`, `graphs.c`, `reused.c`, `unsafe.c` and `hostile.c`; the C compiler makes them.
+//! `fakecuda` is their `libcuda.so.1`.
 
 mod graphs;
 mod hostile;
 mod python;
+mod reused;
 mod served;
 
 use std::ffi::OsStr;
@@ -29,7 +30,7 @@ static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
     compiler.args(["-O2", "-fomit-frame-pointer", "-shared", "-fPIC", "-o"]).arg(place.join("libcudart.so.13"));
     compiler.arg(runtime).args([&folder, "-l:libcuda.so.1"]);
     assert!(compiler.status().unwrap().success(), "the runtime is compiled");
-    let ways: [(&str, &[&str]); 9] = [
+    let ways: [(&str, &[&str]); 13] = [
         ("by-runtime", &["-rdynamic", "-DBY_RUNTIME", &folder, "-l:libcudart.so.13", "-l:libcuda.so.1"]),
         ("linked", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
         ("bare", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
@@ -37,13 +38,17 @@ static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
         ("static", &["-static", "-DBY_LOOKUP", "-w"]),
         ("graphs", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
         ("graphs-looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
+        ("reused", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
+        ("reused-looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
+        ("unsafe", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
+        ("unsafe-looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
         ("hostile", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
         ("hostile-looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
     ];
     for (name, flags) in ways {
         let mut compiler = Command::new("cc");
         let debug = if name == "bare" { "-g0" } else { "-g" };
-        let other = ["graphs", "hostile"].iter().find(|other| name.starts_with(**other));
+        let other = ["graphs", "hostile", "reused", "unsafe"].iter().find(|other| name.starts_with(**other));
         let source = other.map_or(source.clone(), |other| source.with_file_name(format!("{other}.c")));
         compiler.args([debug, "-o"]).arg(place.join(name)).arg(&source).args(flags).args(["-ldl", "-lpthread"]);
         assert!(compiler.status().unwrap().success(), "{name} is compiled");
@@ -61,7 +66,8 @@ fn millpond(words: &[&OsStr]) -> Output {
         .args(words)
         .env("LD_LIBRARY_PATH", &*PLACE)
         .env("MILLPOND_CUDA_LIBRARY", library)
-        .env("FAKECUDA_FORKS", "1");
+        .env("FAKECUDA_FORKS", "1")
+        .env("FAKECUDA_REUSED_HANDLES", "1");
     command.output().unwrap()
 }
 
@@ -88,6 +94,8 @@ fn place_of(mark: &str) -> String {
         ("program.c", include_str!("program.c")),
         ("graphs.c", include_str!("graphs.c")),
         ("hostile.c", include_str!("hostile.c")),
+        ("reused.c", include_str!("reused.c")),
+        ("unsafe.c", include_str!("unsafe.c")),
         ("helpers.h", include_str!("helpers.h")),
     ];
     let line = |text: &str| text.lines().position(|line| line.contains(mark));
@@ -213,12 +221,15 @@ fn right_programs_are_found_right() {
             "9",
             "right-graph",
             "right-capture",
+            "relaxed-watchdog",
+            "watchdog-elsewhere",
             "threads",
             "joined",
             "filled-in-part",
             "host-again",
             "awake",
             "mapped-apart",
+            "host-told",
         ] {
             let output = run(&["check"], way, &[program]);
             let said = text(&output.stderr);
@@ -226,6 +237,16 @@ fn right_programs_are_found_right() {
             assert!(said.contains("no violation in 1 process"), "{said}");
         }
     }
+}
+
+#[test]
+fn what_a_capture_forbids_to_other_threads_is_found() {
+    assert_found("watchdog", &["capture-unsupported"], "/* polled beside a capture */");
+}
+
+#[test]
+fn a_host_function_tells_of_what_came_before_it_only() {
+    assert_found("host-not-told", &["free-before-use"], "/* wrong: not told */");
 }
 
 #[test]
@@ -333,9 +354,9 @@ fn a_trace_can_be_served_again() {
     // One in order, two at once; the one of the host is left out.
     let said = replay("9");
     assert!(said.contains("\"allocations\":3") && said.contains("\"other_memory\":1"), "{said}");
-    // One before the capture; the one inside of it is the graph's, and one is made at once meanwhile.
+    // One before the capture, and one that is made at once meanwhile; the one inside of it is the graph's.
     let said = replay("right-capture");
-    assert!(said.contains("\"allocations\":1") && said.contains("\"other_memory\":2"), "{said}");
+    assert!(said.contains("\"allocations\":2") && said.contains("\"other_memory\":1"), "{said}");
     // Of each device one in order and one at once.
     let said = replay("two-devices");
     assert_eq!(said.matches("\"allocations\":2").count(), 2, "{said}");

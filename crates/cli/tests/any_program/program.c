@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+static volatile int gate;
+
 static void use_unordered(void) {
     CUdeviceptr a = alloc(s);
     launch(a, t); /* wrong 1 */
@@ -158,6 +160,36 @@ static void right_capture(void) {
     MUST(cuMemFreeAsync(b, s));
     MUST(cuStreamSynchronize(s));
 }
+
+/* A thread that polls an event of its own, as watchdogs do. */
+static void *poll_event(void *mode) {
+    CUcontext context;
+    int relaxed = 2;
+    MUST(cuDevicePrimaryCtxRetain(&context, 0));
+    MUST(cuCtxSetCurrent(context));
+    if (mode != NULL)
+        MUST(cuThreadExchangeStreamCaptureMode(&relaxed));
+    cuEventQuery(e); /* polled beside a capture */
+    return NULL;
+}
+
+static void polled(int capture_mode, void *relaxed) {
+    CUgraph graph;
+    CUdeviceptr a = alloc(s);
+    pthread_t thread;
+    MUST(cuEventRecord(e, t));
+    MUST(cuCtxSynchronize());
+    MUST(cuStreamBeginCapture(s, capture_mode));
+    launch(a, s);
+    pthread_create(&thread, NULL, poll_event, relaxed);
+    pthread_join(thread, NULL);
+    cuStreamEndCapture(s, &graph);
+    MUST(cuMemFreeAsync(a, s));
+}
+
+static void watchdog(void) { polled(0, NULL); }
+static void relaxed_watchdog(void) { polled(0, (void *)&gate); }
+static void watchdog_elsewhere(void) { polled(1, NULL); }
 
 static void wrong_capture(void) {
     CUgraph graph;
@@ -415,6 +447,47 @@ static int fork_after(void) {
     return status;
 }
 
+static volatile int told;
+static void tell(void *unused) {
+    (void)unused;
+    told = 1;
+}
+
+static void wait_for_gate(void *unused) {
+    (void)unused;
+    while (!gate)
+        usleep(100);
+}
+
+/* The host hears of the end of a use from a host function behind it. */
+static void host_told(void) {
+    for (int i = 0; i < 100; i++) {
+        CUdeviceptr a = alloc(s);
+        hand_over(s, t);
+        launch(a, t);
+        told = 0;
+        MUST(cuLaunchHostFunc(t, tell, NULL));
+        while (!told)
+            usleep(10);
+        MUST(cuMemFreeAsync(a, s));
+    }
+}
+
+/* The function has not run yet, or is before the use. */
+static void host_not_told(void) {
+    CUdeviceptr a = alloc(s);
+    hand_over(s, t);
+    MUST(cuLaunchHostFunc(t, tell, NULL));
+    while (!told)
+        usleep(10);
+    MUST(cuLaunchHostFunc(t, wait_for_gate, NULL));
+    launch(a, t);
+    MUST(cuLaunchHostFunc(t, tell, NULL));
+    MUST(cuMemFreeAsync(a, s)); /* wrong: not told */
+    gate = 1;
+    MUST(cuCtxSynchronize());
+}
+
 static void crash(void) {
     CUdeviceptr a = alloc(s);
     launch(a, s);
@@ -431,7 +504,9 @@ int main(int count, char **names) {
                {"8", use_after_free}, {"9", right}, {"filled-in-part", filled_in_part}, {"filled", filled}, {"right-graph", right_graph}, {"right-capture", right_capture}, {"two-devices", two_devices},
                {"wrong-capture", wrong_capture}, {"copies", copies}, {"double-free", double_free},
                {"default-streams", default_streams}, {"many", many}, {"race", race}, {"unknown", unknown}, {"threads", threads}, {"joined", joined}, {"plugins", plugins}, {"host-again", host_again},
-               {"refused-free", refused_free}, {"side-captured", side_captured}, {"awake", awake}, {"used-asleep", used_asleep}, {"mapped-range", mapped_range}, {"mapped-apart", mapped_apart}, {"crash", crash}};
+               {"refused-free", refused_free}, {"side-captured", side_captured}, {"awake", awake}, {"used-asleep", used_asleep}, {"mapped-range", mapped_range}, {"mapped-apart", mapped_apart}, {"crash", crash},
+               {"watchdog", watchdog}, {"relaxed-watchdog", relaxed_watchdog}, {"watchdog-elsewhere", watchdog_elsewhere},
+               {"host-told", host_told}, {"host-not-told", host_not_told}};
     if (count < 2)
         return 0;
     if (strcmp(names[1], "none") == 0) {

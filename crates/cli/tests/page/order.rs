@@ -125,6 +125,108 @@ fn boxes_take_the_room_of_their_lane() {
     assert_eq!((&answer["over"], &answer["hit"]), (&json!(false), &json!([2, -1])), "{answer}");
 }
 
+/// From afar operations have no words, and the legend says which shape is what.
+#[test]
+fn the_legend_has_each_shape_that_is_drawn() {
+    let script = "
+        const items = [...$('legend').querySelectorAll('.deed')];
+        const painted = (item) => {
+            const icon = item.querySelector('canvas');
+            return icon.getContext('2d').getImageData(0, 0, icon.width, icon.height).data.some((byte) => byte);
+        };
+        return { words: items.map((item) => item.textContent), painted: items.every(painted) };";
+    let Some(answer) = ask("shapes", &litmus("shapes", EARLY), script) else { return };
+    assert_eq!(answer["words"], json!(["alloc", "free", "kernel", "record", "wait"]));
+    assert_eq!(answer["painted"], true);
+    let host = EARLY.replace("free left x ", "synchronize left\nfree left x ");
+    let Some(answer) = ask("shapes-host", &litmus("shapes-host", &host), script) else { return };
+    assert_eq!(answer["words"], json!(["alloc", "free", "kernel", "record", "wait", "synchronize"]));
+}
+
+/// The scales of small memory are its own: as high as what is live, whatever the sizes are.
+#[test]
+fn the_axis_of_memory_ends_where_the_memory_does() {
+    let script = "return { top: page.view.y1, height: page.data.meta.height, ceiling: page.data.ceiling,
+        starts: [...page.data.start], low: (page.mode = 'size', page.recolour(), page.ends[0]) };";
+    let text = "stream s\na = alloc s 64\nwrite s a\nfree s a\n";
+    let Some(answer) = ask("small", &litmus("small", text), script) else { return };
+    assert_eq!([&answer["top"], &answer["height"], &answer["low"]], [&json!(64), &json!(64), &json!(64)]);
+    assert!(answer["ceiling"].as_f64() < Some(80.0), "{answer}");
+    let text = "stream s\na = alloc s 64\nb = alloc s 100\nc = alloc s 4096\nfree s a\nfree s b\nfree s c\n";
+    let Some(answer) = ask("small-three", &litmus("small-three", text), script) else { return };
+    assert_eq!((&answer["top"], &answer["starts"]), (&json!(4260), &json!([0, 64, 164])));
+}
+
+/// Arrows end outside of what is drawn of their operations, however low the lanes are.
+#[test]
+fn arrows_end_outside_of_boxes() {
+    let lanes: String = (0..24).map(|at| format!("stream s{at}\nx{at} = alloc s{at} 64\nfree s{at} x{at}\n")).collect();
+    let text =
+        format!("{lanes}x = alloc s0 64\nrecord e s0\nwait s23 e\nread s23 x\nrecord f s23\nwait s0 f\nfree s0 x\n");
+    let script = "
+        const { lanes, data } = page;
+        const ends = () => [...data.arrowFrom].flatMap((from, at) => {
+            const to = data.arrowTo[at], { y0, y1 } = lanes.route(from, to);
+            const clear = (lane, y) => Math.abs(y - lanes.y(lane)) - lanes.edge(lane);
+            return [clear(data.lane[from], y0), clear(data.lane[to], y1)];
+        });
+        page.look({ x0: page.data.steps - 9, x1: page.data.steps });
+        await frame();
+        const boxed = { wide: lanes.wide, drawn: lanes.boxed(1).high / 2, edge: lanes.edge(0), ends: ends() };
+        lanes.wide = 30;
+        return { high: lanes.high, boxed, shapes: { drawn: 9.8, edge: lanes.edge(0), ends: ends() } };";
+    let Some(answer) = ask("ends", &litmus("ends", &text), script) else { return };
+    assert_eq!(answer["high"], 26, "the lanes are as low as they get: {answer}");
+    assert!(answer["boxed"]["wide"].as_f64() > Some(44.0), "{answer}");
+    for at in [&answer["boxed"], &answer["shapes"]] {
+        assert!(at["edge"].as_f64() >= at["drawn"].as_f64(), "{at}");
+        let ends = at["ends"].as_array().unwrap();
+        assert_eq!(ends.len(), 4);
+        assert!(ends.iter().all(|end| end.as_f64() > Some(0.0)), "an arrow ends below a mark: {at}");
+    }
+}
+
+/// An arrow goes past the boxes of the lanes that it crosses.
+#[test]
+fn arrows_cross_lanes_where_there_is_no_box() {
+    let text = "stream s\nstream t\nh = alloc host 64\na = alloc s 64\nwrite s a\nsynchronize s\nhost write h\n\
+        record made s\nwait t made\nread t a\nrecord done t\nwait s done\nfree s a\nfree now h\n";
+    let script = "
+        const { lanes, data, order } = page, crossing = [];
+        const points = { moveTo: (x, y) => line.push([x, y]), lineTo: (x, y) => line.push([x, y]),
+            bezierCurveTo: (ax, ay, bx, by, x, y) => {
+                const [x0, y0] = line[line.length - 1];
+                for (let at = 1; at <= 50; at++) {
+                    const t = at / 50, u = 1 - t;
+                    const of = (a, b, c, d) => u ** 3 * a + 3 * u * u * t * b + 3 * u * t * t * c + t ** 3 * d;
+                    line.push([of(x0, ax, bx, x), of(y0, ay, by, y)]);
+                }
+            } };
+        let line = [];
+        const boxes = [...Array(order.count).keys()].map((step) => {
+            const { fits, high } = lanes.boxed(step), x = lanes.x(page.view, step), y = lanes.y(data.lane[step]);
+            return { step, left: x - fits / 2, right: x + fits / 2, top: y - high / 2, foot: y + high / 2 };
+        });
+        let longest = 0;
+        data.arrowFrom.forEach((from, at) => {
+            const to = data.arrowTo[at], pen = lanes.pen;
+            longest = Math.max(longest, Math.abs(data.lane[from] - data.lane[to]));
+            const route = lanes.route(from, to);
+            line = [];
+            lanes.pen = points;
+            lanes.follow(route);
+            lanes.pen = pen;
+            for (const { step, left, right, top, foot } of boxes) {
+                const isIn = ([x, y]) => x > left && x < right && y > top && y < foot;
+                if (line.some(isIn)) crossing.push([from, to, step]);
+            }
+        });
+        return { longest, crossing, wide: lanes.wide };";
+    let Some(answer) = ask("crossing", &litmus("crossing", text), script) else { return };
+    assert!(answer["wide"].as_f64() >= Some(44.0), "operations are boxes: {answer}");
+    assert_eq!((&answer["longest"], &answer["crossing"]), (&json!(2), &json!([])));
+}
+
 #[test]
 fn a_range_has_sums_and_keys_do_what_the_pointer_does() {
     let script = "

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::checker::{Call, Checker, Step};
+use super::checker::{Call, Checker, Step, quiet};
+use super::event_state::Stands;
 use super::finding::Finding;
 use super::graph_state::Captured;
 use super::homes::{Homes, empty_graph};
@@ -24,8 +25,7 @@ use crate::order::default_streams::Standing;
 
 impl Checker {
     /// Whether an operation belongs to a capture that is invalid: it is not done, and why was said.
-    #[cold]
-    pub(super) fn is_spoiled(&self, what: &What) -> bool {
+    fn is_spoiled(&self, what: &What) -> bool {
         let stream = match *what {
             What::Launch { stream, .. }
             | What::Alloc { stream, .. }
@@ -60,15 +60,42 @@ impl Checker {
         checked.map_err(|error| self.capture_refused(call, error, stream))
     }
 
-    /// A call that a capture in progress may forbid, on whichever thread it is made.
-    pub(super) fn refuse_unsafe(&mut self, call: Call<'_>, what: &'static str) -> Step {
-        if !self.graphs.is_capturing() {
-            return Ok(());
+    /// What captures that go on forbid by themselves: work of one that is invalid, and unsafe calls, on whichever
+    /// thread of their process.
+    #[cold]
+    pub(super) fn refuse_while_capturing(&mut self, call: Call<'_>) -> Step {
+        if self.is_spoiled(&call.op.what) {
+            return Err(quiet());
         }
+        match call.op.what {
+            // What is freed has to be there first.
+            What::FreeNow { .. } => Ok(()),
+            _ => self.refuse_unsafe(call),
+        }
+    }
+
+    /// An unsafe call.
+    pub(super) fn refuse_unsafe(&mut self, call: Call<'_>) -> Step {
+        let what = call.op.what.unsafe_call().filter(|_| self.graphs.is_capturing());
+        let Some(what) = what.filter(|_| self.is_unsafe_alone(&call.op.what)) else { return Ok(()) };
         let (time, host) = (&self.time, call.op.host);
         let is_beside = |thread| time.is_beside(host, thread);
-        let checked = self.graphs.captures.check_unsafe(u64::from(host.0), is_beside, what);
+        let caller = (u64::from(host.0), self.graphs.modes.get(&host).copied().unwrap_or_default());
+        let checked = self.graphs.captures.check_unsafe(caller, is_beside, what);
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
+    }
+
+    /// Whether it is for the modes to say that a call is refused: not where it is of something that is captured.
+    pub(super) fn is_unsafe_alone(&self, what: &What) -> bool {
+        match *what {
+            What::StreamSynchronize { stream } | What::StreamQuery { stream, .. } => {
+                self.graphs.captures.of(stream).is_none()
+            }
+            What::EventSynchronize { event } | What::EventQuery { event, .. } => {
+                !matches!(self.events.get(&event).map(|event| &event.stands), Some(Stands::Captured(_)))
+            }
+            ref other => other.unsafe_call().is_some(),
+        }
     }
 
     /// A device is synchronised, or each: captures that a stream of it is in, of this process, forbid that.
@@ -233,9 +260,7 @@ impl Checker {
         let waited = self.graphs.captures.wait_outside(stream);
         waited.map_err(|error| {
             let mut refused = self.capture_refused(call, error, stream);
-            if let Some(super::event_state::Stands::Recorded(recorded)) =
-                self.events.get(&event).map(|event| &event.stands)
-            {
+            if let Some(Stands::Recorded(recorded)) = self.events.get(&event).map(|event| &event.stands) {
                 refused.earlier = Some(self.side(call, recorded.site, "recorded"));
             }
             refused

@@ -15,13 +15,14 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::event_state::Event;
+use super::event_state::{Event, Lost};
 use super::finding::Finding;
 use super::graph_state::Graphs;
 use super::let_in::LetIn;
 use super::lives::{Lives, Named};
+use super::ring::Ring;
 use super::timeline::{Learned, Seat, Timeline};
-use crate::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
+use crate::ids::{DeviceId, EventId, HostId, Point, PoolId, StreamId};
 use crate::life::{Kind, Site};
 use crate::op::{Act, Names, NodeOp, Op, Place, What};
 
@@ -70,6 +71,9 @@ const ADVISED: usize = 4096;
 /// So many lines of waits are remembered; in a program of more no wait is said to be needless.
 const NEEDED: usize = 1 << 16;
 
+/// So many waits that were not for a first record are remembered.
+const LOST: usize = 64;
+
 /// The checker: see the module.
 #[derive(Debug)]
 pub struct Checker {
@@ -77,6 +81,9 @@ pub struct Checker {
     pub(super) time: Timeline,
     pub(super) lives: Lives,
     pub(super) events: FxHashMap<EventId, Event>,
+    /// Records that were replaced before a stream waited for them: each with the record that replaced it, the wait for
+    /// that one, and where the waiting stream was then.
+    pub(super) lost: Ring<(Lost, [Site; 2], Point), LOST>,
     /// Pools that live, and whether their memory can be exported.
     pub(super) pools: FxHashMap<PoolId, bool>,
     pub(super) pools_made: u32,
@@ -102,6 +109,7 @@ impl Checker {
             time: Timeline::new(settings.threads_apart),
             lives: Lives::default(),
             events: FxHashMap::default(),
+            lost: Ring::default(),
             pools: FxHashMap::default(),
             pools_made: 0,
             pools_from: u32::MAX,
@@ -123,8 +131,8 @@ impl Checker {
         if !is_plain_launch && self.lives.is_any_behind() {
             self.write_back(&op.what);
         }
-        let done = match self.graphs.is_capturing() && self.is_spoiled(&op.what) {
-            true => Err(quiet()),
+        let done = match self.graphs.is_capturing() {
+            true => self.refuse_while_capturing(call).and_then(|()| self.step(&op.what, call)),
             false => self.step(&op.what, call),
         };
         let is_done = done.is_ok();
@@ -177,6 +185,7 @@ impl Checker {
             | What::AllocNow { memory, .. }
             | What::Import { memory, .. }
             | What::Take { memory, .. } => self.lives.name(memory, Named::Void),
+            What::FreeNow { memory } => self.doubt(memory),
             What::Instantiate { exec, .. } => {
                 self.graphs.void_execs.insert(exec);
             }
@@ -354,8 +363,7 @@ impl Checker {
 
     fn synchronize_stream(&mut self, call: Call<'_>, stream: StreamId, verb: &'static str, is_over: bool) -> Step {
         let seat = self.look(call, stream)?;
-        let what = if verb == "queried" { "a stream is queried" } else { "a stream is synchronized" };
-        self.refuse_in_capture(call, stream, what)?;
+        self.refuse_in_capture(call, stream, call.op.what.unsafe_call().unwrap_or_default())?;
         if is_over {
             let site = Site { act: Act::Read, stream: StreamId::HOST, op: 0, place: call.op.place };
             for what in self.time.ends(seat) {

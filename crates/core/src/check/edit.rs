@@ -32,8 +32,6 @@ pub enum Edit {
     Symbolic,
     /// The launch starts when the launch before it has completed.
     NotEarly,
-    /// The first record gets an event of its own.
-    OwnEvent,
     /// The pool or the event is made for other processes.
     Shareable,
     /// The pool lets the other device in.
@@ -56,7 +54,6 @@ impl Edit {
             Edit::AutoFree => "auto-free",
             Edit::Symbolic => "symbolic",
             Edit::NotEarly => "not-early",
-            Edit::OwnEvent => "own-event",
             Edit::Shareable => "shareable",
             Edit::Grant => "grant",
         }
@@ -81,7 +78,6 @@ impl Kind {
             Kind::Leak => Edit::Free,
             Kind::UnfreedLaunch => Edit::AutoFree,
             Kind::SharedAddresses => Edit::Symbolic,
-            Kind::EventOverwritten => Edit::OwnEvent,
             Kind::NoAccess => Edit::Grant,
             Kind::NotShareable => Edit::Shareable,
             Kind::CaptureIsolation => Edit::External,

@@ -1,16 +1,16 @@
 //! Events: recorded, waited for, recorded again.
 //!
-//! An event is a snapshot of its stream, replaced by the next record; a wait binds to the latest one. A record that
-//! replaces another for which no stream waited, and does not include it, loses it: whoever waits then waits for less
-//! than it seems. Knows streams; of captures only where to hand things to.
+//! An event is a snapshot of its stream, replaced by the next record; a wait binds to the latest one. Where a record
+//! replaced another that no stream waited for, and does not include it, a wait is for less than it may seem: what a
+//! finding lacks because of that is said beside it. Knows streams; of captures only where to hand things to.
 
 use super::checker::{Call, Checker, Step};
 use super::event_state::{Event, Lost, Stands};
-use super::finding::{Finding, Side};
+use super::finding::{Finding, Spot};
 use super::graph_state::Instance;
 use super::timeline::{Learned, Seat};
 use crate::ids::{EventId, StreamId};
-use crate::life::{Kind, Site};
+use crate::life::{Kind, Site, Use};
 use crate::op::{Act, Mark, What};
 use crate::order::Knows;
 use crate::order::default_streams::Standing;
@@ -140,7 +140,7 @@ impl Checker {
             false => self.done(seat, "waited for", call.op.place),
         }
         if let Some((lost, again)) = lost {
-            self.note_lost(call, seat, &lost, again, site);
+            self.note_lost(seat, *lost, again, site);
         }
         if let Some((kind, recorded)) = advice {
             self.advise_on_wait(call, kind, recorded, site);
@@ -148,14 +148,36 @@ impl Checker {
         Ok(())
     }
 
-    /// A wait meets an event that was recorded again before: what the first record stood for is lost, unless the stream
-    /// comes after that at any rate.
+    /// A wait meets an event that was recorded again before: it is not for the first record.
     #[cold]
-    fn note_lost(&mut self, call: Call<'_>, seat: Seat, lost: &Lost, again: Site, waiter: Site) {
-        if !self.time.at(seat).chain.covers(lost.snapshot.point()) {
-            let finding = self.overwritten(call, lost.site, again, waiter);
-            self.more.push(finding);
+    fn note_lost(&mut self, seat: Seat, lost: Lost, again: Site, waiter: Site) {
+        let chain = &self.time.at(seat).chain;
+        if !chain.covers(lost.snapshot.point()) {
+            self.lost.push((lost, [again, waiter], chain.last()));
         }
+    }
+
+    /// Why the party of a later operation does not come after an earlier one, though one that it comes after waited for
+    /// an event: that was recorded again.
+    pub(super) fn lost_between(&self, call: Call<'_>, earlier: &[Use], later: StreamId) -> Option<String> {
+        let stream = self.time.stream(later);
+        let base = self.time.base_of(call.op.host);
+        let is_known = |point| match stream {
+            Some(stream) => stream.chain.covers(point),
+            None => base.is_some_and(|base| base.covers(point)),
+        };
+        let is_meant = |lost: &Lost| earlier.iter().any(|end| lost.snapshot.covers(end.point));
+        let (lost, [again, waiter], _) = self.lost.iter().filter(|it| is_meant(&it.0) && is_known(it.2)).last()?;
+        let spot = |site: Site| Spot::new(site.place, call.names);
+        Some(format!(
+            "an event was recorded on {} ({}), and again on {} ({}): the wait of {} ({}) is for the second record only",
+            self.title(call, lost.site.stream),
+            spot(lost.site),
+            self.title(call, again.stream),
+            spot(*again),
+            self.title(call, waiter.stream),
+            spot(*waiter),
+        ))
     }
 
     fn synchronize_event(&mut self, call: Call<'_>, event: EventId, verb: &'static str, is_over: bool) -> Step {
@@ -220,22 +242,6 @@ impl Checker {
         let mut finding = Finding::new(Kind::ExternalOutsideCapture, sentence, help);
         finding.later = Some(self.side(call, site, verb));
         Box::new(finding)
-    }
-
-    fn overwritten(&self, call: Call<'_>, first: Site, again: Site, waiter: Site) -> Finding {
-        let sentence = format!(
-            "an event is recorded again on {} before anybody waited for its record on {}: that one is lost",
-            self.title(call, again.stream),
-            self.title(call, first.stream)
-        );
-        let help = "use an event for each record, or wait before it is recorded again";
-        let mut finding = Finding::new(Kind::EventOverwritten, sentence, help);
-        finding.earlier = Some(self.side(call, first, "recorded"));
-        finding.later = Some(self.side(call, again, "recorded"));
-        let waiter: Side = self.side(call, waiter, "waited");
-        let (title, spot) = (waiter.title(), waiter.spot);
-        finding.notes.push(format!("{title} then waits for the second record only ({spot})"));
-        finding
     }
 
     #[cold]

@@ -52,7 +52,7 @@ impl Checker {
     #[cold]
     pub(super) fn unordered(&self, call: Call<'_>, life: LifeId, fault: Fault, later: Site) -> Refused {
         let others = fault.ends[1..].iter().map(|end| self.act_side(call, end.site)).collect();
-        let finding = Finding::unordered(
+        let mut finding = Finding::unordered(
             fault.kind,
             self.subject_of(call, self.lives.at(life)),
             (self.act_side(call, fault.earlier.site), others),
@@ -60,6 +60,7 @@ impl Checker {
             self.act_side(call, later),
             self.known(call, fault.earlier, later),
         );
+        finding.notes.extend(self.lost_between(call, &fault.ends, later.stream));
         Box::new(finding.met(fault))
     }
 

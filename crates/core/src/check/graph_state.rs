@@ -11,9 +11,9 @@ use super::let_in::Kept;
 use super::lives::{Freed, LifeId};
 use super::names::{Key, Names};
 use crate::graph::{Captures, CompletedNodes, Exec, Graph, GraphAllocId, Lanes, Memory as NodeMemory, Origin, Uses};
-use crate::ids::{ExecId, GraphId, NodeId, StreamId};
+use crate::ids::{ExecId, GraphId, HostId, NodeId, StreamId};
 use crate::life::{Kind, Site, Use};
-use crate::op::{Memory, Name};
+use crate::op::{CaptureMode, Memory, Name};
 use crate::order::Snapshot;
 use crate::units::Range;
 
@@ -59,6 +59,8 @@ pub(super) struct Graphs {
     pub(super) captures: Captures,
     /// How many captures go on.
     pub(super) capturing: usize,
+    /// The capture modes of threads; all others have the global one.
+    pub(super) modes: FxHashMap<HostId, CaptureMode>,
     /// What is known of a graph that is being captured.
     pub(super) captured: FxHashMap<GraphId, Captured>,
     pub(super) graphs: FxHashMap<GraphId, Made>,

@@ -21,7 +21,7 @@ use crate::graph::{
 };
 use crate::ids::{GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site};
-use crate::op::{Access, Act, Memory, Name, NodeOp, What};
+use crate::op::{Access, Act, CaptureMode, Memory, Name, NodeOp, What};
 
 impl Checker {
     /// What a node is called that was captured on a stream, or added by hand.
@@ -175,6 +175,13 @@ impl Checker {
             }
             What::CaptureBegin { stream, graph, mode, symbolic } => {
                 self.begin_capture(call, stream, graph, mode, symbolic)
+            }
+            What::CaptureModeExchange { mode } => {
+                match mode {
+                    CaptureMode::Global => drop(self.graphs.modes.remove(&call.op.host)),
+                    other => drop(self.graphs.modes.insert(call.op.host, other)),
+                }
+                Ok(())
             }
             What::CaptureEnd { stream } => self.end_capture(call, stream),
             What::Instantiate { graph, exec, auto_free_on_launch } => {

@@ -2,7 +2,7 @@
 //!
 //! The cold half of `graphs.rs` and `captures.rs`: nothing here decides.
 
-use super::checker::{Call, Checker, Refused};
+use super::checker::{Call, Checker, Refused, quiet};
 use super::finding::{Edge, Finding, Side, Spot, Subject};
 use super::lives::{Found, Named};
 use super::timeline::Seat;
@@ -206,6 +206,9 @@ impl Checker {
     /// What a capture refuses, in the program's own names.
     #[cold]
     pub(super) fn capture_refused(&self, call: Call<'_>, error: CaptureError, stream: StreamId) -> Refused {
+        if let CaptureError::Invalidated(_) = error {
+            return quiet();
+        }
         let (kind, help) = match &error {
             CaptureError::Unjoined { stream: side, origin, .. } => {
                 let (side, origin) = (self.title(call, *side), self.title(call, *origin));
@@ -219,6 +222,10 @@ impl Checker {
             CaptureError::LegacyStream => {
                 (Kind::CaptureUnsupported, "capture a stream that the program made".to_owned())
             }
+            CaptureError::Unsupported { .. } if self.is_unsafe_alone(&call.op.what) => (
+                Kind::CaptureUnsupported,
+                "do it before or after the capture, or while the calling thread's capture mode is relaxed".to_owned(),
+            ),
             CaptureError::Unsupported { .. } | CaptureError::Implicit(_) => {
                 (Kind::CaptureUnsupported, "do it before or after the capture".to_owned())
             }

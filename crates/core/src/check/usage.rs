@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::checker::{Call, Checker, Refused, Step};
 use super::finding::Finding;
 use super::last_work::LastWork;
-use super::lives::{LifeId, Named, Source};
+use super::lives::{Found, LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
 use crate::graph::Access as NodeAccess;
 use crate::ids::{Point, PoolId, Slot, StreamId};
@@ -74,9 +74,6 @@ impl Checker {
         bytes: u64,
         name: Option<Name>,
     ) -> Step {
-        if matches!(space, Space::Device(_)) {
-            self.refuse_unsafe(call, "memory is allocated at once")?;
-        }
         let site = self.host_site(call, Act::Allocate);
         self.born(memory, Use { point: ALWAYS, site }, bytes, name, Source::Now(space));
         Ok(())
@@ -91,10 +88,10 @@ impl Checker {
     /// What a program calls memory.
     pub(super) fn rename(&mut self, memory: Memory, name: Name) {
         match self.lives.find(memory) {
-            super::lives::Found::Named(Named::Life(life) | Named::Lease(life)) => {
+            Found::Named(Named::Life(life) | Named::Lease(life)) => {
                 self.lives.at_mut(life).name = Some(name);
             }
-            super::lives::Found::Named(Named::Node { .. }) => drop(self.graphs.called.insert(memory, name)),
+            Found::Named(Named::Node { .. }) => drop(self.graphs.called.insert(memory, name)),
             _ => {}
         }
     }
@@ -190,7 +187,7 @@ impl Checker {
     #[inline]
     fn check_access(&self, call: Call<'_>, seat: Seat, access: Access) -> Step<Target> {
         let target = match self.lives.find(access.memory) {
-            super::lives::Found::Named(Named::Life(life)) => Target { life, is_lease: false },
+            Found::Named(Named::Life(life)) => Target { life, is_lease: false },
             _ => self.resolve(call, access.memory, self.site(call, seat, access.act))?,
         };
         let life = self.lives.at(target.life);
@@ -312,20 +309,24 @@ impl Checker {
     pub(super) fn free_now(&mut self, call: Call<'_>, memory: Memory) -> Step {
         let site = self.host_site(call, Act::Free);
         let target = self.resolve(call, memory, site)?;
-        if self.lives.at(target.life).source != Source::Now(Space::Host) {
-            self.refuse_unsafe(call, "memory is freed at once")?;
-        }
+        self.refuse_unsafe(call)?;
         let base = self.time.base(call.op.host);
         if target.is_lease {
             return self.release_now(call, memory, target.life);
         }
         self.check_leases(call, target.life, site)?;
         if let Err(fault) = self.lives.at(target.life).history.check_free(&HostKnows(&base)) {
-            self.lives.at_mut(target.life).is_doubtful = true;
             return Err(self.unordered(call, target.life, fault, site));
         }
         self.end(target.life, Use { point: ALWAYS, site });
         Ok(())
+    }
+
+    /// Memory was to be freed, and was not: that it leaks is no other mistake.
+    pub(super) fn doubt(&mut self, memory: Memory) {
+        if let Found::Named(Named::Life(life)) = self.lives.find(memory) {
+            self.lives.at_mut(life).is_doubtful = true;
+        }
     }
 
     /// The owner lets go: the memory is free after everything declared so far.

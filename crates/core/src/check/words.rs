@@ -27,7 +27,8 @@ impl Finding {
 
     /// An act on memory that is freed; `freed` is not known where it is too long ago.
     pub fn after_free(subject: Subject, freed: Option<Side>, later: Side) -> Self {
-        let sentence = format!("{subject} is {} {}, but it is freed already", later.verb, later.by());
+        let how = freed.as_ref().map_or(Act::Free.past(), |freed| &freed.verb);
+        let sentence = format!("{subject} is {} {}, but it is {how} already", later.verb, later.by());
         let (kind, advice) = match later.act {
             Some(Act::Free) => (Kind::DoubleFree, "free it once"),
             Some(Act::Write) => (Kind::UseAfterFree, "free it after this write, or allocate anew"),

@@ -46,14 +46,12 @@ pub struct CapturedEvent {
 }
 
 /// Why a call was refused; in brackets CUDA's code.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum CaptureError {
     /// `STREAM_CAPTURE_UNSUPPORTED` (900): the legacy default stream cannot be captured.
-    #[error("the legacy default stream cannot be captured")]
     LegacyStream,
     /// `STREAM_CAPTURE_UNSUPPORTED` (900): the call needs work to have completed, or acts at once.
-    #[error("{call} while {capture} goes on: that needs work that has not run; the capture is invalid now")]
     Unsupported {
         /// What was called.
         call: &'static str,
@@ -61,16 +59,12 @@ pub enum CaptureError {
         capture: CaptureId,
     },
     /// `ILLEGAL_STATE` (401): a capture cannot begin twice.
-    #[error("{0} is being captured already")]
     AlreadyCapturing(StreamId),
     /// `ILLEGAL_STATE` (401): there is no capture to end.
-    #[error("{0} is not being captured")]
     NotCapturing(StreamId),
     /// `STREAM_CAPTURE_INVALIDATED` (901): something went wrong before.
-    #[error("{0} is invalid because of an earlier error, and its end makes no graph: begin another")]
     Invalidated(CaptureId),
     /// `STREAM_CAPTURE_MERGE` (902): a wait would join two captures.
-    #[error("{stream} is in {here}, and the event was recorded in {there}: captures cannot be merged")]
     Merge {
         /// The waiting stream.
         stream: StreamId,
@@ -80,7 +74,6 @@ pub enum CaptureError {
         there: CaptureId,
     },
     /// `STREAM_CAPTURE_UNMATCHED` (903): a capture ends where it began.
-    #[error("{stream} joined {capture}, which began on {origin}: end it there")]
     Unmatched {
         /// The stream.
         stream: StreamId,
@@ -90,10 +83,6 @@ pub enum CaptureError {
         origin: StreamId,
     },
     /// `STREAM_CAPTURE_UNJOINED` (904): a side stream's work comes before nothing of the origin's.
-    #[error(
-        "{stream} was not joined: make {origin} wait for an event recorded on {stream} after {leaf}{}",
-        if .described.is_empty() { String::new() } else { format!(" ({described})") }
-    )]
     Unjoined {
         /// The side stream.
         stream: StreamId,
@@ -105,24 +94,76 @@ pub enum CaptureError {
         described: String,
     },
     /// `STREAM_CAPTURE_ISOLATION` (905): an event from outside.
-    #[error("{0} is being captured and cannot wait for an event recorded outside; an external wait can")]
     Isolation(StreamId),
     /// `STREAM_CAPTURE_IMPLICIT` (906): the legacy default stream would have to wait for a captured stream.
-    #[error("the legacy default stream is used while {0}, a blocking stream, is being captured")]
     Implicit(StreamId),
     /// `CAPTURED_EVENT` (907): the event stands for a node, not for work that runs. Where the capture goes on, the
     /// question has made it invalid.
-    #[error(
-        "the event was recorded in {0}, which is invalid from now on if it goes on: a captured event never completes. \
-         Record an event after the work that is meant, outside of the capture"
-    )]
     CapturedEvent(CaptureId),
     /// `STREAM_CAPTURE_WRONG_THREAD` (908): begun by another thread, not relaxed.
-    #[error("{0} was begun by another thread")]
     WrongThread(CaptureId),
     /// The graph refused the node; the capture goes on.
-    #[error(transparent)]
-    Graph(#[from] GraphError),
+    Graph(GraphError),
+}
+
+impl CaptureError {
+    /// As text, with streams by what `title` calls them.
+    pub fn titled(&self, title: impl Fn(StreamId) -> String) -> String {
+        match self {
+            CaptureError::LegacyStream => "the legacy default stream cannot be captured".to_owned(),
+            CaptureError::Unsupported { call, capture } => {
+                format!("{call} while {capture} goes on, which cannot follow it; the capture is invalid now")
+            }
+            CaptureError::AlreadyCapturing(stream) => format!("{} is being captured already", title(*stream)),
+            CaptureError::NotCapturing(stream) => format!("{} is not being captured", title(*stream)),
+            CaptureError::Invalidated(capture) => {
+                format!("{capture} is invalid because of an earlier error, and its end makes no graph: begin another")
+            }
+            CaptureError::Merge { stream, here, there } => format!(
+                "{} is in {here}, and the event was recorded in {there}: captures cannot be merged",
+                title(*stream)
+            ),
+            CaptureError::Unmatched { stream, capture, origin } => {
+                format!("{} joined {capture}, which began on {}: end it there", title(*stream), title(*origin))
+            }
+            CaptureError::Unjoined { stream, origin, leaf, described } => {
+                let (stream, origin) = (title(*stream), title(*origin));
+                let described = if described.is_empty() { String::new() } else { format!(" ({described})") };
+                format!(
+                    "{stream} was not joined: make {origin} wait for an event recorded on {stream} after \
+                     {leaf}{described}"
+                )
+            }
+            CaptureError::Isolation(stream) => format!(
+                "{} is being captured and cannot wait for an event recorded outside; an external wait can",
+                title(*stream)
+            ),
+            CaptureError::Implicit(stream) => format!(
+                "the legacy default stream is used while {}, a blocking stream, is being captured",
+                title(*stream)
+            ),
+            CaptureError::CapturedEvent(capture) => format!(
+                "the event was recorded in {capture}, which is invalid from now on if it goes on: a captured event \
+                 never completes. Record an event after the work that is meant, outside of the capture"
+            ),
+            CaptureError::WrongThread(capture) => format!("{capture} was begun by another thread"),
+            CaptureError::Graph(error) => error.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for CaptureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.titled(|stream| stream.to_string()))
+    }
+}
+
+impl std::error::Error for CaptureError {}
+
+impl From<GraphError> for CaptureError {
+    fn from(error: GraphError) -> Self {
+        CaptureError::Graph(error)
+    }
 }
 
 /// One capture.
@@ -291,7 +332,7 @@ impl Captures {
         }
     }
 
-    /// A stream is synchronised or queried: fine where it is not captured.
+    /// A stream that is not captured may be synchronised or queried, but for [`check_unsafe`](Self::check_unsafe).
     ///
     /// # Errors
     /// [`CaptureError::Unsupported`]; the capture is invalid then.
@@ -313,21 +354,21 @@ impl Captures {
         self.captures.get(&capture).map(|capture| capture.thread)
     }
 
-    /// A call by `thread` that acts at once: an immediate allocation or free. A capture forbids nothing to the threads
-    /// of other processes: `is_beside` says which are of its own.
+    /// An unsafe call ([`What::unsafe_call`](crate::op::What::unsafe_call)) by `thread`, whose own mode is `mode`. A
+    /// capture forbids nothing to the threads of other processes: `is_beside` says which are of its own.
     ///
     /// # Errors
-    /// [`CaptureError::Unsupported`] where the mode of some capture forbids it; those captures are invalid then.
+    /// [`CaptureError::Unsupported`] where both modes forbid it; those captures are invalid then.
     pub fn check_unsafe(
         &mut self,
-        thread: u64,
+        (thread, mode): (u64, CaptureMode),
         is_beside: impl Fn(u64) -> bool,
         call: &'static str,
     ) -> Result<(), CaptureError> {
-        let forbids = |capture: &Capture| match capture.mode {
-            CaptureMode::Global => is_beside(capture.thread),
-            CaptureMode::ThreadLocal => capture.thread == thread,
-            CaptureMode::Relaxed => false,
+        let forbids = |capture: &Capture| match (mode, capture.mode) {
+            (CaptureMode::Relaxed, _) | (_, CaptureMode::Relaxed) => false,
+            (CaptureMode::Global, CaptureMode::Global) => is_beside(capture.thread),
+            _ => capture.thread == thread,
         };
         self.spoil_each(forbids, call)
     }
@@ -347,13 +388,14 @@ impl Captures {
 
     /// Captures that forbid a call are invalid once it is made.
     fn spoil_each(&mut self, forbids: impl Fn(&Capture) -> bool, call: &'static str) -> Result<(), CaptureError> {
-        let mut spoiled: Vec<CaptureId> =
-            self.captures.iter().filter(|(_, capture)| forbids(capture)).map(|(id, _)| *id).collect();
-        spoiled.sort_unstable();
-        for &id in &spoiled {
-            self.invalidate(id);
+        let forbidding = self.captures.iter_mut().filter(|(_, capture)| forbids(capture));
+        // Those that were valid first.
+        let first = forbidding.map(|(id, capture)| (!std::mem::take(&mut capture.is_valid), *id)).min();
+        match first {
+            None => Ok(()),
+            Some((false, capture)) => Err(CaptureError::Unsupported { call, capture }),
+            Some((true, capture)) => Err(CaptureError::Invalidated(capture)),
         }
-        spoiled.first().map_or(Ok(()), |&capture| Err(CaptureError::Unsupported { call, capture }))
     }
 
     /// The legacy default stream is used; it would wait for the streams for which `is_blocking` answers true.

@@ -34,8 +34,6 @@ pub enum Kind {
     SharedAddresses,
     /// A stream is used after it was destroyed.
     StreamAfterDestroy,
-    /// An event is recorded again before its waiter waited: the first record is lost.
-    EventOverwritten,
     /// Something is named that was never made, or is gone.
     UnknownName,
     /// An event and a stream are of different devices.
@@ -90,7 +88,6 @@ impl Kind {
         Kind::AutoFreeBeforeUse,
         Kind::SharedAddresses,
         Kind::StreamAfterDestroy,
-        Kind::EventOverwritten,
         Kind::UnknownName,
         Kind::WrongDevice,
         Kind::NoAccess,
@@ -150,7 +147,6 @@ impl Kind {
             Kind::AutoFreeBeforeUse => "auto-free-before-use",
             Kind::SharedAddresses => "shared-addresses",
             Kind::StreamAfterDestroy => "stream-after-destroy",
-            Kind::EventOverwritten => "event-overwritten",
             Kind::UnknownName => "unknown-name",
             Kind::WrongDevice => "wrong-device",
             Kind::NoAccess => "no-access",

@@ -12,9 +12,11 @@
 //! | `place` | where it stands, and what things are called |
 //! | `memory` | what is done to memory, and how memory is named |
 //! | `node` | what is put into a graph by hand |
+//! | `at_once` | which operations a capture may forbid |
 //! | `quoted` | how names stand in messages |
 
 mod aliased;
+mod at_once;
 mod memory;
 mod node;
 mod place;
@@ -363,10 +365,16 @@ pub enum What {
         stream: StreamId,
         /// The number that the graph will have.
         graph: GraphId,
-        /// Whose unsafe calls are refused meanwhile.
+        /// To which threads it forbids unsafe calls.
         mode: CaptureMode,
         /// As for [`What::GraphCreate`].
         symbolic: bool,
+    },
+    /// From now on captures forbid unsafe calls to the calling thread as this mode says; a thread begins with the
+    /// global one (`cudaThreadExchangeStreamCaptureMode`).
+    CaptureModeExchange {
+        /// The thread's mode.
+        mode: CaptureMode,
     },
     /// The capture that began on the stream ends; its graph is there (`cudaStreamEndCapture`).
     CaptureEnd {

@@ -37,14 +37,15 @@ pub enum NodeOp {
     Child(GraphId),
 }
 
-/// Which calls by which threads are refused while a capture goes on (CUDA: `cudaStreamCaptureMode`).
+/// To which threads a capture forbids [unsafe calls](super::What::unsafe_call) while it goes on; and, of a thread,
+/// which captures forbid them to it (CUDA: `cudaStreamCaptureMode`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum CaptureMode {
-    /// Unsafe calls of every thread.
+    /// To every thread. Of a thread: its own captures that are not relaxed, and other threads' global ones.
     #[default]
     Global,
-    /// Unsafe calls of the thread that began it.
+    /// To the thread that began it. Of a thread: its own captures that are not relaxed.
     ThreadLocal,
-    /// None; and any thread may end it.
+    /// To none; and any thread may end it. Of a thread: none.
     Relaxed,
 }

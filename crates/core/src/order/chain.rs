@@ -64,10 +64,19 @@ impl Chain {
     /// A chain on `slot` whose positions go on after `seq`, made by a host that knows `base`. Its birth is its first
     /// point, since it knows something there (*merge-advances*).
     ///
-    /// A slot is used again only once every host that can make a chain covers all its former points: then the new
-    /// chain really comes after them, positions go on counting, and no generation is needed to tell the lives apart.
+    /// A slot is used again only where the new chain comes after all its former points: every host that can make a
+    /// chain covers them, or it is [`after`](Chain::after) their end. Positions go on counting, and no generation is
+    /// needed to tell the lives apart.
     pub fn new(slot: Slot, seq: Seq, base: Arc<Base>) -> Self {
         Self { slot, seq: seq + 1, learned: seq + 1, host_edition: base.edition(), knowledge: Knowledge::of(base) }
+    }
+
+    /// As [`new`](Chain::new), where no host need know the former chain's end: it comes after that, and after all
+    /// that was known there.
+    pub fn after(end: &Snapshot, seq: Seq, base: Arc<Base>) -> Self {
+        let mut chain = Self::new(end.point.slot, seq.max(end.point.seq), base);
+        Arc::make_mut(&mut chain.knowledge).merge(end);
+        chain
     }
 
     /// The last position taken.
@@ -267,6 +276,20 @@ mod tests {
         assert!(b.wait(&event));
         assert!(b.covers(first) && !b.covers(second));
         assert!(!b.wait(&event), "known already");
+    }
+
+    #[test]
+    fn a_chain_after_the_end_of_another_knows_all_that_was_known_there() {
+        let (mut a, mut b) = (chain(0), chain(1));
+        let before = a.submit();
+        b.wait(&a.snapshot());
+        let last = b.submit();
+        let end = b.snapshot();
+        let c = Chain::after(&end, b.seq(), Arc::default());
+        assert!(c.covers(before) && c.covers(last) && c.knows_of(&end));
+        assert!(c.seq() > last.seq && c.last().slot == last.slot);
+        let mut d = chain(2);
+        assert!(d.wait(&c.snapshot()) && d.covers(before), "closed-clock");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Which chain numbers are in use: dense, recycled, never confused.
 //!
 //! Knows points only. A closed chain's number is given out again once the host that opens the next chain covers all
-//! its points. The next chain then really comes after them, and its positions go on counting: a point names one
-//! operation for ever, and no table keyed by chain grows with the number of streams that ever lived. Whether a number
-//! is ready depends on the program's own synchronisation alone, never on timing.
+//! its points, or to a chain that its owner puts after them. The next chain then really comes after them, and its
+//! positions go on counting: a point names one operation for ever, and no table keyed by chain grows with the number of
+//! streams that ever lived. Whether a number is ready depends on the program's own calls alone, never on timing.
 //!
 //! Devices of one process may order each other, so that their points must never look alike: their slots take fresh
 //! numbers from one [`Numbers`].
@@ -71,19 +71,29 @@ impl Slots {
 
     /// A number for a new chain, and the position after which it goes on. `is_known` is what the opening host knows.
     pub fn open(&mut self, is_known: impl Fn(Point) -> bool) -> (Slot, Seq) {
+        self.open_known(is_known).unwrap_or_else(|| self.open_fresh())
+    }
+
+    /// As [`open`](Self::open), where there is a number that was given before.
+    pub fn open_known(&mut self, is_known: impl Fn(Point) -> bool) -> Option<(Slot, Seq)> {
         let looked = self.closed.iter().take(LOOK).take_while(|last| !is_known(**last)).count();
         self.closed.rotate_left(looked);
-        match self.closed.front().copied().filter(|last| is_known(*last)) {
-            Some(last) => {
-                self.closed.pop_front();
-                (last.slot, last.seq)
-            }
-            None => {
-                let (slot, seq) = self.numbers.take();
-                self.begun.insert(slot, seq);
-                (slot, seq)
-            }
-        }
+        self.closed.front().filter(|last| is_known(**last))?;
+        self.closed.pop_front().map(|last| (last.slot, last.seq))
+    }
+
+    /// A number that no chain of this order had.
+    pub fn open_fresh(&mut self) -> (Slot, Seq) {
+        let (slot, seq) = self.numbers.take();
+        self.begun.insert(slot, seq);
+        (slot, seq)
+    }
+
+    /// The number of a closed chain, for a chain that comes after all its points: the position after which it goes on.
+    /// None where the number is not to be had.
+    pub fn open_after(&mut self, slot: Slot) -> Option<Seq> {
+        let at = self.closed.iter().position(|last| last.slot == slot)?;
+        self.closed.remove(at).map(|last| last.seq)
     }
 
     /// The position after which this order's chains on a number go on: what lies before is another order's.

@@ -192,6 +192,12 @@ impl Kept {
             kept.push(memory);
         }
     }
+
+    fn remove(&self, memory: &HeldMemory) {
+        let gone: Vec<_> = lock(&self.memory).extract_if(.., |it| Arc::ptr_eq(it, memory)).collect();
+        // Behind the lock: it may be the last to have it.
+        drop(gone);
+    }
 }
 
 impl Drop for Kept {
@@ -300,6 +306,10 @@ unsafe impl Driver for CudaDriver {
 
     fn keep(&self, memory: HeldMemory) {
         self.kept.add(memory);
+    }
+
+    fn let_go(&self, memory: &HeldMemory) {
+        self.kept.remove(memory);
     }
 
     fn fence(&self, mark: RawMark) -> Result<Fence> {

@@ -101,10 +101,12 @@ pub(super) struct Held<'a> {
 }
 
 impl Held<'_> {
+    /// In place: moving it copies the guard of the slot.
     #[inline]
-    fn apart(self) -> Self {
-        let is_apart = self.native == Stream::LEGACY || self.is_foreign;
-        Self { _legacy: is_apart.then(legacy_call), ..self }
+    fn keep_apart(&mut self) {
+        if self.native == Stream::LEGACY || self.is_foreign {
+            self._legacy = Some(legacy_call());
+        }
     }
 }
 
@@ -221,8 +223,12 @@ impl Streams {
     /// An open stream that the calling thread may use.
     #[inline]
     pub(super) fn hold(&self, call: &'static str, stream: RawStream) -> Result<Held<'_>> {
-        let held = self.find(call, stream)?;
-        if held.is_elsewhere { Err(elsewhere(call)) } else { Ok(held.apart()) }
+        let mut held = self.find(call, stream)?;
+        if held.is_elsewhere {
+            return Err(elsewhere(call));
+        }
+        held.keep_apart();
+        Ok(held)
     }
 
     #[inline]
@@ -252,7 +258,7 @@ impl Streams {
         if let Some(stand_in) = held.stand_in {
             (held.native, held.bridge, held.is_foreign) = (stand_in, None, false);
         }
-        held = held.apart();
+        held.keep_apart();
         self.check_captured(call, &held)?;
         self.cross(call, &mut held)?;
         Ok(held)
@@ -270,7 +276,7 @@ impl Streams {
         if held.is_elsewhere {
             held.native = Stream::LEGACY;
         }
-        held = held.apart();
+        held.keep_apart();
         Ok(held.is_foreign && self.is_captured(call, &held)?)
     }
 

@@ -73,9 +73,8 @@ const PROTECT_BYTES: u64 = 4096;
 /// return [`DriverError::Lost`] with the message of the panic. A call that names a mark returns it only once nothing of
 /// the mark's stream runs any more, so memory can be taken from under lost work.
 ///
-/// A closure that blocks on a mark behind itself in its own stream gets an error. With [`Schedule::Seeded`] it gets one
-/// also where the mark waits for the closure by way of other streams of the device, where it would hang with
-/// [`Schedule::Parallel`].
+/// A closure that blocks on a mark behind itself gets an error: in its own stream, or by way of other streams of the
+/// device that wait for it.
 pub struct HostDriver {
     config: HostConfig,
     memory: Arc<Memory>,
@@ -129,8 +128,8 @@ impl HostDriver {
         self.memory.resident_bytes()
     }
 
-    /// Threads that run work at present, idle ones included; at most [`WORKERS_MAX`], and none with
-    /// [`Schedule::Seeded`].
+    /// Threads that run work at present, idle ones included; about [`WORKERS_MAX`] at most, more only where they wait
+    /// for each other, and none with [`Schedule::Seeded`].
     pub fn workers(&self) -> usize {
         self.streams.workers()
     }
@@ -251,6 +250,12 @@ unsafe impl Driver for HostDriver {
         if !kept.iter().any(|it| Arc::ptr_eq(it, &memory)) {
             kept.push(memory);
         }
+    }
+
+    fn let_go(&self, memory: &HeldMemory) {
+        let gone: Vec<_> = lock(&self.kept).extract_if(.., |it| Arc::ptr_eq(it, memory)).collect();
+        // Behind the lock: it may be the last to have it.
+        drop(gone);
     }
 
     fn fence(&self, mark: RawMark) -> Result<Fence> {

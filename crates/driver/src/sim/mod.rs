@@ -301,7 +301,7 @@ unsafe impl Driver for SimDriver {
             self.check_lost()?;
             Ok(state.open_stream())
         };
-        let describe = |&stream: &RawStream| Call::OpenStream { label: flags.label, stream };
+        let describe = |&stream: &RawStream| Call::OpenStream { label: flags.label.numbers.1, stream };
         self.call(CallKind::OpenStream, || Ok(RawStream(self.fresh(1))), act, describe)
     }
 

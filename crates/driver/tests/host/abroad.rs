@@ -15,7 +15,7 @@ fn fence(device: &HostDriver, stream: RawStream) -> Fence {
 }
 
 /// Waits until a stream's present work is over, but not for ever; other threads are not asked to run anything.
-fn finish_soon(device: &HostDriver, stream: RawStream) {
+pub(crate) fn finish_soon(device: &HostDriver, stream: RawStream) {
     let (mark, patience) = (device.mark(stream).unwrap(), Instant::now() + PATIENCE);
     while !device.is_over(mark).unwrap() {
         assert!(Instant::now() < patience, "the work hangs");

@@ -37,7 +37,7 @@ fn block(device: &Arc<HostDriver>, mark: RawMark) -> millpond_driver::Result<()>
 fn later_work_is_dropped_without_running() {
     for device in [parallel(), seeded(3)] {
         let (left, right) =
-            (device.open_stream(StreamFlags { label: 7, ..Default::default() }).unwrap(), stream(&*device));
+            (device.open_stream(StreamFlags { label: 7.into(), ..Default::default() }).unwrap(), stream(&*device));
         let (ran, dropped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let before = device.mark(right).unwrap();
         let (go, gate) = mpsc::channel::<()>();

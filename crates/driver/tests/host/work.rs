@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use millpond_driver::{Driver, DriverError, STREAMS_MAX};
+use millpond_driver::{Driver, DriverError, STREAMS_MAX, WORKERS_MAX};
 
 use super::*;
 
@@ -81,6 +81,82 @@ fn work_that_waits_for_itself_is_told() {
         assert_eq!(over, Ok(false));
         assert!(matches!(blocked, Err(DriverError::Deadlock { call: "block_on" })), "{blocked:?}");
         asking.join().unwrap();
+    }
+}
+
+#[test]
+fn work_that_waits_for_itself_by_way_of_other_streams_is_told() {
+    for device in [parallel(), seeded(1)] {
+        let [left, middle, right] = std::array::from_fn(|_| stream(&*device));
+        let (answer, answered) = mpsc::channel();
+        let (go, gate) = mpsc::channel::<()>();
+        let inner = device.clone();
+        run(&*device, left, move || {
+            let _ = gate.recv();
+            answer.send(inner.block_on(inner.mark(right).unwrap())).unwrap();
+        });
+        device.wait(middle, device.mark(left).unwrap()).unwrap();
+        run(&*device, middle, || ());
+        device.wait(right, device.mark(middle).unwrap()).unwrap();
+        run(&*device, right, || ());
+        go.send(()).unwrap();
+        let asking = std::thread::spawn(move || finish(&*device, right));
+        let blocked = answered.recv_timeout(Duration::from_secs(60)).expect("nothing hangs");
+        assert!(matches!(blocked, Err(DriverError::Deadlock { call: "block_on" })), "{blocked:?}");
+        asking.join().unwrap();
+    }
+}
+
+/// What is behind the item that blocks waits for what waits for the item.
+#[test]
+fn work_that_streams_wait_for_on_both_sides_of_a_mark_is_told() {
+    for device in [parallel(), seeded(1)] {
+        let (left, right) = (stream(&*device), stream(&*device));
+        let (answer, answered) = mpsc::channel();
+        let inner = device.clone();
+        run(&*device, left, move || {
+            inner.wait(right, inner.mark(left).unwrap()).unwrap();
+            let mark = inner.mark(right).unwrap();
+            inner.wait(left, mark).unwrap();
+            answer.send(inner.block_on(mark)).unwrap();
+        });
+        let asking = std::thread::spawn(move || finish(&*device, left));
+        let blocked = answered.recv_timeout(Duration::from_secs(60)).expect("nothing hangs");
+        assert!(matches!(blocked, Err(DriverError::Deadlock { call: "block_on" })), "{blocked:?}");
+        asking.join().unwrap();
+    }
+}
+
+/// The mark's stream waits for the item only behind the mark.
+#[test]
+fn work_that_is_waited_for_behind_a_mark_waits_for_the_mark() {
+    let device = parallel();
+    let (left, right) = (stream(&*device), stream(&*device));
+    let (answer, answered) = mpsc::channel();
+    let (marked, mark) = mpsc::channel();
+    let inner = device.clone();
+    run(&*device, right, || std::thread::sleep(Duration::from_millis(250)));
+    run(&*device, left, move || answer.send(inner.block_on(mark.recv().unwrap())).unwrap());
+    marked.send(device.mark(right).unwrap()).unwrap();
+    device.wait(right, device.mark(left).unwrap()).unwrap();
+    assert_eq!(answered.recv_timeout(Duration::from_secs(60)), Ok(Ok(())));
+    finish(&*device, right);
+}
+
+#[test]
+fn more_streams_than_workers_wait_for_each_other() {
+    const STREAMS: usize = 2 * WORKERS_MAX + 44;
+    let device = parallel();
+    let barrier = Arc::new(Barrier::new(STREAMS));
+    let streams: Vec<RawStream> = (0..STREAMS).map(|_| stream(&*device)).collect();
+    for &stream in &streams {
+        let barrier = barrier.clone();
+        run(&*device, stream, move || {
+            barrier.wait();
+        });
+    }
+    for &stream in &streams {
+        crate::abroad::finish_soon(&device, stream);
     }
 }
 

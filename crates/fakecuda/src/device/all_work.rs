@@ -12,6 +12,11 @@ impl Device {
     /// Waits for all that was submitted, to closed streams as well.
     pub(crate) fn synchronize(&self) -> Result<(), Code> {
         self.spoil_all()?;
+        self.wait_for_all()
+    }
+
+    /// As [`synchronize`](Self::synchronize), whatever is being captured.
+    pub(crate) fn wait_for_all(&self) -> Result<(), Code> {
         let marks = self.marks(&*self.state()?)?;
         marks.into_iter().try_for_each(|mark| answer(self.host.block_on(mark)))
     }

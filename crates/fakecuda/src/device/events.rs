@@ -7,7 +7,7 @@ use std::sync::Arc;
 use millpond_driver::cuda::abi::{Code, Context, Event, EventName, Stream};
 use millpond_driver::{Driver, RawMark, RawTime, StreamFlags, Work};
 
-use super::{Device, answer, fresh_handle, open};
+use super::{Device, answer, end_handle, fresh_handle, open};
 use crate::between::{Named, Opened};
 use crate::current;
 
@@ -56,6 +56,7 @@ impl Device {
 
     pub(crate) fn close_event(&self, event: Event) -> Result<(), Code> {
         let known = self.state()?.events.remove(&event.0).ok_or(Code::INVALID_HANDLE)?;
+        end_handle(event.0);
         known.time.into_iter().for_each(|time| self.host.forget_time(time));
         let Reach::Others(Some(named)) = known.reach else { return Ok(()) };
         named.close().inspect_err(|code| {

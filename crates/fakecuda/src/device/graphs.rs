@@ -17,7 +17,7 @@ use millpond_driver::cuda::abi::graph::{CAPTURE_RELAXED, Graph as GraphHandle, G
 use millpond_driver::cuda::abi::{Code, Event, Stream};
 use millpond_driver::{CopyKind, Driver, RawMark, RawStream, StreamFlags, Work};
 
-use super::{Device, HostFunction, State, answer, as_callback, fresh_handle, sides_of};
+use super::{Device, HostFunction, State, answer, as_callback, end_handle, fresh_handle, sides_of};
 use crate::forks::{Forks, Key};
 use crate::memory::Side;
 
@@ -85,6 +85,9 @@ struct Capture {
     graph: Option<Graph>,
     mode: c_int,
     thread: ThreadId,
+    number: u64,
+    /// Memory of its alloc nodes, which goes with it where there will be no graph.
+    memory: Vec<u64>,
 }
 
 /// `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE`
@@ -111,6 +114,8 @@ pub(crate) struct Graphs {
     objects: HashMap<usize, Arc<Object>>,
     /// What streams captured so far.
     captures: HashMap<Key, Capture>,
+    /// How many captures there were.
+    begun: u64,
     pub(crate) forks: Forks,
     lanes: Vec<RawStream>,
 }
@@ -190,9 +195,21 @@ impl Graphs {
         self.forks.wait(event, key(stream))
     }
 
-    pub(crate) fn forget_stream(&mut self, stream: Stream) {
-        self.captures.remove(&key(stream));
+    /// A stream is gone: the memory of the capture that goes with it.
+    pub(crate) fn forget_stream(&mut self, stream: Stream) -> Vec<u64> {
+        let gone = self.captures.remove(&key(stream));
+        if gone.is_some() {
+            self.forks.end(key(stream));
+        }
         self.forks.leave(key(stream));
+        gone.map(|capture| capture.memory).unwrap_or_default()
+    }
+
+    /// A captured stream has memory of an alloc node.
+    pub(crate) fn note_memory(&mut self, stream: Stream, at: u64) {
+        if let Some(capture) = self.captures.get_mut(&self.forks.origin(key(stream))) {
+            capture.memory.push(at);
+        }
     }
 }
 
@@ -206,7 +223,10 @@ impl Device {
     pub(crate) fn close_graph(&self, graph: GraphHandle) -> Result<(), Code> {
         // Dropped behind the lock: its objects are the program's.
         let gone = self.state()?.graphs.graphs.remove(&graph.0);
-        gone.map(drop).ok_or(Code::INVALID_VALUE)
+        let gone = gone.ok_or(Code::INVALID_VALUE)?;
+        gone.nodes.iter().for_each(|node| end_handle(node.0));
+        end_handle(graph.0);
+        Ok(())
     }
 
     pub(crate) fn nodes(&self, graph: GraphHandle) -> Result<Vec<GraphNode>, Code> {
@@ -237,6 +257,7 @@ impl Device {
         }
         graph.nodes.remove(at);
         graph.items.remove(at);
+        end_handle(node.0);
         let later = graph.items.iter_mut().flat_map(|item| &mut item.after).filter(|place| **place > at);
         later.for_each(|place| *place -= 1);
         Ok(())
@@ -300,6 +321,7 @@ impl Device {
     }
 
     pub(crate) fn instantiate(&self, graph: GraphHandle) -> Result<GraphExec, Code> {
+        self.check_unsafe()?;
         let mut state = self.state()?;
         let Graph { items, objects, .. } = state.graphs.graph(graph)?.clone();
         let mut exec = Exec { _objects: objects, ..Exec::default() };
@@ -311,7 +333,7 @@ impl Device {
 
     pub(crate) fn close_exec(&self, exec: GraphExec) -> Result<(), Code> {
         let gone = self.state()?.graphs.execs.remove(&exec.0);
-        gone.map(drop).ok_or(Code::INVALID_VALUE)
+        gone.map(|_| end_handle(exec.0)).ok_or(Code::INVALID_VALUE)
     }
 
     pub(crate) fn upload(&self, exec: GraphExec, stream: Stream) -> Result<(), Code> {
@@ -330,7 +352,9 @@ impl Device {
             return Err(Code::ILLEGAL_STATE);
         }
         let (graph, thread) = (Some(Graph::default()), std::thread::current().id());
-        state.graphs.captures.insert(key(stream), Capture { graph, mode, thread });
+        state.graphs.begun += 1;
+        let (number, memory) = (state.graphs.begun, Vec::new());
+        state.graphs.captures.insert(key(stream), Capture { graph, mode, thread, number, memory });
         Ok(())
     }
 
@@ -365,6 +389,12 @@ impl Device {
         })
     }
 
+    /// Which capture a stream takes part in; 0 for none.
+    pub(crate) fn capture_number(&self, stream: Stream) -> Result<u64, Code> {
+        let state = self.state()?;
+        Ok(state.graphs.captures.get(&state.graphs.forks.origin(key(stream))).map_or(0, |capture| capture.number))
+    }
+
     /// Whether any stream captures; what asks for all work spoils it.
     pub(crate) fn spoil_all(&self) -> Result<(), Code> {
         let captures = &mut self.state()?.graphs.captures;
@@ -379,7 +409,10 @@ impl Device {
         }
         let captured = state.graphs.captures.remove(&key(stream)).ok_or(Code::ILLEGAL_STATE)?;
         state.graphs.forks.end(key(stream));
-        let graph = captured.graph.ok_or(Code::CAPTURE_INVALIDATED)?;
+        let Some(graph) = captured.graph else {
+            state.allocations.drop_nodes(&captured.memory);
+            return Err(Code::CAPTURE_INVALIDATED);
+        };
         let handle = fresh_handle();
         state.graphs.graphs.insert(handle, graph);
         Ok(GraphHandle(handle))

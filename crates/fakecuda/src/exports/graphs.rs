@@ -172,6 +172,16 @@ exports! {
         *mode = exchange_mode(*mode)?;
         Ok(())
     }
+    cuStreamBeginCaptureToGraph(
+        stream: Stream, _graph: Graph, _after: *const GraphNode, _edges: *const c_void, _count: usize, mode: c_int
+    ) {
+        current_device()?.begin_capture(stream, mode)
+    }
+    cuStreamGetCaptureInfo(stream: Stream, status: Place<c_int>, number: Place<u64>) {
+        let device = current_device()?;
+        put(status, device.capture_status(stream)?)?;
+        put(number, device.capture_number(stream)?)
+    }
     cuStreamIsCapturing(stream: Stream, status: Place<c_int>) {
         put(status, current_device()?.capture_status(stream)?)
     }

@@ -52,6 +52,7 @@ exports! {
         if kind != AllocationProp::PINNED || location.kind != Location::DEVICE {
             return Err(Code::INVALID_VALUE);
         }
+        current_device()?.check_unsafe()?;
         put(pool, pools().create(location.id)?)
     }
     cuMemPoolDestroy(pool: usize) {

@@ -16,18 +16,11 @@ use millpond_driver::cuda::abi::{Code, Stream};
 use super::graphs::add;
 use super::{Given, Place, entry, plain, put, read};
 use crate::contexts::current_device;
+use crate::current;
 use crate::device::graphs::Action;
-use crate::device::{Device, fresh_handle};
+use crate::device::{Device, end_handle, fresh_handle};
+use crate::kernels::{self, Kernel, kernels};
 use crate::pools::pools;
-
-/// A kernel of the program.
-#[derive(Clone, Debug)]
-struct Kernel {
-    name: CString,
-    run: unsafe extern "C" fn(*mut *mut c_void),
-    /// Offset and size of each parameter.
-    params: Vec<(usize, usize)>,
-}
 
 /// A kernel with its arguments, as host function's data. Graphs run it again and again: it is never given back.
 struct Call {
@@ -46,7 +39,6 @@ struct LaunchConfig {
     count: c_uint,
 }
 
-static KERNELS: LazyLock<Mutex<HashMap<usize, Kernel>>> = LazyLock::new(Mutex::default);
 static HOST: LazyLock<Mutex<HashMap<usize, Layout>>> = LazyLock::new(Mutex::default);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -69,7 +61,7 @@ type Buffer = [*const c_void; 5];
 /// # Safety
 /// As many arguments as the kernel has, or a list of a buffer that they are in.
 unsafe fn call(kernel: usize, params: *const *const c_void, extra: *const Buffer) -> Result<*mut c_void, Code> {
-    let kernel = lock(&KERNELS).get(&kernel).cloned().ok_or(Code::INVALID_HANDLE)?;
+    let kernel = kernels().get(&kernel).cloned().ok_or(Code::INVALID_HANDLE)?;
     // SAFETY: the caller's list.
     let buffer = match unsafe { extra.as_ref() } {
         Some([first, start, second, _, end]) if params.is_null() => {
@@ -118,7 +110,9 @@ fn allocate_on(device: &Device, stream: Stream, bytes: usize, pool: Option<usize
         }
         _ => {
             device.state()?.graphs.capture(stream, Action::Empty)?;
-            device.allocate_node(bytes)
+            let at = device.allocate_node(bytes)?;
+            device.state()?.graphs.note_memory(stream, at);
+            Ok(at)
         }
     }
 }
@@ -159,6 +153,7 @@ fn copy_kind(device: &Device, to: u64, from: u64) -> Result<CopyKind, Code> {
 }
 
 fn allocate_host(at: Place<*mut c_void>, bytes: usize) -> Result<(), Code> {
+    current_device()?.check_unsafe()?;
     let layout = Layout::from_size_align(bytes.max(1), 4096).map_err(|_| Code::INVALID_VALUE)?;
     // SAFETY: at least a byte.
     let start = unsafe { std::alloc::alloc_zeroed(layout) };
@@ -180,13 +175,15 @@ exports! {
     cuMemAlloc_v2(at: Place<u64>, bytes: usize) {
         let device = current_device()?;
         device.check_unsafe()?;
-        put(at, device.allocate(bytes)?)
+        put(at, device.allocate_in_context(bytes)?)
     }
     cuMemFree_v2(at: u64) {
         let device = current_device()?;
+        device.check_unsafe()?;
+        device.wait_for_all()?;
         device.free(at)?;
         pools().freed(at);
-        device.synchronize()
+        Ok(())
     }
     cuMemHostAlloc(at: Place<*mut c_void>, bytes: usize, _flags: c_uint) {
         allocate_host(at, bytes)
@@ -195,7 +192,9 @@ exports! {
         allocate_host(at, bytes)
     }
     cuMemFreeHost(at: *mut c_void) {
-        current_device()?.synchronize()?;
+        let device = current_device()?;
+        device.check_unsafe()?;
+        device.wait_for_all()?;
         let layout = lock(&HOST).remove(&at.expose_provenance()).ok_or(Code::INVALID_VALUE)?;
         // SAFETY: it was allocated with that layout, and nothing in flight uses it.
         unsafe { std::alloc::dealloc(at.cast(), layout) };
@@ -236,7 +235,12 @@ exports! {
     cuModuleLoadData(module: Place<usize>, _image: *const c_void) {
         put(module, fresh_handle())
     }
-    cuModuleGetFunction(function: Place<usize>, _module: usize, name: *const c_char) {
+    cuModuleUnload(module: usize) {
+        end_handle(module);
+        kernels::forget(|kernel| kernel.module == module);
+        Ok(())
+    }
+    cuModuleGetFunction(function: Place<usize>, module: usize, name: *const c_char) {
         // SAFETY: the caller's string.
         let name = unsafe { CStr::from_ptr(name) }.to_owned();
         let sizes = CString::new([name.to_bytes(), b"_params"].concat()).map_err(|_| Code::INVALID_VALUE)?;
@@ -261,19 +265,19 @@ exports! {
         // SAFETY: the program's kernel, by its rule.
         let run = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut *mut c_void)>(run) };
         let handle = fresh_handle();
-        lock(&KERNELS).insert(handle, Kernel { name, run, params });
+        kernels().insert(handle, Kernel { module, context: current::context(), name, run, params });
         put(function, handle)
     }
     cuFuncGetParamInfo(function: usize, at: usize, offset: Place<usize>, bytes: Place<usize>) {
-        let kernels = lock(&KERNELS);
-        let kernel = kernels.get(&function).ok_or(Code::INVALID_HANDLE)?;
+        let all = kernels();
+        let kernel = all.get(&function).ok_or(Code::INVALID_HANDLE)?;
         let (from, size) = *kernel.params.get(at).ok_or(Code::INVALID_VALUE)?;
         put(offset, from)?;
         put(bytes, size)
     }
     cuFuncGetName(name: Place<*const c_char>, function: usize) {
-        let kernels = lock(&KERNELS);
-        put(name, kernels.get(&function).ok_or(Code::INVALID_HANDLE)?.name.as_ptr())
+        let all = kernels();
+        put(name, all.get(&function).ok_or(Code::INVALID_HANDLE)?.name.as_ptr())
     }
     cuLaunchKernel(
         function: usize, _gx: c_uint, _gy: c_uint, _gz: c_uint, _bx: c_uint, _by: c_uint, _bz: c_uint, _shared: c_uint,

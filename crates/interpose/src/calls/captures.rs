@@ -2,68 +2,122 @@
 
 use std::ffi::c_int;
 
-use millpond_core::ids::StreamId;
-use millpond_core::op::{CaptureMode, What};
+use millpond_core::ids::{DeviceId, StreamId};
+use millpond_core::op::{CaptureMode, Mark, Memory, What};
 
 use super::read;
 use crate::abi::{Code, Graph, Stream};
 use crate::ask;
-use crate::handles::Made;
+use crate::handles::{Made, Outside};
+use crate::session::captures::Capture;
 use crate::session::{At, Session};
 
 impl Session {
-    /// Whether a stream captures, be it because it waited for one that does.
-    pub(crate) fn is_capturing(&self, stream: StreamId) -> bool {
-        if self.captures.is_empty() {
-            return false;
-        }
-        let handle = self.handles.streams.iter().find(|it| it.1.0 == stream).map(|it| *it.0);
-        self.captures.contains_key(&stream) || handle.is_some_and(ask::is_capturing)
-    }
-
     /// A capture begins.
-    pub(crate) fn begin_capture(&mut self, at: &At, stream: Stream, mode: c_int) {
-        let (stream, graph) = (self.stream(at, stream), self.handles.new_graph());
-        let mode = match mode {
-            0 => CaptureMode::Global,
-            1 => CaptureMode::ThreadLocal,
-            _ => CaptureMode::Relaxed,
-        };
-        self.captures.insert(stream, graph);
+    pub(crate) fn begin_capture(&mut self, at: &At, handle: Stream, mode: c_int) {
+        let (stream, graph) = (self.stream(at, handle), self.handles.new_graph());
+        let mode = mode_of(mode);
+        let number = ask::capture_number(at.own(handle));
+        self.captures.insert(stream, Capture { graph: Some(graph), ..self.new_capture(number, mode) });
         self.push(What::CaptureBegin { stream, graph, mode, symbolic: false });
     }
 
-    /// What is captured from now on cannot be followed; where it goes into a graph that is known, that is opaque.
-    pub(crate) fn lose_capture(&mut self, call: &'static str, graph: Option<Graph>) {
-        self.unsupported(call);
-        if let Some(graph) = graph {
-            self.handles.obscure(graph);
-        }
-        self.lost_captures += 1;
+    /// A capture begins that goes into a graph which is there: operations cannot say what that is from now on.
+    pub(crate) fn begin_capture_into(&mut self, at: &At, handle: Stream, graph: Graph, mode: c_int) {
+        self.unsupported("cuStreamBeginCaptureToGraph");
+        self.handles.obscure(graph);
+        let (stream, number) = (self.stream(at, handle), ask::capture_number(at.own(handle)));
+        self.captures.insert(stream, Capture { is_lost: true, ..self.new_capture(number, mode_of(mode)) });
     }
+
+    /// What a stream captures from now on cannot be followed.
+    pub(crate) fn lose_capture(&mut self, at: &At, handle: Stream) {
+        self.unsupported("cuStreamUpdateCaptureDependencies");
+        let stream = self.stream(at, handle);
+        let origin = self.origin(at, stream, handle);
+        if let Some(capture) = origin.and_then(|origin| self.captures.get_mut(&origin)) {
+            capture.is_lost = true;
+        }
+    }
+
+    /// Streams that take part in the capture of another, where the driver has ended that without a graph before its
+    /// end. To operations it goes on: they are joined, so that its end is no mistake.
+    fn join_all(&mut self, members: Vec<StreamId>, origin: StreamId) {
+        for stream in members {
+            let event = self.handles.new_unnamed_event();
+            self.push(What::EventCreate { event, device: DeviceId(ask::current_device() as u32), shared: false });
+            self.push(What::EventRecord { event, stream, external: false, mark: Mark::Completion });
+            self.push(What::EventWait { event, stream: origin, external: false });
+            self.handles.end_unnamed_event(event);
+            self.push(What::EventDestroy { event });
+        }
+    }
+
+    /// The other streams of a capture that something has spoilt.
+    fn members_of_spoilt(&mut self, at: &At, handle: Stream) -> Vec<StreamId> {
+        let origin = self.stream(at, handle);
+        if !ask::is_capture_spoilt(at.own(handle)) {
+            return Vec::new();
+        }
+        let others = self.handles.streams.iter().filter(|(_, it)| it.0 != origin && !self.captures.contains_key(&it.0));
+        others.filter(|(handle, _)| ask::is_capture_spoilt(**handle)).map(|(_, it)| it.0).collect()
+    }
+
+    fn end_capture(&mut self, stream: StreamId, members: Vec<StreamId>, made: Option<Graph>) {
+        let Some(capture) = self.captures.remove(&stream) else { return };
+        match (capture.graph, made) {
+            (Some(graph), Some(handle)) => {
+                self.push(What::CaptureEnd { stream });
+                let is_left = |it: &Memory| self.index.entry(*it).is_some_and(|entry| entry.is_allocated);
+                let left: Vec<Memory> = capture.memory.iter().copied().filter(is_left).collect();
+                // It is there from the first launch on.
+                left.iter().for_each(|memory| self.index.set_allocated(*memory, false));
+                let outside = Outside { left, pointed_at: capture.pointed_at };
+                // Its nodes have handles that are not known: an edit by hand cannot be said.
+                let made = Made { is_opaque: capture.is_lost, has_others: true, outside, ..Made::default() };
+                self.name_graph(handle, graph, made);
+            }
+            (Some(graph), None) => {
+                self.join_all(members, stream);
+                self.push(What::CaptureEnd { stream });
+                self.push(What::GraphDestroy { graph });
+                self.drop_capture(capture);
+            }
+            (None, _) => {}
+        }
+        self.let_streams_go();
+    }
+}
+
+fn mode_of(mode: c_int) -> CaptureMode {
+    match mode {
+        0 => CaptureMode::Global,
+        1 => CaptureMode::ThreadLocal,
+        _ => CaptureMode::Relaxed,
+    }
+}
+
+/// `cuThreadExchangeStreamCaptureMode`: the real call writes the mode before into the same place.
+pub(crate) unsafe fn exchange_mode(at: &At, real: impl FnOnce() -> Code, mode: *mut c_int) -> Code {
+    // SAFETY: the caller's place.
+    let wanted = unsafe { read(mode) }.map(mode_of);
+    let code = real();
+    at.done(code, |session| wanted.into_iter().for_each(|mode| session.set_mode(mode)))
 }
 
 /// `cuStreamEndCapture`: a capture that was spoilt has ended, too.
 pub(crate) unsafe fn end(at: &At, real: impl FnOnce() -> Code, stream: Stream, graph: *mut Graph) -> Code {
+    let members = at.note(|session| session.members_of_spoilt(at, stream));
     let code = real();
-    at.note(|session| {
-        let stream = session.stream(at, stream);
-        let Some(id) = session.captures.remove(&stream) else {
-            session.lost_captures = session.lost_captures.saturating_sub(u32::from(code == Code::SUCCESS));
+    at.settle(|session| {
+        // On another thread than the one that began it, say, nothing ends.
+        if code != Code::SUCCESS && ask::is_capturing(at.own(stream)) {
             return;
-        };
-        session.push(What::CaptureEnd { stream });
-        if session.captures.is_empty() {
-            for stream in std::mem::take(&mut session.leaving) {
-                session.push(What::StreamDestroy { stream });
-            }
         }
-        let is_lost = session.captures.is_empty() && std::mem::take(&mut session.lost_captures) > 0;
         // SAFETY: the caller's place, which was written.
-        if let (Some(graph), Code::SUCCESS) = (unsafe { read(graph) }, code) {
-            // Its nodes have handles that are not known: an edit by hand cannot be said.
-            session.handles.name_graph(graph, id, Made { is_opaque: is_lost, has_others: true, ..Made::default() });
-        }
+        let made = unsafe { read(graph) }.filter(|_| code == Code::SUCCESS);
+        let stream = session.stream(at, stream);
+        session.end_capture(stream, members, made);
     });
     code
 }

@@ -1,11 +1,14 @@
 //! Contexts: waited for, and destroyed with all that is in them.
 
+use std::ffi::c_int;
+
 use millpond_core::ids::DeviceId;
 use millpond_core::op::What;
 
-use crate::abi::{Code, Context};
+use crate::abi::{Code, Context, Stream};
 use crate::ask;
-use crate::index::Kind;
+use crate::handles::Handles;
+use crate::index::{Entry, Kind};
 use crate::session::{At, Session};
 
 /// `cuCtxSynchronize_v2`
@@ -21,23 +24,64 @@ impl Session {
         self.push(What::SynchronizeDevice { device: DeviceId(device as u32) });
     }
 
-    /// Everything of a device is gone.
-    pub(crate) fn lose(&mut self, device: i32) {
-        self.synchronize_device(device);
-        let gone: Vec<_> =
-            self.index.living().filter(|it| it.device() == device).map(|it| (it.memory(), it.kind)).collect();
-        for (memory, kind) in gone {
+    /// All that is in the contexts of a device is gone, and all of its pools.
+    pub(crate) fn lose_device(&mut self, device: i32) {
+        let is_gone = |handles: &Handles, home| handles.device_of(home) == device;
+        self.kernels.forget();
+        self.lose(device, is_gone, |_| true);
+        self.handles.current_pools.remove(&device);
+    }
+
+    /// What is in a context is gone. Memory of pools and mappings are the device's.
+    fn lose_context(&mut self, gone: Option<u32>) {
+        // Which functions were its own is not known.
+        self.kernels.forget();
+        let Some(gone) = gone else { return };
+        let is_gone = |_: &Handles, home| home == gone;
+        self.lose(self.handles.device_of(gone), is_gone, |kind| matches!(kind, Kind::Device | Kind::Host));
+    }
+
+    /// Streams and memory of contexts are gone, once all of their work has completed.
+    fn lose(&mut self, device: i32, is_gone: impl Fn(&Handles, u32) -> bool, goes: impl Fn(Kind) -> bool) {
+        let streams = self.handles.streams.iter().filter(|it| is_gone(&self.handles, it.1.1));
+        let streams: Vec<Stream> = streams.map(|it| *it.0).collect();
+        streams.into_iter().for_each(|stream| self.end_stream(stream, false));
+        if self.captures.is_empty() {
+            self.synchronize_device(device);
+        }
+        let memory = self.index.living().filter(|it| goes(it.kind) && is_gone(&self.handles, it.home));
+        let memory: Vec<Entry> = memory.copied().collect();
+        for entry in memory {
+            let memory = entry.memory();
             self.index.free(memory);
-            if kind != Kind::Node {
-                self.push(What::Drop { memory });
+            self.index.forget(memory);
+            match entry.kind {
+                Kind::Node => self.note_void(&entry),
+                _ => self.push(What::Drop { memory }),
             }
         }
-        let streams: Vec<_> =
-            self.handles.streams.iter().filter(|it| it.1.1 == device).map(|it| (*it.0, it.1.0)).collect();
-        self.handles.last_stream = None;
-        for (handle, stream) in streams {
-            self.handles.streams.remove(&handle);
-            self.push(What::StreamDestroy { stream });
-        }
     }
+}
+
+/// `cuCtxDestroy`: the next context may have its handle at once.
+pub(crate) fn destroy(at: &At, real: impl FnOnce() -> Code, context: Context) -> Code {
+    let home = at.note(|session| session.handles.take_home(context));
+    let code = real();
+    at.settle(|session| match code {
+        Code::SUCCESS => session.lose_context(home),
+        _ => home.into_iter().for_each(|home| session.handles.put_home_back(home)),
+    });
+    code
+}
+
+/// `cuDevicePrimaryCtxRelease`: a primary context goes with its last holder.
+pub(crate) fn release(at: &At, real: impl FnOnce() -> Code, device: c_int) -> Code {
+    let context = ask::primary_of(device);
+    let code = real();
+    at.done(code, |session| {
+        if let Some(context) = context.filter(|_| !ask::is_primary_active(device)) {
+            let home = session.handles.take_home(context);
+            session.lose_context(home);
+        }
+    })
 }

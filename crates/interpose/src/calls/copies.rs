@@ -23,7 +23,7 @@ impl Session {
         self.work(at, stream, &[(from.0, from.1, Act::Read), (to.0, to.1, Act::Write)]);
         let is_pageable = self.index.find(to.0).is_none();
         let id = self.stream(at, stream);
-        if self.is_capturing(id) || self.is_lost(stream) {
+        if self.origin(at, id, stream).is_some() {
             return;
         }
         if waits && (self.is_host(to.0) || self.is_host(from.0)) || !waits && is_pageable {

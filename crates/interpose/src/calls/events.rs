@@ -17,7 +17,7 @@ impl Session {
 
     /// An event is recorded.
     pub(crate) fn record_event(&mut self, at: &At, event: Event, stream: Stream, flags: c_uint) {
-        if self.is_lost(stream) {
+        if self.is_lost(at, stream) {
             return;
         }
         let (stream, event) = (self.stream(at, stream), self.event(event));

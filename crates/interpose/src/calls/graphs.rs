@@ -2,19 +2,26 @@
 //!
 //! What is done to a graph that operations cannot say makes it *opaque*: its launches are work without known memory.
 
-use millpond_core::ids::{GraphId, NodeId};
-use millpond_core::op::{Start, What};
+use millpond_core::ids::{ExecId, GraphId, NodeId, StreamId};
+use millpond_core::op::{Access, Memory, Start, What};
 use smallvec::SmallVec;
 
 use crate::abi::*;
-use crate::handles::Made;
+use crate::arguments::Accesses;
+use crate::handles::{Made, Outside};
 use crate::session::{At, Session};
 
 impl Session {
+    /// A graph has a handle from now on. What had that before is gone.
+    pub(crate) fn name_graph(&mut self, handle: Graph, graph: GraphId, made: Made) {
+        self.destroy_graph(handle);
+        self.handles.name_graph(handle, graph, made);
+    }
+
     /// A graph was made.
     pub(crate) fn create_graph(&mut self, handle: Graph) {
         let graph = self.handles.new_graph();
-        self.handles.name_graph(handle, graph, Made::default());
+        self.name_graph(handle, graph, Made::default());
         self.push(What::GraphCreate { graph, symbolic: false });
     }
 
@@ -31,7 +38,10 @@ impl Session {
     pub(crate) fn clone_graph(&mut self, handle: Graph, graph: Graph) {
         let copy = self.handles.new_graph();
         let known = self.handles.graph(graph);
-        self.handles.name_graph(handle, copy, Made { is_opaque: known.is_none(), has_others: true, ..Made::default() });
+        let original = known.and_then(|id| self.handles.made.get(&id));
+        let outside = original.map(|made| made.outside.clone()).unwrap_or_default();
+        let made = Made { is_opaque: known.is_none(), has_others: true, outside, ..Made::default() };
+        self.name_graph(handle, copy, made);
         if let Some(graph) = known {
             self.push(What::GraphClone { graph, copy });
         }
@@ -91,7 +101,9 @@ impl Session {
 
     /// An instance was made.
     pub(crate) fn instance(&mut self, handle: GraphExec, graph: Graph, flags: u64) {
+        self.destroy_exec(handle);
         let exec = self.handles.new_exec(handle);
+        self.set_outside(exec, graph);
         match self.handles.graph(graph) {
             Some(graph) => {
                 self.push(What::Instantiate { graph, exec, auto_free_on_launch: flags & AUTO_FREE != 0 });
@@ -103,10 +115,27 @@ impl Session {
         }
     }
 
+    /// An instance that a capture has refused.
+    pub(crate) fn refused_instance(&mut self, graph: Graph) -> Option<What> {
+        let graph = self.handles.graph(graph)?;
+        Some(What::Instantiate { graph, exec: self.handles.unused_exec(), auto_free_on_launch: false })
+    }
+
+    /// An instance has to do with memory what its graph has. What it leaves is there from the next launch on.
+    fn set_outside(&mut self, exec: ExecId, graph: Graph) {
+        let made = self.handles.graphs.get(&graph).and_then(|id| self.handles.made.get(id));
+        let outside = made.map(|made| made.outside.clone()).unwrap_or_default();
+        outside.left.iter().for_each(|memory| self.index.set_allocated(*memory, false));
+        self.handles.outside.insert(exec, outside);
+    }
+
     /// An instance got what a graph is by now.
     pub(crate) fn update_exec(&mut self, exec: GraphExec, graph: Graph) {
         match (self.handles.exec(exec), self.handles.graph(graph)) {
-            (Some(exec), Some(graph)) => self.push(What::ExecUpdate { exec, graph }),
+            (Some(exec), Some(id)) => {
+                self.set_outside(exec, graph);
+                self.push(What::ExecUpdate { exec, graph: id });
+            }
             _ => self.obscure_exec(exec),
         }
     }
@@ -129,10 +158,11 @@ impl Session {
 
     /// An instance is launched.
     pub(crate) fn launch_graph(&mut self, at: &At, exec: GraphExec, stream: Stream) {
-        if self.is_lost(stream) {
+        if self.is_lost(at, stream) {
             return;
         }
-        let stream = self.stream(at, stream);
+        let handle = stream;
+        let stream = self.stream(at, handle);
         let exec = self.handles.exec(exec);
         // It may allocate what is an alloc node's, and free it; and graphs share such memory.
         if exec.is_none() && self.index.forget_nodes() {
@@ -143,11 +173,36 @@ impl Session {
             Some(exec) => What::GraphLaunch { exec, stream },
             None => What::Launch { stream, accesses: SmallVec::new(), start: Start::Ordered, name: None },
         });
+        let origin = self.origin(at, stream, handle);
+        self.note_launched(exec, stream, origin);
+    }
+
+    /// A launch: what it leaves can be used, and what its structures point to is used, as far as that is not freed. In
+    /// a capture it is a part of that.
+    fn note_launched(&mut self, exec: Option<ExecId>, stream: StreamId, origin: Option<StreamId>) {
+        let Some(Outside { left, pointed_at }) = exec.and_then(|exec| self.handles.outside.get(&exec)) else { return };
+        left.iter().for_each(|memory| self.index.set_allocated(*memory, true));
+        if let Some(capture) = origin.and_then(|origin| self.captures.get_mut(&origin)) {
+            capture.memory.extend(left);
+            capture.pointed_at.extend(pointed_at);
+            return;
+        }
+        let is_there = |it: &&Memory| self.index.entry(**it).is_some_and(|entry| entry.is_allocated);
+        let used = pointed_at.iter().filter(is_there);
+        let accesses: Accesses = used.map(|memory| Access::whole(*memory, self.kernel_act)).collect();
+        if !accesses.is_empty() {
+            // On the graph's stream and right after it: what comes after this comes after the graph.
+            self.push(What::Launch { stream, accesses, start: Start::Ordered, name: None });
+        }
     }
 
     /// An instance is destroyed.
     pub(crate) fn destroy_exec(&mut self, exec: GraphExec) {
-        if let Some(id) = self.handles.execs.remove(&exec)
+        let id = self.handles.execs.remove(&exec);
+        if let Some(id) = id {
+            self.handles.outside.remove(&id);
+        }
+        if let Some(id) = id
             && !self.handles.opaque_execs.remove(&id)
         {
             self.push(What::ExecDestroy { exec: id });

@@ -55,6 +55,11 @@ impl Session {
     ) {
         self.coverage.launches += 1;
         let known = self.kernel_of(function);
+        let origin = match self.captures.is_empty() {
+            true => None,
+            false => self.origin_of(at, stream),
+        };
+        self.search.set_for_node(origin.is_some());
         let Self { index, kernels, coverage, launch, kernel_act, search, sink, .. } = self;
         let What::Launch { accesses, name, start: as_before, .. } = &mut launch.what else { return };
         accesses.clear();
@@ -63,15 +68,19 @@ impl Session {
         let mut known = Known { index, ahead: sink.ahead(), act: *kernel_act, accesses };
         // SAFETY: the caller's promise.
         let is_known = unsafe { kernel.arguments(params, extra, search, &mut known) };
-        coverage.with_address += u64::from(!known.accesses.is_empty());
+        let has_address = !known.accesses.is_empty() || !search.pointed_at().is_empty();
+        coverage.with_address += u64::from(has_address);
         coverage.without_information += u64::from(!is_known);
         *name = kernel.name();
         if let Some(word) = search.stale() {
             let name = *name;
             self.note_stale(word, name);
         }
-        if self.lost_captures > 0 && self.is_lost(stream) {
-            return;
+        if let Some(capture) = origin.and_then(|origin| self.captures.get_mut(&origin)) {
+            if capture.is_lost {
+                return;
+            }
+            capture.pointed_at.extend(self.search.pointed_at());
         }
         let stream = self.stream(at, stream);
         self.push_launch(stream);
@@ -90,8 +99,10 @@ impl Session {
         accesses: &mut Accesses,
     ) {
         let known = self.kernel_of(function);
+        self.search.set_for_node(true);
         let Some(kernel) = self.kernels.at(known) else { return };
-        let mut known = Known { index: &self.index, ahead: self.sink.ahead(), act: self.kernel_act, accesses };
+        let ahead = self.sink.ahead();
+        let mut known = Known { index: &mut self.index, ahead, act: self.kernel_act, accesses };
         // SAFETY: the caller's promise.
         let is_known = unsafe { kernel.arguments(params, extra, &mut self.search, &mut known) };
         self.coverage.without_information += u64::from(!is_known);

@@ -7,6 +7,7 @@
 use millpond_core::op::{Memory, What};
 
 use crate::abi::{Code, Pool, Stream};
+use crate::ask;
 use crate::index::{Entry, Kind};
 use crate::session::{At, Session};
 
@@ -24,7 +25,7 @@ enum Ending {
 
 /// `cuMemFreeAsync`
 pub(crate) fn free_async(at: &At, real: impl FnOnce() -> Code, start: u64, stream: Stream) -> Code {
-    let ending = at.note(|session| match session.is_lost(stream) {
+    let ending = at.note(|session| match session.is_lost(at, stream) {
         true => Ending::Unseen,
         false => session.begin_free(start),
     });
@@ -32,11 +33,13 @@ pub(crate) fn free_async(at: &At, real: impl FnOnce() -> Code, start: u64, strea
     match (ending, code) {
         (Ending::Memory(entry), Code::SUCCESS) => at.settle(|session| {
             let stream = session.stream(at, stream);
+            // An alloc node's is there again with the next launch.
+            session.index.set_allocated(entry.memory(), false);
             session.push(What::Free { memory: entry.memory(), stream });
         }),
         (Ending::Memory(entry), _) => at.settle(|session| session.index.revive(entry.memory())),
         (Ending::Unknown, Code::INVALID_VALUE) => at.settle(|session| {
-            let memory = session.misnamed(start);
+            let Some(memory) = session.misnamed(start) else { return };
             let stream = session.stream(at, stream);
             session.push(What::Free { memory, stream });
         }),
@@ -54,9 +57,13 @@ pub(crate) fn free_now(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code
     let code = real();
     match (ending, code) {
         (Ending::Memory(entry), Code::SUCCESS) => at.settle(|session| session.freed_immediately(entry)),
+        (Ending::Memory(entry), Code::CAPTURE_UNSUPPORTED) => at.settle(|session| {
+            session.index.revive(entry.memory());
+            session.push_refused(Some(What::FreeNow { memory: entry.memory() }));
+        }),
         (Ending::Memory(entry), _) => at.settle(|session| session.index.revive(entry.memory())),
         (Ending::Unknown, Code::INVALID_VALUE) => at.settle(|session| {
-            let memory = session.misnamed(start);
+            let Some(memory) = session.misnamed(start) else { return };
             session.push(What::FreeNow { memory });
         }),
         _ => {}
@@ -67,7 +74,7 @@ pub(crate) fn free_now(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code
 impl Session {
     /// Memory of a pool, or of the device's current one.
     pub(crate) fn alloc_in(&mut self, at: &At, start: u64, bytes: usize, pool: Option<Pool>, handle: Stream) {
-        if start == 0 || self.is_lost(handle) {
+        if start == 0 || self.is_lost(at, handle) {
             return;
         }
         let stream = self.stream(at, handle);
@@ -75,8 +82,12 @@ impl Session {
             Some(pool) => self.pool(pool),
             None => self.pool_for(handle),
         };
-        let kind = if self.is_capturing(stream) { Kind::Node } else { Kind::Ordered };
+        let origin = self.origin(at, stream, handle);
+        let kind = if origin.is_some() { Kind::Node } else { Kind::Ordered };
         let memory = self.add_memory(start, bytes as u64, kind);
+        if let Some(capture) = origin.and_then(|origin| self.captures.get_mut(&origin)) {
+            capture.memory.push(memory);
+        }
         self.push(What::Alloc { memory, pool, stream, bytes: bytes as u64, name: None });
     }
 
@@ -98,19 +109,24 @@ impl Session {
     /// Memory was freed at once.
     pub(crate) fn freed_immediately(&mut self, entry: Entry) {
         let memory = entry.memory();
+        self.index.set_allocated(memory, false);
         if !self.captures.is_empty() {
-            // The real call allows it, be it by the thread's mode, which operations do not have.
+            // Whether it waits for the device then is not known.
             return self.push(What::Drop { memory });
         }
         if matches!(entry.kind, Kind::Device | Kind::Host) {
-            self.synchronize_device(entry.device());
+            self.synchronize_device(self.handles.device_of(entry.home));
         }
         self.push(What::FreeNow { memory });
     }
 
     /// What a free means that the real call refuses: memory that is freed already, or an address that is none's start.
-    fn misnamed(&mut self, start: u64) -> Memory {
-        match self.index.find(start).copied() {
+    /// None for memory of a graph that never was, or is gone: nothing is freed.
+    fn misnamed(&mut self, start: u64) -> Option<Memory> {
+        if self.void.remove(&start) {
+            return None;
+        }
+        Some(match self.index.used(start, ask::is_of_host).copied() {
             Some(entry) if entry.start == start => entry.memory(),
             Some(entry) => {
                 let (inside, id) = (start - entry.start, entry.memory().id);
@@ -121,6 +137,6 @@ impl Session {
                 self.note = Some(format!("no allocation is known at {start:#x}"));
                 self.index.unused_name()
             }
-        }
+        })
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod contexts;
 pub(crate) mod copies;
 pub(crate) mod events;
 pub(crate) mod graphs;
+pub(crate) mod host_functions;
 pub(crate) mod kernels;
 pub(crate) mod lookups;
 pub(crate) mod memory;

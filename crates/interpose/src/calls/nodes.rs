@@ -4,12 +4,14 @@
 
 use std::ffi::c_int;
 
+use millpond_core::ids::GraphId;
 use millpond_core::op::{Act, NodeOp, What};
 use smallvec::SmallVec;
 
 use super::copies::slices_of;
 use super::read;
 use crate::abi::*;
+use crate::handles::Made;
 use crate::index::Kind;
 use crate::session::Session;
 
@@ -28,6 +30,7 @@ impl Session {
         match (make(self), after) {
             (Some(op), Some(after)) => {
                 self.handles.add_node(graph, node, matches!(op, NodeOp::Child(_)));
+                self.note_outside(graph, &op);
                 self.push(What::GraphNode { graph, node: Box::new(op), after, name: None });
             }
             _ => {
@@ -38,7 +41,26 @@ impl Session {
         }
     }
 
-    pub(crate) fn fill_op(&self, fill: &MemsetParams) -> NodeOp {
+    /// What a graph has to do with memory, by a node that it got.
+    fn note_outside(&mut self, graph: GraphId, op: &NodeOp) {
+        let of_child = match op {
+            NodeOp::Child(child) => self.handles.made.get(child).map(|made| made.outside.clone()),
+            _ => None,
+        };
+        let Some(Made { outside, .. }) = self.handles.made.get_mut(&graph) else { return };
+        match op {
+            NodeOp::Alloc { memory, .. } => outside.left.push(*memory),
+            NodeOp::Free(memory) => {
+                outside.left.retain(|it| it != memory);
+                // What nodes that are added later do with it comes after.
+                self.index.set_allocated(*memory, false);
+            }
+            NodeOp::Kernel(_) => outside.pointed_at.extend(self.search.pointed_at()),
+            _ => of_child.iter().for_each(|of_child| outside.extend(of_child)),
+        }
+    }
+
+    pub(crate) fn fill_op(&mut self, fill: &MemsetParams) -> NodeOp {
         let row = fill.width * fill.element_bytes as usize;
         let bytes = fill.pitch.max(row) * fill.height.saturating_sub(1) + row;
         let mut accesses = SmallVec::new();
@@ -46,7 +68,7 @@ impl Session {
         NodeOp::Fill(accesses)
     }
 
-    pub(crate) fn copy_op(&self, copy: &CopyParams) -> NodeOp {
+    pub(crate) fn copy_op(&mut self, copy: &CopyParams) -> NodeOp {
         let mut accesses = SmallVec::new();
         let (from, to) = (slices_of(&copy.from, copy), slices_of(&copy.to, copy));
         self.access(from.0, from.1, Act::Read, &mut accesses);

@@ -9,11 +9,17 @@ use crate::abi::{AccessDesc, Pool, PoolProps};
 use crate::session::Session;
 
 impl Session {
-    /// A pool was made.
+    /// A pool was made. What had its handle before is gone.
     pub(crate) fn create_pool(&mut self, pool: Pool, props: Option<PoolProps>) {
         let exportable = props.is_some_and(|props| props.handle_types != 0);
+        self.destroy_pool(pool);
         let pool = self.handles.new_pool(pool);
         self.push(What::PoolCreate { pool, exportable });
+    }
+
+    /// A pool that a capture has refused.
+    pub(crate) fn refused_pool(&mut self) -> What {
+        What::PoolCreate { pool: self.handles.unused_pool(), exportable: false }
     }
 
     /// A pool is destroyed.

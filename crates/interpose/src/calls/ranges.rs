@@ -49,7 +49,9 @@ pub(crate) fn close(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code {
     });
     let code = real();
     settle(at, code, gone, |session, entry| {
-        session.synchronize_device(entry.device());
+        if session.captures.is_empty() {
+            session.synchronize_device(session.handles.device_of(entry.home));
+        }
     });
     code
 }
@@ -67,7 +69,8 @@ impl Session {
     /// Memory of others is there, be it for the second time.
     pub(crate) fn import(&mut self, start: u64) {
         let Some((base, bytes)) = ask::range_of(start) else { return };
-        if self.living(base).is_none() {
+        // The range that was there under this address may be gone by a call that was not seen.
+        if self.living(base).is_none_or(|entry| entry.end - entry.start != bytes as u64) {
             self.add_memory_now(base, bytes as u64, Kind::Mapped);
         }
     }

@@ -13,22 +13,30 @@ impl Session {
     /// A stream was made.
     pub(crate) fn create_stream(&mut self, stream: Stream, flags: c_uint) {
         let role = if flags & 1 != 0 { StreamRole::NonBlocking } else { StreamRole::Blocking };
-        self.add_stream(stream, role, ask::current_device());
+        let home = self.current_home();
+        self.add_stream(stream, role, home);
     }
 
     /// A stream is destroyed.
     pub(crate) fn destroy_stream(&mut self, stream: Stream) {
-        let Some(&(id, _)) = self.handles.streams.get(&stream) else { return };
-        // One that takes part in a capture is a part of that until it ends.
-        let is_captured = self.is_capturing(id);
-        self.handles.streams.remove(&stream);
+        let is_captured = !self.captures.is_empty() && ask::is_capturing(stream);
+        self.end_stream(stream, is_captured);
+    }
+
+    /// What has a handle of a stream is gone, if there is any. With the stream that a capture began on that has ended,
+    /// without a graph; another stream of it is a part of it until it ends.
+    pub(crate) fn end_stream(&mut self, stream: Stream, is_captured: bool) {
+        let Some((id, _)) = self.handles.streams.remove(&stream) else { return };
         self.handles.last_stream = None;
-        if self.captures.remove(&id).is_some() {
-            self.push(What::CaptureEnd { stream: id });
-        } else if is_captured {
+        let capture = self.captures.remove(&id);
+        if capture.is_none() && is_captured {
             return self.leaving.push(id);
         }
         self.push(What::StreamDestroy { stream: id });
+        if let Some(capture) = capture {
+            self.drop_capture(capture);
+            self.let_streams_go();
+        }
     }
 
     /// The host has waited for a stream.
@@ -45,7 +53,7 @@ impl Session {
 
     /// A stream waits for an event.
     pub(crate) fn wait_event(&mut self, at: &At, stream: Stream, event: Event, flags: c_uint) {
-        if self.is_lost(stream) {
+        if self.is_lost(at, stream) {
             return;
         }
         let (stream, event) = (self.stream(at, stream), self.event(event));
@@ -55,7 +63,7 @@ impl Session {
 
     /// Work that uses these bytes, or none.
     pub(crate) fn work(&mut self, at: &At, stream: Stream, uses: &[(u64, u64, Act)]) {
-        if self.is_lost(stream) {
+        if self.is_lost(at, stream) {
             return;
         }
         let mut accesses = SmallVec::new();

@@ -75,7 +75,6 @@ fn may_matter(name: &str) -> bool {
         "UserObject",
         "AttachMem",
         "OpenEvent",
-        "ExchangeStreamCaptureMode",
     ];
     makers.iter().any(|part| name.starts_with(part)) && !harmless.iter().any(|part| name.contains(part))
 }

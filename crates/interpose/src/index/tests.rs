@@ -177,3 +177,31 @@ fn what_alloc_nodes_have_can_be_forgotten() {
     index.free(next);
     assert!(!index.forget_nodes(), "it is freed");
 }
+
+#[test]
+fn what_the_host_has_by_now_is_forgotten_where_it_is_freed() {
+    let mut index = Index::default();
+    let freed = index.insert(0x7f00_0000_0000, 4 << 20, Kind::Device, 0, |_| {});
+    let live = index.insert(0x7f00_0040_0000, 4096, Kind::Device, 0, |_| {});
+    index.free(freed);
+    let (inside, beside) = (0x7f00_0000_0000 + 4096, 0x7f00_0040_0000);
+    assert_eq!(index.used(inside, |_| false).map(Entry::memory), Some(freed), "the host has not got it");
+    assert_eq!(index.used(beside, |_| unreachable!("it lives")).map(Entry::memory), Some(live));
+    assert!(index.used(inside, |_| true).is_none());
+    assert!(index.used(inside, |_| unreachable!("it is forgotten")).is_none() && touched(&index, inside).is_none());
+}
+
+#[test]
+fn memory_of_a_node_keeps_its_place_between_its_lives() {
+    let mut index = Index::default();
+    let node = index.insert(0x7f00_0000_0200, 4096, Kind::Node, 0, |_| {});
+    let is_plain = |index: &Index| index.find(0x7f00_0000_0300).unwrap().is_plainly_at(0x7f00_0000_0300);
+    assert!(is_plain(&index));
+    index.set_allocated(node, false);
+    assert!(!is_plain(&index) && index.find(0x7f00_0000_0300).unwrap().is_live);
+    index.set_allocated(node, true);
+    assert!(is_plain(&index));
+    index.set_allocated(node, false);
+    assert!(index.used(0x7f00_0000_0300, |_| true).is_none() && index.len() == 0, "the host has its addresses");
+    assert!(!index.forget_nodes());
+}

@@ -39,12 +39,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use millpond::Error;
 use millpond_driver::DriverError;
+use millpond_driver::output::say;
 use rustc_hash::FxHashMap;
 
 use crate::abi::Code;
 use crate::entry::thunk::is_inside;
 use crate::mode::{self, Serving};
-use crate::report::say;
 use crate::signals::{self, End, Who};
 
 /// A table that is made with its first entry.
@@ -119,6 +119,6 @@ fn is_captured(error: &Error) -> bool {
 fn say_left(what: &str, error: &Error) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {
-        say(&format!("millpond: {what} is left to the driver's pool: {error}\n"));
+        say(format_args!("millpond: {what} is left to the driver's pool: {error}"));
     }
 }

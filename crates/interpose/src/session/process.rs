@@ -3,9 +3,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
+use millpond_core::ids::HostId;
+use millpond_core::op::Place;
 use millpond_driver::locks::{Guard, lock};
 
-use super::{PROCESS, SESSION, Session, THREADS};
+use super::{PROCESS, SESSION, Session, THREADS, session, thread_number};
 use crate::entry::thunk::{Inside, is_inside};
 use crate::sink::Sink;
 
@@ -77,4 +79,14 @@ pub(super) fn save() {
     {
         trace.save();
     }
+}
+
+/// Notes something that no call of the program's is at hand for.
+pub(crate) fn note_apart(act: impl FnOnce(&mut Session)) {
+    let Some(mut session) = session() else { return };
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        session.host = HostId(thread_number());
+        (session.place, session.note) = (Place::Unknown, None);
+        act(&mut session);
+    }));
 }

@@ -13,8 +13,6 @@ struct One {
     text: String,
     /// Which waits were put in together: those of one event.
     pair: u32,
-    /// Whether it stays where nothing that is found asks for it any more.
-    is_meant: bool,
 }
 
 /// The lines of a program. Numbers are counted from 1, as findings count them.
@@ -38,12 +36,7 @@ pub(super) struct Statement {
 impl Lines {
     pub(super) fn new(text: &str) -> Result<Self, Refusal> {
         text::lines(text)?;
-        let one = |(at, line): (usize, &str)| One {
-            origin: Some(at as u32 + 1),
-            text: line.to_owned(),
-            pair: 0,
-            is_meant: false,
-        };
+        let one = |(at, line): (usize, &str)| One { origin: Some(at as u32 + 1), text: line.to_owned(), pair: 0 };
         let lines: Vec<One> = text.lines().enumerate().map(one).collect();
         // Names that are put in must be new.
         let taken =
@@ -99,7 +92,7 @@ impl Lines {
         let near = self.lines.get(at).filter(is_inside).or(self.lines.get(at.wrapping_sub(1)));
         let near = near.map_or("", |line| &line.text);
         let indent = &near[..near.len() - near.trim_start().len()];
-        let line = One { origin: None, text: format!("{indent}{statement}"), pair: self.last, is_meant: false };
+        let line = One { origin: None, text: format!("{indent}{statement}"), pair: self.last };
         self.lines.insert(at, line);
     }
 
@@ -145,16 +138,14 @@ impl Lines {
 
     /// The text without the last line that was put in, of those up to this one; which it is.
     pub(super) fn without_last(&self, until: u32) -> Option<(u32, Lines)> {
-        let at = self.lines.iter().take(until as usize).rposition(|line| line.origin.is_none() && !line.is_meant)?;
+        let at = self.lines.iter().take(until as usize).rposition(|line| line.origin.is_none())?;
         let mut without = self.clone();
         without.lines.remove(at);
         Some((at as u32 + 1, without))
     }
 
-    /// The change is taken: marks of what is no longer found are taken out; whether what was put in is meant.
-    pub(super) fn settle(&mut self, findings: &[Finding], is_meant: bool) {
-        let settled = self.settled;
-        self.lines.iter_mut().filter(|line| line.pair > settled).for_each(|line| line.is_meant = is_meant);
+    /// The change is taken: marks of what is no longer found are taken out.
+    pub(super) fn settle(&mut self, findings: &[Finding]) {
         self.settled = self.last;
         for (at, line) in self.lines.iter_mut().enumerate() {
             let Some(mark) = line.text.find("!!").into_iter().chain(line.text.find("??")).min() else { continue };

@@ -111,8 +111,7 @@ pub fn fix_within(text: &str, adjust: &dyn Fn(Settings) -> Settings, steps: usiz
                 *rounds += 1;
                 changes.push(Change { finding, edit, line: key.1 });
                 at = next;
-                // That a record is waited for is what is meant, whatever follows from it.
-                at.lines.settle(&at.findings, edit == Edit::OwnEvent);
+                at.lines.settle(&at.findings);
                 // What stood in the way may be gone.
                 left.clear();
             }
@@ -140,7 +139,6 @@ fn tried(edit: Edit) -> &'static str {
         Edit::AutoFree => "the word `auto-free`",
         Edit::Symbolic => "the word `symbolic`",
         Edit::NotEarly => "leaving the word `early` out",
-        Edit::OwnEvent => "an event of its own for the first record",
         Edit::Shareable => "the word `shared`",
         Edit::Grant => "a grant to the device",
         _ => "what its help says",

@@ -7,16 +7,19 @@
 //! the other order than the program has them in.
 //!
 //! Nothing is refused here: what the checker would stop is done all the same. Rules that are about calls and not about
-//! order (captures, destroyed things, leaks) have no schedule that shows them.
+//! order (captures, destroyed things, leaks) have no schedule that shows them; which calls a capture forbids is said
+//! apart.
 //!
 //! | file | one law |
 //! |---|---|
 //! | `lower` | streams, events and threads become edges |
 //! | `lower/memory` | names become lives |
 //! | `lower/graphs` | nodes, captures and launches become tasks |
+//! | `modes` | which calls captures forbid |
 //! | `run` | what goes wrong in a schedule; all schedules of a small program |
 
 mod lower;
+mod modes;
 mod run;
 
 use std::fmt;
@@ -25,6 +28,7 @@ use millpond_core::op::{Act, Part};
 
 use crate::Program;
 
+pub use modes::forbidden_calls;
 pub use run::{Damage, Harm, Schedules};
 
 /// The most tasks of a model.

@@ -112,6 +112,9 @@ impl Run {
         if !self.place.runs_closures() && self.owns.is_some() {
             return cannot("reading nodes copy to memory of theirs, which one thread knows to be there");
         }
+        if !self.place.runs_closures() && self.is_capturing() {
+            return cannot("reading nodes copy to memory of theirs, which is there after a synchronisation");
+        }
         // Nodes that only read copy to memory of their own.
         let scratch = match self.place.runs_closures() {
             true => None,

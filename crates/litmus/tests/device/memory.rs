@@ -35,9 +35,17 @@ impl Run {
         })
     }
 
-    pub(super) fn alloc_now(&mut self, memory: Memory, _: Space, bytes: u64) -> Result<Said, Cannot> {
-        if !self.captures.is_empty() {
-            return cannot("the library has no immediate allocation for a capture to refuse");
+    pub(super) fn alloc_now(&mut self, memory: Memory, space: Space, bytes: u64) -> Result<Said, Cannot> {
+        if self.is_capturing() {
+            let refused = match space {
+                Space::Host => self.device.pinned::<u8>(bytes as usize).err(),
+                Space::Device(_) => None,
+            };
+            let Some(error) = refused else {
+                return cannot("the library has no immediate allocation for a capture to refuse");
+            };
+            self.memory.insert(memory, Held::Void);
+            return Ok(Said::Refused(error, Act::Allocate));
         }
         if self.owns.is_some() {
             return cannot("the library has no immediate allocation, which all threads know to be there");

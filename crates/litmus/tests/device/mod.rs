@@ -282,11 +282,13 @@ impl Run {
                 let others = self.others.values().try_for_each(Device::synchronize);
                 said(self.device.synchronize().and(others), Act::Read)
             }
-            What::PoolCreate { pool, exportable: false } => {
-                let made = self.device.pool(Default::default()).expect("a pool");
-                self.pools.insert(*pool, made);
-                Said::Done
-            }
+            What::PoolCreate { pool, exportable: false } => match self.device.pool(Default::default()) {
+                Ok(made) => {
+                    self.pools.insert(*pool, made);
+                    Said::Done
+                }
+                Err(error) => Said::Refused(error, Act::Read),
+            },
             What::PoolAccess { pool, device, reach } => self.let_in(*pool, *device, *reach)?,
             What::PoolDestroy { pool } => {
                 self.pools.remove(pool);
@@ -298,6 +300,9 @@ impl Run {
             What::FreeNow { memory } => self.free(*memory, None)?,
             What::Drop { memory } => self.drop_memory(*memory)?,
             What::Launch { stream, accesses, start: Start::Ordered, .. } => self.launch(Some(*stream), accesses)?,
+            What::HostAccess { .. } if self.is_capturing() => {
+                return cannot("the host's accesses are a launch here, and a synchronisation that captures may forbid");
+            }
             What::HostAccess { accesses } => {
                 self.accessed.extend(self.owns.as_ref().map(|_| op.host));
                 self.launch(None, accesses)?
@@ -311,8 +316,8 @@ impl Run {
     /// Events; what is none of theirs is a graph's.
     fn event_step(&mut self, what: &What) -> Result<Said, Cannot> {
         Ok(match what {
-            // The library's are of no device until they are recorded.
-            What::EventCreate { device: DeviceId(0), shared: false, .. } if self.others.is_empty() => Said::Done,
+            // The library's are of no device until they are recorded, and here of one process.
+            What::EventCreate { device: DeviceId(0), .. } if self.others.is_empty() => Said::Done,
             What::EventDestroy { event } if self.externals.contains_key(event) => {
                 return cannot("an event that nodes of a graph name is not destroyed");
             }
@@ -356,8 +361,20 @@ impl Run {
             What::EventSynchronize { event } | What::EventQuery { event, is_over: true } => {
                 said(self.events.get(event).map_or(Ok(()), Event::synchronize), Act::Read)
             }
+            What::EventQuery { event, is_over: false } if !self.externals.contains_key(event) => {
+                match self.events.get(event).map_or(Ok(false), Event::is_over) {
+                    Err(error) => Said::Refused(error, Act::Read),
+                    Ok(true) => return cannot("a query that says no cannot be had for certain"),
+                    Ok(false) => Said::Done,
+                }
+            }
             other => self.graph_step(other)?,
         })
+    }
+
+    /// Whether a capture goes on, which may forbid what is done here beside the program's own calls.
+    fn is_capturing(&self) -> bool {
+        !self.captures.is_empty() || self.streams.values().any(|stream| stream.is_capturing().unwrap_or(true))
     }
 
     fn stream(&self, stream: StreamId) -> Result<&Stream, Cannot> {

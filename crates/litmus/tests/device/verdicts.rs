@@ -20,7 +20,7 @@ pub(super) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
             other => panic!("not a verdict: {other}"),
         },
         Error::Capture(capture) => match &**capture {
-            millpond::error::CaptureError::Rule(rule) => match rule {
+            millpond::error::CaptureError::Rule { rule, .. } => match rule {
                 CaptureRule::Invalidated(_) => return None,
                 CaptureRule::Unjoined { .. } => Kind::CaptureUnjoined,
                 CaptureRule::Isolation(_) => Kind::CaptureIsolation,

@@ -8,6 +8,7 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use millpond_core::check::Place;
 use millpond_core::ids::{PoolId, StreamId};
 use millpond_core::op::{StreamKind, StreamRole};
 use millpond_core::order::{Chain, Slots};
@@ -15,7 +16,8 @@ use millpond_core::units::{GIB, MIB, Range, round_up};
 use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::process::ThreadNumber;
 use millpond_driver::{
-    CallCounts, Counting, Driver, DriverError, HostDriver, Properties, RawStream, SimDriver, StreamFlags, Tie, process,
+    CallCounts, Counting, Driver, DriverError, HostDriver, Label, Properties, RawStream, SimDriver, StreamFlags, Tie,
+    process,
 };
 
 use crate::clock::chains::Chains;
@@ -24,6 +26,7 @@ use crate::clock::progress::Progress;
 use crate::graph::Graphs;
 use crate::names::config::{DeviceConfig, GRAIN, HostConfig, PoolConfig, SimConfig, StreamConfig, check_memory};
 use crate::names::error::{Invalid, Result};
+use crate::names::stream_names;
 use crate::pool::handle::Pool;
 use crate::share::Sharing;
 use crate::state::context::Context;
@@ -164,13 +167,14 @@ impl Device {
             legacy: Legacy::default(),
             closing: Mutex::default(),
             returned: AtomicU64::default(),
+            guests: Mutex::default(),
             retired: Mutex::default(),
             share: Box::<Sharing>::default(),
             tracer,
             violations: config.violations,
             next_stream: AtomicU32::new(0),
             next_pool: AtomicU32::new(0),
-            next_alloc: AtomicU32::new(0),
+            alloc_numbers: Arc::default(),
         });
         peers::enter(&context);
         let legacy = open_stream(&context, StreamRole::Legacy, tied(Tie::Legacy))?;
@@ -198,6 +202,9 @@ impl Device {
     }
 
     /// Opens a stream that is ordered with the legacy default stream (CUDA: `cudaStreamCreate`).
+    ///
+    /// Where more than a thousand streams of the device are closed that the host has not synchronised with, the new one
+    /// comes after the one of them that was closed first: a program that never waits keeps nothing for each stream.
     ///
     /// # Errors
     /// The driver refused.
@@ -264,7 +271,8 @@ impl Device {
     /// Makes a pool (CUDA: `cudaMemPoolCreate`).
     ///
     /// # Errors
-    /// [`Invalid::Setting`] for a setting that cannot be had; the driver refused to reserve addresses.
+    /// [`Invalid::Setting`] for a setting that cannot be had; the driver refused to reserve addresses; a capture
+    /// forbids it ([`begin_capture_in`](Stream::begin_capture_in)), and is invalid then.
     pub fn pool(&self, config: PoolConfig) -> Result<Pool> {
         let is_apart = config.shareable;
         open_pool(&self.shared.context, config, is_apart)
@@ -312,7 +320,7 @@ impl Device {
         let context = &self.shared.context;
         context.graphs().refuse_synchronize().inspect_err(|error| {
             if let Some(tracer) = context.tracer.as_ref().filter(|_| error.is_verdict()) {
-                tracer.synchronized(Location::caller());
+                tracer.synchronized(Place::Source(Location::caller()));
             }
         })?;
         let Everything { live, ended: mut ends } = context.everything()?;
@@ -334,7 +342,7 @@ impl Device {
         waited?;
         // Before anybody acts on it.
         if let Some(tracer) = &context.tracer {
-            tracer.synchronized(Location::caller());
+            tracer.synchronized(Place::Source(Location::caller()));
         }
         context.synchronized(ends.iter().map(|(snapshot, _)| snapshot));
         context.learn_ended();
@@ -378,7 +386,10 @@ impl Device {
 pub(crate) type OpenStream<'a> = &'a dyn Fn(&Context, StreamId) -> millpond_driver::Result<RawStream>;
 
 fn open_stream(context: &Arc<Context>, role: StreamRole, flags: StreamFlags) -> Result<Stream> {
-    enlist_stream(context, role, None, &|context, id| context.driver.open_stream(StreamFlags { label: id.0, ..flags }))
+    enlist_stream(context, role, None, &|context, id| {
+        let title = |device, stream| stream_names::title(device, StreamId(stream));
+        context.driver.open_stream(StreamFlags { label: Label { numbers: (context.number, id.0), title }, ..flags })
+    })
 }
 
 /// A stream of the device's own making, with a tie.
@@ -392,9 +403,15 @@ fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, o
     let base = context.hosts.base();
     // Held until the chain is listed: slots are dense in that list.
     let mut slots = lock(&context.slots);
-    let (slot, seq) = slots.open(|point| base.covers(point));
-    let chain = Chain::new(slot, seq, base);
-    let progress = Arc::new(Progress::new(raw, chain.seq()));
+    let (chain, ended) = match slots.open_known(|point| base.covers(point)) {
+        Some((slot, seq)) => (Chain::new(slot, seq, base), None),
+        None => context.begin_chain(raw, &mut slots, base),
+    };
+    let slot = chain.last().slot;
+    let progress = Arc::new(match &ended {
+        None => Progress::new(raw, chain.seq()),
+        Some(ended) => Progress::after(ended, raw, chain.seq()),
+    });
     context.chains.insert(slot, Arc::clone(&progress));
     drop(slots);
     let shared = Arc::new_cyclic(|me| StreamShared {
@@ -409,6 +426,9 @@ fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, o
         me: me.clone(),
         state: StateLock::new(State::new(chain)),
     });
+    if let Some(ended) = ended {
+        context.in_flight.succeed(&ended);
+    }
     if let Some(tracer) = &context.tracer {
         tracer.stream(id, role);
     }
@@ -417,6 +437,12 @@ fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, o
 
 fn open_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Result<Pool> {
     process::refuse_forked()?;
+    if let Err(error) = context.graphs.refuse_unsafe("pool") {
+        if let Some(tracer) = context.tracer.as_ref().filter(|_| error.is_verdict()) {
+            tracer.pool(PoolId(Context::next_number(&context.next_pool, "pools")?), config.shareable);
+        }
+        return Err(error);
+    }
     let granularity = context.properties.granularity;
     let guard = config.guard;
     if guard && !context.properties.can_protect {

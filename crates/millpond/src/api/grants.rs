@@ -53,7 +53,10 @@ impl Pool {
                 return Err(not_peers().into());
             }
             pool.context.meet(context);
-            if let Some(memory) = pool.context.driver.held_memory() {
+            context.finish_guests();
+            if let Some(memory) = pool.context.driver.held_memory()
+                && lock(&context.guests).add(pool.context.number, &memory)
+            {
                 context.driver.keep(memory);
             }
         }

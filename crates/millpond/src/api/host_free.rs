@@ -91,7 +91,7 @@ impl Device {
         if allocation.device != self.context().number {
             return Err(allocation.elsewhere(self.name().to_string()));
         }
-        self.context().graphs().refuse_in_capture("free")?;
+        self.context().graphs.refuse_unsafe("free")?;
         if let Origin::Captured(_) = allocation.origin {
             return Err(not_launched(allocation, StreamId::HOST.to_string()));
         }
@@ -114,7 +114,7 @@ impl Device {
             let is_node = self.context().chains.find(point.slot).is_some_and(|it| it.is_of_launches());
             let known = (!is_node && !base.covers(point))
                 .then(|| op_at(base.seen(point.slot)).saturating_sub(op_at(point.seq).saturating_sub(site.op)));
-            return Err(violation(self.context().number, allocation.subject(&life), fault, later, known).into());
+            return Err(violation(self.context().number, (allocation, &life), fault, later, known).into());
         }
         let point = life.history.born().point;
         life.freed.end(Use { point, site: later });

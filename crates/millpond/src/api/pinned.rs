@@ -1,10 +1,8 @@
 //! Pinned host memory, from the device's handle.
 
 use std::panic::Location;
-use std::sync::atomic::Ordering;
 
 use bytemuck::Pod;
-use millpond_core::ids::AllocId;
 use millpond_driver::{DriverError, process};
 
 use crate::Device;
@@ -22,7 +20,8 @@ impl Device {
     ///
     /// # Errors
     /// [`DriverError::OutOfHostMemory`] where the host has no more, or none that can be page-locked; another driver
-    /// error where the device has no such memory.
+    /// error where the device has no such memory. A capture forbids it
+    /// ([`begin_capture_in`](crate::Stream::begin_capture_in)), and is invalid then.
     #[track_caller]
     pub fn pinned<T: Pod>(&self, len: usize) -> Result<PinnedBuffer<T>> {
         process::refuse_forked()?;
@@ -34,9 +33,15 @@ impl Device {
         if count.bytes() == 0 {
             return Ok(PinnedBuffer::empty(context, count));
         }
-        context.check_numbers()?;
+        context.alloc_numbers.check()?;
+        context.graphs.refuse_unsafe("pinned").inspect_err(|error| {
+            if let Some(tracer) = context.tracer.as_ref().filter(|_| error.is_verdict()) {
+                let number = context.alloc_numbers.take();
+                tracer.pinned(number.id, number.generation, count.bytes(), caller);
+                context.alloc_numbers.give_back(number);
+            }
+        })?;
         let memory = context.host_memory(count.bytes())?;
-        let id = AllocId(context.next_alloc.fetch_add(1, Ordering::Relaxed));
-        Ok(PinnedBuffer::new(context, memory, count, id, caller))
+        Ok(PinnedBuffer::new(context, memory, count, caller))
     }
 }

@@ -339,7 +339,7 @@ impl Device {
     /// # Errors
     /// The call, and the capture.
     pub fn refuse_in_capture(&self, call: &'static str) -> Result<()> {
-        self.context().graphs().refuse_in_capture(call)
+        self.context().graphs.refuse_unsafe(call)
     }
 
     /// Whether it runs streams that other code of the process made.

@@ -212,6 +212,13 @@ impl Poll<'_> {
 }
 
 impl Poll<'_> {
+    /// The end that a point's chain has now; none where it is known to be past the point, or the device refuses to mark
+    /// it.
+    pub(crate) fn end_now(&self, point: Point, driver: &Arc<CountedDriver>) -> Option<EndThen> {
+        let chain = self.table.get(point.slot).filter(|chain| !chain.has_passed(point.seq))?;
+        chain.end_now(driver)?.ok()
+    }
+
     /// The ends, as of now, of the chains that have not come so far; of other devices' as well, whose work the device's
     /// memory may be under.
     pub(crate) fn unfinished(&self) -> Vec<Point> {

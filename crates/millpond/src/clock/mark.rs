@@ -50,6 +50,11 @@ impl Mark {
         self.driver.is_over(self.raw)
     }
 
+    /// Whether the device is past it, as far as it says without waiting; an error means no.
+    pub(crate) fn has_passed(&self) -> bool {
+        self.driver.peek(self.raw) == Ok(true)
+    }
+
     /// Who made it.
     pub(crate) fn driver(&self) -> &CountedDriver {
         &self.driver

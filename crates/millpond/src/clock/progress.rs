@@ -79,6 +79,16 @@ pub(crate) struct EndThen {
 }
 
 impl EndThen {
+    /// Whether the device is past it, which the chain knows then; an error means no. But for stray work, which is asked
+    /// for by itself.
+    pub(crate) fn settle(&self) -> bool {
+        let is_past = self.mark.has_passed();
+        if is_past {
+            self.progress.complete(self.seq);
+        }
+        is_past
+    }
+
     /// Waits on the calling thread until all work of that time has completed.
     pub(crate) fn block(&self) -> millpond_driver::Result<()> {
         let driver = self.mark.driver();
@@ -90,6 +100,13 @@ impl EndThen {
 impl Progress {
     pub(crate) fn new(raw: RawStream, seq: Seq) -> Self {
         Self::with_queue(Queue::Stream(raw), seq)
+    }
+
+    /// A chain on the number of another, whose stream waits for the end of that one: it is as far, and no further.
+    pub(crate) fn after(former: &Progress, raw: RawStream, seq: Seq) -> Self {
+        let next = Self::new(raw, seq);
+        next.completed.store(former.completed.load(Ordering::Acquire), Ordering::Release);
+        next
     }
 
     /// A chain whose points are nodes of a graph's launches: over when the launch is.

@@ -61,7 +61,7 @@ impl Graphs {
     pub(crate) fn is_live(&self, node: (GraphId, GraphAllocId)) -> bool {
         self.named(node).is_some_and(|allocation| {
             let life = allocation.life();
-            life.generation > 0 && life.freed.is_none()
+            life.was_launched() && life.freed.is_none()
         })
     }
 }

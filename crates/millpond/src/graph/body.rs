@@ -271,7 +271,7 @@ impl Body {
         let found = match named.pool {
             None => match self.context.share.find_import(named.id) {
                 Some(import) => import,
-                None => self.context.graphs().find(named.id)?,
+                None => self.context.graphs().find(named.id, named.generation)?,
             },
             Some(id) => {
                 let pool = self.context.pools().into_iter().find(|pool| pool.id == id);

@@ -173,8 +173,9 @@ impl Graph {
         }
     }
 
-    /// A kernel (CUDA: `cudaGraphAddKernelNode`). Every launch runs it again. The closure is one for all instances
-    /// of the graph, and runs once at a time: two of them must not wait for each other in it.
+    /// A kernel (CUDA: `cudaGraphAddKernelNode`). Every launch runs it again. The closure is one for all instances,
+    /// clones and children of the graph, and its runs come one after the other as they were submitted: it must not wait
+    /// for a later one. Nodes without a path between them may wait for each other.
     ///
     /// # Errors
     /// A bad dependency; one allocation written and used a second time; [`Invalid::NoClosures`] where the device is
@@ -252,8 +253,9 @@ impl Graph {
         })
     }
 
-    /// A function on the host's side (CUDA: `cudaGraphAddHostNode`). On CUDA it must not call the device, nor own what
-    /// does when it is dropped, nor wait for another such function; one that panics loses the device.
+    /// A function on the host's side (CUDA: `cudaGraphAddHostNode`). Its runs are as those of
+    /// [`add_kernel`](Self::add_kernel). On CUDA it must not call the device, nor own what does when it is
+    /// dropped, nor wait for another such function; one that panics loses the device.
     ///
     /// # Errors
     /// A bad dependency.
@@ -264,7 +266,7 @@ impl Graph {
         function: impl FnMut() + Send + 'static,
     ) -> Result<GraphNode> {
         let place = Place::Source(Location::caller());
-        self.add(dependencies, &(), place, |_, (), _| Payload::host_function(function))
+        self.add(dependencies, &(), place, |body, (), _| Payload::host_function(&body.context, function))
     }
 
     /// A place where edges meet (CUDA: `cudaGraphAddEmptyNode`).
@@ -323,7 +325,8 @@ impl Graph {
     pub fn add_alloc<T: Pod>(&mut self, dependencies: &[GraphNode], len: usize) -> Result<MemAllocNode<T>> {
         let place = Place::Source(Location::caller());
         let dependencies = self.dependencies(dependencies)?;
-        let too_many = DriverError::OutOfMemory { call: "alloc node", bytes: u64::MAX };
+        let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
+        let too_many = DriverError::OutOfMemory { call: "alloc node", bytes };
         let count = Count::new(len).ok_or(too_many)?;
         let added = self.edit().add_alloc(&dependencies, count.bytes(), place).inspect_err(|error| {
             let alloc = |tracer: &Tracer| NodeOp::Alloc { memory: tracer.new_memory(), bytes: count.bytes() };

@@ -26,6 +26,7 @@ use super::recording::{Open, Recording};
 use super::registry::Graphs;
 use crate::names::error::{Error, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
+use crate::names::stream_names;
 use crate::state::access::Access;
 use crate::state::device::{CapturedAt, Session};
 use crate::stream::handle::Stream;
@@ -87,16 +88,19 @@ impl CapturedAt {
     pub(crate) fn refuse(&self) -> Error {
         let mut recording = lock(&self.session.context.graphs().captures);
         match recording.captures.check_event(&self.event) {
-            Err(error) => CaptureError::Rule(error).into(),
+            Err(error) => rule(recording.device, error),
             Ok(()) => CaptureError::Uncapturable { call: "event" }.into(),
         }
     }
 }
 
-fn rule(error: Refusal) -> Error {
+fn rule(device: u32, error: Refusal) -> Error {
     match error {
         Refusal::Graph(error) => error.into(),
-        error => CaptureError::Rule(error).into(),
+        rule => {
+            let text = rule.titled(|stream| stream_names::title(device, stream));
+            CaptureError::Rule { rule, text }.into()
+        }
     }
 }
 
@@ -114,8 +118,9 @@ impl Recording {
         stream: StreamId,
         add: impl FnOnce(&mut Adding<'_>) -> Result<(NodeId, R)>,
     ) -> Result<R> {
+        let device = self.device;
         let Some(id) = self.captures.of(stream) else {
-            return Err(rule(millpond_core::graph::CaptureError::NotCapturing(stream)));
+            return Err(rule(device, Refusal::NotCapturing(stream)));
         };
         let Open { body, session, uses, .. } = self.open.get_mut(&id).expect("every capture has its graph's body");
         let mut failed = None;
@@ -135,22 +140,22 @@ impl Recording {
         });
         match added {
             Some(Ok(result)) => Ok(result),
-            Some(Err(error)) => Err(failed.unwrap_or_else(|| rule(error))),
-            None => Err(rule(millpond_core::graph::CaptureError::NotCapturing(stream))),
+            Some(Err(error)) => Err(failed.unwrap_or_else(|| rule(device, error))),
+            None => Err(rule(self.device, Refusal::NotCapturing(stream))),
         }
     }
 
     /// Finds the memory of accesses on a stream that is captured.
     pub(crate) fn resolve<A: Access>(&mut self, stream: StreamId, accesses: &A) -> Result<Resolved> {
         let Some(id) = self.captures.of(stream) else {
-            return Err(rule(millpond_core::graph::CaptureError::NotCapturing(stream)));
+            return Err(rule(self.device, Refusal::NotCapturing(stream)));
         };
         if !self.captures.is_valid(id) {
-            return Err(rule(millpond_core::graph::CaptureError::Invalidated(id)));
+            return Err(rule(self.device, Refusal::Invalidated(id)));
         }
         let Open { body, session, .. } = self.open.get_mut(&id).expect("every capture has its graph's body");
         let Some(core) = self.captures.graph(stream) else {
-            return Err(rule(millpond_core::graph::CaptureError::NotCapturing(stream)));
+            return Err(rule(self.device, Refusal::NotCapturing(stream)));
         };
         // Of a child graph: what a capture adds has its addresses at once.
         Lent::new(core, body).body.resolve(accesses, || Err(GraphError::SymbolicCapture(session.id).into()))
@@ -188,59 +193,61 @@ impl Recording {
                 let session = Arc::clone(&self.open[&event.capture].session);
                 Ok(CapturedAt { session, event })
             }
-            Some(Err(error)) => Err(rule(error)),
-            None => Err(rule(millpond_core::graph::CaptureError::NotCapturing(stream))),
+            Some(Err(error)) => Err(rule(self.device, error)),
+            None => Err(rule(self.device, Refusal::NotCapturing(stream))),
         }
     }
 
     /// A stream waits for a captured event, and joins that capture.
     pub(crate) fn wait(&mut self, stream: (StreamId, StreamRole), at: &CapturedAt) -> Result<()> {
-        self.captures.wait(stream, &at.event).map_err(rule)
+        self.captures.wait(stream, &at.event).map_err(|error| rule(self.device, error))
     }
 
     /// A stream waits for an event from outside.
     pub(crate) fn wait_outside(&mut self, stream: StreamId) -> Result<()> {
-        self.captures.wait_outside(stream).map_err(rule)
+        self.captures.wait_outside(stream).map_err(|error| rule(self.device, error))
     }
 
     /// A stream is synchronised or asked.
     pub(crate) fn check_stream(&mut self, stream: StreamId, call: &'static str) -> Result<()> {
-        self.captures.check_stream(stream, call).map_err(rule)
+        self.captures.check_stream(stream, call).map_err(|error| rule(self.device, error))
+    }
+
+    /// The calling thread makes an unsafe call; its mode is the global one.
+    pub(crate) fn check_unsafe(&mut self, call: &'static str) -> Result<()> {
+        self.captures
+            .check_unsafe((thread(), CaptureMode::Global), |_| true, call)
+            .map_err(|error| rule(self.device, error))
     }
 
     /// The legacy default stream would come after the blocking streams.
     pub(crate) fn check_legacy(&mut self, is_blocking: impl Fn(StreamId) -> bool) -> Result<()> {
-        self.captures.check_legacy(is_blocking).map_err(rule)
+        self.captures.check_legacy(is_blocking).map_err(|error| rule(self.device, error))
     }
 }
 
 impl Graphs {
-    /// Refuses what acts at once, while a capture forbids it; that is invalid then.
-    #[inline]
-    pub(crate) fn refuse_in_capture(&self, call: &'static str) -> Result<()> {
-        self.if_capturing(|captures| captures.check_unsafe(thread(), |_| true, call))
-    }
-
     /// Refuses a synchronisation of the device while there is a capture; that is invalid then.
     #[inline]
     pub(crate) fn refuse_synchronize(&self) -> Result<()> {
-        self.if_capturing(|captures| captures.check_synchronize(|_, _| true, "synchronize"))
+        let check = |captures: &mut Captures| captures.check_synchronize(|_, _| true, "synchronize");
+        self.if_capturing(|recording| check(&mut recording.captures).map_err(|error| rule(recording.device, error)))
     }
 
     #[inline]
-    fn if_capturing(&self, check: impl FnOnce(&mut Captures) -> std::result::Result<(), Refusal>) -> Result<()> {
+    pub(super) fn if_capturing(&self, check: impl FnOnce(&mut Recording) -> Result<()>) -> Result<()> {
         if self.open.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         process::refuse_forked()?;
-        check(&mut lock(&self.captures).captures).map_err(rule)
+        check(&mut lock(&self.captures))
     }
 }
 
 /// Acts on the graph of a capture that goes on; none where it has ended.
 fn with_open<R>(session: &Session, act: impl FnOnce(&mut Body, &mut Uses) -> R) -> Option<R> {
     let mut recording = lock(&session.context.graphs().captures);
-    let Recording { captures, open } = &mut *recording;
+    let Recording { captures, open, .. } = &mut *recording;
     let open = open.get_mut(&session.capture)?;
     let lent = Lent::new(captures.graph(open.origin)?, &mut open.body);
     Some(act(lent.body, &mut open.uses))
@@ -288,8 +295,10 @@ impl Stream {
         self.begin_capture_in(CaptureMode::Global)
     }
 
-    /// As [`begin_capture`](Self::begin_capture), in a mode: which threads' calls that act at once are refused
-    /// meanwhile, and whether another thread may end it (CUDA: `cudaStreamCaptureMode`).
+    /// As [`begin_capture`](Self::begin_capture), in a mode: which threads' unsafe calls are refused meanwhile, and
+    /// whether another thread may end it (CUDA: `cudaStreamCaptureMode`). Unsafe are synchronisations and queries of
+    /// streams and events, pinned memory, immediate frees, new pools and instances: the capture does not see them, and
+    /// is invalid then.
     ///
     /// # Errors
     /// As for [`begin_capture`](Self::begin_capture).
@@ -326,7 +335,7 @@ impl Stream {
         let core = std::mem::replace(&mut body.core, empty);
         let mut recording = lock(&graphs.captures);
         let begun = recording.captures.begin((shared.id, shared.role), core, tails, thread(), mode);
-        let capture = begun.map_err(|(error, _)| rule(error))?;
+        let capture = begun.map_err(|(error, _)| rule(recording.device, error))?;
         let context = Arc::clone(&shared.context);
         let (is_open, nodes, allocs) = (AtomicBool::new(true), AtomicU32::new(0), AtomicU32::new(0));
         let is_traced = caller.is_some();
@@ -369,8 +378,8 @@ impl Stream {
         let seen = shared.close_window(&mut state);
         let graphs = shared.context.graphs();
         let mut recording = lock(&graphs.captures);
-        let capture = recording.captures.of(shared.id);
-        let ended = recording.captures.end(shared.id, thread()).map_err(|error| not_yet(rule(error)))?;
+        let (number, capture) = (recording.device, recording.captures.of(shared.id));
+        let ended = recording.captures.end(shared.id, thread()).map_err(|error| not_yet(rule(number, error)))?;
         let open = capture.and_then(|capture| recording.take_out(capture, &garbage));
         drop(recording);
         let open = open.expect("every capture has its graph's body");
@@ -383,7 +392,7 @@ impl Stream {
         }
         drop(state);
         seen.map_err(|error| (error, true))?;
-        let core = ended.graph.map_err(|error| (rule(error), true))?;
+        let core = ended.graph.map_err(|error| (rule(number, error), true))?;
         let mut body = open.take().body;
         body.core = core;
         body.captured();

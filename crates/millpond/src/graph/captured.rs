@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use millpond_core::check::{Act, Place, Use};
 use millpond_core::graph::{GraphAllocId, Memory};
-use millpond_core::ids::{AllocId, Point, Slot};
+use millpond_core::ids::{Point, Slot};
 use millpond_core::units::Range;
 use millpond_driver::locks::{BiasedGuard, lock};
 
@@ -42,9 +42,9 @@ impl StreamShared {
         lock(&self.context.graphs().captures).operate(self.id, |adding| {
             let (node, alloc, address) = adding.body.add_alloc(adding.tails, bytes, Place::Source(caller))?;
             adding.session.allocs.store(alloc.0 + 1, Ordering::Relaxed);
-            let id = AllocId(self.context.next_alloc.fetch_add(1, Ordering::Relaxed));
+            let number = self.context.alloc_numbers.take();
             let origin = Origin::Captured(Arc::clone(adding.session));
-            let allocation = Arc::new(Allocation::new(id, alloc.0, self.context.number, origin));
+            let allocation = Arc::new(Allocation::new(number, alloc.0, self.context.number, origin));
             allocation.set_address(address);
             let mut life = allocation.life();
             let point = Point { slot: Slot(0), seq: 0 };

@@ -178,9 +178,7 @@ impl Judged<'_, '_> {
         let Launching { shared, caller, .. } = self.launching;
         let later = site(wrong.act, shared.id, self.state.op() + 1, caller);
         let refused = match wrong.what {
-            Problem::Fault(fault) => {
-                shared.refuse(self.state, &found.allocation, found.allocation.subject(life), fault, later)
-            }
+            Problem::Fault(fault) => shared.refuse(self.state, &found.allocation, life, fault, later),
             Problem::Overtaken { generation } => found.allocation.overtaken(life, generation, later).into(),
         };
         within(refused, wrong.site)
@@ -313,7 +311,7 @@ impl Outside {
         }
         let Some(free) = life.freed.now() else { return Ok(None) };
         match &self.whose {
-            Whose::Node(graph, alloc) if life.generation == 0 => Err(graphs.not_live((*graph, *alloc), act).into()),
+            Whose::Node(graph, alloc) if !life.was_launched() => Err(graphs.not_live((*graph, *alloc), act).into()),
             _ => Ok(Some(Wrong { act, what: Problem::Fault(Fault::after_free(free, act)), site })),
         }
     }

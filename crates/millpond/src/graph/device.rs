@@ -11,7 +11,7 @@ use millpond_core::order::default_streams::Standing;
 use millpond_core::pool::Frontier;
 use millpond_core::units::{GIB, Range, round_up};
 use millpond_driver::locks::{BiasedGuard, lock};
-use millpond_driver::{Driver, DriverError, RawGraph, process};
+use millpond_driver::{Driver, DriverError, RawGraph};
 
 use super::capture::{drop_captured, name_captured};
 use super::memory::trim;
@@ -68,22 +68,23 @@ impl DeviceGraphs<Context> for Graphs {
         }
     }
 
-    fn refuse_in_capture(&self, stream: StreamId, call: &'static str) -> Result<()> {
-        if self.open.load(Ordering::Acquire) == 0 {
-            return Ok(());
-        }
-        process::refuse_forked()?;
-        lock(&self.captures).check_stream(stream, call)
+    fn refuse_to_ask(&self, stream: StreamId, call: &'static str) -> Result<()> {
+        self.if_capturing(|recording| {
+            recording.check_stream(stream, call)?;
+            recording.check_unsafe(call)
+        })
+    }
+
+    fn refuse_unsafe(&self, call: &'static str) -> Result<()> {
+        self.if_capturing(|recording| recording.check_unsafe(call))
     }
 
     fn refuse_legacy_use(&self, context: &Context) -> Result<()> {
-        if self.open.load(Ordering::Acquire) == 0 {
-            return Ok(());
-        }
-        process::refuse_forked()?;
-        let streams = context.streams();
-        let blocking = |id| streams.iter().any(|it| it.id == id && it.role.standing() == Standing::Tied);
-        lock(&self.captures).check_legacy(blocking)
+        self.if_capturing(|recording| {
+            let streams = context.streams();
+            let blocking = |id| streams.iter().any(|it| it.id == id && it.role.standing() == Standing::Tied);
+            recording.check_legacy(blocking)
+        })
     }
 
     fn keep_seen(&self, session: &Session, node: NodeId, seen: Result<Option<RawGraph>>) -> Result<()> {
@@ -119,8 +120,7 @@ impl Arenas for Context {
     }
 
     fn end_arena(&self, arena: ArenaKey, ranges: Vec<Range>) {
-        self.graphs().close(arena, ranges);
-        self.graphs().finish_closing(self);
+        self.graphs().close(self, arena, ranges);
         self.memory_came_back();
     }
 }
@@ -129,10 +129,9 @@ impl Arenas for Context {
 /// that never had one.
 #[cold]
 fn freed_in_graphs(context: &Context, tracer: &Tracer, pointer: u64) -> Option<TracedMemory> {
-    let all: Vec<_> = lock(&context.graphs().numbers).values().filter_map(Weak::upgrade).collect();
-    let had_life = all.iter().find_map(|allocation| {
+    let had_life = context.graphs().outputs_at(pointer).into_iter().find_map(|allocation| {
         let life = allocation.life();
-        let is_it = life.generation > 0 && life.freed.is_some() && life.range.start == pointer;
+        let is_it = life.was_launched() && life.freed.is_some() && life.range.start == pointer;
         is_it.then(|| tracer.memory(allocation.id, life.generation))
     });
     had_life.or_else(|| {

@@ -5,17 +5,17 @@
 //! Invariant **no-overlap**: launches of one instance, and of all that share an arena, run one after the other.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
 use millpond_core::check::Act;
 use millpond_core::graph::{
     Addressing, ArenaKey, Draft, Exec as CoreExec, GraphAllocId, GraphId, Lanes, Memory, Refusal,
 };
-use millpond_core::ids::{AllocId, StreamId};
+use millpond_core::ids::StreamId;
 use millpond_core::units::Range;
 use millpond_driver::locks::{Biased, lock};
-use millpond_driver::{Driver, RawStream, StreamFlags, process};
+use millpond_driver::{Driver, Label, RawStream, StreamFlags, process};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
@@ -26,7 +26,7 @@ use super::family::Family;
 use super::found::{Found, Founds, Marks, Output, Outside, Whose};
 use super::grant::Grant;
 use super::last::Last;
-use super::native_nodes::native_of;
+use super::native_nodes::{is_native, native_of};
 use super::program::Program;
 use super::traced::TracedExec;
 use crate::names::error::{Error, Result};
@@ -111,6 +111,8 @@ pub struct GraphExec {
 /// See the module.
 pub(crate) struct ExecShared {
     pub(crate) context: Arc<Context>,
+    /// No other instance of the process has it.
+    pub(crate) number: u64,
     /// Empty where it is a graph of the device.
     pub(crate) program: Arc<Program>,
     pub(crate) native: Option<Native>,
@@ -214,18 +216,23 @@ impl ExecShared {
     /// Opens the streams of all lanes but the first; what is opened is closed again by the drop of the instance.
     fn open_lanes(&mut self) -> Result<()> {
         for lane in 1..self.program.lanes {
-            let flags = StreamFlags { label: u32::MAX - lane as u32, ..StreamFlags::default() };
+            let label =
+                Label { numbers: (0, lane as u32), title: |_, lane| format!("lane {lane} of a graph's launch") };
+            let flags = StreamFlags { label, ..StreamFlags::default() };
             self.lanes.push(self.context.driver.open_stream(flags)?);
         }
         Ok(())
     }
 }
 
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+
 impl GraphExec {
     pub(crate) fn new(body: &Arc<Body>, settings: Instantiate) -> Result<Self> {
         process::refuse_forked()?;
         body.check_instances()?;
-        let made = Self::make(body, settings, None);
+        let allowed = body.context.graphs.refuse_unsafe("instantiate");
+        let made = allowed.and_then(|()| Self::make(body, settings, None));
         if let (Some(tracer), Err(error)) = (&body.context.tracer, &made)
             && error.is_verdict()
         {
@@ -244,15 +251,17 @@ impl GraphExec {
         if let Some(pin) = core.outdated() {
             return Err(GraphError::MadeAnew { graph: pin.graph, allocation: pin.id.to_string() }.into());
         }
-        context.check_numbers()?;
+        context.alloc_numbers.check()?;
+        let is_native = is_native(context, &core);
+        let program = Arc::new(if is_native { Program::default() } else { Program::new(context, &core, body)? });
         let outputs = outputs(context, &core, &family, room.as_ref(), old);
         let outsides = outsides(&core, &family);
         let arenas = arenas(context, &core, &family, room.as_ref());
-        let native = native_of(context, &core, body, &arenas);
-        let program = Arc::new(if native.is_some() { Program::default() } else { Program::new(&core, body) });
+        let native = is_native.then(|| native_of(context, &core, body, &arenas));
         let grants = family.grants();
         let mut shared = ExecShared {
             context: Arc::clone(context),
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             program,
             native,
             body: Arc::clone(body),
@@ -346,7 +355,8 @@ impl Graph {
     /// Checks the graph and makes an instance of it that can be launched (CUDA: `cudaGraphInstantiate`).
     ///
     /// # Errors
-    /// [`GraphError::Faults`]: each wrong pair of nodes with the missing edge.
+    /// [`GraphError::Faults`]: each wrong pair of nodes with the missing edge. A capture forbids it
+    /// ([`begin_capture_in`](crate::Stream::begin_capture_in)), and is invalid then.
     pub fn instantiate(&self, settings: Instantiate) -> Result<GraphExec> {
         GraphExec::new(&self.body, settings)
     }
@@ -372,8 +382,8 @@ fn outputs(
     old: Option<&ExecShared>,
 ) -> Vec<Output> {
     let make = |alloc: GraphAllocId, range: Range, arena: &Arc<Arena>| {
-        let id = AllocId(context.next_alloc.fetch_add(1, Ordering::Relaxed));
-        let allocation = Allocation::new(id, alloc.0, context.number, Origin::Graph(Arc::clone(arena)));
+        let number = context.alloc_numbers.take();
+        let allocation = Allocation::new(number, alloc.0, context.number, Origin::Graph(Arc::clone(arena)));
         allocation.life().range = range;
         Arc::new(allocation)
     };
@@ -388,13 +398,13 @@ fn outputs(
                 let kept = old.and_then(|old| old.outputs.iter().find(|it| it.range == range));
                 kept.map(|kept| Arc::clone(&kept.allocation)).unwrap_or_else(|| {
                     let allocation = make(alloc, range, &room.arena);
-                    context.graphs().enter_number(&allocation);
+                    context.graphs().enter(&allocation, None);
                     allocation
                 })
             }
             None => context.graphs().named((graph, alloc)).unwrap_or_else(|| {
                 let allocation = make(alloc, range, &body.arena);
-                context.graphs().enter((graph, alloc), &allocation);
+                context.graphs().enter(&allocation, Some((graph, alloc)));
                 allocation
             }),
         };

@@ -20,12 +20,15 @@
 // | `exec` | [`GraphExec`]: an instance, its lanes and its outputs |
 // | `fault` | what is wrong with its order, in words |
 // | `found` | the memory that a launch has to do with |
+// | `gone` | addresses of arenas that are gone, until no work is left |
 // | `grant` | says that a graph has free nodes |
+// | `lane` | which lane each node runs on |
 // | `last` | the end of a launch, for the next one |
 // | `launch` | a launch as one point of a stream: checked, submitted, recorded |
 // | `limits` | what CUDA refuses, where the program asks for that |
 // | `memory` | physical memory of all graphs of a device |
 // | `native_nodes` | what an instance is as a graph of the device's own |
+// | `outputs` | what launches leave and captures allocate, by every name |
 // | `program` | what an instance submits, in order, on which lane |
 // | `recording` | the captures in progress |
 // | `registry` | what the graphs of a device share |
@@ -45,13 +48,16 @@ mod exec;
 mod family;
 mod fault;
 mod found;
+mod gone;
 mod grant;
 mod inside;
+mod lane;
 mod last;
 mod launch;
 mod limits;
 mod memory;
 mod native_nodes;
+mod outputs;
 mod program;
 mod recording;
 mod registry;

@@ -21,7 +21,7 @@ use super::program::payload;
 use crate::state::context::Context;
 use crate::state::device::Arena;
 use crate::stream::native::Native;
-use crate::stream::payload::{Payload, enter};
+use crate::stream::payload::Payload;
 
 /// A node that does nothing stays where it joins more edges than this: without it every node after it had them all.
 const JOINED_MAX: usize = 2;
@@ -29,13 +29,15 @@ const JOINED_MAX: usize = 2;
 /// Fills are not joined to more bytes than this: a device writes them in about the time that a node takes.
 const FILLED_MAX: u64 = 4 * MIB;
 
-/// What an instance is as a graph of the device, yet to be made; none where that is not to be had. Its own memory
-/// lies in `arenas`.
-pub(super) fn native_of(context: &Context, core: &CoreExec, body: &Body, arenas: &[Arc<Arena>]) -> Option<Native> {
+/// Whether an instance is a graph of the device.
+pub(super) fn is_native(context: &Context, core: &CoreExec) -> bool {
     let summary = core.summary();
-    let has_events = !(summary.records.is_empty() && summary.waits.is_empty());
-    let can = !has_events && context.driver.has_graphs();
-    can.then(|| Native::planned(context, nodes(core, body, arenas)))
+    summary.records.is_empty() && summary.waits.is_empty() && context.driver.has_graphs()
+}
+
+/// What an instance is as a graph of the device, yet to be made. Its own memory lies in `arenas`.
+pub(super) fn native_of(context: &Context, core: &CoreExec, body: &Body, arenas: &[Arc<Arena>]) -> Native {
+    Native::planned(context, nodes(core, body, arenas))
 }
 
 /// The nodes that work, and their edges.
@@ -85,7 +87,7 @@ fn work(payload: Payload) -> NodeWork {
         Payload::Nothing | Payload::EventRecord(_) | Payload::EventWait(_) | Payload::Open | Payload::Late(_) => {
             NodeWork::Nothing
         }
-        Payload::Kernel(kernel) | Payload::HostFunction(kernel) => NodeWork::Run(Arc::new(move || (enter(&kernel))())),
+        Payload::Kernel(kernel) | Payload::HostFunction(kernel) => NodeWork::Run(Arc::new(move || kernel.run())),
         Payload::Copy { to, from, bytes } => NodeWork::Copy { to, from, bytes },
         Payload::Upload { to, from } => NodeWork::Upload { to, from },
         Payload::Memset { at, bytes, value } => NodeWork::Fill { at, bytes, value },

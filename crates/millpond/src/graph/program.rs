@@ -1,23 +1,24 @@
 //! What an instance submits, in which order and on which lane.
 //!
-//! A *lane* is a queue of the driver that one chain of the graph's cover runs on; lane 0 is the launching stream
-//! itself, so that a graph of one chain costs what its work costs. An edge between lanes becomes a mark and a wait,
-//! left out where the lane waits for something later on that lane already. Knows an instance's nodes and what they do.
+//! A *lane* is a queue of the driver (`lane.rs`); lane 0 is the launching stream itself, so that a graph of one chain
+//! costs what its work costs. An edge between lanes becomes a mark and a wait, left out where the lane waits for
+//! something later already. Knows an instance's nodes and what they do.
 //!
 //! Invariant **covered**: whenever a step runs, all steps that its node depends on have completed.
 
-use std::sync::Arc;
-
-use millpond_core::graph::{Exec as CoreExec, FlatNode, NodeId};
+use millpond_core::graph::{Exec as CoreExec, FlatNode, Index, NodeId};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::body::Body;
+use super::lane::Lanes;
 use crate::names::error::Result;
+use crate::names::graph_error::GraphError;
 use crate::state::context::Context;
 use crate::stream::payload::Payload;
 
-/// No more queues run one graph: chains beyond share them.
-pub(crate) const LANES_MAX: usize = 16;
+/// Where a node depends on more nodes, it is not looked for those among them that come before others.
+const COMPARED: usize = 16;
 
 /// One node's part of a launch.
 #[derive(Debug)]
@@ -72,69 +73,64 @@ impl Program {
         })
     }
 
-    pub(crate) fn new(core: &CoreExec, body: &Body) -> Self {
+    /// The program of an instance.
+    pub(crate) fn new(context: &Context, core: &CoreExec, body: &Body) -> Result<Self> {
         let index = core.index();
-        let lanes = index.chains().clamp(1, LANES_MAX);
-        let lane_of = |node: NodeId| index.spot(node).0 as usize % lanes;
-        let mut program = Program { lanes, steps: Vec::with_capacity(core.nodes().len()), ..Program::default() };
-        // How many steps each lane has, and how many of every other lane it waits for: `known[lane][other]`.
-        let mut length = vec![0u32; lanes];
-        let mut known = vec![vec![0u32; lanes]; lanes];
-        let mut current: Vec<Option<Arc<[u32]>>> = vec![None; lanes];
-        let mut place: Vec<(u32, u32)> = Vec::with_capacity(core.nodes().len());
+        let mut lanes = Lanes::new(index);
+        let mut program = Program { steps: Vec::with_capacity(core.nodes().len()), ..Program::default() };
         let mut marks = 0;
         let mut new_mark = || {
             marks += 1;
             marks - 1
         };
-        // What each step knew of the other lanes.
-        let mut knew: Vec<Option<Arc<[u32]>>> = Vec::with_capacity(core.nodes().len());
+        // Of each closure that may be there more than once, the last node that runs it.
+        let mut runs: FxHashMap<usize, NodeId> = FxHashMap::default();
+        // Of each lane, the last step that looked at a node of it.
+        let mut looked: Vec<usize> = Vec::new();
         for (at, node) in core.nodes().iter().enumerate() {
-            let lane = lane_of(NodeId(at as u32));
-            let mut waits = SmallVec::new();
-            for dependency in &node.dependencies {
-                let (other, position) = place[dependency.index()];
-                let other = other as usize;
-                if other == lane || known[lane][other] >= position {
-                    continue;
-                }
-                let step = &mut program.steps[dependency.index()];
-                let mark = *step.mark.get_or_insert_with(&mut new_mark);
-                waits.push(mark);
-                if let Some(theirs) = &knew[dependency.index()] {
-                    for (mine, theirs) in known[lane].iter_mut().zip(theirs.iter()) {
-                        *mine = (*mine).max(*theirs);
-                    }
-                }
-                known[lane][other] = known[lane][other].max(position);
-                current[lane] = None;
-            }
-            length[lane] += 1;
-            place.push((lane as u32, length[lane]));
-            // Steps of a lane between two waits know the same.
-            knew.push(
-                (lanes > 1).then(|| Arc::clone(current[lane].get_or_insert_with(|| known[lane].as_slice().into()))),
-            );
             let payload = payload(core, body, node);
-            program.steps.push(Step { lane: lane as u32, waits, payload, mark: None });
+            let may_block = match &payload {
+                Payload::EventWait(_) => true,
+                payload => payload.closure().is_some() && context.properties.runs_closures,
+            };
+            let (lane, before) = lanes.place(&node.dependencies, may_block).ok_or(GraphError::TooWide)?;
+            let mut after: SmallVec<[NodeId; 4]> = node.dependencies.as_slice().into();
+            if let Some(closure) = payload.closure().filter(|_| !body.children.is_empty()) {
+                // INVARIANT: one-run, within a launch.
+                after.extend(runs.insert(closure.identity(), NodeId(at as u32)));
+            }
+            after.sort_unstable();
+            let is_known = |node: NodeId| {
+                before.is_some_and(|before| index.reaches_or_is(node, before))
+                    || after.len() <= COMPARED && after.iter().any(|other| index.reaches(node, *other))
+            };
+            let mut waits = SmallVec::new();
+            looked.resize(lanes.count(), usize::MAX);
+            // Of what one lane has, only the last is waited for.
+            for node in after.iter().rev() {
+                let other = lanes.of(*node);
+                let has_looked = std::mem::replace(&mut looked[other as usize], at) == at;
+                if other != lane && !has_looked && !is_known(*node) {
+                    waits.push(*program.steps[node.index()].mark.get_or_insert_with(&mut new_mark));
+                }
+            }
+            program.steps.push(Step { lane, waits, payload, mark: None });
         }
-        let is_known = |lane: usize, last: usize| known[0][lane] >= place[last].1;
-        program.add_tails(is_known, &mut new_mark);
+        program.lanes = lanes.count();
+        program.add_tails(index, &lanes, &mut new_mark);
         program.marks = marks as usize;
         // Steps that do nothing and order nothing are left out.
         program
             .steps
             .retain(|step| !matches!(step.payload, Payload::Nothing) || step.mark.is_some() || !step.waits.is_empty());
-        program
+        Ok(program)
     }
 
     /// The ends of lanes that the first lane does not know of yet: it waits for them at the end.
-    fn add_tails(&mut self, is_known: impl Fn(usize, usize) -> bool, mut new_mark: impl FnMut() -> u32) {
-        let mut last: Vec<Option<usize>> = vec![None; self.lanes];
-        self.steps.iter().enumerate().for_each(|(at, step)| last[step.lane as usize] = Some(at));
-        for (lane, last) in last.into_iter().enumerate().skip(1) {
-            if let Some(last) = last.filter(|last| !is_known(lane, *last)) {
-                self.tails.push(*self.steps[last].mark.get_or_insert_with(&mut new_mark));
+    fn add_tails(&mut self, index: &Index, lanes: &Lanes<'_>, mut new_mark: impl FnMut() -> u32) {
+        for last in (1..lanes.count()).filter_map(|lane| lanes.last(lane as u32)) {
+            if !lanes.last(0).is_some_and(|end| index.reaches(last, end)) {
+                self.tails.push(*self.steps[last.index()].mark.get_or_insert_with(&mut new_mark));
             }
         }
     }

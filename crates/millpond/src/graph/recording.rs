@@ -20,8 +20,16 @@ pub(super) struct Open {
 }
 
 /// All captures of a device in progress.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Recording {
+    /// The number of their device.
+    pub(super) device: u32,
     pub(super) captures: Captures,
     pub(super) open: FxHashMap<CaptureId, Open>,
+}
+
+impl Recording {
+    pub(super) fn new(device: u32) -> Self {
+        Self { device, captures: Captures::new(), open: FxHashMap::default() }
+    }
 }

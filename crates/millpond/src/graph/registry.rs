@@ -3,7 +3,6 @@
 //! Knows allocations by the alloc node they are of; streams not at all.
 
 use std::any::Any;
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -14,8 +13,10 @@ use millpond_core::units::Range;
 use millpond_driver::locks::{Guard, Mutex, lock};
 use rustc_hash::FxHashMap;
 
+use super::gone::GoneArenas;
 use super::grant::Grant;
 use super::memory::{Frees, GraphMemory};
+use super::outputs::{CapturedMemory, Key, Outputs};
 use super::recording::Recording;
 use crate::names::error::{Invalid, Nearest, Result};
 use crate::names::graph_error::GraphError;
@@ -28,41 +29,6 @@ use crate::sync::ranks;
 
 /// So many spare ranges of addresses are kept.
 const SPARES: usize = 16;
-
-/// Of so many alloc nodes it is known where their memory was freed after all instances of them are gone.
-const ENDED_KEPT: usize = 1 << 14;
-
-/// An alloc node of a graph of the device.
-type Key = (GraphId, GraphAllocId);
-
-/// What an alloc node's memory is, as long as an instance has it.
-#[derive(Debug)]
-struct Named {
-    id: AllocId,
-    allocation: Weak<Allocation>,
-}
-
-/// Where memory was freed last, of alloc nodes whose instances are gone: the newest so many.
-#[derive(Debug, Default)]
-struct Ended {
-    freed: FxHashMap<Key, Use>,
-    /// The keys, oldest first.
-    order: VecDeque<Key>,
-}
-
-impl Ended {
-    fn add(&mut self, key: Key, free: Use) {
-        if self.freed.insert(key, free).is_some() {
-            return;
-        }
-        self.order.push_back(key);
-        if self.order.len() > ENDED_KEPT
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.freed.remove(&oldest);
-        }
-    }
-}
 
 /// An instance, as a refusal asks it.
 pub(super) trait Launched: Send + Sync {
@@ -86,20 +52,15 @@ pub(crate) struct Graphs {
     /// How many captures are in progress; no call looks further where there are none.
     pub(crate) open: AtomicUsize,
     pub(crate) captures: Mutex<ranks::Captures, Recording>,
-    /// What launches leave live, by alloc node.
-    names: Mutex<ranks::OutputNames, FxHashMap<Key, Named>>,
-    /// Where it was freed last, of alloc nodes that an instance which is gone had.
-    ended: Mutex<ranks::OutputsEnded, Ended>,
-    /// The same by the number of the allocation.
-    pub(super) numbers: Mutex<ranks::OutputNumbers, FxHashMap<AllocId, Weak<Allocation>>>,
+    /// What launches leave live.
+    outputs: Mutex<ranks::Outputs, Outputs>,
     /// What captures in progress have allocated.
-    captured: Mutex<ranks::Captured, FxHashMap<AllocId, Arc<Allocation>>>,
+    captured: Mutex<ranks::Captured, CapturedMemory>,
     /// Which graph has the free node.
     grants: Mutex<ranks::FreeNodes, FxHashMap<Key, Weak<Grant>>>,
     /// Live memory of instances that are gone, for as long as the device has a handle. It refers to the device.
-    orphans: Mutex<ranks::Orphans, Option<Vec<Arc<Allocation>>>>,
-    /// Addresses of arenas that are gone, until no work is left.
-    closing: Mutex<ranks::ClosingArenas, Vec<(ArenaKey, Vec<Range>)>>,
+    orphans: Mutex<ranks::Orphans, Option<FxHashMap<AllocId, Arc<Allocation>>>>,
+    closing: Mutex<ranks::ClosingArenas, GoneArenas>,
     /// Addresses that arenas had, and what is mapped there, for arenas to come.
     spare: Mutex<ranks::SpareRanges, Vec<Range>>,
 }
@@ -115,13 +76,11 @@ impl Graphs {
             execs: Mutex::default(),
             arenas: Mutex::default(),
             open: AtomicUsize::default(),
-            captures: Mutex::default(),
-            names: Mutex::default(),
-            ended: Mutex::default(),
-            numbers: Mutex::default(),
+            captures: Mutex::new(Recording::new(device)),
+            outputs: Mutex::default(),
             captured: Mutex::default(),
             grants: Mutex::default(),
-            orphans: Mutex::new(Some(Vec::new())),
+            orphans: Mutex::new(Some(FxHashMap::default())),
             closing: Mutex::default(),
             spare: Mutex::default(),
         }
@@ -142,31 +101,41 @@ impl Graphs {
     /// A new arena.
     pub(crate) fn enter_arena(&self, arena: &Arc<Arena>) {
         let mut arenas = lock(&self.arenas);
-        arenas.retain(|arena| arena.strong_count() > 0);
+        if arenas.len() == arenas.capacity() {
+            // Before it grows, and not more often.
+            arenas.retain(|arena| arena.strong_count() > 0);
+            let wanted = arenas.len() + 1;
+            arenas.reserve(wanted);
+        }
         arenas.push(Arc::downgrade(arena));
     }
 
-    /// An output of an instance is known by its alloc node from now on.
-    pub(crate) fn enter(&self, key: Key, allocation: &Arc<Allocation>) {
-        let named = Named { id: allocation.id, allocation: Arc::downgrade(allocation) };
-        lock(&self.names).insert(key, named);
-        self.enter_number(allocation);
-    }
-
-    /// An output with addresses of its own instance is known by its number and its address from now on.
-    pub(crate) fn enter_number(&self, allocation: &Arc<Allocation>) {
-        lock(&self.numbers).insert(allocation.id, Arc::downgrade(allocation));
+    /// An output of an instance is known by its number and its address from now on, and by its alloc node, unless its
+    /// instance has addresses of its own.
+    pub(crate) fn enter(&self, allocation: &Arc<Allocation>, key: Option<Key>) {
+        let start = allocation.life().range.start;
+        lock(&self.outputs).enter(allocation, start, key);
     }
 
     /// The allocation of an alloc node, if an instance has it.
     pub(crate) fn named(&self, key: Key) -> Option<Arc<Allocation>> {
-        lock(&self.names).get(&key).and_then(|named| named.allocation.upgrade())
+        lock(&self.outputs).named(key)
+    }
+
+    /// The outputs of instances that start at an address.
+    pub(super) fn outputs_at(&self, address: u64) -> Vec<Arc<Allocation>> {
+        lock(&self.outputs).at(address).collect()
+    }
+
+    /// All outputs of instances.
+    pub(super) fn outputs(&self) -> Vec<Arc<Allocation>> {
+        lock(&self.outputs).all().collect()
     }
 
     /// Why memory of an alloc node that is not live cannot be used or freed.
     #[cold]
     pub(crate) fn not_live(&self, key: Key, act: Act) -> GraphError {
-        let freed = lock(&self.ended).freed.get(&key).map(|free| free.site);
+        let freed = lock(&self.outputs).ended(key).map(|free| free.site);
         GraphError::NotLive { graph: key.0, act, freed: freed.map(|free| Box::new(side(self.device, free))) }
     }
 
@@ -180,38 +149,32 @@ impl Graphs {
     }
 
     /// The alloc node of an output.
-    pub(crate) fn key_of(&self, allocation: &Arc<Allocation>) -> Option<Key> {
-        let is_it = |other: &Named| std::ptr::eq(other.allocation.as_ptr(), Arc::as_ptr(allocation));
-        lock(&self.names).iter().find(|(_, other)| is_it(other)).map(|(key, _)| *key)
+    pub(crate) fn key_of(&self, allocation: &Allocation) -> Option<Key> {
+        lock(&self.outputs).key_of(allocation.id, allocation)
     }
 
-    /// The allocation with this number.
-    pub(crate) fn find(&self, id: AllocId) -> Result<Arc<Allocation>> {
-        let known = lock(&self.numbers).get(&id).and_then(Weak::upgrade);
-        known.or_else(|| lock(&self.captured).get(&id).cloned()).ok_or_else(|| Invalid::Stale.into())
+    /// The allocation with this number, whichever life it has; of a capture, with the life that is meant.
+    pub(crate) fn find(&self, id: AllocId, generation: u64) -> Result<Arc<Allocation>> {
+        let known = lock(&self.outputs).find(id);
+        let captured = || lock(&self.captured).find(id).filter(|it| it.life().generation == generation);
+        known.or_else(captured).ok_or_else(|| Invalid::Stale.into())
     }
 
     /// A capture has allocated: the memory is known by views and by its address until the capture ends.
     pub(crate) fn enter_captured(&self, allocation: &Arc<Allocation>) {
-        lock(&self.captured).insert(allocation.id, Arc::clone(allocation));
+        lock(&self.captured).enter(allocation);
     }
 
     /// A capture has ended: what it allocated has names of the graph from now on.
     pub(crate) fn leave_captured(&self, session: &Session) {
-        let mut captured = lock(&self.captured);
-        let ended: Vec<_> = captured.extract_if(|_, it| it.is_of(session)).collect();
-        drop(captured);
+        let ended = lock(&self.captured).leave(session);
         // Behind the lock: the last reference to a session has the whole device with it.
         drop(ended);
     }
 
     /// What a capture has allocated at this address and not freed.
     pub(crate) fn find_captured(&self, session: &Session, address: u64) -> Option<Owned> {
-        let captured = lock(&self.captured);
-        // Addresses serve again within a capture: the one allocated last is meant.
-        let found = captured.values().filter(|it| it.is_of(session) && it.life().range.start == address);
-        let allocation = Arc::clone(found.max_by_key(|it| it.id)?);
-        drop(captured);
+        let allocation = lock(&self.captured).find_at(session, address)?;
         let generation = allocation.life().generation;
         Some(Owned { allocation, generation, address })
     }
@@ -258,12 +221,11 @@ impl Graphs {
         // Asked under that lock: who frees one of them looks for it there afterwards.
         let (live, mut gone): (Vec<_>, Vec<_>) = outputs.partition(|allocation| allocation.life().freed.is_none());
         match &mut *orphans {
-            Some(orphans) => orphans.extend(live),
+            Some(orphans) => orphans.extend(live.into_iter().map(|it| (it.id, it))),
             None => gone.extend(live),
         }
         drop(orphans);
         self.end(gone);
-        lock(&self.numbers).retain(|_, allocation| allocation.strong_count() > 0);
     }
 
     /// No instance has these any more, and they are freed.
@@ -271,18 +233,13 @@ impl Graphs {
         let freed_of = |it: &Arc<Allocation>| {
             let life = it.life();
             // The first life begins with the first launch.
-            life.freed.now().filter(|_| life.generation > 0).map(|free| (it.id, free))
+            (it.id, Arc::as_ptr(it), life.freed.now().filter(|_| life.was_launched()))
         };
-        let freed: FxHashMap<AllocId, Use> = gone.iter().filter_map(freed_of).collect();
+        let ended: Vec<(AllocId, *const Allocation, Option<Use>)> = gone.iter().map(freed_of).collect();
         // Behind the locks: the last reference to an allocation has its arena with it.
         drop(gone);
-        let (mut names, mut ended) = (lock(&self.names), lock(&self.ended));
-        names.retain(|key, named| {
-            if let Some(free) = freed.get(&named.id) {
-                ended.add(*key, *free);
-            }
-            named.allocation.strong_count() > 0
-        });
+        let mut outputs = lock(&self.outputs);
+        ended.into_iter().for_each(|(id, at, freed)| outputs.end(id, at, freed));
     }
 
     /// The device's last handle is gone: what no handle holds is never freed.
@@ -292,22 +249,22 @@ impl Graphs {
     }
 
     /// An arena is gone.
-    pub(crate) fn close(&self, arena: ArenaKey, ranges: Vec<Range>) {
-        lock(&self.closing).push((arena, ranges));
+    pub(crate) fn close(&self, context: &Context, arena: ArenaKey, ranges: Vec<Range>) {
+        if lock(&self.closing).add(arena, ranges) {
+            self.finish_closing(context);
+        }
     }
 
     /// Gives back what nothing uses any more. Never waits.
     pub(crate) fn finish_closing(&self, context: &Context) {
-        let closing = std::mem::take(&mut *lock(&self.closing));
+        // Taken out before the device is asked: what is closed later may still be used.
+        let closing = lock(&self.closing).take(context.in_flight.seats());
         if closing.is_empty() {
             return;
         }
-        if !context.is_idle() {
-            lock(&self.closing).extend(closing);
-            return;
-        }
         // Where a launch is being made: once more with the next.
-        let Some(mut memory) = self.memory.try_lock() else { return lock(&self.closing).extend(closing) };
+        let memory = if context.is_idle() { self.memory.try_lock() } else { None };
+        let Some(mut memory) = memory else { return lock(&self.closing).put_back(closing) };
         memory.learn_frees(&self.frees);
         let mut spare = lock(&self.spare);
         for (arena, ranges) in closing {
@@ -338,10 +295,7 @@ impl Graphs {
 
     pub(super) fn take_orphan(&self, allocation: &Arc<Allocation>) {
         let mut orphans = lock(&self.orphans);
-        let taken = orphans.as_mut().and_then(|orphans| {
-            let at = orphans.iter().position(|orphan| Arc::ptr_eq(orphan, allocation))?;
-            Some(orphans.swap_remove(at))
-        });
+        let taken = orphans.as_mut().and_then(|orphans| orphans.remove(&allocation.id));
         drop(orphans);
         if let Some(taken) = taken {
             self.end(vec![taken]);
@@ -361,25 +315,31 @@ impl Context {
 impl Captured<Context> for Graphs {
     /// An allocation of a capture that goes on.
     fn find_open(&self, id: AllocId) -> Option<Arc<Allocation>> {
-        lock(&self.captured).get(&id).cloned()
+        lock(&self.captured).find(id)
     }
+}
+
+/// An output, if a launch left it live and nothing freed it.
+fn live(allocation: Arc<Allocation>) -> Option<Owned> {
+    let life = allocation.life();
+    let (is_live, generation, address) =
+        (life.was_launched() && life.freed.is_none(), life.generation, life.range.start);
+    drop(life);
+    is_live.then_some(Owned { allocation, generation, address })
 }
 
 /// The live allocation of a graph that starts at `pointer`.
 #[cold]
 pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Result<Owned, Nearest> {
-    let all: Vec<_> = lock(&context.graphs().numbers).values().filter_map(Weak::upgrade).collect();
+    if let Some(owned) = context.graphs().outputs_at(pointer).into_iter().find_map(live) {
+        return Ok(owned);
+    }
     let mut nearest = Nearest::Outside { nearest: None };
-    for allocation in all {
+    for allocation in context.graphs().outputs() {
         let life = allocation.life();
         // Before its first launch it has had no life.
-        if !life.range.contains(pointer) || life.generation == 0 {
+        if !life.range.contains(pointer) || !life.was_launched() {
             continue;
-        }
-        if life.freed.is_none() && life.range.start == pointer {
-            let generation = life.generation;
-            drop(life);
-            return Ok(Owned { allocation, generation, address: pointer });
         }
         let described = allocation.describe(&life);
         // Addresses serve again: what lives there is meant, before all that did.
@@ -395,26 +355,4 @@ pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Re
         }
     }
     Err(nearest)
-}
-
-#[cfg(test)]
-mod tests {
-    use millpond_core::check::Site;
-    use millpond_core::ids::{Point, Slot};
-
-    use super::*;
-
-    #[test]
-    fn the_newest_frees_are_known() {
-        let mut ended = Ended::default();
-        let key = |graph: usize| (GraphId(graph as u32), GraphAllocId(0));
-        let free = |seq: usize| Use { point: Point { slot: Slot(0), seq: seq as u32 as _ }, site: Site::default() };
-        for graph in 0..ENDED_KEPT + 3 {
-            ended.add(key(graph), free(graph));
-            ended.add(key(graph), free(graph + 1));
-        }
-        assert_eq!((ended.freed.len(), ended.order.len()), (ENDED_KEPT, ENDED_KEPT));
-        assert!(!ended.freed.contains_key(&key(2)));
-        assert_eq!(ended.freed.get(&key(3)), Some(&free(4)), "the last time");
-    }
 }

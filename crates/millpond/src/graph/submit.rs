@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use millpond_driver::{CopyKind, Driver, RawMark, RawStream, Work, drop_after_item};
+use millpond_driver::{CopyKind, Driver, RawMark, RawStream, Work};
 
 use super::events::Waited;
 use super::exec::{ExecShared, Run};
@@ -19,7 +19,8 @@ use crate::names::error::{Error, Result};
 use crate::pool::shell::{self, TRIES};
 use crate::state::context::Context;
 use crate::state::device::StreamShared;
-use crate::stream::payload::{Kernel, Payload, enter};
+use crate::stream::kernel::Kernel;
+use crate::stream::payload::Payload;
 
 /// What became of a program.
 pub(crate) enum Submitted {
@@ -85,6 +86,12 @@ impl ExecShared {
                         driver.wait(lane, mark.raw)?;
                     }
                 }
+                Payload::Kernel(kernel) | Payload::HostFunction(kernel) => {
+                    let turn = kernel.turn(&self.context, self.number, lane)?;
+                    submit_step(&self.context, lane, step)?;
+                    *has_work = true;
+                    turn.submitted(&self.context, lane)?;
+                }
                 _ => {
                     submit_step(&self.context, lane, step)?;
                     *has_work = true;
@@ -117,21 +124,18 @@ impl ExecShared {
     }
 }
 
-/// A kernel of a launch, which may outlive its graph. Then it is the last to have what the kernel owns, and that may
-/// wait for the launch when it is dropped: it is, but not by the item that runs the kernel.
+/// A kernel of a launch, which may outlive its graph.
 struct Launched(Option<Kernel>);
 
 impl Launched {
     fn run(&self) {
-        self.0.iter().for_each(|kernel| enter(kernel)());
+        self.0.iter().for_each(Kernel::run);
     }
 }
 
 impl Drop for Launched {
     fn drop(&mut self) {
-        if let Some(last) = self.0.take().and_then(Arc::into_inner) {
-            drop_after_item(Box::new(last));
-        }
+        self.0.take().into_iter().for_each(Kernel::drop_after_item);
     }
 }
 
@@ -140,7 +144,7 @@ fn submit_step(context: &Context, lane: RawStream, step: &Step) -> Result<()> {
         Payload::Nothing | Payload::EventRecord(_) | Payload::EventWait(_) | Payload::Open | Payload::Late(_) => Ok(()),
         Payload::Foreign(foreign) => foreign.launch(context, lane),
         Payload::Kernel(kernel) | Payload::HostFunction(kernel) => {
-            let kernel = Launched(Some(Arc::clone(kernel)));
+            let kernel = Launched(Some(kernel.clone()));
             let task = Box::new(move || kernel.run());
             Ok(shell::submit_task(context, lane, &mut Some(Work::Run(task)))?)
         }

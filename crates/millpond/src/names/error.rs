@@ -9,7 +9,7 @@ mod report;
 use std::fmt;
 
 use millpond_core::check::{Finding, Side};
-use millpond_core::ids::{PoolId, StreamId};
+use millpond_core::ids::PoolId;
 use millpond_core::share::TicketError;
 use millpond_driver::{DriverError, PeerAccess};
 use rustix::io::Errno;
@@ -186,9 +186,9 @@ pub enum Invalid {
         "this view's allocation is not live: it was freed, or its pool, its device or the capture that made it is gone"
     )]
     Stale,
-    /// The stream was closed.
+    /// The stream was closed: what messages call it.
     #[error("{0} is closed")]
-    StreamClosed(StreamId),
+    StreamClosed(String),
     /// The pool was destroyed; its live allocations stay valid.
     #[error("{0} is destroyed: nothing new can be allocated from it")]
     PoolDestroyed(PoolId),
@@ -216,8 +216,8 @@ pub enum Invalid {
         owner: DeviceName,
         /// The device that would use it.
         device: DeviceName,
-        /// Its stream.
-        stream: StreamId,
+        /// What messages call its stream.
+        stream: String,
         /// Whether it would write it.
         writes: bool,
         /// What it may do.

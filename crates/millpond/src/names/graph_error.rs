@@ -8,8 +8,13 @@ use millpond_core::graph::{GraphId, LaunchRefused, UpdateRefused};
 #[non_exhaustive]
 pub enum CaptureError {
     /// A rule of captures; each variant there names CUDA's code.
-    #[error(transparent)]
-    Rule(#[from] millpond_core::graph::CaptureError),
+    #[error("{text}")]
+    Rule {
+        /// Which.
+        rule: millpond_core::graph::CaptureError,
+        /// What it says, with streams by their names.
+        text: String,
+    },
     /// The call cannot become a node; the capture goes on.
     #[error("`{call}` cannot be captured; the capture goes on without it")]
     Uncapturable {
@@ -54,6 +59,13 @@ pub enum GraphError {
          several graphs of it"
     )]
     TooManyNodes,
+    /// More than 16384 of its kernels, host functions and event waits have no path between any two of them: each of
+    /// those needs a queue of the device, because it may wait for the others.
+    #[error(
+        "the graph has more than 16384 kernels, host functions and event waits without a path between any two of them, \
+         and each of those needs a queue of the device: add edges between them, or make several graphs of it"
+    )]
+    TooWide,
     /// An allocation of an earlier launch is not freed (CUDA: `cudaErrorInvalidValue`). Nothing was enqueued.
     #[error("{0}")]
     Unfreed(LaunchRefused),

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use millpond_core::check::{Place, Side, Site};
+use millpond_core::check::{Act, Place, Side, Site};
 use millpond_core::ids::StreamId;
 use millpond_core::op::{Names, Quoted};
 use millpond_driver::locks::{Mutex, lock};
@@ -68,7 +68,18 @@ pub(crate) fn side(device: u32, site: Site) -> Side {
         Place::Process(_) => site.stream.to_string(),
         _ => title(device, site.stream),
     };
-    Side::new(Site { place: shown(site.place), ..site }, who, &Names::default())
+    let side = Side::new(Site { place: shown(site.place), ..site }, who, &Names::default());
+    if is_drop(site) { Side { verb: "dropped".to_owned(), ..side } } else { side }
+}
+
+/// What frees memory whose buffer is dropped: no operation, at no place that is known.
+pub(crate) fn dropped(stream: StreamId) -> Site {
+    Site { act: Act::Free, stream, op: 0, place: Place::Unknown }
+}
+
+/// Whether it is that.
+pub(crate) fn is_drop(site: Site) -> bool {
+    site == dropped(site.stream)
 }
 
 /// A stream of a device is called by this name from now on.

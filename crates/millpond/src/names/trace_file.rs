@@ -17,6 +17,7 @@ use std::time::Duration;
 use millpond_core::op::{Names, Op};
 use millpond_core::trace::ops::Writer;
 use millpond_driver::locks::{Guard, Mutex, Rank, lock};
+use millpond_driver::output::{say, without_signals};
 use millpond_driver::process;
 
 use crate::sync::ranks;
@@ -112,7 +113,7 @@ impl Target {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Target::Lost(kind, reason) => Err(io::Error::new(*kind, reason.clone())),
-            Target::File(file, whole) => match file.write_all(bytes) {
+            Target::File(file, whole) => match without_signals(|| file.write_all(bytes)) {
                 Ok(()) => {
                     *whole += bytes.len() as u64;
                     Ok(())
@@ -218,7 +219,7 @@ impl Trace {
         }
         .inspect_err(|error| {
             let path = path.display();
-            eprintln!("millpond: the trace {path} cannot be written: {error}; nothing is recorded");
+            say(format_args!("millpond: the trace {path} cannot be written: {error}; nothing is recorded"));
         })
         .ok()
     }
@@ -312,7 +313,7 @@ impl Output {
         let was_lost = matches!(self.file, Target::Lost(..));
         let written = if self.is_ending { self.finish() } else { self.write(Writer::seal) };
         if let (Err(error), false) = (written, was_lost) {
-            eprintln!("millpond: the trace ends here: {error}");
+            say(format_args!("millpond: the trace ends here: {error}"));
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use millpond_core::check::Finding;
 use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::output::say;
 
 use crate::sync::ranks;
 
@@ -72,10 +73,10 @@ impl Reporter {
             };
             let kind = violation.kind.name();
             match times {
-                1 => eprintln!("millpond: {kind}: {violation}"),
+                1 => say(format_args!("millpond: {kind}: {violation}")),
                 _ if times.is_power_of_two() => {
                     let at = violation.spot().map(|spot| format!(" at {spot}")).unwrap_or_default();
-                    eprintln!("millpond: {kind}{at}: met {times} times by now");
+                    say(format_args!("millpond: {kind}{at}: met {times} times by now"));
                 }
                 _ => {}
             }

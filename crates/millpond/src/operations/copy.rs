@@ -72,7 +72,7 @@ impl Stream {
     pub fn copy_to_host<T: Pod>(&self, from: Read<'_, T>) -> Result<Vec<T>> {
         let shared = &self.shared;
         const CALL: &str = "copy_to_host";
-        shared.context.graphs.refuse_in_capture(shared.id, CALL).inspect_err(|error| {
+        shared.context.graphs.refuse_to_ask(shared.id, CALL).inspect_err(|error| {
             shared.note_refused(error, |tracer| tracer.asked(shared.id, Ask::Synchronize, Location::caller()));
         })?;
         let bytes = from.bytes();
@@ -98,7 +98,7 @@ impl Stream {
             // The end of this copy: behind the lock the stream may be captured.
             |state, ()| shared.record_event(state, caller),
         )?;
-        if let Err(error) = end.and_then(|end| end.synchronize()) {
+        if let Err(error) = end.and_then(|end| end.wait(caller)) {
             // The copy may still run: its target is left to it.
             to.leak();
             return Err(error);

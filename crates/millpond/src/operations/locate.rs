@@ -21,10 +21,7 @@ use crate::trace::tracer::Tracer;
 impl Heap {
     /// What was freed there last, where its entry has not served again since.
     fn freed_at(&self, pointer: u64) -> Option<&Arc<Allocation>> {
-        self.vacated().find(|it| {
-            let life = it.life();
-            life.generation > 0 && life.range.start == pointer
-        })
+        self.vacated().find(|it| it.life().range.start == pointer)
     }
 }
 

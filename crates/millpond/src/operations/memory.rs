@@ -158,7 +158,7 @@ impl StreamShared {
             let earlier = life.history.born();
             let fault = Fault::new(Kind::FreeBeforeAlloc, earlier);
             let later = site(Act::Free, self.id, state.op() + 1, caller);
-            let error = self.refuse(&state, &allocation, allocation.subject(&life), fault, later);
+            let error = self.refuse(&state, &allocation, &life, fault, later);
             drop(life);
             return Err((error, Owned { allocation, generation, address }));
         }
@@ -217,7 +217,7 @@ impl StreamShared {
         }
         if let Err(fault) = checked {
             let later = site(Act::Free, self.id, state.op() + 1, caller);
-            let error = self.refuse(state, &owned.allocation, owned.allocation.subject(&life), fault, later);
+            let error = self.refuse(state, &owned.allocation, &life, fault, later);
             drop(life);
             return Err((error, owned));
         }

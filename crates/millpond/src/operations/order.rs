@@ -93,7 +93,8 @@ impl Stream {
     /// The device is lost.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
-        self.shared.record_to_ask(Ask::Synchronize, Location::caller())?.synchronize()
+        let caller = Location::caller();
+        self.shared.record_to_ask(Ask::Synchronize, caller)?.wait(caller)
     }
 
     /// Whether all work submitted so far has completed (CUDA: `cudaStreamQuery`). A yes orders what the host submits
@@ -103,6 +104,7 @@ impl Stream {
     /// The device is lost; it is not asked again about what is known to have completed.
     #[track_caller]
     pub fn is_idle(&self) -> Result<bool> {
-        self.shared.record_to_ask(Ask::Query, Location::caller())?.is_over()
+        let caller = Location::caller();
+        self.shared.record_to_ask(Ask::Query, caller)?.poll(caller)
     }
 }

@@ -13,7 +13,6 @@
 //! refused, at once; where the device is lost, by the device (lost-for-good).
 
 use std::fmt;
-use std::io::Write;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -21,6 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::Thread;
 use std::time::Duration;
 
+use millpond_driver::output::say;
 use millpond_driver::{Driver, DriverError, Task, is_in_item, process};
 
 use crate::clock::mark::Mark;
@@ -77,9 +77,8 @@ impl Pending {
                 std::process::abort();
             }
             if let Err(error @ DriverError::Deadlock { .. }) = stream.run_out() {
-                // No panic by a closed standard error either: it would end what is borrowed.
                 let why = "a scope cannot end, for its launches wait for the kernel that it is in";
-                let _ = writeln!(std::io::stderr(), "millpond: {why}: {error}");
+                say(format_args!("millpond: {why}: {error}"));
                 std::process::abort();
             }
             if self.is_used() {

@@ -172,7 +172,7 @@ impl StreamShared {
         }
         checked.map_err(|fault| {
             let (allocation, later) = (wanted.allocation.get(), site(wanted.act, self.id, state.op() + 1, caller));
-            self.refuse(state, allocation, allocation.subject(life), fault, later)
+            self.refuse(state, allocation, life, fault, later)
         })
     }
 
@@ -262,7 +262,7 @@ impl Context {
     pub(crate) fn resolve(&self, named: Named) -> Result<Arc<Allocation>> {
         let Some(id) = named.pool else {
             let import = self.share.find_import(named.id);
-            return import.map_or_else(|| self.graphs().find(named.id), Ok);
+            return import.map_or_else(|| self.graphs().find(named.id, named.generation), Ok);
         };
         let pools = self.pools();
         let pool = pools.iter().find(|pool| pool.id == id);

@@ -6,16 +6,18 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use millpond_core::ids::PoolId;
-use millpond_core::order::Snapshot;
+use millpond_core::check::Place;
+use millpond_core::ids::{Point, PoolId};
+use millpond_core::order::{Base, Chain, Slots, Snapshot};
 use millpond_driver::locks::{Guard, lock};
-use millpond_driver::{Driver, DriverError, process};
+use millpond_driver::{Driver, DriverError, RawStream, is_in_item, process};
 
 use crate::clock::hosts::HostKnowledge;
 use crate::clock::mark::Mark;
+use crate::clock::progress::Progress;
 use crate::state::context::Context;
 use crate::state::device::{Closing, StreamShared};
-use crate::state::in_flight::{Everything, Unclosed};
+use crate::state::in_flight::{End, Everything, Unclosed};
 use crate::state::peers;
 use crate::state::pool::Pools;
 
@@ -24,8 +26,9 @@ impl Context {
     #[must_use]
     pub(crate) fn close_stream(&self, mut unclosed: Unclosed) -> Option<Unclosed> {
         if !unclosed.needs_mark {
-            // No other call learns that from a stream that is closed.
+            // No other call learns that from a stream that is closed. Nothing was in it that a host would not know of.
             unclosed.progress.complete(unclosed.snapshot.point().seq);
+            self.hosts.learn([&unclosed.snapshot]);
             self.in_flight.leave(unclosed.seat);
         }
         if unclosed.close(self).is_ok() {
@@ -82,6 +85,30 @@ impl Context {
         Ok(everything)
     }
 
+    /// The chain of a new stream, where no host knows of a number that serves again. With many streams closed it has
+    /// the number of the one closed first, and the stream is put after its end.
+    pub(crate) fn begin_chain(
+        &self,
+        raw: RawStream,
+        slots: &mut Slots,
+        base: Arc<Base>,
+    ) -> (Chain, Option<Arc<Progress>>) {
+        if let Some((snapshot, progress, end)) = self.in_flight.first_ended()
+            && let slot = snapshot.point().slot
+            && let Some(seq) = slots.open_after(slot)
+        {
+            let mut ends = std::iter::once(Some(end)).chain(progress.strays(seq));
+            let waits = |end: Option<Arc<Mark>>| end.is_some_and(|end| self.driver.wait(raw, end.raw).is_ok());
+            if ends.all(waits) {
+                return (Chain::after(&snapshot, seq, base), Some(progress));
+            }
+            // It cannot wait: the program captures it, or the device refuses.
+            slots.close(Point { slot, seq });
+        }
+        let (slot, seq) = slots.open_fresh();
+        (Chain::new(slot, seq, base), None)
+    }
+
     /// The end of a stream that was closed since it was asked for; none where nothing runs any more.
     ///
     /// # Errors
@@ -117,11 +144,42 @@ impl Context {
         self.finish_closing();
     }
 
+    /// The device goes, and others may know of its work: that is waited for, as it is where the driver goes, and all
+    /// that the program does afterwards comes after it. So the numbers of its chains serve again, and memory of others
+    /// that it used can be freed. Within a kernel nothing is waited for, nor known.
+    fn wait_for_end(&self) {
+        let ends = self.in_flight.ended();
+        let is_over =
+            |(snapshot, mark): &End| self.driver.block_on(mark.raw).is_ok() && self.block_on_strays(snapshot).is_ok();
+        if is_in_item() || ends.is_empty() || !ends.iter().all(is_over) {
+            return;
+        }
+        if let Some(tracer) = &self.tracer {
+            tracer.synchronized(Place::Unknown);
+        }
+        self.hosts.learn(ends.iter().map(|(snapshot, _)| snapshot));
+    }
+
     /// Gives back what nothing uses any more of dropped pools and graphs, and of what was imported.
     pub(crate) fn finish_closing(&self) {
         self.finish_pools();
         self.graphs.finish(self);
         self.share.finish(self);
+        self.finish_guests();
+    }
+
+    /// Lets memory of devices that are gone go, where no work is left that may use it. Never waits.
+    pub(crate) fn finish_guests(&self) {
+        if lock(&self.guests).is_empty() {
+            return;
+        }
+        let open = peers::open();
+        let mut guests = lock(&self.guests);
+        let poll = self.chains.poll(&*self.driver);
+        let over = guests.take_over(|device| open.contains(&device), || poll.unfinished(), &poll);
+        drop(poll);
+        drop(guests);
+        over.iter().for_each(|memory| self.driver.let_go(memory));
     }
 
     /// Physical memory of dropped pools that is not given back yet, in bytes.
@@ -192,6 +250,10 @@ impl Drop for Context {
         }
         // Once more: what the system refused so far. What it refuses now goes with the device.
         let _ = self.close_rest();
+        let has_met = self.hosts.knowledge.has_met.load(Ordering::Acquire);
+        if has_met {
+            self.wait_for_end();
+        }
         self.finish_closing();
         self.free_retired();
         self.share.stop(self);
@@ -199,9 +261,11 @@ impl Drop for Context {
         if let Some(tracer) = &self.tracer {
             tracer.close();
         }
+        // Others may have waited for what was done here.
+        self.learn_abroad();
         peers::leave(self);
         // What no other device has met, none can name; and what the program waited for, all later work comes after.
-        let (has_met, base) = (self.hosts.knowledge.has_met.load(Ordering::Acquire), self.hosts.base());
+        let base = self.hosts.base();
         let is_one = !self.hosts.are_separate();
         let slots = self.slots.get_mut();
         slots.retire(|last| !has_met || (is_one && base.covers(last)));

@@ -106,7 +106,7 @@ fn no_access(
         pool: pool.id,
         owner: pool.context.name(),
         device: stream.context.name(),
-        stream: stream.id,
+        stream: stream.title(),
         writes: act != Act::Read,
         granted,
     }

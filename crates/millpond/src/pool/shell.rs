@@ -6,16 +6,20 @@
 
 use std::sync::Arc;
 
-use millpond_core::ids::ChunkId;
+use millpond_core::ids::{ChunkId, Point};
+use millpond_core::order::Completed;
 use millpond_core::pool::Step;
 use millpond_core::units::{Range, round_up};
 use millpond_driver::locks::lock;
 use millpond_driver::{Access, CopyKind, Driver, DriverError, Node, RawChunk, RawExec, RawStream, Result, Work};
 
+use crate::clock::chains::Poll;
+use crate::clock::mark::CountedDriver;
+use crate::clock::progress::EndThen;
 use crate::state::context::Context;
 use crate::state::device::{Closing, Heap};
 use crate::state::grants::open_mapping;
-use crate::state::retired::take;
+use crate::state::retired::Asked;
 
 /// Host memory is asked for in whole pages.
 const HOST_PAGE: u64 = 4096;
@@ -103,19 +107,47 @@ impl Closing {
     }
 }
 
+/// The device, as dropped pinned memory asks it.
+struct Device<'a> {
+    poll: Poll<'a>,
+    driver: &'a Arc<CountedDriver>,
+}
+
+impl Completed for Device<'_> {
+    fn is_over(&self, point: Point) -> bool {
+        self.poll.is_over(point)
+    }
+}
+
+impl Asked for Device<'_> {
+    type End = EndThen;
+
+    fn end_now(&self, point: Point) -> Option<EndThen> {
+        self.poll.end_now(point, self.driver)
+    }
+
+    fn is_past(&self, end: &EndThen) -> bool {
+        end.settle()
+    }
+}
+
 impl Context {
+    fn ask(&self) -> Device<'_> {
+        Device { poll: self.chains.poll(&*self.driver), driver: &self.driver }
+    }
+
     /// Host memory for a pinned buffer of so many bytes: an address, and how many there are. That of a dropped one,
     /// where there is some.
     pub(crate) fn host_memory(&self, bytes: u64) -> Result<(u64, u64)> {
+        let whole = round_up(bytes, HOST_PAGE).unwrap_or(bytes);
         let found = {
             let mut retired = lock(&self.retired);
             // Looked at first: the question costs calls.
-            (!retired.is_empty()).then(|| take(&mut retired, bytes, &self.chains.poll(&*self.driver))).flatten()
+            (!retired.is_empty()).then(|| retired.take(whole, &self.ask())).flatten()
         };
         if let Some(found) = found {
             return Ok((found.at, found.bytes));
         }
-        let whole = round_up(bytes, HOST_PAGE).unwrap_or(bytes);
         let at = match self.driver.alloc_host(whole) {
             Err(DriverError::OutOfHostMemory { .. }) => {
                 self.free_retired();
@@ -134,12 +166,12 @@ impl Context {
             if retired.is_empty() {
                 return;
             }
-            let poll = self.chains.poll(&*self.driver);
-            retired.extract_if(.., |it| it.is_free(&poll)).collect::<Vec<_>>()
+            retired.take_free(&self.ask())
         };
         // SAFETY: its buffer was dropped, and all copies of it have completed (pinned-after-copies).
         free.retain(|it| unsafe { self.driver.free_host(it.at) }.is_err());
-        lock(&self.retired).append(&mut free);
+        let mut retired = lock(&self.retired);
+        free.into_iter().for_each(|it| retired.add(it));
     }
 }
 

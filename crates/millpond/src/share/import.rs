@@ -5,7 +5,6 @@
 //! they have (`returns.rs`). Knows peers and the shell; no sockets.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytemuck::Pod;
 use millpond_core::check::Use;
@@ -45,7 +44,7 @@ impl Context {
     /// Imports what a ticket stands for; `pool` where it must be memory of that pool.
     pub(super) fn import(self: &Arc<Self>, ticket: &Ticket, pool: Option<u32>) -> Result<(Owned, u64)> {
         check_kind(ticket, TicketKind::Memory)?;
-        self.check_numbers()?;
+        self.alloc_numbers.check()?;
         let number = self.share().number()?;
         let until = self.import_end();
         let (peer, claimed) = self.ask_exporter(ticket, until, |peer| peer.claim_memory(self, ticket, until))?;
@@ -62,16 +61,17 @@ impl Context {
             (claimed.grant.bytes, Range::new(window.range.start + claimed.grant.offset, claimed.grant.bytes));
         let can_write = claimed.grant.can_write;
         let (lease, _) = claimed.take();
-        let id = AllocId(self.next_alloc.fetch_add(1, Ordering::Relaxed));
+        let numbered = self.alloc_numbers.take();
         let (window, _used) = (Mutex::new(Some(window)), used);
         let imported = Imported::new(self, can_write, Box::new(Import { peer, lease, window, _used }));
-        let allocation = Arc::new(Allocation::new(id, 0, self.number, Origin::Imported(Arc::new(imported))));
+        let allocation = Arc::new(Allocation::new(numbered, 0, self.number, Origin::Imported(Arc::new(imported))));
         let mut life = allocation.life();
         life.begin(bytes, uses[0]);
         uses[1..].iter().for_each(|known| life.history.add_apart(*known));
         life.range = range;
         let generation = life.generation;
         drop(life);
+        let id = numbered.id;
         lock(&self.share().imports).insert(id, Arc::clone(&allocation));
         if let Some(tracer) = &self.tracer {
             tracer.imported(id, generation, bytes);

@@ -15,11 +15,13 @@ use millpond_core::check::{Act, Edge, Fault, Finding, History, Kind, Known, Site
 use millpond_core::ids::{AllocId, BlockId, Point, Slot, StreamId};
 use millpond_core::units::Range;
 use millpond_driver::locks::{Biased, BiasedGuard};
+use millpond_driver::process;
 
-use crate::names::stream_names::side;
+use crate::names::stream_names::{is_drop, side};
 use crate::state::freed::Freed;
 use crate::state::lent::Lent;
-use crate::state::types::DeviceTypes;
+use crate::state::numbers::Number;
+use crate::state::types::{DeviceTypes, Numbered};
 use crate::sync::ranks;
 
 /// An entry: its fixed part. Blocks and lives pass through [`life`](Allocation::life).
@@ -89,10 +91,11 @@ impl<C: DeviceTypes> fmt::Debug for Allocation<C> {
 
 impl<C: DeviceTypes> Allocation<C> {
     /// An entry that has had no life yet.
-    pub(crate) fn new(id: AllocId, index: u32, device: u32, origin: C::Origin) -> Self {
+    pub(crate) fn new(number: Number, index: u32, device: u32, origin: C::Origin) -> Self {
+        let Number { id, generation } = number;
         let nowhere = Use { point: Point { slot: Slot(0), seq: 0 }, site: Site::default() };
         let life = Life {
-            generation: 0,
+            generation,
             range: Range::default(),
             bytes: 0,
             home: Weak::new(),
@@ -173,7 +176,21 @@ impl<C: DeviceTypes> Allocation<C> {
     }
 }
 
+impl<C: DeviceTypes> Drop for Allocation<C> {
+    fn drop(&mut self) {
+        if !process::is_forked() {
+            let generation = self.life.get_mut().generation;
+            self.origin.numbers().give_back(Number { id: self.id, generation });
+        }
+    }
+}
+
 impl<C: DeviceTypes> Life<C> {
+    /// Of an alloc node's memory: whether a launch has begun a life of it.
+    pub(crate) fn was_launched(&self) -> bool {
+        self.history.born().point.seq > 0
+    }
+
     /// A new life begins in the same place.
     #[inline(always)]
     pub(crate) fn begin(&mut self, bytes: u64, born: Use) {
@@ -195,13 +212,30 @@ impl<C: DeviceTypes> Life<C> {
     }
 }
 
-/// Puts a fault into words; `known` is up to which of its operations the later side comes after the earlier one's
-/// stream, and `device` the one that its streams are of, unless they say otherwise.
+/// Puts a fault of a life into words; `known` is up to which of its operations the later side comes after the earlier
+/// one's stream, and `device` the one that its streams are of, unless they say otherwise.
 #[cold]
-pub(crate) fn violation(device: u32, subject: Subject, fault: Fault, later: Site, known: Option<u64>) -> Finding {
+pub(crate) fn violation<C: DeviceTypes>(
+    device: u32,
+    (allocation, life): (&Allocation<C>, &Life<C>),
+    fault: Fault,
+    later: Site,
+    known: Option<u64>,
+) -> Finding {
+    let subject = allocation.subject(life);
+    let is_dropped = is_drop(fault.earlier.site);
     let (earlier, later) = (side(device, fault.earlier.site), side(device, later));
     match fault.kind {
-        Kind::DoubleFree | Kind::UseAfterFree => Finding::after_free(subject, Some(earlier), later),
+        Kind::DoubleFree | Kind::UseAfterFree => {
+            let mut finding = Finding::after_free(subject, Some(earlier), later);
+            if is_dropped {
+                let born = side(allocation.device, life.history.born().site);
+                let at = Some(born.spot.to_string()).filter(|spot| !spot.is_empty());
+                let at = at.map(|spot| format!(" ({spot})")).unwrap_or_default();
+                finding.notes.push(format!("its buffer was dropped; it was allocated on {}{at}", born.title()));
+            }
+            finding
+        }
         Kind::FreeWhileImported => {
             let process = earlier.process.map_or_else(|| "another process".into(), |it| format!("process {it}"));
             Finding::while_imported(subject, process, earlier, later)

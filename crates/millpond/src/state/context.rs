@@ -16,16 +16,18 @@ use smallvec::SmallVec;
 use crate::clock::chains::Chains;
 use crate::clock::hosts::Hosts;
 use crate::clock::mark::{CountedDriver, Mark};
-use crate::clock::progress::no_end;
+use crate::clock::progress::{EndThen, no_end};
 use crate::names::error::{Invalid, Result};
 use crate::names::violations::Violations;
+use crate::state::guests::Guests;
 use crate::state::in_flight::InFlight;
 use crate::state::last::MaybeLast;
 use crate::state::legacy::Legacy;
+use crate::state::numbers::AllocNumbers;
 use crate::state::origin::Origin;
 use crate::state::parts::{DeviceGraphs, DeviceSharing};
 use crate::state::pool::{Closing, PoolShared};
-use crate::state::retired::Retired;
+use crate::state::retired::Laid;
 use crate::state::stream::StreamShared;
 use crate::state::types::DeviceTypes;
 use crate::sync::ranks;
@@ -49,8 +51,10 @@ pub(crate) struct Context {
     /// How often memory came back that no living pool counts: what dropped pools had counted, their ends, frees of
     /// graphs' memory. Never less than before.
     pub(crate) returned: AtomicU64,
+    /// Memory of other devices that the driver keeps for this one's work.
+    pub(crate) guests: Mutex<ranks::Guests, Guests>,
     /// Pinned memory of dropped buffers.
-    pub(crate) retired: Mutex<ranks::Retired, Vec<Retired>>,
+    pub(crate) retired: Mutex<ranks::Retired, Laid<EndThen>>,
     /// What the device's graphs share.
     pub(crate) graphs: Box<dyn DeviceGraphs<Context>>,
     /// What is shared with other processes.
@@ -61,12 +65,16 @@ pub(crate) struct Context {
     pub(crate) violations: Violations,
     pub(crate) next_stream: AtomicU32,
     pub(crate) next_pool: AtomicU32,
-    pub(crate) next_alloc: AtomicU32,
+    pub(crate) alloc_numbers: Arc<AllocNumbers>,
 }
 
 impl DeviceTypes for Context {
     type Stream = StreamShared<Self>;
     type Origin = Origin<Self>;
+
+    fn alloc_numbers(&self) -> &AllocNumbers {
+        &self.alloc_numbers
+    }
 }
 
 /// A device that goes waits for threads and takes all locks: none is held where it is let go.
@@ -74,18 +82,7 @@ pub(crate) type FoundContext = MaybeLast<ranks::PerThread, Context>;
 /// A pool that goes gives its memory back at once.
 pub(crate) type FoundPool = MaybeLast<ranks::Pools, PoolShared<Context>>;
 
-/// So many numbers are left to requests that were let pass at the same time.
-const NUMBERS_MARGIN: u32 = 1 << 24;
-
 impl Context {
-    /// Refuses where numbers for allocations run out: two with one number would be one to locks, views and traces.
-    pub(crate) fn check_numbers(&self) -> Result<()> {
-        match self.next_alloc.load(Ordering::Relaxed) {
-            made if made < u32::MAX - NUMBERS_MARGIN => Ok(()),
-            made => Err(Invalid::NoNumbers { what: "allocations", made }.into()),
-        }
-    }
-
     /// The next number for a stream or a pool.
     pub(crate) fn next_number(next: &AtomicU32, what: &'static str) -> Result<u32> {
         let taken = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |made| made.checked_add(1));

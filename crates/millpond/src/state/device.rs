@@ -4,11 +4,9 @@
 //! types, and each part alone does not.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use millpond_core::check::Site;
 use millpond_core::graph::GraphAllocId;
-use millpond_core::ids::AllocId;
 use millpond_core::op::Quoted;
 use millpond_core::order::{Chain, Knows};
 use millpond_core::units::Bytes;
@@ -89,11 +87,6 @@ impl Allocation {
     #[inline]
     pub(crate) fn is_read_only(&self) -> bool {
         matches!(&self.origin, Origin::Imported(imported) if !imported.can_write)
-    }
-
-    /// Whether a capture has allocated it.
-    pub(crate) fn is_of(&self, capture: &Session) -> bool {
-        matches!(&self.origin, Origin::Captured(session) if std::ptr::eq(&**session, capture))
     }
 
     /// Cold: it is of another device than what it met.
@@ -193,8 +186,8 @@ impl PoolShared {
     /// An entry for its table.
     #[cold]
     pub(crate) fn new_entry(self: &Arc<Self>, index: u32) -> Arc<Allocation> {
-        let id = AllocId(self.context.next_alloc.fetch_add(1, Ordering::Relaxed));
-        Arc::new(Allocation::new(id, index, self.context.number, Origin::Pool(Arc::clone(self))))
+        let number = self.context.alloc_numbers.take();
+        Arc::new(Allocation::new(number, index, self.context.number, Origin::Pool(Arc::clone(self))))
     }
 
     /// What messages call it where several devices are in question.

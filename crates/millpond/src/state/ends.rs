@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use millpond_core::check::{Act, Place, Site, Use};
+use millpond_core::check::Use;
 use millpond_core::graph::GraphAllocId;
 use millpond_core::pool::Frontier;
 use millpond_driver::locks::BiasedGuard;
 use millpond_driver::process;
 
+use crate::names::stream_names::dropped;
 use crate::state::device::{Allocation, Life, Origin};
 
 /// As [`DeviceGraphs::freed`](crate::state::parts::DeviceGraphs::freed), where it is memory of a graph.
@@ -34,7 +35,7 @@ pub(crate) fn drop_in_graph(allocation: &Arc<Allocation>, generation: u64) {
     }
     let after = Frontier::of(life.history.points());
     let last = life.history.uses().last().copied().unwrap_or(life.history.born());
-    life.freed.end(Use { point: last.point, site: Site { act: Act::Free, place: Place::Unknown, ..last.site } });
+    life.freed.end(Use { point: last.point, site: dropped(last.site.stream) });
     if let Some(tracer) = allocation.tracer() {
         tracer.dropped(allocation.id, generation);
     }
@@ -57,7 +58,7 @@ pub(crate) fn drop_import(allocation: &Arc<Allocation>, generation: u64) {
         return;
     }
     let last = life.history.uses().last().copied().unwrap_or(life.history.born());
-    life.freed.end(Use { point: last.point, site: Site { act: Act::Free, place: Place::Unknown, ..last.site } });
+    life.freed.end(Use { point: last.point, site: dropped(last.site.stream) });
     if let Some(tracer) = allocation.tracer() {
         tracer.dropped(allocation.id, generation);
     }

@@ -12,6 +12,7 @@
 //! one is closed is in `closing.rs`.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use millpond_core::order::{Base, Host, Snapshot};
@@ -28,6 +29,11 @@ pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
 
 /// The end of a stream, for the order and for the device.
 pub(crate) type End = (Snapshot, Arc<Mark>);
+
+/// While so many streams are closed that no host is known to have waited for, a new one comes after the one closed
+/// first, and its end need not be kept. So a program that never waits, but learns of the end from its kernels, keeps
+/// nothing for each stream that it had. Whether that is so depends on the program's calls alone, not on timing.
+pub(crate) const ENDED_MAX: usize = 1024;
 
 /// A stream's seat in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +53,8 @@ pub(crate) struct InFlight<S> {
 struct Table<S> {
     seats: Vec<Entry<S>>,
     vacant: Vec<usize>,
+    /// Those of closed streams whose ends are marked, the one closed first in front.
+    ended: VecDeque<usize>,
     /// How many are closed, and when those are looked for that a host has waited for.
     closed: usize,
     sweep: Sweep,
@@ -85,8 +93,8 @@ pub(crate) struct Unclosed {
 
 impl<S> Default for InFlight<S> {
     fn default() -> Self {
-        let (seats, vacant, sweep) = Default::default();
-        let table = Table { seats, vacant, closed: 0, sweep, over: Host::new(u32::MAX) };
+        let (seats, vacant, ended, sweep) = Default::default();
+        let table = Table { seats, vacant, ended, closed: 0, sweep, over: Host::new(u32::MAX) };
         Self { unclosed: Mutex::default(), let_go: Mutex::default(), table: Mutex::new(table) }
     }
 }
@@ -127,12 +135,42 @@ impl<S> InFlight<S> {
         lock(&self.table).seats.iter().filter_map(of).collect()
     }
 
+    /// How many entries a look at all chains takes.
+    pub(crate) fn seats(&self) -> usize {
+        lock(&self.table).seats.len()
+    }
+
     /// The streams that live and the ends of the others, at one moment.
     pub(crate) fn everything(&self) -> Everything<S> {
         let table = lock(&self.table);
         let live = table.seats.iter().filter_map(Entry::live).collect();
         let ended = table.seats.iter().filter_map(Entry::end).collect();
         Everything { live, ended }
+    }
+
+    /// The end that a new stream has to come after, if there are that many.
+    pub(crate) fn first_ended(&self) -> Option<(Snapshot, Arc<Progress>, Arc<Mark>)> {
+        let table = lock(&self.table);
+        let first = table.ended.front().filter(|_| table.ended.len() >= ENDED_MAX)?;
+        match &table.seats[*first] {
+            Entry::Closed { snapshot, progress, end: Some(end) } => {
+                Some((snapshot.clone(), Arc::clone(progress), Arc::clone(end)))
+            }
+            _ => None,
+        }
+    }
+
+    /// A stream that lives comes after the end of a chain: that is not kept any more.
+    pub(crate) fn succeed(&self, ended: &Arc<Progress>) {
+        let mut table = lock(&self.table);
+        let is_it = |seat: &usize| match &table.seats[*seat] {
+            Entry::Closed { progress, .. } => Arc::ptr_eq(progress, ended),
+            Entry::Vacant | Entry::Live { .. } => false,
+        };
+        let seat = table.ended.iter().copied().find(is_it);
+        let entry = seat.map(|seat| table.leave(seat));
+        drop(table);
+        drop(entry);
     }
 
     /// Nothing of a stream is in flight.
@@ -180,6 +218,9 @@ impl<S> Table<S> {
     /// A stream is closed, and its end is marked if there is something to wait for.
     fn close(&mut self, unclosed: &Unclosed, end: Option<Arc<Mark>>) {
         let Unclosed { seat, progress, snapshot, .. } = unclosed;
+        if end.is_some() {
+            self.ended.push_back(seat.0);
+        }
         let entry = Entry::Closed { snapshot: snapshot.clone(), progress: Arc::clone(progress), end };
         if !matches!(std::mem::replace(&mut self.seats[seat.0], entry), Entry::Closed { .. }) {
             self.closed += 1;
@@ -188,6 +229,14 @@ impl<S> Table<S> {
 
     /// Nothing of a stream is in flight.
     fn leave(&mut self, seat: usize) -> Entry<S> {
+        if let Entry::Closed { end: Some(_), .. } = self.seats[seat] {
+            // Nearly always the first.
+            self.ended.iter().position(|it| *it == seat).and_then(|at| self.ended.remove(at));
+        }
+        self.vacate(seat)
+    }
+
+    fn vacate(&mut self, seat: usize) -> Entry<S> {
         let entry = std::mem::replace(&mut self.seats[seat], Entry::Vacant);
         self.closed -= usize::from(matches!(entry, Entry::Closed { .. }));
         self.vacant.push(seat);
@@ -198,12 +247,13 @@ impl<S> Table<S> {
     #[must_use]
     fn sweep(&mut self, base: &Base) -> Vec<Entry<S>> {
         let mut over = Vec::new();
-        for seat in 0..self.seats.len() {
-            if let Entry::Closed { snapshot, end: Some(_), .. } = &self.seats[seat]
-                && base.covers(snapshot.point())
-            {
-                self.over.learn(snapshot);
-                over.push(self.leave(seat));
+        for seat in std::mem::take(&mut self.ended) {
+            match &self.seats[seat] {
+                Entry::Closed { snapshot, .. } if base.covers(snapshot.point()) => {
+                    self.over.learn(snapshot);
+                    over.push(self.vacate(seat));
+                }
+                _ => self.ended.push_back(seat),
             }
         }
         self.sweep.done(self.closed.max(self.seats.len() / 8));

@@ -65,13 +65,14 @@ impl<S> Legacy<S> {
     }
 
     /// A blocking stream was closed that had work for the next operation; `base` is what the host knows to have
-    /// completed.
+    /// completed. What has completed is not kept, known or not: it is learned of all the same.
     pub(crate) fn note_end(&self, end: End, base: &Base) {
         let mut noted = lock(&self.noted);
         let Noted { ended, over, ended_sweep, .. } = &mut *noted;
         let mut gone = Vec::new();
         if ended_sweep.is_due(ended.len()) {
-            gone.extend(ended.extract_if(.., |(snapshot, _)| base.covers(snapshot.point())));
+            let is_over = |(snapshot, mark): &mut End| base.covers(snapshot.point()) || mark.has_passed();
+            gone.extend(ended.extract_if(.., is_over));
             over.get_or_insert_with(|| Host::new(next_host())).learn_all(gone.iter().map(|(snapshot, _)| snapshot));
             ended_sweep.done(ended.len());
         }

@@ -55,8 +55,11 @@ pub(crate) trait DeviceGraphs<C: Pools>: Captured<C> + Any + fmt::Debug + Send +
     /// A stream is closed, whose state is locked: a capture that began on it has ended.
     fn abandon<'g>(&self, stream: StreamId, state: &mut BiasedGuard<'g, State<C>>, garbage: &'g Garbage);
 
-    /// Refuses a call that waits for a stream or asks about it, while it captures.
-    fn refuse_in_capture(&self, stream: StreamId, call: &'static str) -> Result<()>;
+    /// Refuses a call that waits for a stream or asks about it, while it captures or a capture forbids unsafe calls.
+    fn refuse_to_ask(&self, stream: StreamId, call: &'static str) -> Result<()>;
+
+    /// Refuses an unsafe call of the calling thread, while a capture forbids those; that is invalid then.
+    fn refuse_unsafe(&self, call: &'static str) -> Result<()>;
 
     /// The legacy default stream is used: no blocking stream may be capturing.
     fn refuse_legacy_use(&self, context: &C) -> Result<()>;

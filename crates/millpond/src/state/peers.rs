@@ -97,6 +97,11 @@ pub(crate) fn find(number: u32) -> Option<FoundContext> {
     FoundContext::upgrade(&devices.iter().find(|other| other.number == number)?.context)
 }
 
+/// The numbers of all open devices.
+pub(crate) fn open() -> Vec<u32> {
+    lock(&DEVICES).iter().map(|device| device.number).collect()
+}
+
 /// What traces the device of a number, while it is open.
 pub(crate) fn tracer_of(number: u32) -> Option<Arc<Tracer>> {
     lock(&DEVICES).iter().find(|other| other.number == number)?.tracer.clone()

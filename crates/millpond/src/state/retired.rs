@@ -1,10 +1,26 @@
 //! Pinned memory that was dropped: laid aside until the copies that may use it have completed.
 //!
-//! Knows points and addresses. Who asks the device, and gives memory back, is `pool/shell.rs`.
+//! Knows points, ends of chains and addresses. Who asks the device, and gives memory back, is `pool/shell.rs`.
 
-use millpond_core::ids::Point;
+use std::collections::{BTreeMap, VecDeque};
+
+use millpond_core::ids::{Point, Slot};
 use millpond_core::order::Completed;
 use smallvec::SmallVec;
+
+/// So many pieces are looked at for one request. What was looked at in vain comes last the next time.
+const LOOK: usize = 8;
+
+/// Who says what has completed.
+pub(crate) trait Asked: Completed {
+    type End;
+
+    /// The end that the point's stream has now; none where the device is past the point, or cannot mark it.
+    fn end_now(&self, point: Point) -> Option<Self::End>;
+
+    /// Whether the device is past an end: all before it has completed then, which is known from now on.
+    fn is_past(&self, end: &Self::End) -> bool;
+}
 
 /// Memory of a buffer that was dropped.
 #[derive(Debug)]
@@ -16,34 +32,136 @@ pub(crate) struct Retired {
 }
 
 impl Retired {
-    /// Whether no copy uses it any more. INVARIANT: pinned-after-copies.
-    pub(crate) fn is_free(&self, completed: &impl Completed) -> bool {
-        self.after.iter().all(|point| completed.is_over(*point))
+    /// The first of its copies that may run still. INVARIANT: pinned-after-copies.
+    fn unfinished(&self, completed: &impl Completed) -> Option<Point> {
+        self.after.iter().copied().find(|point| !completed.is_over(*point))
     }
 }
 
-/// Takes the smallest piece out that has `bytes`, and not more than twice as many, and is free.
-pub(crate) fn take(retired: &mut Vec<Retired>, bytes: u64, completed: &impl Completed) -> Option<Retired> {
-    let fits = |it: &Retired| it.bytes >= bytes && it.bytes / 2 <= bytes;
-    let mut fitting: Vec<usize> = (0..retired.len()).filter(|&at| fits(&retired[at])).collect();
-    fitting.sort_by_key(|&at| retired[at].bytes);
-    let found = fitting.into_iter().find(|&at| retired[at].is_free(completed))?;
-    Some(retired.swap_remove(found))
+/// The memory of all buffers that were dropped.
+#[derive(Debug)]
+pub(crate) struct Laid<E> {
+    /// By their bytes; no queue is empty.
+    pieces: BTreeMap<u64, VecDeque<Retired>>,
+    /// Ends of chains that were asked in vain. A stream is asked for all that it has: one that never runs dry would say
+    /// no for ever, and this end comes.
+    ends: Vec<(Slot, E)>,
+}
+
+impl<E> Default for Laid<E> {
+    fn default() -> Self {
+        Self { pieces: BTreeMap::new(), ends: Vec::new() }
+    }
+}
+
+impl<E> Laid<E> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// A buffer was dropped.
+    pub(crate) fn add(&mut self, piece: Retired) {
+        self.pieces.entry(piece.bytes).or_default().push_back(piece);
+    }
+
+    /// Takes a small piece out that has `bytes`, and not more than twice as many, and is free.
+    pub(crate) fn take(&mut self, bytes: u64, asked: &impl Asked<End = E>) -> Option<Retired> {
+        let Self { pieces, ends } = self;
+        ends.retain(|(_, end)| !asked.is_past(end));
+        let mut looks = LOOK;
+        let mut found = None;
+        for pieces in pieces.range_mut(bytes..=bytes.saturating_mul(2)).map(|(_, pieces)| pieces) {
+            let in_vain = pieces.iter().take(looks).map_while(|it| it.unfinished(asked));
+            let looked = in_vain.inspect(|point| note_end(ends, *point, asked)).count();
+            pieces.rotate_left(looked);
+            looks -= looked;
+            if looks == 0 {
+                break;
+            }
+            if looked < pieces.len() {
+                found = pieces.pop_front();
+                // For the next request: the end that is asked for then covers all that is here now.
+                let last = pieces.back().and_then(|it| it.unfinished(asked));
+                last.into_iter().for_each(|point| note_end(ends, point, asked));
+                break;
+            }
+        }
+        found.inspect(|it| self.forget_empty(it.bytes))
+    }
+
+    /// Takes all out that is free.
+    pub(crate) fn take_free(&mut self, asked: &impl Completed) -> Vec<Retired> {
+        let mut free = Vec::new();
+        self.pieces.retain(|_, pieces| {
+            for piece in std::mem::take(pieces) {
+                match piece.unfinished(asked) {
+                    None => free.push(piece),
+                    Some(_) => pieces.push_back(piece),
+                }
+            }
+            !pieces.is_empty()
+        });
+        free
+    }
+
+    fn forget_empty(&mut self, bytes: u64) {
+        if self.pieces.get(&bytes).is_some_and(VecDeque::is_empty) {
+            self.pieces.remove(&bytes);
+        }
+    }
+}
+
+/// Marks the end of a chain that has not come so far, where none is marked.
+fn note_end<E>(ends: &mut Vec<(Slot, E)>, point: Point, asked: &impl Asked<End = E>) {
+    if ends.iter().all(|(slot, _)| *slot != point.slot) {
+        ends.extend(asked.end_now(point).map(|end| (point.slot, end)));
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use millpond_core::ids::{Point, Slot};
     use millpond_core::order::Completed;
 
-    use super::{Retired, take};
+    use super::{Asked, LOOK, Laid, Retired};
 
-    struct UpTo(u64);
+    /// A stream: what it has, how far it is and is known to be, and how often it was asked.
+    #[derive(Default)]
+    struct Stream {
+        submitted: Cell<u64>,
+        at: Cell<u64>,
+        known: Cell<u64>,
+        asked: Cell<usize>,
+    }
 
-    impl Completed for UpTo {
+    impl Completed for Stream {
         fn is_over(&self, point: Point) -> bool {
-            point.seq <= self.0
+            self.asked.update(|asked| asked + 1);
+            if self.at >= self.submitted {
+                self.known.set(self.at.get());
+            }
+            point.seq <= self.known.get()
         }
+    }
+
+    impl Asked for Stream {
+        type End = u64;
+
+        fn end_now(&self, _: Point) -> Option<u64> {
+            Some(self.submitted.get())
+        }
+
+        fn is_past(&self, end: &u64) -> bool {
+            self.known.update(|known| if *end <= self.at.get() { known.max(*end) } else { known });
+            *end <= self.at.get()
+        }
+    }
+
+    /// One without further work.
+    fn up_to(seq: u64) -> Stream {
+        Stream { at: seq.into(), submitted: seq.into(), ..Stream::default() }
     }
 
     fn piece(bytes: u64, after: &[u64]) -> Retired {
@@ -53,8 +171,11 @@ mod tests {
 
     #[test]
     fn the_smallest_free_piece_of_about_that_size_is_taken() {
-        let mut retired = vec![piece(9000, &[]), piece(4096, &[3]), piece(8192, &[1, 2]), piece(100, &[])];
-        let mut bytes = |wanted, seen| take(&mut retired, wanted, &UpTo(seen)).map(|it| it.bytes);
+        let mut laid = Laid::default();
+        for it in [piece(9000, &[]), piece(4096, &[3]), piece(8192, &[1, 2]), piece(100, &[])] {
+            laid.add(it);
+        }
+        let mut bytes = |wanted, seen| laid.take(wanted, &up_to(seen)).map(|it| it.bytes);
         assert_eq!(bytes(4000, 0), None, "one is in use, and the others are too large or too small");
         assert_eq!(bytes(4096, 1), None, "of two copies one runs");
         assert_eq!(bytes(4096, 2), Some(8192));
@@ -63,5 +184,42 @@ mod tests {
         assert_eq!(bytes(4500, 3), None);
         assert_eq!(bytes(1, 3), None, "a byte does not get a hundred");
         assert_eq!(bytes(50, 3), Some(100));
+        assert!(laid.is_empty());
+    }
+
+    #[test]
+    fn few_pieces_are_looked_at_and_none_is_passed_over_for_ever() {
+        let mut laid = Laid::default();
+        (0..100).for_each(|_| laid.add(piece(4096, &[7])));
+        laid.add(piece(4096, &[1]));
+        let (completed, mut requests) = (up_to(1), 1);
+        while laid.take(4096, &completed).is_none() {
+            requests += 1;
+        }
+        assert!(requests <= 100 / LOOK + 1, "{requests} requests");
+        assert!(completed.asked.get() <= requests * (LOOK + 1), "{} questions", completed.asked.get());
+    }
+
+    #[test]
+    fn all_that_is_free_is_taken_at_once() {
+        let mut laid = Laid::<u64>::default();
+        (0..9).for_each(|at| laid.add(piece(4096 * (at % 2 + 1), &[at])));
+        assert_eq!((laid.take_free(&up_to(3)).len(), laid.take_free(&up_to(3)).len()), (4, 0));
+        assert_eq!((laid.take_free(&up_to(9)).len(), laid.is_empty()), (5, true));
+    }
+
+    /// Each request submits a copy before the one before has completed.
+    #[test]
+    fn memory_comes_back_from_a_stream_that_never_runs_dry() {
+        let (mut laid, stream, mut made) = (Laid::default(), Stream::default(), 0);
+        for seq in 1..10_000 {
+            stream.submitted.set(seq);
+            if laid.take(4096, &stream).is_none() {
+                made += 1;
+            }
+            stream.at.set(seq - 1);
+            laid.add(piece(4096, &[seq]));
+        }
+        assert!(made < 8, "{made} pieces");
     }
 }

@@ -20,7 +20,7 @@ impl Tracer {
         let Some(memory) = self.memory_of(&owned.allocation, owned.generation) else { return };
         match stream {
             Some(stream) => self.free_of(memory, stream, caller),
-            None => self.push_of_thread(Place::Source(caller), What::FreeNow { memory }),
+            None => self.push(Place::Source(caller), What::FreeNow { memory }),
         }
     }
 

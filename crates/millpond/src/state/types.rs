@@ -6,10 +6,20 @@
 
 use std::fmt;
 
+use crate::state::numbers::AllocNumbers;
+
 /// The context of a device, to its parts.
 pub(crate) trait DeviceTypes: Sized + 'static {
     /// A stream, which its memory's lives and pools refer to weakly.
     type Stream: fmt::Debug;
     /// Where an allocation is from.
-    type Origin;
+    type Origin: Numbered;
+
+    /// Who gives allocations their numbers.
+    fn alloc_numbers(&self) -> &AllocNumbers;
+}
+
+/// Where an allocation is from, as where its number goes when it is gone.
+pub(crate) trait Numbered {
+    fn numbers(&self) -> &AllocNumbers;
 }

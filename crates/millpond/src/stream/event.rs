@@ -41,6 +41,9 @@ pub struct Event {
     pub(crate) at: At,
 }
 
+/// How a trace has a question that was refused.
+type Asked = fn(&Tracer, &TracedEvent, &'static Location<'static>);
+
 /// A record: what comes before it, for the order and for the device.
 pub(crate) type Record = (Snapshot, Arc<Mark>);
 
@@ -72,15 +75,24 @@ impl Event {
     /// then on after it, as a synchronisation does.
     ///
     /// # Errors
-    /// The device is lost; it is not asked again about what is known to have completed.
+    /// The device is lost; it is not asked again about what is known to have completed. A capture forbids it
+    /// ([`begin_capture_in`](crate::Stream::begin_capture_in)), and is invalid then.
     #[track_caller]
     pub fn is_over(&self) -> Result<bool> {
-        let (snapshot, mark, context) = self.live(Location::caller(), Tracer::event_over)?;
+        let caller = Location::caller();
+        self.refuse_unsafe("is_over", caller, Tracer::event_over)?;
+        self.poll(caller)
+    }
+
+    /// As [`is_over`](Self::is_over), where no capture can forbid it: it is no call of the program, or was allowed.
+    #[doc(hidden)]
+    pub fn poll(&self, caller: &'static Location<'static>) -> Result<bool> {
+        let (snapshot, mark, context) = self.live(caller, Tracer::event_over)?;
         let over = context.driver.is_over(mark.raw)? && context.are_strays_over(snapshot)?;
         if over {
             // Written down before anybody acts on it.
             if let (Some(tracer), Some(event)) = (&context.tracer, &self.traced) {
-                tracer.event_over(event, Location::caller());
+                tracer.event_over(event, caller);
             }
             context.host_learned([snapshot]);
         }
@@ -90,14 +102,22 @@ impl Event {
     /// Waits until everything before it has completed (CUDA: `cudaEventSynchronize`).
     ///
     /// # Errors
-    /// The device is lost.
+    /// The device is lost. A capture forbids it ([`begin_capture_in`](crate::Stream::begin_capture_in)), and is invalid
+    /// then.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
-        let (snapshot, mark, context) = self.live(Location::caller(), Tracer::synchronized_with)?;
+        let caller = Location::caller();
+        self.refuse_unsafe("synchronize", caller, Tracer::synchronized_with)?;
+        self.wait(caller)
+    }
+
+    /// As [`synchronize`](Self::synchronize), where that was allowed.
+    pub(crate) fn wait(&self, caller: &'static Location<'static>) -> Result<()> {
+        let (snapshot, mark, context) = self.live(caller, Tracer::synchronized_with)?;
         context.driver.block_on(mark.raw)?;
         context.block_on_strays(snapshot)?;
         if let (Some(tracer), Some(event)) = (&context.tracer, &self.traced) {
-            tracer.synchronized_with(event, Location::caller());
+            tracer.synchronized_with(event, caller);
         }
         context.synchronized([snapshot]);
         Ok(())
@@ -160,12 +180,20 @@ impl Event {
         }
     }
 
+    /// Captures may forbid that the program asks; of an event that is in one, that one says so.
+    fn refuse_unsafe(&self, call: &'static str, caller: &'static Location<'static>, asked: Asked) -> Result<()> {
+        let At::Live { context, .. } = &self.at else { return Ok(()) };
+        context.graphs.refuse_unsafe(call).inspect_err(|error| {
+            if let (Some(tracer), Some(event)) = (&context.tracer, &self.traced)
+                && error.is_verdict()
+            {
+                asked(tracer, event, caller);
+            }
+        })
+    }
+
     /// What the host can ask the device about; asking for a captured event ends that capture.
-    fn live(
-        &self,
-        caller: &'static Location<'static>,
-        asked: impl FnOnce(&Tracer, &TracedEvent, &'static Location<'static>),
-    ) -> Result<(&Snapshot, &Mark, &Context)> {
+    fn live(&self, caller: &'static Location<'static>, asked: Asked) -> Result<(&Snapshot, &Mark, &Context)> {
         process::refuse_forked()?;
         match &self.at {
             At::Live { snapshot, mark, context } => Ok((snapshot, mark, context)),

@@ -151,7 +151,7 @@ impl StreamShared {
     fn find(&self, state: &mut State) -> Result<Mode> {
         process::refuse_forked()?;
         if state.is_closed {
-            return Err(Invalid::StreamClosed(self.id).into());
+            return Err(Invalid::StreamClosed(self.title()).into());
         }
         self.close_window(state)?;
         if let Some(capture) = &state.capture {
@@ -233,7 +233,7 @@ impl Stream {
         process::refuse_forked()?;
         let mut state = self.shared.state.lock();
         if state.is_closed {
-            return Err(Invalid::StreamClosed(self.shared.id).into());
+            return Err(Invalid::StreamClosed(self.shared.title()).into());
         }
         self.shared.close_window(&mut state)?;
         Ok(state.capture.as_ref().is_some_and(|capture| capture.is_open()))

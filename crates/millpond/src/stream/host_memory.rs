@@ -90,11 +90,12 @@ impl<T: Pod> PinnedBuffer<T> {
         context: &Arc<Context>,
         (at, capacity): (u64, u64),
         count: Count<T>,
-        id: AllocId,
         caller: &'static Location<'static>,
     ) -> Self {
-        let pinning = Pinning { tracer: context.tracer.clone(), device: context.name() };
-        let allocation = Allocation::new(id, 0, context.number, Origin::Pinned(Arc::new(pinning)));
+        let numbers = Arc::clone(&context.alloc_numbers);
+        let number = numbers.take();
+        let pinning = Pinning { numbers, tracer: context.tracer.clone(), device: context.name() };
+        let allocation = Allocation::new(number, 0, context.number, Origin::Pinned(Arc::new(pinning)));
         // Before every point of every stream.
         let point = Point { slot: Slot(0), seq: 0 };
         let mut life = allocation.life();
@@ -102,7 +103,7 @@ impl<T: Pod> PinnedBuffer<T> {
         let generation = life.generation;
         drop(life);
         if let Some(tracer) = &context.tracer {
-            tracer.pinned(id, generation, count.bytes(), caller);
+            tracer.pinned(number.id, generation, count.bytes(), caller);
         }
         let owned = Some(Owned { allocation: Arc::new(allocation), generation, address: at });
         Self { owned, capacity, context: Arc::clone(context), count, element: PhantomData }
@@ -166,7 +167,7 @@ impl<T: Pod> PinnedBuffer<T> {
         let known =
             (!base.covers(point)).then(|| op_at(base.seen(point.slot)).saturating_sub(op_at(point.seq) - earlier.op));
         let later = site(act, StreamId::HOST, 0, caller);
-        let mut error = violation(context.number, allocation.subject(&life), fault, later, known).into();
+        let mut error = violation(context.number, (allocation, &life), fault, later, known).into();
         drop(life);
         context.shorten_help(&mut error);
         context.report(&error);
@@ -213,7 +214,7 @@ impl<T> Drop for PinnedBuffer<T> {
         if let Some(tracer) = &self.context.tracer {
             tracer.dropped(owned.allocation.id, owned.generation);
         }
-        lock(&self.context.retired).push(Retired { at: owned.address, bytes: self.capacity, after });
+        lock(&self.context.retired).add(Retired { at: owned.address, bytes: self.capacity, after });
     }
 }
 

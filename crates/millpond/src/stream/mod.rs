@@ -10,6 +10,7 @@ pub(crate) mod help;
 #[allow(unsafe_code)]
 pub(crate) mod host_memory;
 pub(crate) mod hot;
+pub(crate) mod kernel;
 pub(crate) mod named;
 pub(crate) mod native;
 pub(crate) mod payload;

@@ -3,7 +3,7 @@
 //! Knows addresses and what runs at them; no order. A node of a graph with symbolic addresses names its memory by its
 //! place among the node's accesses, and each instance makes the same work of it at its own addresses.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use millpond_core::graph::{Exec as CoreExec, FlatNode, Memory, Work};
 use millpond_core::op::NodeOp;
@@ -11,20 +11,12 @@ use millpond_driver::{DriverError, RawGraph};
 use smallvec::SmallVec;
 
 use crate::names::error::Result;
-use crate::state::access::{Access, Movable, movable, repeated};
+use crate::state::access::{Access, movable, repeated};
 use crate::state::context::Context;
 use crate::stream::external::ExternalEvent;
+use crate::stream::kernel::Kernel;
 use crate::stream::native::Foreign;
 use crate::trace::tracer::Tracer;
-
-/// A kernel that every launch runs again. Its lock has no rank: launches of one instance come one after the other, so
-/// that it is never waited for, and the program's own code runs under it as if nothing were held.
-pub(crate) type Kernel = Arc<Mutex<Box<dyn FnMut() + Send>>>;
-
-/// Takes a kernel's lock.
-pub(crate) fn enter<K: ?Sized>(kernel: &Mutex<K>) -> MutexGuard<'_, K> {
-    kernel.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Work at addresses that each instance has of its own.
 #[derive(Clone)]
@@ -38,7 +30,7 @@ pub(crate) struct Late {
 #[derive(Clone)]
 pub(crate) enum LateWork {
     /// A kernel of closures.
-    Kernel(Arc<Mutex<Movable>>),
+    Kernel(Kernel),
     /// Something else, its addresses yet to be filled in.
     Bytes(Box<Payload>),
 }
@@ -122,17 +114,18 @@ impl Payload {
         place: A::Place,
         kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
     ) -> Self {
-        Payload::Kernel(Arc::new(Mutex::new(match context.properties.has_memory {
+        let function = match context.properties.has_memory {
             true => repeated::<A>(place, kernel),
             false => Box::new(move || {
                 let _ = &kernel;
             }),
-        })))
+        };
+        Payload::Kernel(Kernel::fixed(context, function))
     }
 
     /// A function on the host's side.
-    pub(crate) fn host_function(function: impl FnMut() + Send + 'static) -> Self {
-        Payload::HostFunction(Arc::new(Mutex::new(Box::new(function))))
+    pub(crate) fn host_function(context: &Context, function: impl FnMut() + Send + 'static) -> Self {
+        Payload::HostFunction(Kernel::fixed(context, Box::new(function)))
     }
 
     /// As [`kernel`](Self::kernel), at addresses that come with each instance.
@@ -141,13 +134,14 @@ impl Payload {
         place: A::Place,
         kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
     ) -> Self {
-        let kernel: Movable = match context.properties.has_memory {
+        let function = match context.properties.has_memory {
             true => movable::<A>(place, kernel),
-            false => Box::new(move |_| {
+            false => Box::new(move |_: &[u64]| {
                 let _ = &kernel;
             }),
         };
-        Payload::Late(Arc::new(Late { work: LateWork::Kernel(Arc::new(Mutex::new(kernel))), places: SmallVec::new() }))
+        let work = LateWork::Kernel(Kernel::movable(context, function));
+        Payload::Late(Arc::new(Late { work, places: SmallVec::new() }))
     }
 
     /// The same at addresses that each instance has of its own.
@@ -192,6 +186,14 @@ impl Payload {
         self.work().noun()
     }
 
+    /// The closure that it runs, if it runs one.
+    pub(crate) fn closure(&self) -> Option<&Kernel> {
+        match self {
+            Payload::Kernel(kernel) | Payload::HostFunction(kernel) => Some(kernel),
+            _ => None,
+        }
+    }
+
     pub(crate) fn work(&self) -> Work {
         match self {
             Payload::HostFunction(_) => Work::HostFunction,
@@ -216,10 +218,7 @@ impl Late {
         let addresses: SmallVec<[u64; 4]> = self.places.iter().map(address).collect();
         let first = addresses.first().copied().unwrap_or_default();
         match &self.work {
-            LateWork::Kernel(kernel) => {
-                let kernel = Arc::clone(kernel);
-                Payload::Kernel(Arc::new(Mutex::new(Box::new(move || (enter(&kernel))(&addresses)))))
-            }
+            LateWork::Kernel(kernel) => Payload::Kernel(kernel.at(addresses)),
             LateWork::Bytes(payload) => match payload.as_ref() {
                 // The accesses of a copy are what it reads, then what it writes.
                 Payload::Copy { bytes, .. } => {

@@ -64,9 +64,13 @@ impl StreamShared {
     pub(crate) fn record_to_ask(&self, ask: Ask, caller: &'static Location<'static>) -> Result<Event> {
         let once = || {
             let mut state = self.state.lock();
-            while self.enter_to_ask(&mut state)? == Mode::Capturing {
+            loop {
+                let mode = self.enter_to_ask(&mut state)?;
                 // Not refused where the capture ended this moment.
-                self.context.graphs.refuse_in_capture(self.id, ask.call())?;
+                self.context.graphs.refuse_to_ask(self.id, ask.call())?;
+                if mode != Mode::Capturing {
+                    break;
+                }
             }
             let record = self.record(&mut state)?;
             Ok(self.traced(record, |tracer, event| tracer.record_to_ask(self.id, event, Place::Source(caller))))

@@ -9,7 +9,7 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use millpond_core::check::{Act, Fault, Place, Site, Subject, Use};
+use millpond_core::check::{Act, Fault, Site, Use};
 use millpond_core::ids::Seq;
 use millpond_core::order::{Knows, op_at};
 use millpond_core::pool::{Freed, Frontier};
@@ -18,6 +18,7 @@ use millpond_driver::locks::BiasedGuard;
 use millpond_driver::{Access, process};
 
 use crate::names::error::{CaptureError, Error, Result};
+use crate::names::stream_names::dropped;
 use crate::pool::shell;
 use crate::state::allocation::{site, violation};
 use crate::state::device::{Allocation, Life, Origin, Owned, PoolShared, Shelved, State, StreamShared};
@@ -69,7 +70,7 @@ impl StreamShared {
         &self,
         state: &State,
         allocation: &Allocation,
-        subject: Subject,
+        life: &Life,
         mut fault: Fault,
         mut later: Site,
     ) -> Error {
@@ -86,7 +87,7 @@ impl StreamShared {
             let origin = op_at(point.seq).saturating_sub(site.op);
             op_at(state.chain.seen(point.slot)).saturating_sub(origin)
         });
-        violation(self.context.number, subject, fault, later, known).into()
+        violation(self.context.number, (allocation, life), fault, later, known).into()
     }
 
     /// Puts a freed block on the stream's shelf; what falls off waits for the next visit to the heap.
@@ -174,15 +175,14 @@ impl PoolShared {
         {
             // A drop is no operation, and may as well not have come here: no stream comes after it.
             let free = state.chain.pass();
-            let site = Site { act: Act::Free, stream: home.id, op: 0, place: Place::Unknown };
-            life.freed.end(Use { point: free, site });
+            life.freed.end(Use { point: free, site: dropped(home.id) });
             drop(life);
             home.shelve(state, Shelved { allocation, seq: free.seq }, rounded, bytes);
             return home.progress.publish(free.seq);
         }
         let after = Frontier::of(own_points(&life));
         let last = life.history.uses().last().copied().unwrap_or(life.history.born());
-        life.freed.end(Use { point: last.point, site: Site { act: Act::Free, place: Place::Unknown, ..last.site } });
+        life.freed.end(Use { point: last.point, site: dropped(last.site.stream) });
         drop(life);
         drop(state);
         if waits {

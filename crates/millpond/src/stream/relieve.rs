@@ -27,7 +27,7 @@ impl StreamShared {
     /// Refuses a pool that is destroyed or another device's.
     pub(crate) fn check_pool(&self, pool: &PoolShared) -> Result<()> {
         pool.check_alive()?;
-        self.context.check_numbers()?;
+        self.context.alloc_numbers.check()?;
         match pool.context.number == self.context.number {
             true => Ok(()),
             false => Err(Invalid::OtherDevice { what: pool.titled(), with: self.titled() }.into()),

@@ -35,7 +35,6 @@ millpond_driver::ranks! {
     Captured "what captures allocate";
     Devices "the devices";
     Peers "the exporters that are imported from";
-    OutputNumbers "what launches leave, by number";
     /// Nothing is received, sent, accepted or closed under it.
     Connection "a connection";
     Fetched "what an importer fetched";
@@ -48,11 +47,11 @@ millpond_driver::ranks! {
     /// In the order of their devices and pools.
     Grants "a pool's grants" several;
     Met "devices that met others";
-    OutputNames "what launches leave";
-    OutputsEnded "what launches left";
+    Outputs "what launches leave";
     GraphFrees "the graphs' frees";
     NativeAlone "a graph's native instance";
     NativeNodes "a native graph's nodes";
+    LastRun "the last run of a graph's closure";
     External "an external event";
     LegacyLast "the legacy stream's last operation";
     LegacyNoted "what the legacy stream comes after";
@@ -67,6 +66,7 @@ millpond_driver::ranks! {
     BellRung "who rang";
     BellMade "turns of the exporter";
     Abroad "chains of other processes";
+    Guests "memory of other devices";
     Retired "pinned memory that was dropped";
     Slots "numbers of chains";
     Chains "the chains";
@@ -78,6 +78,7 @@ millpond_driver::ranks! {
     TracedShares "names of what is shared";
     TracedNodes "names of alloc nodes";
     TracedRefused "nodes that were refused";
+    AllocNumbers "numbers of allocations";
     Reported "what was reported";
     StreamNames "names of streams";
     TracesAskedFor "the traces that the environment asks for";

@@ -174,7 +174,8 @@ impl Tracer {
 
     #[inline]
     pub(crate) fn push(&self, place: Place, what: What) {
-        self.push_op(&Op { host: self.host(), place, what });
+        let host = if what.unsafe_call().is_some() { thread() } else { self.host() };
+        self.push_op(&Op { host, place, what });
     }
 
     #[inline]
@@ -316,11 +317,11 @@ impl Tracer {
 
     /// The host waited for the whole device.
     #[cold]
-    pub(crate) fn synchronized(&self, caller: Caller) {
+    pub(crate) fn synchronized(&self, place: Place) {
         let is_alone = self.shared.devices.load(Ordering::Relaxed) == 1;
         let device = DeviceId(self.device);
         let what = if is_alone { What::DeviceSynchronize } else { What::SynchronizeDevice { device } };
-        self.push_of_thread(Place::Source(caller), what);
+        self.push_of_thread(place, what);
         let mut output = lock(&self.shared.output);
         if output.writer.pending() > 0 {
             output.flush_full();
@@ -408,12 +409,12 @@ impl Tracer {
     /// Memory is freed at once, by the name that the trace has for it.
     #[cold]
     pub(crate) fn free_now_of(&self, memory: Memory, caller: Caller) {
-        self.push_of_thread(Place::Source(caller), What::FreeNow { memory });
+        self.push(Place::Source(caller), What::FreeNow { memory });
     }
 
     #[cold]
     pub(crate) fn free_now(&self, id: AllocId, generation: u64, caller: Caller) {
-        self.push_of_thread(Place::Source(caller), What::FreeNow { memory: self.memory(id, generation) });
+        self.push(Place::Source(caller), What::FreeNow { memory: self.memory(id, generation) });
     }
 
     #[cold]

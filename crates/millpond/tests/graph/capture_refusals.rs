@@ -10,7 +10,7 @@ use crate::made::{each, each_alone, expect};
 
 fn rule(error: Error) -> Rule {
     match error.capture() {
-        Some(CaptureError::Rule(rule)) => rule.clone(),
+        Some(CaptureError::Rule { rule, .. }) => rule.clone(),
         _ => panic!("no rule of captures: {error}"),
     }
 }

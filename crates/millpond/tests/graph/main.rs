@@ -29,6 +29,7 @@ mod refusals;
 mod sizes;
 mod symbolic;
 mod threads;
+mod together;
 mod topologies;
 #[path = "../common/watchdog.rs"]
 mod watchdog;

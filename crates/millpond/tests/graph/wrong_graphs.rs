@@ -3,7 +3,7 @@
 
 use millpond::check::Kind;
 use millpond::error::GraphError;
-use millpond::graph::{GraphNode, Instantiate, MemAllocNode};
+use millpond::graph::{CaptureMode, GraphNode, Instantiate, MemAllocNode};
 use millpond::{Buffer, Device, Error, Result, Stream};
 
 use crate::common::{Subject, visit};
@@ -61,7 +61,7 @@ fn a_use_without_a_path_from_the_alloc_node() {
         ];
         assert_says(&refused, &parts);
         // In a capture at its line.
-        a.begin_capture()?;
+        a.begin_capture_in(CaptureMode::Relaxed)?;
         b.wait(&a.record()?)?;
         let x = a.alloc::<u32>(&device.default_pool(), 16)?;
         x.set_name("x");

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use millpond::config::StreamKind;
-use millpond::graph::Instantiate;
+use millpond::graph::{CaptureMode, Instantiate};
 use millpond::{Buffer, Result};
 use millpond_driver::{Driver, RawStream};
 
@@ -170,24 +170,25 @@ fn other_streams_go_on_meanwhile() -> Result<()> {
     let freed = stream.alloc::<u8>(&pool, 64 << 20)?;
     stream.memset(freed.write(), 1)?;
     stream.free(freed)?;
-    let (graph, ()) = stream.capture(|s| {
-        let submit = |queue: &millpond::raw::Queue<'_>, _| {
-            let RawStream(native) = queue.raw_stream();
-            foreign.fill(native, x.address(), 2048, 5);
-            // Memory that was freed on the capturing stream is asked for, and new memory is mapped.
-            let y = other.alloc::<u8>(&pool, 64 << 20)?;
-            let z = other.alloc::<u8>(&pool, 128 << 20)?;
-            other.memset(y.write(), 6)?;
-            other.memset(z.write(), 7)?;
-            assert_eq!(other.copy_to_host(y.view().slice(..64)?.read())?, [6; 64]);
-            other.free(z).map_err(|refused| refused.error)?;
-            other.free(y).map_err(|refused| refused.error)?;
-            foreign.fill(native, x.address() + 2048, 2048, 5);
-            Ok(())
-        };
-        // SAFETY: the fills write the declared memory.
-        unsafe { s.enqueue(x.write(), submit) }
-    })?;
+    // In another mode it would forbid to synchronise the other stream.
+    stream.begin_capture_in(CaptureMode::Relaxed)?;
+    let submit = |queue: &millpond::raw::Queue<'_>, _| {
+        let RawStream(native) = queue.raw_stream();
+        foreign.fill(native, x.address(), 2048, 5);
+        // Memory that was freed on the capturing stream is asked for, and new memory is mapped.
+        let y = other.alloc::<u8>(&pool, 64 << 20)?;
+        let z = other.alloc::<u8>(&pool, 128 << 20)?;
+        other.memset(y.write(), 6)?;
+        other.memset(z.write(), 7)?;
+        assert_eq!(other.copy_to_host(y.view().slice(..64)?.read())?, [6; 64]);
+        other.free(z).map_err(|refused| refused.error)?;
+        other.free(y).map_err(|refused| refused.error)?;
+        foreign.fill(native, x.address() + 2048, 2048, 5);
+        Ok(())
+    };
+    // SAFETY: the fills write the declared memory.
+    unsafe { stream.enqueue(x.write(), submit) }?;
+    let graph = stream.end_capture()?;
     let exec = graph.instantiate(Instantiate::default())?;
     let _ = exec.launch(&stream)?;
     expect(&stream, &x, 5);

@@ -135,7 +135,7 @@ fn code_of(error: &Error) -> Option<Code> {
         Error::Driver(error) if matches!(**error, DriverError::OutOfMemory { .. }) => Code::OUT_OF_MEMORY,
         Error::InvalidArgument(_) => Code::INVALID_VALUE,
         Error::Capture(error) => match &**error {
-            CaptureError::Rule(rule) => code_of_rule(rule)?,
+            CaptureError::Rule { rule, .. } => code_of_rule(rule)?,
             CaptureError::NotGraphMemory { .. } | CaptureError::NotLaunched { .. } => Code::INVALID_VALUE,
             _ => return None,
         },

@@ -1,6 +1,7 @@
 //! Streams, pools and threads that end while their work runs: it still counts, and nothing is left of them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
@@ -314,4 +315,40 @@ fn pools_leave_their_device_when_they_go() {
         expected.extend(held.iter().map(|pool| pool.id()));
         assert_eq!(ids, expected);
     });
+}
+
+/// A program that never waits keeps nothing for each stream: by the count of its calls, not by what has completed.
+#[test]
+fn of_many_closed_streams_the_one_closed_first_makes_room() {
+    let device = Device::host(HostConfig::default()).unwrap();
+    let (go, gate) = channel::<()>();
+    let first = device.stream().unwrap();
+    let x = first.alloc::<u8>(&device.default_pool(), 64).unwrap();
+    let kernel = move |x: &mut [u8]| {
+        let _ = gate.recv();
+        x.fill(7);
+    };
+    first.launch_once(x.write(), kernel).unwrap();
+    let mut host = device.pinned::<u8>(64).unwrap();
+    let place = host.as_slice().unwrap().as_ptr();
+    first.copy_to_pinned(x.read(), host.write()).unwrap();
+    drop((first, host));
+    for _ in 1..1024 {
+        let stream = device.stream().unwrap();
+        let refused = stream.launch(x.read(), |_| ()).unwrap_err();
+        assert!(refused.violation().is_some(), "{refused}");
+    }
+    let (send, read) = channel();
+    let next = device.stream().unwrap();
+    next.launch_once(x.read(), move |x| send.send(x[0]).unwrap_or(())).unwrap();
+    assert!(read.try_recv().is_err(), "it waits for the stream that was closed first");
+    let other = device.pinned::<u8>(64).unwrap();
+    assert_ne!(other.as_slice().unwrap().as_ptr(), place, "a copy of the stream that was closed first may still run");
+    go.send(()).unwrap();
+    assert_eq!(read.recv(), Ok(7));
+    next.free(x).unwrap();
+    device.synchronize().unwrap();
+    let one = device.stream().unwrap();
+    let y = one.alloc::<u8>(&device.default_pool(), 64).unwrap();
+    assert!(device.stream().unwrap().free(y).is_err(), "what the host knows makes no further order");
 }

@@ -244,8 +244,6 @@ fn a_capture_takes_no_such_copies_and_goes_on() {
                     assert_eq!(error.capture(), Some(&CaptureError::Uncapturable { call }), "{error}");
                 }
                 host.as_slice().expect("the host is not captured");
-                let mut made = on.device.pinned::<u32>(1)?;
-                made.as_mut_slice()?.fill(1);
                 s.copy_from_host(x.write(), host.as_slice()?)
             })
             .unwrap();

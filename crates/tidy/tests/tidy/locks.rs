@@ -12,7 +12,7 @@ const PLAIN: &[&str] = &[
     "crates/driver/src/biased_lock_sync.rs",
     "crates/driver/src/host/sync.rs",
     "crates/driver/src/locks.rs",
-    "crates/millpond/src/stream/payload.rs",
+    "crates/millpond/src/stream/kernel.rs",
 ];
 
 /// A lock of the standard library: `std::sync::Mutex`, or one of a list.

@@ -34,6 +34,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ranks",
             "abi",
             "entry",
+            "mapping",
             "ask",
             "python",
             "place",

@@ -43,7 +43,7 @@ async function unpack() {
   const bytes = columns.column(count, Float64Array, (index) => meta.sizes[index]);
   const stream = columns.column(count, Uint32Array);
   const freeStream = columns.column(count, Uint32Array);
-  const start = columns.column(count, Float64Array, (number, at, column) => (at ? column[at - 1] : 0) + signed(number) * 512);
+  const start = columns.column(count, Float64Array, (number, at, column) => (at ? column[at - 1] : 0) + signed(number) * meta.grain);
   const name = columns.column(count, Uint32Array);
   const site = columns.column(count, Uint32Array);
   const freeSite = columns.column(count, Uint32Array);

@@ -8,6 +8,7 @@ const ARROWS = 1500; // So many arrows are drawn at once, about.
 const MARKED = 300; // So many violations are drawn in full.
 const BOXED = 44; // From so many pixels a step on, operations are boxes with words.
 const WIDEST = 2.5; // A box takes the room of so many steps at most, where its lane has it.
+const ICON = 14; // The size of a shape in the legend.
 const FONT = '"Liberation Sans", "DejaVu Sans", system-ui, sans-serif';
 
 class Lanes {
@@ -38,6 +39,23 @@ class Lanes {
       [DEED.launch]: theme.deeds.graph, [DEED.capture]: theme.deeds.graph, [DEED.captureEnd]: theme.deeds.graph,
       [DEED.build]: theme.deeds.graph, [DEED.instantiate]: theme.deeds.graph });
     return deeds;
+  }
+
+  /** For each shape that is drawn, which operations have it. */
+  legend(theme) {
+    const { meta, deed } = this.data, colours = this.colours(theme), looks = new Map();
+    for (const at of [...new Set(deed)].sort((a, b) => a - b)) {
+      const look = `${SHAPES[at]} ${colours[at]}`;
+      looks.set(look, [...looks.get(look) || [], at]);
+    }
+    return [...looks.values()].map((deeds) => {
+      const icon = make('canvas'), ratio = window.devicePixelRatio || 1, pen = icon.getContext('2d');
+      icon.width = icon.height = ICON * ratio;
+      pen.scale(ratio, ratio);
+      pen.fillStyle = pen.strokeStyle = colours[deeds[0]];
+      shape(pen, deeds[0], ICON / 2, ICON / 2, ICON * .34, theme.back);
+      return make('span', 'deed', icon, deeds.map((at) => meta.deeds[at]).join(', '));
+    });
   }
 
   draw(view, theme, state, pen = this.canvas.begin()) {
@@ -205,21 +223,61 @@ class Lanes {
     }
     pen.globalAlpha = 1;
   }
+  /** How far what is drawn of an operation reaches from the middle of its lane, up and down. */
+  edge(lane) {
+    if (this.rows.isShut(lane)) return LANE.group / 2 - 3;
+    if (this.wide >= BOXED) return this.boxHigh / 2;
+    if (this.wide >= 7) return this.size * 1.4;
+    return this.wide < 1.5 ? 3 : this.tick / 2;
+  }
+  get boxHigh() { return Math.min(30, this.high - 8); }
+  get size() { return Math.min(this.wide * .42, 7); }
+  get tick() { return Math.min(this.high * .6, 30); }
+  /** Whether a line down at a place meets no box on a lane. */
+  isClear(lane, x) {
+    const { order, view, pen } = this, { first, members } = order.byLane;
+    if (this.wide < BOXED || !pen || this.rows.isShut(lane)) return true;
+    const place = order.firstOf(lane, view.x0 + (x - LEFT) / this.wide - .5);
+    return [place - 1, place].every((place) => place < first[lane] || place >= first[lane + 1]
+      || Math.abs(this.x(view, members[place]) - x) > this.boxed(members[place]).fits / 2 + 4);
+  }
+  /**
+   * The way of an arrow. It begins and ends outside of what is drawn of its operations, bends between lanes, and goes straight
+   * through lanes that it crosses, at a place where these have no box: there is one at the operation that it ends at, or near.
+   */
+  route(from, to, room = 1) {
+    const { data, view, rows } = this, own = data.lane[from], other = data.lane[to], down = other > own ? 1 : -1;
+    const [y0, y1] = [this.y(own) + down * (this.edge(own) + room), this.y(other) - down * (this.edge(other) + room)];
+    const [x0, x1] = [this.x(view, from), this.x(view, to)], crossed = [];
+    for (let lane = own + down; lane !== other; lane += down) if (!rows.areOne(lane, own) && !rows.areOne(lane, other)) crossed.push(lane);
+    if (!crossed.length || this.wide < 1.5) return { x0, y0, x1, y1, down };
+    const between = Array.from({ length: 12 }, (_, at) => x1 + (x0 - x1) * (at + 1) / 13);
+    const x = [x1, x0, ...between].find((x) => crossed.every((lane) => this.isClear(lane, x))) ?? x1;
+    const [first, last] = [crossed[0], crossed[crossed.length - 1]];
+    return { x0, y0, x1, y1, down, x, above: this.y(first) - down * this.edge(first), below: this.y(last) + down * this.edge(last) };
+  }
+  follow({ x0, y0, x1, y1, x, above, below }) {
+    const { pen } = this;
+    // Where there is no room for a bend, none is drawn.
+    if (this.wide < 1.5) { pen.moveTo(x0, y0); pen.lineTo(x1, y1); return; }
+    if (x === undefined) { bend(pen, x0, y0, x1, y1); return; }
+    bend(pen, x0, y0, x, above);
+    pen.lineTo(x, below);
+    bend(pen, x, below, x1, y1);
+  }
   /** Arrows of one look, in one stroke. */
   bundle(arrows, colour, alpha, dash) {
-    const { pen, data, view } = this, heads = [], gap = this.wide > 7 ? Math.min(this.high * .2, 15) : 3;
+    const { pen, data } = this, heads = [];
     pen.strokeStyle = pen.fillStyle = colour;
     pen.globalAlpha = alpha;
     pen.setLineDash(dash);
     pen.beginPath();
     for (const at of arrows) {
-      const from = data.arrowFrom[at], to = data.arrowTo[at], own = data.lane[from], other = data.lane[to];
+      const own = data.lane[data.arrowFrom[at]], other = data.lane[data.arrowTo[at]];
       if (!this.isSeen(own) && !this.isSeen(other) || this.rows.areOne(own, other)) continue;
-      const down = other > own ? 1 : -1;
-      const x0 = this.x(view, from), y0 = this.y(own) + down * gap, x1 = this.x(view, to), y1 = this.y(other) - down * gap;
-      // Where there is no room for a bend, none is drawn.
-      if (this.wide < 1.5) { pen.moveTo(x0, y0); pen.lineTo(x1, y1); } else bend(pen, x0, y0, x1, y1);
-      if (this.wide > 3) heads.push([x1, y1, down]);
+      const route = this.route(data.arrowFrom[at], data.arrowTo[at]);
+      this.follow(route);
+      if (this.wide > 3) heads.push([route.x1, route.y1, route.down]);
     }
     pen.stroke();
     pen.setLineDash([]);
@@ -245,11 +303,10 @@ class Lanes {
     if (wide >= BOXED) return this.box(step, x, y, colour, lit);
     if (wide >= 7) {
       pen.fillStyle = pen.strokeStyle = colour;
-      shape(pen, data.deed[step], x, y, Math.min(wide * .42, 7), theme.back);
+      shape(pen, data.deed[step], x, y, this.size, theme.back);
     } else {
       pen.fillStyle = colour;
-      const tall = Math.min(this.high * .6, 30);
-      pen.fillRect(x - Math.max(wide * .4, .7), y - tall / 2, Math.max(wide * .8, 1.4), tall);
+      pen.fillRect(x - Math.max(wide * .4, .7), y - this.tick / 2, Math.max(wide * .8, 1.4), this.tick);
     }
     if (lit) ring(pen, x, y, 11, theme.accent);
   }
@@ -294,7 +351,7 @@ class Lanes {
       text = room > 110 ? cutText(pen, title, room - (isSmall ? 10 : 20)) : cutText(pen, verb, room - (isSmall ? 8 : 18));
       width = pen.measureText(text).width;
     }
-    return { text, fits: width + (isSmall ? 10 : 20), high: Math.min(30, this.high - 8), isSmall };
+    return { text, fits: width + (isSmall ? 10 : 20), high: this.boxHigh, isSmall };
   }
   /** How many operations there are in each column of pixels. */
   density(lane) {
@@ -345,9 +402,8 @@ class Lanes {
       pen.lineWidth = held ? 3 : 1.8;
       pen.globalAlpha = held ? 1 : .75;
       pen.setLineDash(held ? [8, 5] : [5, 4]);
-      const reach = this.wide >= BOXED ? Math.min(17, this.high * .5) : 9;
       if (this.rows.areOne(own, other)) {
-        const y = this.y(own) - reach, lift = Math.min(this.high * .75, 46);
+        const y = this.y(own) - this.edge(own) - 3, lift = Math.min(this.high * .75, 46);
         pen.beginPath();
         pen.moveTo(x0, y);
         pen.bezierCurveTo(x0, y - lift, x1, y - lift, x1, y - 3);
@@ -355,12 +411,12 @@ class Lanes {
         pen.setLineDash([]);
         arrowHead(pen, x1, y, 1, 6);
       } else {
-        const down = other > own ? 1 : -1, y0 = this.y(own) + down * reach, y1 = this.y(other) - down * reach;
+        const route = this.route(from, to, 3);
         pen.beginPath();
-        bend(pen, x0, y0, x1, y1 - down * 4);
+        this.follow({ ...route, y1: route.y1 - route.down * 4 });
         pen.stroke();
         pen.setLineDash([]);
-        arrowHead(pen, x1, y1, down, 7);
+        arrowHead(pen, x1, route.y1, route.down, 7);
       }
       pen.globalAlpha = 1;
     }
@@ -453,25 +509,28 @@ function roundBox(pen, left, top, wide, high, corner) {
   pen.quadraticCurveTo(left, top, left + radius, top);
   pen.closePath();
 }
-/** A shape for each deed, so that no colour is needed to tell them apart. */
+/** A shape for each deed, so that no colour is needed to tell them apart; those not named are squares. */
+const SHAPES = { [DEED.free]: 'crossed', [DEED.kernel]: 'round', [DEED.record]: 'down', [DEED.wait]: 'up', [DEED.launch]: 'diamond',
+  [DEED.capture]: 'diamond', [DEED.captureEnd]: 'diamond', [DEED.instantiate]: 'diamond', [DEED.sync]: 'bar', [DEED.tell]: 'bar' };
 function shape(pen, deed, x, y, size, back) {
+  const kind = SHAPES[deed];
   pen.lineWidth = 1.6;
   pen.beginPath();
-  if (deed === DEED.kernel) pen.arc(x, y, size, 0, 7);
-  else if (deed === DEED.record || deed === DEED.wait) {
-    const down = deed === DEED.record ? 1 : -1;
+  if (kind === 'round') pen.arc(x, y, size, 0, 7);
+  else if (kind === 'down' || kind === 'up') {
+    const down = kind === 'down' ? 1 : -1;
     pen.moveTo(x - size, y - down * size);
     pen.lineTo(x + size, y - down * size);
     pen.lineTo(x, y + down * size);
-  } else if (deed === DEED.launch || deed === DEED.capture || deed === DEED.captureEnd || deed === DEED.instantiate) {
+  } else if (kind === 'diamond') {
     pen.moveTo(x, y - size * 1.2);
     pen.lineTo(x + size, y);
     pen.lineTo(x, y + size * 1.2);
     pen.lineTo(x - size, y);
-  } else if (deed === DEED.sync || deed === DEED.tell) pen.rect(x - size * .35, y - size * 1.4, size * .7, size * 2.8);
+  } else if (kind === 'bar') pen.rect(x - size * .35, y - size * 1.4, size * .7, size * 2.8);
   else pen.rect(x - size, y - size, 2 * size, 2 * size);
   pen.closePath();
-  if (deed === DEED.free) {
+  if (kind === 'crossed') {
     pen.fillStyle = back;
     pen.fill();
     pen.moveTo(x - size, y - size);

@@ -31,7 +31,7 @@ class Page {
   }
   whole() {
     const room = Math.max(this.data.steps * .005, this.order && this.order.count ? .2 : 0);
-    return { x0: -room, x1: this.data.steps + room, y0: 0, y1: Math.max(this.data.meta.height, 512) };
+    return { x0: -room, x1: this.data.steps + room, y0: 0, y1: Math.max(this.data.meta.height, 1) };
   }
 
   // Colours.
@@ -55,7 +55,7 @@ class Page {
     const value = this.mode === 'size' ? (at) => data.bytes[at] : (at) => stepsOf(data, at);
     let low = Infinity, high = 0;
     if (!ranks) for (let at = 0; at < data.count; at++) { low = Math.min(low, value(at)); high = Math.max(high, value(at)); }
-    low = Math.max(low, this.mode === 'size' ? 512 : 1);
+    low = Math.max(low, 1);
     const span = Math.log2(Math.max(high / low, 1)) || 1;
     for (let at = 0; at < data.count; at++) {
       index[at] = this.off.has(data.fold[data.stream[at]]) ? 255 : ranks ? ranks(at)
@@ -108,6 +108,7 @@ class Page {
       const text = this.mode === 'size' ? bytesText : (steps) => plural(Math.round(steps), data.meta.unit);
       parts.push(make('span', '', `blocks: ${text(this.ends[0])}`, bar, text(this.ends[1])));
     }
+    parts.push(...this.lanes.legend(theme));
     if (data.meta.marks.length) parts.push(make('span', '', square(theme.bad), this.order.count ? 'violation; dashed: the missing edge' : 'violation'));
     $('legend').replaceChildren(...parts);
   }
@@ -471,7 +472,7 @@ unpack().then((data) => {
   data.steps = Math.max(data.meta.steps, 1);
   let most = data.events ? data.total[data.peak] : 0;
   for (const bytes of [data.reservedBytes, data.ownBytes]) for (const reserved of bytes) most = Math.max(most, reserved);
-  data.ceiling = Math.max(most, 512) * 1.04;
+  data.ceiling = Math.max(most, 1) * 1.04;
   data.shift = data.meta.operations ? .5 : 0;
   if (data.meta.operations) LEFT = 132;
   window.page = new Page(data);

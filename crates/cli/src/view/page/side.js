@@ -211,9 +211,7 @@ class Side {
   details(mark) {
     const { page } = this, parts = [];
     if (mark.text) parts.push(make('pre', '', mark.text));
-    const help = make('div', 'help', make('b', '', 'help '), mark.help);
-    if (mark.edit) help.append(make('small', '', `edit: ${mark.edit}`));
-    parts.push(help);
+    parts.push(make('div', 'help', make('b', '', 'help '), mark.help));
     if (mark.graph !== null) parts.push(this.choice('link', () => page.openGraph(mark.graph), 'Show the nodes in the graph'));
     return parts;
   }

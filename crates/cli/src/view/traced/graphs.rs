@@ -138,7 +138,7 @@ impl Builder {
     fn take(&mut self, op: &Op, names: &Names, exec: ExecId, node: Memory, memory: Memory) {
         if let Some(life) = self.lives.remove(&node) {
             self.lives.insert(memory, life);
-            self.latest.insert(memory.id, life);
+            self.begun.push((memory.id, life));
             return;
         }
         let Some(bytes) = self.nodes.get(&node).map(|owned| owned.bytes) else { return };

@@ -63,7 +63,11 @@ pub(super) struct Builder {
     pub(super) places: HashMap<(Option<Name>, u32), u32>,
     pub(super) streams: HashMap<StreamId, u32>,
     pub(super) lives: HashMap<Memory, u32>,
+    /// The newest life of each allocation, those of the present operation left out: a finding is about memory from
+    /// before it, but where there is none.
     pub(super) latest: HashMap<AllocId, u32>,
+    /// The lives that the present operation begins.
+    pub(super) begun: Vec<(AllocId, u32)>,
     pub(super) room: Places,
     pub(super) nodes: HashMap<Memory, Owned>,
     pub(super) captures: Captures,
@@ -94,6 +98,7 @@ impl Builder {
             streams: HashMap::new(),
             lives: HashMap::new(),
             latest: HashMap::new(),
+            begun: Vec::new(),
             room: Places::default(),
             nodes: HashMap::new(),
             captures: Captures::default(),
@@ -128,6 +133,7 @@ impl Builder {
         if !self.found.is_empty() {
             self.mark(true);
         }
+        self.latest.extend(self.begun.drain(..));
         self.scene.steps += u64::from(deed.is_some());
     }
 
@@ -204,6 +210,8 @@ impl Builder {
             self.mark(false);
         }
         self.finish_order();
+        let shown = self.shown_operations();
+        let streams = self.streams.keys().filter(|stream| **stream != StreamId::HOST).count();
         let mut scene = self.scene;
         scene.name = name;
         scene.touches.sort_unstable();
@@ -219,13 +227,23 @@ impl Builder {
         scene.graphs = drawn.into_iter().map(|(id, graph)| drawing(id, graph)).collect();
         let fact = |key: &str, value: String| (key.to_owned(), value);
         scene.facts = vec![
-            fact("operations", grouped(self.operations)),
+            fact("operations", shown),
             fact("allocations", grouped(scene.lives.len() as u64)),
-            fact("streams", scene.streams.len().to_string()),
+            fact("streams", streams.to_string()),
             fact("most live", Bytes(scene.peak_live()).to_string()),
             fact("violations", grouped(scene.marks.len() as u64 + self.hidden_marks)),
         ];
         scene
+    }
+
+    /// How many operations there are, and how many of them are drawn.
+    fn shown_operations(&self) -> String {
+        match self.scene.operations.len() as u64 {
+            drawn if drawn > 0 && drawn < self.operations => {
+                format!("{} drawn of {}", grouped(drawn), grouped(self.operations))
+            }
+            _ => grouped(self.operations),
+        }
     }
 
     /// The lanes as they are shown; none where there are too many operations.

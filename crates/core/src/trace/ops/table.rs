@@ -81,4 +81,5 @@ table! {
     43 SynchronizeDevice { device }
     44 GraphUpload { exec, stream }
     45 CopyName { graph, node, memory }
+    46 CaptureModeExchange { mode }
 }

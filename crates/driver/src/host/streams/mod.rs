@@ -15,6 +15,7 @@
 mod abroad;
 mod after;
 mod at_work;
+mod reach;
 mod seeded;
 mod slot;
 mod turn;
@@ -37,7 +38,7 @@ use turn::Left;
 pub use workers::WORKERS_MAX;
 use workers::Workers;
 
-use crate::HostFence;
+use crate::{HostFence, Label};
 
 use super::sync::{self, AtomicU64, JoinHandle, MutexGuard, Ordering, lock, sleep_for, spawn};
 
@@ -133,12 +134,12 @@ impl<E: Execute> Streams<E> {
         Ok(streams)
     }
 
-    pub(crate) fn open(&self, label: u32) -> Result<Packed, Refusal> {
+    pub(crate) fn open(&self, label: impl Into<Label>) -> Result<Packed, Refusal> {
         self.check_lost()?;
         let index = self.table.take().ok_or(Refusal::Full)?;
         let slot = self.table.slot(index);
         let mut queue = lock(&slot.queue);
-        queue.label = label;
+        queue.label = label.into();
         let generation = slot.generation.load(Ordering::Relaxed) + 1;
         slot.generation.store(generation, Ordering::Release);
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -376,21 +377,28 @@ impl<E: Execute> Streams<E> {
 
     fn sleep_until(self: &Arc<Self>, workers: &Workers, mark: Packed) -> Result<(), Refusal> {
         let slot = self.table.slot(mark.slot());
-        let mut queue = lock(&slot.queue);
-        while !slot.has_done(mark.number()) {
-            if !queue.running {
-                self.check_lost()?;
+        loop {
+            if self.waits_for_caller(mark) {
+                return Err(Refusal::Stuck);
             }
-            queue.due = queue.due.min(mark.number());
-            queue.blocked += 1;
-            let (guard, overdue) = sleep_for(&slot.over, queue, REFUSED_FOR);
-            queue = guard;
-            queue.blocked -= 1;
-            if overdue {
-                workers.ask_again(|| self.spawn_worker());
+            let mut queue = lock(&slot.queue);
+            let mut overdue = false;
+            while !overdue {
+                if slot.has_done(mark.number()) {
+                    drop(queue);
+                    return self.check_lost();
+                }
+                if !queue.running {
+                    self.check_lost()?;
+                }
+                queue.due = queue.due.min(mark.number());
+                queue.blocked += 1;
+                (queue, overdue) = sleep_for(&slot.over, queue, REFUSED_FOR);
+                queue.blocked -= 1;
             }
+            drop(queue);
+            workers.ask_again(|| self.spawn_worker());
         }
-        self.check_lost()
     }
 
     fn run_until(self: &Arc<Self>, seeded: &Seeded, mark: Packed) -> Result<(), Refusal> {
@@ -406,20 +414,6 @@ impl<E: Execute> Streams<E> {
                 Duty::Over => return self.check_lost(),
             }
             next = self.next_for(mark);
-        }
-    }
-
-    /// The stream whose turn it is for a mark to be reached: its own, or the one that it waits for.
-    fn next_for(&self, mark: Packed) -> SlotIndex {
-        let mut at = mark.slot();
-        loop {
-            let queue = lock(&self.table.slot(at).queue);
-            match queue.entries.front() {
-                Some(&Entry::Wait(before)) if !self.table.slot(before.slot()).has_done(before.number()) => {
-                    at = before.slot();
-                }
-                _ => return at,
-            }
         }
     }
 

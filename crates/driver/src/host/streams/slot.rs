@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::{HostFence, Places, Waiter};
+use crate::{HostFence, Label, Places, Waiter};
 
 use super::sync::{AtomicU64, Condvar, Mutex, Ordering};
 
@@ -86,7 +86,7 @@ pub(crate) struct Queue<I> {
     /// An item of the stream is being run at this moment.
     pub(crate) running: bool,
     /// For people.
-    pub(crate) label: u32,
+    pub(crate) label: Label,
     /// Streams parked behind this one: ticket and slot.
     pub(crate) parked: Vec<(u64, SlotIndex)>,
     /// Streams of other devices parked behind this one: ticket and waiter.
@@ -106,7 +106,7 @@ impl<I> Slot<I> {
             entries: VecDeque::new(),
             busy: false,
             running: false,
-            label: 0,
+            label: Label::default(),
             parked: Vec::new(),
             abroad: Vec::new(),
             blocked: 0,

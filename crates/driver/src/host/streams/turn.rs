@@ -110,7 +110,7 @@ impl<E: Execute> Streams<E> {
             Ok(Wait::Parked) => return Err(Left::Alone),
             Ok(Wait::Asks) => return Err(Left::Ready(index)),
             Ok(Wait::Over) => {}
-            Err(why) => self.lose(format!("stream {label} waits for a device that is lost: {why}"), after),
+            Err(why) => self.lose(format!("{label} waits for a device that is lost: {why}"), after),
         }
         let mut queue = lock(&slot.queue);
         // A device that was lost meanwhile has dropped the entry.
@@ -149,9 +149,9 @@ impl<E: Execute> Streams<E> {
         let mut queue = lock(&slot.queue);
         queue.running = false;
         if let Some(reason) = failure {
-            let reason = format!("stream {}: {reason}", queue.label);
+            let label = queue.label;
             drop(queue);
-            self.lose(reason, after);
+            self.lose(format!("{label}: {reason}"), after);
             queue = lock(&slot.queue);
         } else {
             self.finish(slot, &mut queue, woken, after);

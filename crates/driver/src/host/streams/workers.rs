@@ -2,7 +2,8 @@
 //!
 //! An item of work may block for as long as it likes, also on an item of another stream, so what is ready must not
 //! wait behind it: where streams are ready and all workers are busy, one more is started. Workers that have been idle
-//! for a while end, but for the last one.
+//! for a while end, but for the last one. There are no more than some hundreds while work gets done; one more than that
+//! looks whether it does.
 //!
 //! The simple version wakes a worker for each stream that gets ready. Departure: one worker at a time is on its way; it
 //! sends for the next when it takes a stream and leaves others. So a burst of short work, which a few workers get done
@@ -22,9 +23,13 @@ use std::time::Duration;
 use super::slot::SlotIndex;
 use super::sync::{Condvar, JoinHandle, Mutex, MutexGuard, lock, sleep_for, thread};
 
-/// The most threads that one host device runs work on. Closures that all wait for each other hang where there are
-/// more of them than this.
+/// The most threads that one host device runs work on, as long as they get work done. Where so many run closures that
+/// may wait for what is ready, and none takes anything for 10 ms, there may be twice as many, and so on until the
+/// system refuses a thread.
 pub const WORKERS_MAX: usize = 256;
+
+/// Workers that take nothing for so long are taken to wait for what is ready.
+const STALLED_FOR: Duration = Duration::from_millis(10);
 
 /// The pool of workers, and what they are to take.
 pub(crate) struct Workers {
@@ -42,6 +47,10 @@ struct State {
     coming: bool,
     /// Live workers.
     workers: Vec<JoinHandle<()>>,
+    /// One more than this looks whether the others take anything.
+    workers_max: usize,
+    /// How many times a stream was taken.
+    taken: u64,
     /// Streams that other devices wake. INVARIANT: away-counted.
     away: usize,
     ending: bool,
@@ -55,6 +64,8 @@ impl Workers {
             idle: 0,
             coming: false,
             workers: Vec::new(),
+            workers_max: WORKERS_MAX,
+            taken: 0,
             away: 0,
             ending: false,
             lost: false,
@@ -91,7 +102,7 @@ impl Workers {
             state.coming = true;
             drop(state);
             self.changed.notify_one();
-        } else if state.workers.len() < WORKERS_MAX {
+        } else if state.workers.len() <= state.workers_max {
             // Under the lock, so that the worker finds its own handle written down. Where the system refuses, the
             // workers there are take the stream later (last-worker), or who waits asks again.
             if let Ok(worker) = spawn() {
@@ -117,8 +128,12 @@ impl Workers {
     pub(crate) fn take(&self, spawn: impl FnOnce() -> std::io::Result<JoinHandle<()>>) -> Option<SlotIndex> {
         let mut state = lock(&self.state);
         loop {
+            while state.workers.len() > state.workers_max && !state.ready.is_empty() && !state.lost {
+                state = self.look(state);
+            }
             state.coming = false;
             if let Some(slot) = state.ready.pop_front() {
+                state.taken += 1;
                 self.send_for(state, spawn);
                 return Some(slot);
             }
@@ -136,9 +151,27 @@ impl Workers {
                 let me = thread::current().id();
                 // Its handle goes, so that handles do not pile up; this thread will not be joined.
                 state.workers.retain(|worker| worker.thread().id() != me);
+                if state.workers.len() < WORKERS_MAX {
+                    state.workers_max = WORKERS_MAX;
+                }
                 return None;
             }
         }
+    }
+
+    /// For the worker that is one too many: whether the others get work done. Else there may be more.
+    #[cold]
+    fn look<'s>(&'s self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+        let taken = state.taken;
+        let (mut state, overdue) = sleep_for(&self.changed, state, STALLED_FOR);
+        if state.taken == taken {
+            match overdue {
+                true => state.workers_max *= 2,
+                // What it was woken for is another one's.
+                false => self.changed.notify_one(),
+            }
+        }
+        state
     }
 
     /// A stream goes away, and may come back at once.

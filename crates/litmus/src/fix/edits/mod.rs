@@ -25,7 +25,6 @@ pub(super) fn candidates(lines: &Lines, finding: &Finding, edit: Edit) -> Vec<(E
         Edit::NotEarly => vec![it.without_word(line, "early")],
         Edit::AutoFree => it.auto_free(),
         Edit::Symbolic => it.symbolic(),
-        Edit::OwnEvent => it.own_event(),
         Edit::Shareable => it.shareable(),
         Edit::Grant => it.grant(),
         _ => Vec::new(),
@@ -159,32 +158,6 @@ impl Edits<'_> {
             Some(())
         });
         one.chain([all]).collect()
-    }
-
-    /// The first record is of an event of its own, for which whoever waits for the second one waits as well.
-    fn own_event(&self) -> Texts {
-        let Some(first) = self.earlier_line() else { return Vec::new() };
-        let words = self.statement(first).words;
-        let Some(event) = words.get(1).cloned() else { return Vec::new() };
-        let waits = self.lines.find(|words| matches!(words, ["wait", _, of, ..] if *of == event));
-        let own = |wait: u32, records: &[u32]| {
-            self.made(|lines| {
-                let Statement { by, words } = self.statement(wait);
-                let stream = words.get(1)?;
-                for record in records {
-                    let fresh = lines.fresh();
-                    lines.insert(wait, format!("{by}wait {stream} {fresh}"));
-                    lines.replace(*record, |words| words[1] = fresh.clone());
-                }
-                Some(())
-            })
-        };
-        // The first record alone, or all since the wait before.
-        let since = waits.iter().rfind(|wait| **wait < self.line).copied().unwrap_or(0);
-        let mut records = self.lines.find(|words| matches!(words, ["record", of, ..] if *of == event));
-        records.retain(|record| (since..self.line).contains(record));
-        let behind = || waits.iter().filter(|wait| **wait > self.line);
-        behind().map(|wait| own(*wait, &[first])).chain(behind().map(|wait| own(*wait, &records))).collect()
     }
 
     fn shareable(&self) -> Texts {

@@ -107,6 +107,14 @@ impl Trusted {
         self.find(handle)?.check_captured(call)
     }
 
+    /// Whether the program captures a stream. Costs a call of the driver.
+    ///
+    /// # Errors
+    /// The stream cannot be had.
+    pub fn is_captured(&self, handle: u64) -> Result<bool> {
+        Ok(self.find(handle)?.check_captured("is_captured").is_err())
+    }
+
     /// Allocates on the stream of a handle; nothing for 0 bytes.
     ///
     /// # Errors

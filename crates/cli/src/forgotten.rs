@@ -1,0 +1,119 @@
+//! A program without the `--` that goes before it: `millpond check python train.py`.
+//!
+//! The words are looked through as they were given, before or after they were understood: what they mean as files is
+//! known, and what the user meant is seen from the first word that is no option. Only the files that words name are
+//! looked at; nothing is run.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use clap::CommandFactory;
+
+use crate::args::Args;
+use crate::attach::in_path;
+
+/// So much of a file is looked at.
+const HEAD: u64 = 256;
+
+/// The subcommands that take a program, and what stands before it where nothing is written.
+const TAKE: [(&str, &[&str]); 3] = [("check", &[]), ("record", &["-o", "run.trace"]), ("run", &[])];
+
+/// What to say of words that name a program and have no `--`: the program, and the right command line.
+pub(crate) fn dashes(words: &[OsString]) -> Option<String> {
+    let mut root = Args::command();
+    root.build();
+    let at = first(words, 1, &[&root])?;
+    let named = root.find_subcommand(&words[at]).map(clap::Command::get_name);
+    let (name, before, start) = match named {
+        Some(name) => {
+            let (name, before) = *TAKE.iter().find(|(take, _)| *take == name)?;
+            let start = first(words, at + 1, &[&root, root.find_subcommand(name)?])?;
+            let is_output =
+                |word: &OsString| word.as_bytes().starts_with(b"-o") || word.as_bytes().starts_with(b"--out");
+            let before = if words[at..start].iter().any(is_output) { &[][..] } else { before };
+            (name, before, start)
+        }
+        // `millpond python train.py`
+        None => (TAKE[0].0, TAKE[0].1, at),
+    };
+    let how = how(&words[start]).or_else(|| (named.is_some() && name != "check").then(Vec::new))?;
+    let mut line = vec![OsString::from("millpond"), name.into()];
+    line.extend((1..start).filter(|place| *place != at).map(|place| words[place].clone()));
+    line.extend(before.iter().map(OsString::from));
+    line.push("--".into());
+    match &how[..] {
+        [] => line.push(words[start].clone()),
+        how => line.extend(how.iter().cloned()),
+    }
+    line.extend_from_slice(&words[start + 1..]);
+    let line: Vec<String> = line.iter().map(|word| quoted(word)).collect();
+    Some(format!("a program and its arguments come after `--`\n  help: {}", line.join(" ")))
+}
+
+/// The first word from `at` on that is neither an option of these commands nor an option's value; none where `--` comes
+/// before it.
+fn first(words: &[OsString], mut at: usize, commands: &[&clap::Command]) -> Option<usize> {
+    while let Some(word) = words.get(at) {
+        let bytes = word.as_bytes();
+        if bytes == b"--" {
+            return None;
+        }
+        if !bytes.starts_with(b"-") || bytes == b"-" {
+            return Some(at);
+        }
+        at += 1 + usize::from(has_value_behind(&word.to_string_lossy(), commands));
+    }
+    None
+}
+
+/// Whether the value of an option is the next word.
+fn has_value_behind(word: &str, commands: &[&clap::Command]) -> bool {
+    let is_meant = |arg: &&clap::Arg| match word.strip_prefix("--") {
+        Some(long) => arg.get_long() == Some(long),
+        None => word.len() == 2 && arg.get_short() == word.chars().nth(1),
+    };
+    let found = commands.iter().flat_map(|command| command.get_arguments()).find(is_meant);
+    found.is_some_and(|arg| arg.get_action().takes_values())
+}
+
+/// The words that run this as a program, if it is one.
+fn how(word: &OsStr) -> Option<Vec<OsString>> {
+    let path = Path::new(word);
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() => {}
+        // What is read of a pipe is gone.
+        Ok(_) => return None,
+        // A path that leads nowhere is a mistake of another kind.
+        Err(_) => {
+            return (!word.as_bytes().contains(&b'/') && in_path(word).is_some()).then(|| vec![word.to_owned()]);
+        }
+    }
+    let mut head = Vec::new();
+    // What cannot be read is no program that can be run so.
+    let _ = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
+    let by_path = || match word.as_bytes().contains(&b'/') {
+        true => word.to_owned(),
+        false => Path::new(".").join(path).into_os_string(),
+    };
+    if path.extension().is_some_and(|it| it == "py") {
+        let python = ["python", "python3"].into_iter().find(|name| in_path(OsStr::new(name)).is_some());
+        return Some(vec![python.unwrap_or("python3").into(), word.to_owned()]);
+    }
+    let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    // A litmus program may begin with the line that has it checked.
+    let is_script = line.starts_with(b"#!") && !line.windows(8).any(|it| it == b"millpond");
+    (head.starts_with(b"\x7fELF") || is_script).then(|| vec![by_path()])
+}
+
+/// A word as a shell reads it as one.
+fn quoted(word: &OsStr) -> String {
+    let text = word.to_string_lossy();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.into_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}

@@ -1,0 +1,32 @@
+//! Functions of the program that it got as kernels, by handle.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use millpond_driver::cuda::abi::Context;
+
+use crate::handles::end_handle;
+
+/// A kernel of the program.
+#[derive(Clone, Debug)]
+pub(crate) struct Kernel {
+    pub(crate) module: usize,
+    pub(crate) context: Context,
+    pub(crate) name: CString,
+    pub(crate) run: unsafe extern "C" fn(*mut *mut c_void),
+    /// Offset and size of each parameter.
+    pub(crate) params: Vec<(usize, usize)>,
+}
+
+static KERNELS: LazyLock<Mutex<HashMap<usize, Kernel>>> = LazyLock::new(Mutex::default);
+
+/// Looks at all kernels.
+pub(crate) fn kernels() -> MutexGuard<'static, HashMap<usize, Kernel>> {
+    KERNELS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Kernels go with their module or their context.
+pub(crate) fn forget(is_gone: impl Fn(&Kernel) -> bool) {
+    kernels().extract_if(|_, kernel| is_gone(kernel)).for_each(|(handle, _)| end_handle(handle));
+}

@@ -1,0 +1,132 @@
+//! The closure of a node: one for all instances of its graph, for clones and for children.
+//!
+//! Every launch runs it again, and it may change what it owns, so that it runs once at a time. Where closures are
+//! kernels the runs come one after the other in the order in which they were submitted: a run of another instance is
+//! submitted behind a wait for the run before. Verdicts know nothing of that order. Elsewhere closures are host
+//! functions, which must not wait for each other by CUDA's rules: there the lock alone keeps them apart.
+//!
+//! Invariant **one-run**: where closures are kernels no run begins before the run before it has completed, so that no
+//! thread waits for the lock. Waits are for what was submitted before, so that runs never wait in a circle.
+
+use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
+
+use millpond_driver::locks::{Guard, Mutex, lock};
+use millpond_driver::{Driver, RawMark, RawStream, drop_after_item};
+use smallvec::SmallVec;
+
+use crate::clock::mark::CountedDriver;
+use crate::names::error::Result;
+use crate::state::access::Movable;
+use crate::state::context::Context;
+use crate::sync::ranks;
+
+/// What a closure takes.
+enum Function {
+    /// Nothing: it knows its addresses.
+    Fixed(Box<dyn FnMut() + Send>),
+    /// The addresses of each instance.
+    Movable(Movable),
+}
+
+/// The last run that was submitted: of which instance, and its mark.
+type LastRun = Option<(u64, RawMark)>;
+
+struct Closure {
+    /// The lock has no rank: it is not waited for (one-run), and the program's own code runs under it as if nothing
+    /// were held.
+    function: StdMutex<Function>,
+    last: Mutex<ranks::LastRun, LastRun>,
+    /// Whose mark that is. A closure in flight does not keep its device.
+    driver: Weak<CountedDriver>,
+}
+
+impl Drop for Closure {
+    fn drop(&mut self) {
+        if let Some((_, mark)) = self.last.get_mut().take()
+            && let Some(driver) = self.driver.upgrade()
+        {
+            driver.forget(mark);
+        }
+    }
+}
+
+/// A closure, with the addresses of an instance where it takes any. Clones are of the same closure.
+#[derive(Clone)]
+pub(crate) struct Kernel {
+    closure: Arc<Closure>,
+    addresses: SmallVec<[u64; 4]>,
+}
+
+impl Kernel {
+    pub(crate) fn fixed(context: &Context, function: Box<dyn FnMut() + Send>) -> Self {
+        Self::new(context, Function::Fixed(function))
+    }
+
+    /// Yet without addresses.
+    pub(crate) fn movable(context: &Context, function: Movable) -> Self {
+        Self::new(context, Function::Movable(function))
+    }
+
+    fn new(context: &Context, function: Function) -> Self {
+        let (function, driver) = (StdMutex::new(function), Arc::downgrade(&context.driver));
+        Self { closure: Arc::new(Closure { function, last: Mutex::default(), driver }), addresses: SmallVec::new() }
+    }
+
+    /// The same closure at the addresses of an instance.
+    pub(crate) fn at(&self, addresses: SmallVec<[u64; 4]>) -> Self {
+        Self { closure: Arc::clone(&self.closure), addresses }
+    }
+
+    /// What two kernels of one closure have in common.
+    pub(crate) fn identity(&self) -> usize {
+        Arc::as_ptr(&self.closure).addr()
+    }
+
+    pub(crate) fn run(&self) {
+        match &mut *self.closure.function.lock().unwrap_or_else(PoisonError::into_inner) {
+            Function::Fixed(function) => function(),
+            Function::Movable(function) => function(&self.addresses),
+        }
+    }
+
+    /// To be held while a run of an instance is submitted to `lane`, which waits for the run before. INVARIANT:
+    /// one-run.
+    pub(crate) fn turn<'k>(&'k self, context: &Context, exec: u64, lane: RawStream) -> Result<Turn<'k>> {
+        if !context.properties.runs_closures {
+            return Ok(Turn { last: None, exec });
+        }
+        let last = lock(&self.closure.last);
+        // Launches of one instance come one after the other as it is.
+        if let Some((_, mark)) = last.filter(|(before, _)| *before != exec) {
+            context.driver.wait(lane, mark)?;
+        }
+        Ok(Turn { last: Some(last), exec })
+    }
+
+    /// Drops it behind the item that ran it: where the launch outlived its graph this is the last to have what the
+    /// closure owns, and that may wait for the launch when it is dropped.
+    pub(crate) fn drop_after_item(self) {
+        if let Some(last) = Arc::into_inner(self.closure) {
+            drop_after_item(Box::new(last));
+        }
+    }
+}
+
+/// The turn of a run: see [`Kernel::turn`].
+pub(crate) struct Turn<'k> {
+    /// None where the lock alone keeps runs apart.
+    last: Option<Guard<'k, LastRun>>,
+    exec: u64,
+}
+
+impl Turn<'_> {
+    /// The run was submitted.
+    pub(crate) fn submitted(self, context: &Context, lane: RawStream) -> Result<()> {
+        let Some(mut last) = self.last else { return Ok(()) };
+        let mark = context.driver.mark(lane)?;
+        if let Some((_, former)) = last.replace((self.exec, mark)) {
+            context.driver.forget(former);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! What messages say: streams by their names wherever they are mentioned, sizes in units that people read, and what
+//! became of memory whose buffer is gone.
+
+use millpond::graph::{CaptureMode, Instantiate};
+use millpond::pool::PeerAccess;
+use millpond::{Buffer, Device, Error, HostConfig, Stream};
+
+fn device() -> (Device, Stream, Stream) {
+    let device = Device::host(HostConfig::default()).unwrap();
+    let (left, right) = (device.stream().unwrap().named("left"), device.stream().unwrap().named("right"));
+    (device, left, right)
+}
+
+#[track_caller]
+fn assert_says(error: &Error, parts: &[&str]) {
+    let text = error.report().to_string();
+    for part in parts {
+        assert!(text.contains(part), "no {part:?} in: {text}");
+    }
+    for number in ["stream 1", "stream 2"] {
+        assert!(!text.contains(number), "{number} has a name: {text}");
+    }
+}
+
+#[test]
+fn captures_call_streams_by_their_names() {
+    let (device, left, right) = device();
+    let outside = device.stream().unwrap().record().unwrap();
+    left.begin_capture().unwrap();
+    assert_says(&left.wait(&outside).unwrap_err(), &["stream `left` is being captured and cannot wait"]);
+    let _ = left.end_capture();
+
+    left.begin_capture().unwrap();
+    let twice = left.begin_capture().unwrap_err();
+    assert_says(&twice, &["stream `left` is being captured already"]);
+    right.wait(&left.record().unwrap()).unwrap();
+    right.launch((), |()| ()).unwrap();
+    assert_says(&right.end_capture().unwrap_err(), &["stream `right` joined", "which began on stream `left`"]);
+    let _ = left.end_capture();
+
+    left.begin_capture().unwrap();
+    right.wait(&left.record().unwrap()).unwrap();
+    right.launch((), |()| ()).unwrap();
+    let unjoined = left.end_capture().unwrap_err();
+    let parts = ["stream `right` was not joined: make stream `left` wait for an event recorded on stream `right`"];
+    assert_says(&unjoined, &parts);
+    assert_says(&left.end_capture().unwrap_err(), &["stream `left` is not being captured"]);
+
+    left.begin_capture_in(CaptureMode::Relaxed).unwrap();
+    let implicit = device.legacy_stream().launch((), |()| ()).unwrap_err();
+    assert_says(&implicit, &["while stream `left`, a blocking stream, is being captured"]);
+    let _ = left.end_capture();
+}
+
+#[test]
+fn a_lost_device_calls_the_stream_by_its_name() {
+    let (_device, left, _) = device();
+    left.launch((), |()| std::panic::resume_unwind(Box::new("a planted mistake"))).unwrap();
+    let lost = left.synchronize().unwrap_err();
+    assert_says(&lost, &["the device is lost: stream `left`: a kernel panicked: a planted mistake"]);
+}
+
+#[test]
+fn a_kernel_of_a_graph_that_panics_is_one_of_a_launch() {
+    let (device, left, _) = device();
+    let mut graph = device.graph().unwrap();
+    for _ in 0..2 {
+        graph.add_kernel(&[], (), |()| std::panic::resume_unwind(Box::new("a planted mistake"))).unwrap();
+    }
+    let launched = graph.instantiate(Instantiate::default()).unwrap().launch(&left).map(drop);
+    // The first kernel may lose the device while the launch is being made.
+    let text = launched.and_then(|()| left.synchronize()).unwrap_err().to_string();
+    assert!(
+        text.contains("stream `left`: a kernel") || text.contains("lane 1 of a graph's launch: a kernel"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_is_refused_for_a_stream_has_its_name() {
+    let (device, left, _) = device();
+    let other = Device::host(HostConfig::default()).unwrap();
+    let stream = other.stream().unwrap().named("visitor");
+    let x = left.alloc::<u8>(&device.default_pool(), 64).unwrap();
+    device.default_pool().grant(&other, PeerAccess::Read).unwrap();
+    stream.wait(&left.record().unwrap()).unwrap();
+    assert_says(&stream.memset(x.write(), 0).unwrap_err(), &["stream `visitor` of device"]);
+}
+
+/// Allocates here, and drops the buffer with a view left.
+fn dropped(stream: &Stream, device: &Device) -> (millpond::View<u8>, u32) {
+    let x: Buffer<u8> = stream.alloc(&device.default_pool(), 64).unwrap();
+    (x.view(), line!() - 1)
+}
+
+#[test]
+fn a_view_of_a_dropped_buffer_says_so_and_where_it_was_allocated() {
+    let (device, left, right) = device();
+    let (view, line) = dropped(&left, &device);
+    let place = format!("messages.rs:{line}");
+    for stream in [&left, &right] {
+        let gone = stream.memset(view.write(), 1).unwrap_err();
+        assert_says(&gone, &["but it is dropped already", "its buffer was dropped", "stream `left`", &place]);
+    }
+    // What was used elsewhere is freed after that use, and says the same.
+    let x: Buffer<u8> = left.alloc(&device.default_pool(), 64).unwrap();
+    let view = x.view();
+    right.wait(&left.record().unwrap()).unwrap();
+    right.memset(x.write(), 1).unwrap();
+    drop(x);
+    let place = format!("messages.rs:{}", line!() - 5);
+    let gone = left.memset(view.write(), 1).unwrap_err();
+    assert_says(&gone, &["but it is dropped already", &place]);
+    // A free is one as before.
+    let x: Buffer<u8> = left.alloc(&device.default_pool(), 64).unwrap();
+    let view = x.view();
+    left.free(x).unwrap();
+    let gone = left.memset(view.write(), 1).unwrap_err().report().to_string();
+    assert!(gone.contains("but it is freed already") && !gone.contains("dropped"), "{gone}");
+}
+
+#[test]
+fn sizes_that_no_memory_has_are_said_sensibly() {
+    let (device, left, _) = device();
+    for len in [usize::MAX / 8, usize::MAX / 2] {
+        let text = left.alloc::<u64>(&device.default_pool(), len).unwrap_err().report().to_string();
+        assert!(text.contains("EiB") && !text.contains("TiB of"), "{text}");
+        assert!(!text.contains("16777216.00 TiB"), "{text}");
+    }
+}

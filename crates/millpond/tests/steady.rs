@@ -1,0 +1,345 @@
+//! A server that runs for a year keeps nothing for each request: the heap, files and mappings of the process are the
+//! same after many rounds of each thing that a request may do.
+//!
+//! Bytes of the heap are counted by the allocator, so a few bytes a round show. `MILLPOND_STEADY_SECONDS` is how long
+//! each loop runs (without it each takes as many rounds as show a leak); `MILLPOND_STEADY_ONLY` names one loop. The
+//! figures are printed (`--nocapture`).
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use millpond::config::{Reporter, Trace, Violations};
+use millpond::graph::{Graph, GraphNode, Instantiate, MemAllocNode};
+use millpond::pool::PeerAccess;
+use millpond::{Buffer, Device, HostConfig, MIB, Pool, PoolConfig, Result, Stream};
+
+/// Counts the bytes that are there.
+struct Counting;
+
+static BYTES: AtomicU64 = AtomicU64::new(0);
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+// SAFETY: the system's allocator, called with what came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        BYTES.fetch_add(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: the caller's promise is handed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        BYTES.fetch_add(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+/// What a process may keep.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    heap: u64,
+    files: usize,
+    mappings: usize,
+}
+
+impl Kept {
+    fn now() -> Self {
+        let files = std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let mappings = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
+        Self { heap: BYTES.load(Ordering::Relaxed), files, mappings }
+    }
+}
+
+/// What is in flight at a moment (queues that threads fill, devices whose work ends, allocators' own mappings) differs
+/// by less than this, however long a loop runs.
+const HEAP_NOISE: u64 = 32 << 10;
+const FILES_NOISE: usize = 32;
+const MAPPINGS_NOISE: usize = 128;
+
+fn seconds() -> Option<Duration> {
+    let seconds = std::env::var("MILLPOND_STEADY_SECONDS").ok()?;
+    Some(Duration::from_secs_f64(seconds.parse().expect("MILLPOND_STEADY_SECONDS: a number")))
+}
+
+/// Runs a loop; whether it kept something.
+fn run(name: &str, rounds: usize, mut round: impl FnMut() -> Result<()>) -> Option<String> {
+    let mut go = |rounds: usize| (0..rounds).for_each(|_| round().unwrap_or_else(|error| panic!("{name}: {error:?}")));
+    // Tables take their full size: closed streams, numbers that rest, names of what is gone.
+    go(2 * rounds);
+    let before = Kept::now();
+    let (began, mut done) = (Instant::now(), 0);
+    while done == 0 || seconds().is_some_and(|seconds| began.elapsed() < seconds) {
+        go(rounds);
+        done += rounds;
+    }
+    let each = began.elapsed() / done as u32;
+    let after = Kept::now();
+    let is_more = after.heap > before.heap + HEAP_NOISE
+        || after.files > before.files + FILES_NOISE
+        || after.mappings > before.mappings + MAPPINGS_NOISE;
+    let figures = format!("{name}: {done} rounds of {each:?}: from {before:?} to {after:?}");
+    println!("{figures}");
+    is_more.then_some(figures)
+}
+
+/// Waits until the kernels say that they ran: the host has not synchronised then.
+fn heard_of(stream: &Stream, x: &Buffer<u8>) -> Result<()> {
+    let (send, answer) = channel();
+    stream.launch_once(x.read(), move |x| send.send(x[0]).unwrap_or(()))?;
+    assert_eq!(answer.recv(), Ok(0));
+    Ok(())
+}
+
+/// A request on a stream of its own, whose end the host hears of from the kernel itself.
+fn unsynchronised(stream: Stream, pool: &Pool) -> Result<()> {
+    let x = stream.alloc_zeroed::<u8>(pool, 64)?;
+    heard_of(&stream, &x)?;
+    Ok(stream.free(x)?)
+}
+
+fn other_device() -> Result<Device> {
+    Device::host(HostConfig::default().total_bytes(64 * MIB))
+}
+
+type Round = Box<dyn FnMut() -> Result<()>>;
+/// Makes a loop over a device of its own, and a stream of that.
+type Make = fn(Device, Stream) -> Round;
+
+/// Enough to pass all tables that have a bound, and to see eight bytes a round.
+const MANY: usize = 4_000;
+/// Of what takes its time.
+const FEW: usize = 300;
+
+const LOOPS: &[(&str, usize, Make)] = &[
+    ("streams", MANY, |d, _| Box::new(move || unsynchronised(d.stream()?, &d.default_pool()))),
+    ("non-blocking streams", MANY, |d, _| {
+        Box::new(move || unsynchronised(d.non_blocking_stream()?, &d.default_pool()))
+    }),
+    ("named streams", MANY, |d, _| {
+        let mut count = 0;
+        Box::new(move || {
+            count += 1;
+            unsynchronised(d.stream()?.named(&format!("request {count:09}")), &d.default_pool())
+        })
+    }),
+    ("streams beside the legacy default stream", MANY, |d, _| {
+        Box::new(move || {
+            unsynchronised(d.stream()?, &d.default_pool())?;
+            d.legacy_stream().launch((), |()| ())
+        })
+    }),
+    ("pools", MANY / 2, |d, _| Box::new(move || unsynchronised(d.stream()?, &d.pool(PoolConfig::default())?))),
+    ("buffers that are dropped", 3 * MANY, |d, _| {
+        Box::new(move || {
+            let (stream, other) = (d.stream()?, d.stream()?);
+            let x = stream.upload::<u8>(&d.default_pool(), &[0; 300])?;
+            other.wait(&stream.record()?)?;
+            heard_of(&other, &x)
+        })
+    }),
+    ("threads' own streams", MANY / 2, |d, _| {
+        Box::new(move || {
+            let thread = || unsynchronised(d.per_thread_stream()?, &d.default_pool());
+            std::thread::scope(|scope| scope.spawn(thread).join()).expect("no panic")
+        })
+    }),
+    ("pinned memory that is dropped under its copy", MANY, |d, s| {
+        Box::new(move || {
+            let x = s.alloc_zeroed::<u8>(&d.default_pool(), 64)?;
+            let mut h = d.pinned::<u8>(64)?;
+            s.copy_to_pinned(x.read(), h.write())?;
+            drop(h);
+            heard_of(&s, &x)?;
+            Ok(s.free(x)?)
+        })
+    }),
+    ("pinned memory of many sizes", MANY, |d, s| {
+        let mut last = 0;
+        Box::new(move || {
+            last = (last + 977) % 100_000;
+            let x = s.alloc_zeroed::<u8>(&d.default_pool(), last + 1)?;
+            let mut h = d.pinned::<u8>(last + 1)?;
+            s.copy_to_pinned(x.read(), h.write())?;
+            s.synchronize()?;
+            assert_eq!(h.as_slice()?[last], 0);
+            Ok(s.free(x)?)
+        })
+    }),
+    ("events", MANY, |d, s| {
+        let (x, t) = (s.alloc_zeroed::<u8>(&d.default_pool(), 64).expect("memory"), d.stream().expect("a stream"));
+        Box::new(move || {
+            let (first, last) = (s.record_timed()?, t.record()?);
+            t.wait(&first)?;
+            s.wait(&last)?;
+            let _ = first.is_over()?;
+            heard_of(&s, &x)
+        })
+    }),
+    ("external events", MANY, |d, s| {
+        let (x, t) = (s.alloc_zeroed::<u8>(&d.default_pool(), 64).expect("memory"), d.stream().expect("a stream"));
+        Box::new(move || {
+            let event = d.external_event();
+            s.record_external(&event)?;
+            t.wait_external(&event)?;
+            heard_of(&t, &x)
+        })
+    }),
+    ("host functions and scopes", MANY, |_, s| {
+        Box::new(move || {
+            // SAFETY: it submits a function that uses no memory.
+            unsafe { s.enqueue((), |queue, ()| queue.host_function(|| ())) }?;
+            s.scope(|scope| scope.launch((), |()| ()))
+        })
+    }),
+    ("reports", MANY, |_, _| {
+        let reporter = Violations::Report(Reporter::new(|_| ()));
+        let d = Device::host(HostConfig::default().violations(reporter)).expect("a device");
+        let (s, t) = (d.stream().expect("a stream"), d.stream().expect("a stream"));
+        Box::new(move || {
+            let x = s.alloc::<u8>(&d.default_pool(), 64)?;
+            t.launch(x.write(), |x| x.fill(1))?;
+            s.free(x)?;
+            d.synchronize()
+        })
+    }),
+    ("a trace", MANY, |_, _| {
+        let path = std::env::temp_dir().join(format!("steady-{}.trace", std::process::id()));
+        let d = Device::host(HostConfig::default().trace(Trace::create(&path).expect("a trace"))).expect("a device");
+        std::fs::remove_file(path).expect("it is there");
+        Box::new(move || unsynchronised(d.stream()?, &d.default_pool()))
+    }),
+    ("graphs that are built", MANY / 2, |d, s| {
+        Box::new(move || {
+            let (mut graph, x, kernel) = graph(&d)?;
+            graph.add_free(&[kernel], x)?;
+            let _ = graph.instantiate(Instantiate::default())?.launch(&s)?;
+            s.synchronize()
+        })
+    }),
+    ("graphs that are captured", MANY / 2, |d, s| {
+        let side = d.stream().expect("a stream");
+        Box::new(move || {
+            let (graph, ()) = s.capture(|s| {
+                let x = s.alloc::<u8>(&d.default_pool(), 4096)?;
+                side.wait(&s.record()?)?;
+                side.launch(x.write(), |x| x.fill(1))?;
+                s.wait(&side.record()?)?;
+                Ok(s.free(x)?)
+            })?;
+            let _ = graph.instantiate(Instantiate::default())?.launch(&s)?;
+            s.synchronize()
+        })
+    }),
+    ("graphs that record events", MANY / 2, |d, s| {
+        let event = d.external_event();
+        Box::new(move || {
+            let mut graph = d.graph()?;
+            graph.add_event_record(&[], &event)?;
+            let _ = graph.instantiate(Instantiate::default())?.launch(&s)?;
+            s.wait_external(&event)?;
+            s.synchronize()
+        })
+    }),
+    // So many frees of memory whose instances are gone are known.
+    ("memory that launches leave", 9_000, |d, s| {
+        Box::new(move || {
+            let (graph, x, _) = graph(&d)?;
+            let x = graph.instantiate(Instantiate::default())?.launch(&s)?.take(x)?;
+            s.free(x)?;
+            s.synchronize()
+        })
+    }),
+    ("memory that launches leave, dropped", 9_000, |d, s| {
+        Box::new(move || {
+            let (graph, x, _) = graph(&d)?;
+            drop(graph.instantiate(Instantiate::default())?.launch(&s)?.take(x)?);
+            s.synchronize()
+        })
+    }),
+    ("devices that meet", FEW, |d, _| {
+        Box::new(move || {
+            let other = other_device()?;
+            let (s, t) = (other.stream()?, d.stream()?);
+            t.wait(&s.record()?)?;
+            other.legacy_stream().launch((), |()| ())?;
+            other.synchronize()?;
+            t.synchronize()
+        })
+    }),
+    ("devices that meet, unsynchronised", FEW, |d, _| {
+        Box::new(move || {
+            let other = other_device()?;
+            let (s, t) = (other.stream()?, d.stream()?);
+            t.wait(&s.record()?)?;
+            s.record()?;
+            t.synchronize()
+        })
+    }),
+    ("devices that lend", FEW, |d, _| Box::new(move || lend(&d, |_, _, t, _| t.synchronize()))),
+    ("devices that lend, unsynchronised", 2 * FEW, |d, _| Box::new(move || lend(&d, |_, _, _, _| Ok(())))),
+    ("devices that lend and revoke", FEW, |d, _| {
+        Box::new(move || {
+            lend(&d, |other, s, t, x| {
+                t.synchronize()?;
+                s.free(x)?;
+                other.default_pool().revoke(&d)
+            })
+        })
+    }),
+    ("devices that borrow", FEW, |d, _| {
+        Box::new(move || {
+            let (other, pool) = (other_device()?, d.default_pool());
+            let (s, t) = (d.stream()?, other.stream()?);
+            pool.grant(&other, PeerAccess::ReadWrite)?;
+            let x = s.alloc_zeroed::<u8>(&pool, 4096)?;
+            t.wait(&s.record()?)?;
+            t.launch(x.write(), |x| x[0] = 1)?;
+            s.wait(&t.record()?)?;
+            s.free(x)?;
+            s.synchronize()?;
+            pool.revoke(&other)
+        })
+    }),
+];
+
+/// A graph that allocates memory and writes to it: the memory, and the kernel.
+fn graph(d: &Device) -> Result<(Graph, MemAllocNode<u8>, GraphNode)> {
+    let mut graph = d.graph()?;
+    let x = graph.add_alloc::<u8>(&[], 4096)?;
+    let alloc = graph.node_of(x).expect("it has bytes");
+    let kernel = graph.add_kernel(&[alloc], x.write(), |x| x.fill(1))?;
+    Ok((graph, x, kernel))
+}
+
+/// Another device's memory is used here, in order; then everything of that device goes.
+fn lend(d: &Device, end: impl FnOnce(&Device, &Stream, &Stream, Buffer<u8>) -> Result<()>) -> Result<()> {
+    let other = other_device()?;
+    let (s, t) = (other.stream()?, d.stream()?);
+    let x = s.alloc_zeroed::<u8>(&other.default_pool(), 4096)?;
+    other.default_pool().grant(d, PeerAccess::ReadWrite)?;
+    t.wait(&s.record()?)?;
+    t.launch(x.write(), |x| x[0] = 1)?;
+    end(&other, &s, &t, x)
+}
+
+#[test]
+fn nothing_is_kept_for_each_request() {
+    let only = std::env::var("MILLPOND_STEADY_ONLY").ok();
+    let mut more = Vec::new();
+    for (name, rounds, make) in LOOPS.iter().filter(|(name, ..)| only.as_deref().is_none_or(|only| only == *name)) {
+        let device = Device::host(HostConfig::default()).unwrap();
+        let stream = device.stream().unwrap();
+        more.extend(run(name, *rounds, make(device, stream)));
+    }
+    assert!(more.is_empty(), "{}", more.join("\n"));
+}
