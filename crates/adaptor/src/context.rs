@@ -62,7 +62,7 @@ impl<L: Library> Context<L> {
     ///
     /// # Errors
     /// Either library could not.
-    pub fn stream(&self) -> Result<L::Adopted, L::Error> {
+    pub fn stream(&self) -> Result<Stream<L>, L::Error> {
         self.adopt(&L::new_stream(&self.theirs)?)
     }
 
@@ -71,20 +71,19 @@ impl<L: Library> Context<L> {
     ///
     /// # Errors
     /// [`Fault::OtherContext`] for a stream of another context.
-    pub fn adopt(&self, stream: &Arc<L::Stream>) -> Result<L::Adopted, L::Error> {
+    pub fn adopt(&self, stream: &Arc<L::Stream>) -> Result<Stream<L>, L::Error> {
         if !L::is_of(stream, &self.theirs) {
             return Err(Fault::OtherContext.into());
         }
-        let adopted = self.streams.known_or(stream, || {
-            // The libraries' own streams are non-blocking ones. Of a borrowed one that is not, less is known than is so.
+        self.streams.known_or(stream, || {
+            // The libraries' own streams are non-blocking. Of a borrowed one that is not, less is known than is so.
             // SAFETY: the context was compared, and what keeps the stream open is kept.
             let ours = unsafe {
                 let keep = Arc::clone(stream) as Arc<_>;
                 self.device.adopt_stream_keeping(L::native(stream), StreamKind::NonBlocking, keep)
             }?;
             Ok(Stream::new(ours, Arc::clone(stream)))
-        })?;
-        Ok(adopted.into())
+        })
     }
 
     /// Lends a buffer to the library, from this point of the stream on.

@@ -10,6 +10,7 @@ mod context;
 mod fault;
 mod library;
 mod loan;
+mod part;
 mod ranks;
 mod stream;
 mod streams;
@@ -19,8 +20,9 @@ pub use context::Context;
 pub use fault::Fault;
 pub use library::Library;
 pub use loan::Loan;
+pub use part::Part;
 pub use stream::Stream;
-pub use views::{Part, Views};
+pub use views::Views;
 
 /// The rank of this crate's first lock: an adaptor's own locks come before it.
 pub const FIRST_RANK: u8 = ranks::FIRST;

@@ -4,8 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::fault::Fault;
-use crate::stream::Stream;
-use crate::views::Part;
+use crate::part::Part;
 
 /// A CUDA library beside Millpond, as a type without values.
 ///
@@ -19,8 +18,6 @@ pub unsafe trait Library: Sized + 'static {
     type Stream: Debug + Send + Sync + 'static;
     /// The adaptor's error.
     type Error: From<millpond::Error> + From<Fault>;
-    /// The adaptor's stream.
-    type Adopted: From<Stream<Self>>;
     /// What a closure gets for memory that was declared to be read.
     type In<'s, T>: From<Part<'s, T, Self::Stream>>;
     /// What a closure gets for memory that was declared to be written.

@@ -40,13 +40,14 @@ impl<L: Library> Stream<L> {
         Self { ours, theirs }
     }
 
-    /// The stream as the library knows it. What it is given without [`run`](Self::run) must not touch Millpond's memory.
+    /// The stream as the library knows it. What it is given without [`run`](Self::run) must not touch Millpond's
+    /// memory.
     pub fn theirs(&self) -> &Arc<L::Stream> {
         &self.theirs
     }
 
-    /// Submits work that uses memory, by the library: its copies and fills, its launches. The accesses are checked as by
-    /// [`millpond::Stream::enqueue`]; then `submit` runs at once, on this thread, with the library's stream and the
+    /// Submits work that uses memory, by the library: its copies and fills, its launches. The accesses are checked as
+    /// by [`millpond::Stream::enqueue`]; then `submit` runs at once, on this thread, with the library's stream and the
     /// memory, as the adaptor's `In` for what is read and `Out` for what is written.
     ///
     /// While `submit` runs the stream is locked: it must not use this [`Stream`], nor drop a buffer. Nor may it begin a
@@ -56,9 +57,9 @@ impl<L: Library> Stream<L> {
     /// accesses in the declared way, and goes to the stream that the closure gets.
     ///
     /// # Errors
-    /// Millpond's, with a violation, before anything is submitted. [`Fault::Submit`] with what the closure returned. The
-    /// stream captures: host memory that a captured copy reads may be gone when the graph is launched, so captures take
-    /// [`enqueue`](Self::enqueue).
+    /// Millpond's, with a violation, before anything is submitted. [`Fault::Submit`] with what the closure returned.
+    /// The stream captures: host memory that a captured copy reads may be gone when the graph is launched, so captures
+    /// take [`enqueue`](Self::enqueue).
     #[track_caller]
     pub fn run<A: Views<L>, R, E>(
         &self,

@@ -1,5 +1,5 @@
-//! The streams that both libraries know. Each of the library's is adopted once, and kept until its work has completed: a
-//! [`Loan`](crate::Loan) that ends must come after all that any of them may have done with the memory.
+//! The streams that both libraries know. Each of the library's is adopted once, and kept until its work has completed:
+//! a [`Loan`](crate::Loan) that ends must come after all that any of them may have done with the memory.
 
 use std::panic::Location;
 use std::sync::Arc;

@@ -1,10 +1,8 @@
-//! Declared memory as the library's arguments: each adaptor has `In` for what is read and `Out` for what is written, made
-//! by [`views!`](crate::views) around a [`Part`], so that they can implement the library's traits.
+//! Declared memory as the library's arguments: each adaptor has `In` for what is read and `Out` for what is written,
+//! made by [`views!`](crate::views) around a [`Part`], so that they can implement the library's traits.
 //!
 //! They live as long as the closure that gets them.
 
-use std::marker::PhantomData;
-use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use bytemuck::Pod;
@@ -12,66 +10,7 @@ use millpond::raw::Elements;
 use millpond::{Access, Read, Write};
 
 use crate::library::Library;
-
-/// Some elements of declared memory, and the stream that they were declared on.
-#[derive(Debug)]
-pub struct Part<'s, T, S> {
-    address: u64,
-    len: usize,
-    stream: &'s Arc<S>,
-    element: PhantomData<fn() -> T>,
-}
-
-impl<'s, T, S> Part<'s, T, S> {
-    /// The first address: a reference to a `CUdeviceptr`, as a launch takes it.
-    pub fn address(&self) -> &u64 {
-        &self.address
-    }
-
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// The stream that they were declared on.
-    pub fn stream(&self) -> &'s Arc<S> {
-        self.stream
-    }
-
-    /// Fewer of them; `None` where the range does not lie within.
-    pub fn slice(&self, range: impl RangeBounds<usize>) -> Option<Self> {
-        let start = match range.start_bound() {
-            Bound::Included(start) => *start,
-            Bound::Excluded(start) => start.checked_add(1)?,
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(end) => end.checked_add(1)?,
-            Bound::Excluded(end) => *end,
-            Bound::Unbounded => self.len,
-        };
-        let is_within = start <= end && end <= self.len;
-        is_within.then(|| Self {
-            address: self.address + (start * size_of::<T>()) as u64,
-            len: end - start,
-            stream: self.stream,
-            element: PhantomData,
-        })
-    }
-}
-
-impl<T, S> Clone for Part<'_, T, S> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T, S> Copy for Part<'_, T, S> {}
+use crate::part::Part;
 
 /// Accesses that can be declared to [`Stream::run`](crate::Stream::run): those of Millpond, alone, in tuples and in
 /// arrays.
@@ -93,7 +32,7 @@ macro_rules! access {
             type Views<'s> = L::$view<'s, T>;
 
             unsafe fn views<'s>(place: Elements<T>, stream: &'s Arc<L::Stream>) -> Self::Views<'s> {
-                Part { address: place.address, len: place.len, stream, element: PhantomData }.into()
+                Part::new(place, stream).into()
             }
         }
     };

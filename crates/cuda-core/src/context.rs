@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use cuda_core::{CudaContext, DeviceBuffer, DeviceCopy};
+use cuda_core::{CudaContext, CudaStream, DeviceBuffer, DeviceCopy};
 use millpond::cuda::CudaConfig;
 use millpond::{Buffer, DeviceConfig, Refused};
 
@@ -14,8 +14,7 @@ use crate::library::CudaCore;
 use crate::stream::Stream;
 
 /// A context of cuda-core's, with Millpond's device over it: [`device`](millpond_adaptor::Context::device) is that,
-/// [`stream`](millpond_adaptor::Context::stream) opens a stream and [`adopt`](millpond_adaptor::Context::adopt) takes one
-/// that is there. Clones name the same one.
+/// and clones name the same one.
 ///
 /// Make one for a context, and keep it: each has its own pools, and knows nothing of what others allocate.
 #[derive(Clone, Debug)]
@@ -70,6 +69,23 @@ impl Context {
         self.theirs()
     }
 
+    /// Opens a non-blocking stream, by cuda-core.
+    ///
+    /// # Errors
+    /// Either library could not.
+    pub fn stream(&self) -> Result<Stream> {
+        Ok(self.shared.stream()?.into())
+    }
+
+    /// Adopts a stream that the program has: default streams as well. The same stream adopted again is the same
+    /// stream of Millpond's.
+    ///
+    /// # Errors
+    /// [`Error::OtherContext`](crate::Error::OtherContext) for a stream of another context.
+    pub fn adopt(&self, stream: &Arc<CudaStream>) -> Result<Stream> {
+        Ok(self.shared.adopt(stream)?.into())
+    }
+
     /// Hands a buffer to code that wants a `DeviceBuffer`, without a copy. From this point of the stream on cuda-core
     /// tracks its uses; when its last view is gone and the work that cuda-core knows of has completed, the memory is
     /// free, to Millpond, after everything that the context's streams have in them by then.
@@ -88,8 +104,8 @@ impl Context {
         Ok(self.lent.enter(self.cuda_core(), self.lend(stream, buffer)?))
     }
 
-    /// Takes a buffer back that was handed to cuda-core, for Millpond to order from here on: its stream is the one on which it
-    /// was lent, which is made to wait for what the context's other streams have in them.
+    /// Takes a buffer back that was handed to cuda-core, for Millpond to order from here on: its stream is the one on
+    /// which it was lent, which is made to wait for what the context's other streams have in them.
     ///
     /// # Errors
     /// [`Error::NotLent`](crate::Error::NotLent), [`Error::InUse`](crate::Error::InUse), with the buffer. The device is

@@ -41,7 +41,7 @@ pub enum Error {
     NotLent,
     /// The `DeviceBuffer` has other views, or is in use on another stream: cuda-core cannot give it back yet.
     #[error(
-        "this `DeviceBuffer` has other views, or work on another stream uses it: drop those, or synchronise with that stream"
+        "this `DeviceBuffer` has other views, or another stream uses it: drop those, or synchronise with that stream"
     )]
     InUse,
 }

@@ -1,5 +1,5 @@
-//! Millpond's memory in programs that use [cuda_core]: allocated in stream order, checked before it is used, and freed by
-//! Millpond, without a synchronisation.
+//! Millpond's memory in programs that use [cuda_core]: allocated in stream order, checked before it is used, and freed
+//! by Millpond, without a synchronisation.
 //!
 //! # How
 //! A [`Context`] puts Millpond beside a context of cuda-core; its streams are cuda-core's streams. What uses memory is

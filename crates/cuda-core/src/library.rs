@@ -7,7 +7,6 @@ use cuda_core::{CudaContext, CudaStream};
 use millpond_adaptor::Library;
 
 use crate::error::Error;
-use crate::stream::Stream;
 use crate::views::{In, Out};
 
 /// cuda-core.
@@ -20,7 +19,6 @@ unsafe impl Library for CudaCore {
     type Context = CudaContext;
     type Stream = CudaStream;
     type Error = Error;
-    type Adopted = Stream;
     type In<'s, T> = In<'s, T>;
     type Out<'s, T> = Out<'s, T>;
 

@@ -1,5 +1,5 @@
-//! Copies from and to cuda-core's pinned host buffers, in stream order: the buffer is given away and comes back when the
-//! copy has completed, so that no host code can touch it meanwhile.
+//! Copies from and to cuda-core's pinned host buffers, in stream order: the buffer is given away and comes back when
+//! the copy has completed, so that no host code can touch it meanwhile.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Declared memory as cuda-core's arguments: [`In`] for what is read, [`Out`] for what is written.
 //!
-//! They are addresses for launches. [`Borrowed`] makes a `DeviceBuffer` of one, for cuda-core's own calls; those take it
-//! on the stream that it was declared on alone: cuda-core refuses others, as a lease of that stream is held meanwhile.
+//! They are addresses for launches. [`Borrowed`] makes a `DeviceBuffer` of one, for cuda-core's own calls; those take
+//! it on the stream that it was declared on alone: cuda-core refuses others, as a lease of that stream is held
+//! meanwhile.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;

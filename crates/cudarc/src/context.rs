@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use cudarc::driver::CudaContext;
+use cudarc::driver::{CudaContext, CudaStream};
 use millpond::cuda::CudaConfig;
 use millpond::{Buffer, DeviceConfig, Refused};
 
@@ -14,8 +14,7 @@ use crate::slice::Slice;
 use crate::stream::Stream;
 
 /// A context of cudarc's, with Millpond's device over it: [`device`](millpond_adaptor::Context::device) is that,
-/// [`stream`](millpond_adaptor::Context::stream) opens a stream and [`adopt`](millpond_adaptor::Context::adopt) takes one
-/// that is there. Clones name the same one.
+/// and clones name the same one.
 ///
 /// Make one for a context, and keep it: each has its own pools, and knows nothing of what others allocate.
 #[derive(Clone, Debug)]
@@ -59,6 +58,23 @@ impl Context {
     /// The context as cudarc knows it.
     pub fn cudarc(&self) -> &Arc<CudaContext> {
         self.theirs()
+    }
+
+    /// Opens a non-blocking stream, by cudarc.
+    ///
+    /// # Errors
+    /// Either library could not.
+    pub fn stream(&self) -> Result<Stream> {
+        Ok(self.0.stream()?.into())
+    }
+
+    /// Adopts a stream that the program has: default streams as well. The same stream adopted again is the same
+    /// stream of Millpond's.
+    ///
+    /// # Errors
+    /// [`Error::OtherContext`](crate::Error::OtherContext) for a stream of another context.
+    pub fn adopt(&self, stream: &Arc<CudaStream>) -> Result<Stream> {
+        Ok(self.0.adopt(stream)?.into())
     }
 
     /// Hands a buffer to code that wants a `CudaSlice`: from this point of the stream on, until the [`Slice`] ends, its

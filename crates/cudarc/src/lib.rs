@@ -3,7 +3,8 @@
 //!
 //! # How
 //! A [`Context`] puts Millpond beside a cudarc context; its streams are cudarc's streams. What uses memory is declared
-//! to [`Stream::run`](millpond_adaptor::Stream::run), whose closure gets cudarc's stream, and the memory as arguments for cudarc:
+//! to [`Stream::run`](millpond_adaptor::Stream::run), whose closure gets cudarc's stream, and the memory as
+//! arguments for cudarc:
 //!
 //! ```no_run
 //! use cudarc::driver::{LaunchConfig, PushKernelArg};

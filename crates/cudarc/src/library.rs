@@ -6,7 +6,6 @@ use cudarc::driver::{CudaContext, CudaStream};
 use millpond_adaptor::Library;
 
 use crate::error::Error;
-use crate::stream::Stream;
 use crate::views::{In, Out};
 
 /// cudarc.
@@ -18,7 +17,6 @@ unsafe impl Library for Cudarc {
     type Context = CudaContext;
     type Stream = CudaStream;
     type Error = Error;
-    type Adopted = Stream;
     type In<'s, T> = In<'s, T>;
     type Out<'s, T> = Out<'s, T>;
 

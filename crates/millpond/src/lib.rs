@@ -59,8 +59,8 @@ mod trace;
 /// [processes](guide::sharing), what a pool [keeps](guide::slack), [judging](guide::check) recorded programs,
 /// [litmus](guide::litmus) programs, [placing](guide::plan) buffers ahead, the [page](guide::view) that shows a
 /// program, [measuring](guide::bench) a machine, file [formats](guide::formats); and for other programs
-/// [any CUDA program](guide::any_program), [C and C++](guide::c), [PyTorch](guide::pytorch), [CuPy](guide::cupy), programs of
-/// [Rust's CUDA libraries](guide::rust): cuda-core, cudarc, candle.
+/// [any CUDA program](guide::any_program), [C and C++](guide::c), [PyTorch](guide::pytorch), [CuPy](guide::cupy),
+/// programs of [Rust's CUDA libraries](guide::rust): cuda-core, cudarc, candle.
 ///
 /// The pages are those of the repository's folder `docs`; this module is there in the documentation only.
 #[cfg(doc)]
