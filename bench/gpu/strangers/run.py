@@ -25,7 +25,9 @@ ASYNC = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync", "PYTORCH_ALLOC_CO
 # These need an allocator that the asynchronous one does not stand in for: PyTorch's own, or Millpond's. Said, because the
 # command asks for the asynchronous one where nothing is said.
 NATIVE = {"PYTORCH_CUDA_ALLOC_CONF": "backend:native", "PYTORCH_ALLOC_CONF": "backend:native"}
-OWN_ALLOCATOR = {"torch_millpond", "llama", "reduce_overhead", "captured"}
+OWN_ALLOCATOR = {"llama", "reduce_overhead", "captured"}
+# This chooses its allocator itself, which PyTorch refuses where the environment names any.
+CHOOSES = {"torch_millpond"}
 COMMAND = {
     "plain": [],
     "check": [MILLPOND, "check", "--"],
@@ -44,6 +46,9 @@ def run(name, mode):
     logs.mkdir(parents=True, exist_ok=True)
     command = [str(word).replace("TRACE", str(logs / "trace")) for word in COMMAND[mode]]
     environment = {**os.environ, **(NATIVE if name in OWN_ALLOCATOR else ASYNC)}
+    if name in CHOOSES:
+        command[2:2] = ["--keep-allocator"] if command else []
+        environment = dict(os.environ)
     start = time.monotonic()
     try:
         done = subprocess.run(

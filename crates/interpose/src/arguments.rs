@@ -5,6 +5,8 @@
 //! answer is used, so that the loads wait for memory together: those here, and those of whoever takes what is found.
 //! Knows no call and no order.
 
+mod unused;
+
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ffi::c_void;
 
@@ -15,6 +17,7 @@ use smallvec::SmallVec;
 use crate::abi::Function;
 use crate::ask;
 use crate::index::{Entry, Index, Kind};
+use unused::is_unused;
 
 /// What an operation uses.
 pub(crate) type Accesses = SmallVec<[Access; 2]>;
@@ -72,14 +75,16 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// A kernel with parameters of so many bytes, where that is known.
-    pub(crate) fn new(name: Option<Name>, bytes: Option<&[usize]>) -> Self {
+    /// A kernel of that name, with parameters of so many bytes, where that is known.
+    pub(crate) fn new(name: Option<Name>, text: &str, bytes: Option<&[usize]>) -> Self {
+        let count = bytes.map_or(0, <[usize]>::len);
+        let is_used = |&(argument, _): &(usize, &usize)| !is_unused(text, count, argument);
         let words_of = |(argument, bytes): (usize, &usize)| {
             let (argument, bytes) = (argument as u32, *bytes as u32);
             // Pointers are aligned in an argument; where the host keeps that need not be.
             (0..bytes / 8).map(move |word| Where { argument, offset: 8 * word, bytes })
         };
-        Self { words: bytes.map(|all| all.iter().enumerate().flat_map(words_of).collect()), name }
+        Self { words: bytes.map(|all| all.iter().enumerate().filter(is_used).flat_map(words_of).collect()), name }
     }
 }
 

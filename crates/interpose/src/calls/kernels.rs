@@ -132,8 +132,9 @@ impl Session {
 
     #[cold]
     fn ask_params(&mut self, function: Function) -> u32 {
-        let name = ask::name_of(function).map(|name| self.names.intern(&name));
+        let text = ask::name_of(function);
+        let name = text.as_ref().map(|text| self.names.intern(text));
         let bytes = ask::params_of(function);
-        self.kernels.add(function, Kernel::new(name, bytes.as_deref()))
+        self.kernels.add(function, Kernel::new(name, text.as_deref().unwrap_or_default(), bytes.as_deref()))
     }
 }
