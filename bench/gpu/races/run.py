@@ -6,7 +6,7 @@ run.py [NAME ...]     all programs, or these
 
 Needs a GPU, nvcc, PyTorch for races.py, and the command (MILLPOND, or target/release/millpond).
 Environment: JOBS (programs at a time), ROUNDS (plain), DELAYED (rounds with a delay), DELAY (milliseconds), LIMIT (seconds
-that a program may take), OUT (a folder for what was built, and logs).
+that a program may take), OUT (a folder for what was built, and logs). What has a log in OUT is not run again.
 """
 
 import concurrent.futures
@@ -48,6 +48,10 @@ def programs():
 def run(mode, program, variant, *options):
     """Status, standard output and standard error of one run."""
     command, name, kind = program[:3]
+    log = OUT / f"{name}.{'cu' if len(command) == 1 else 'py'}-{mode}-{variant}.txt"
+    if log.exists():
+        out, status, said = re.fullmatch(r"(.*)\n--- standard error, status (\S+)\n(.*)", log.read_text(), re.S).groups()
+        return int(status) if status.isdigit() else status, out, said
     environment = {**os.environ, **NATIVE} if kind == "G" else os.environ
     try:
         done = subprocess.run([*CHECKS.get(mode, []), *command, name, variant, *options], env=environment,
@@ -55,8 +59,6 @@ def run(mode, program, variant, *options):
         status, out, said = done.returncode, done.stdout, done.stderr
     except subprocess.TimeoutExpired as late:
         status, out, said = "timeout", (late.stdout or b"").decode(), (late.stderr or b"").decode()
-    language = "cu" if len(command) == 1 else "py"
-    log = OUT / f"{name}.{language}-{mode}-{variant}.txt"
     log.write_text(f"{out}\n--- standard error, status {status}\n{said}")
     return status, out, said
 

@@ -3,6 +3,7 @@
 use bytemuck::Pod;
 use cudarc::driver::DriverError;
 use millpond::Refused;
+use millpond_adaptor::Fault;
 
 /// Why nothing was done, or what failed while it was done.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +24,16 @@ pub enum Error {
     /// The stream belongs to another context of cudarc's.
     #[error("the stream is of another context: take it over with that one's `Context`")]
     OtherContext,
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Submit(error) => Error::Submit(error),
+            Fault::NotPrimary => Error::NotPrimary,
+            Fault::OtherContext => Error::OtherContext,
+        }
+    }
 }
 
 impl<T: Pod> From<Refused<T>> for Error {

@@ -3,7 +3,8 @@
 //!
 //! # How
 //! A [`Context`] puts Millpond beside a cudarc context; its streams are cudarc's streams. What uses memory is declared
-//! to [`Stream::run`], whose closure gets cudarc's stream, and the memory as arguments for cudarc:
+//! to [`Stream::run`](millpond_adaptor::Stream::run), whose closure gets cudarc's stream, and the memory as
+//! arguments for cudarc:
 //!
 //! ```no_run
 //! use cudarc::driver::{LaunchConfig, PushKernelArg};
@@ -53,17 +54,19 @@
 mod context;
 mod error;
 pub mod interpose;
+mod library;
 mod ranks;
 mod slice;
 mod stream;
-mod streams;
 mod views;
 
 pub use context::Context;
 pub use error::{Error, Result};
+pub use library::Cudarc;
+pub use millpond_adaptor::Views;
 pub use slice::Slice;
 pub use stream::Stream;
-pub use views::{In, Out, Views};
+pub use views::{In, Out};
 
 pub use cudarc;
 pub use millpond;

@@ -1,8 +1,7 @@
-//! The ranks of this crate's locks: before those of the library, which it calls under them.
+//! The ranks of this crate's locks: before those of the crates that it calls under them.
 
 millpond_driver::ranks! {
-    before millpond::raw::FIRST_RANK;
+    before millpond_adaptor::FIRST_RANK;
     Served "the devices that serve";
-    Streams "the streams that are adopted";
     Live "what a device has served";
 }

@@ -14,40 +14,30 @@ use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{
     CudaSlice, CudaStream, CudaViewMut, DevicePtr, DevicePtrMut, DeviceSlice, LaunchArgs, PushKernelArg, SyncOnDrop,
 };
-use millpond::{Buffer, Refused};
+use millpond::Buffer;
+use millpond_adaptor::Loan;
 
-use crate::stream::Stream;
-use crate::streams::Streams;
+use crate::library::Cudarc;
 
 /// Memory of Millpond's that is a [`CudaSlice`] meanwhile: borrow one, or take views of it. Made by
 /// [`Context::slice`](crate::Context::slice); dropping it frees the memory, to Millpond, after everything that the
 /// context's streams have in them by then.
 ///
 /// cudarc orders its uses, automatically and not quite: of two reads on two streams it remembers the last one, and a
-/// later **write** waits for that alone (`examples/two_readers.rs`). [`Stream::run`] has no such gap.
+/// later **write** waits for that alone (`examples/two_readers.rs`). [`run`](millpond_adaptor::Stream::run) has no such
+/// gap.
 pub struct Slice<T: Pod> {
     /// Never dropped: cudarc would free it.
     inner: ManuallyDrop<CudaSlice<T>>,
     /// Taken at the end only.
-    buffer: Option<Buffer<T>>,
-    home: Stream,
-    streams: Arc<Streams>,
+    loan: Option<Loan<T, Cudarc>>,
 }
 
 impl<T: Pod> Slice<T> {
-    #[track_caller]
-    pub(crate) fn new(
-        streams: &Arc<Streams>,
-        home: &Stream,
-        buffer: Buffer<T>,
-    ) -> std::result::Result<Self, Refused<T>> {
-        if let Err(error) = home.declare(buffer.write()) {
-            return Err(Refused { error, buffer });
-        }
+    pub(crate) fn new(loan: Loan<T, Cudarc>) -> Self {
         // SAFETY: the memory is the buffer's, which is kept, and any bytes are a `T: Pod`.
-        let inner = unsafe { home.cudarc().upgrade_device_ptr(buffer.address(), buffer.len()) };
-        let (inner, streams) = (ManuallyDrop::new(inner), Arc::clone(streams));
-        Ok(Self { inner, buffer: Some(buffer), home: home.clone(), streams })
+        let inner = unsafe { loan.home().theirs().upgrade_device_ptr(loan.address(), loan.len()) };
+        Self { inner: ManuallyDrop::new(inner), loan: Some(loan) }
     }
 
     /// All of it, to write.
@@ -62,34 +52,23 @@ impl<T: Pod> Slice<T> {
     /// The device is lost, or a stream captures. The memory is then freed as by a drop.
     #[track_caller]
     pub fn into_buffer(mut self) -> millpond::Result<Buffer<T>> {
-        let others = self.streams.all().into_iter().filter(|stream| stream.id() != self.home.id());
-        for other in others {
-            self.home.wait(&other.record()?)?;
-        }
-        let buffer = self.end().expect("it is taken at the end only");
-        self.home.declare(buffer.write())?;
-        Ok(buffer)
+        self.loan.as_ref().map_or(Ok(()), Loan::join)?;
+        self.end().expect("it is taken at the end only").end()
     }
 
     /// Ends what cudarc has: its stream waits for the last read and the last write, and the events go.
-    fn end(&mut self) -> Option<Buffer<T>> {
-        let buffer = self.buffer.take()?;
-        // SAFETY: this happens once, with the buffer.
+    fn end(&mut self) -> Option<Loan<T, Cudarc>> {
+        let loan = self.loan.take()?;
+        // SAFETY: this happens once, with the loan.
         let inner = unsafe { ManuallyDrop::take(&mut self.inner) };
         inner.leak();
-        Some(buffer)
+        Some(loan)
     }
 }
 
 impl<T: Pod> Drop for Slice<T> {
     fn drop(&mut self) {
-        let Some(buffer) = self.end() else { return };
-        if let Some(memory) = buffer.raw() {
-            for stream in self.streams.all() {
-                // Refused only where the device is lost.
-                let _ = stream.record_use(&memory);
-            }
-        }
+        drop(self.end());
     }
 }
 
@@ -103,7 +82,7 @@ impl<T: Pod> Deref for Slice<T> {
 
 impl<T: Pod> fmt::Debug for Slice<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slice").field("buffer", &self.buffer).field("stream", &self.home.id()).finish_non_exhaustive()
+        f.debug_struct("Slice").field("loan", &self.loan).finish_non_exhaustive()
     }
 }
 

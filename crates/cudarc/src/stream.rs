@@ -1,115 +1,38 @@
-//! A stream that both libraries know: work that uses Millpond's memory is declared here, and submitted by cudarc.
-//!
-//! Invariant **declared-first**: a closure gets memory only when its use has been checked, and whatever becomes of the
-//! closure, the use is recorded: part of its work may have been submitted.
+//! A stream of cudarc's that Millpond knows.
 
-use std::any::Any;
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
-use millpond::error::CaptureError;
-use millpond::raw::Queue;
 
-use crate::error::{Error, Result};
-use crate::views::Views;
+use crate::library::Cudarc;
 
-/// A stream of cudarc's, adopted. All of [`millpond::Stream`] is here: allocation, free, events, captures.
+/// A stream of cudarc's, adopted. [`run`](millpond_adaptor::Stream::run) and
+/// [`enqueue`](millpond_adaptor::Stream::enqueue) submit cudarc's work; all of [`millpond::Stream`] is here as well:
+/// allocation, free, events, captures.
 ///
 /// Clones name the same stream. It stays open while one of them, or of either library's own handles, is there.
 #[derive(Clone, Debug)]
-pub struct Stream {
-    ours: millpond::Stream,
-    theirs: Arc<CudaStream>,
+pub struct Stream(millpond_adaptor::Stream<Cudarc>);
+
+impl From<millpond_adaptor::Stream<Cudarc>> for Stream {
+    fn from(stream: millpond_adaptor::Stream<Cudarc>) -> Self {
+        Self(stream)
+    }
 }
 
 impl Deref for Stream {
-    type Target = millpond::Stream;
+    type Target = millpond_adaptor::Stream<Cudarc>;
 
-    fn deref(&self) -> &millpond::Stream {
-        &self.ours
+    fn deref(&self) -> &Self::Target {
+        &self.0
     }
 }
 
-/// What a closure came to.
-type Outcome<R, E> = std::result::Result<std::result::Result<R, E>, Box<dyn Any + Send>>;
-
 impl Stream {
-    pub(crate) fn new(ours: millpond::Stream, theirs: Arc<CudaStream>) -> Self {
-        Self { ours, theirs }
-    }
-
-    /// The stream as cudarc knows it. What it is given without [`run`](Self::run) must not touch Millpond's memory.
+    /// The stream as cudarc knows it. What it is given without [`run`](millpond_adaptor::Stream::run) must not touch
+    /// Millpond's memory.
     pub fn cudarc(&self) -> &Arc<CudaStream> {
-        &self.theirs
-    }
-
-    /// Submits work that uses memory, by cudarc: its copies and fills, its launch builder, its libraries. The accesses
-    /// are checked as by [`millpond::Stream::enqueue`]; then `submit` runs at once, on this thread, with cudarc's
-    /// stream and the memory as [`In`](crate::In) and [`Out`](crate::Out).
-    ///
-    /// While `submit` runs the stream is locked: it must not use this [`Stream`], nor drop a buffer. Nor may it begin a
-    /// capture: what it submits is taken to be done once.
-    ///
-    /// A launch is `unsafe` as always in cudarc: its kernel touches no memory of Millpond's but the declared accesses
-    /// in the declared way, and it is built by the stream that the closure gets.
-    ///
-    /// # Errors
-    /// [`Error::Millpond`] with a violation, before anything is submitted. [`Error::Submit`] with what the closure
-    /// returned. The stream captures: host memory that a captured copy reads may be gone when the graph is launched, so
-    /// captures take [`enqueue`](Self::enqueue).
-    #[track_caller]
-    pub fn run<A: Views, R, E>(
-        &self,
-        accesses: A,
-        submit: impl for<'s> FnOnce(&'s Arc<CudaStream>, A::Views<'s>) -> Result<R, E>,
-    ) -> Result<R>
-    where
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        self.declared(accesses, submit, false)
-    }
-
-    /// As [`run`](Self::run), in captures as well: what the closure submits becomes a node, and is done by each launch.
-    ///
-    /// # Errors
-    /// As of [`run`](Self::run), but for captures.
-    ///
-    /// # Safety
-    /// In a capture all other memory that the work uses, on the host and on the device, is there at each launch.
-    #[track_caller]
-    pub unsafe fn enqueue<A: Views, R, E>(
-        &self,
-        accesses: A,
-        submit: impl for<'s> FnOnce(&'s Arc<CudaStream>, A::Views<'s>) -> Result<R, E>,
-    ) -> Result<R>
-    where
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        self.declared(accesses, submit, true)
-    }
-
-    #[track_caller]
-    fn declared<A: Views, R, E>(
-        &self,
-        accesses: A,
-        submit: impl for<'s> FnOnce(&'s Arc<CudaStream>, A::Views<'s>) -> Result<R, E>,
-        may_capture: bool,
-    ) -> Result<R>
-    where
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        let work = |queue: &Queue<'_>, place: A::Place| -> millpond::Result<Outcome<R, E>> {
-            if queue.is_capturing() && !may_capture {
-                return Err(CaptureError::Uncapturable { call: "run" }.into());
-            }
-            // Neither an error nor a panic of the closure may lose the use (declared-first).
-            Ok(catch_unwind(AssertUnwindSafe(|| submit(&self.theirs, A::views(place, &self.theirs)))))
-        };
-        // SAFETY: the views put their work into this stream, or between what is in it before and after; they touch the
-        // declared memory only. Launches are the caller's promise.
-        let outcome = unsafe { self.ours.enqueue(accesses, work) }?;
-        outcome.unwrap_or_else(|panic| resume_unwind(panic)).map_err(|error| Error::Submit(error.into()))
+        self.theirs()
     }
 }

@@ -1,7 +1,8 @@
 //! Stream-ordered GPU memory with graphs: allocate, use and free memory in stream order, as with `cudaMallocAsync`. A
 //! use or a free in the wrong order returns an error at the offending line.
 //!
-//! The [guide] begins with the concepts, and has what differs from other allocators, and recipes.
+//! The [guide] begins with the concepts, and has what differs from other allocators, and recipes. Programs that use
+//! cuda-core, cudarc or candle begin with [their page](guide::rust).
 //!
 //! # Which device
 //! * [`Device::host`] needs no GPU: streams are threads, and closures are kernels ([`Stream::launch`]). It is for tests
@@ -75,7 +76,8 @@ struct Readme;
 /// [processes](guide::sharing), what a pool [keeps](guide::slack), [judging](guide::check) recorded programs,
 /// [litmus](guide::litmus) programs, [placing](guide::plan) buffers ahead, the [page](guide::view) that shows a
 /// program, [measuring](guide::bench) a machine, file [formats](guide::formats); and for other programs
-/// [any CUDA program](guide::any_program), [C and C++](guide::c), [PyTorch](guide::pytorch), [CuPy](guide::cupy).
+/// [any CUDA program](guide::any_program), [C and C++](guide::c), [PyTorch](guide::pytorch), [CuPy](guide::cupy),
+/// programs of [Rust's CUDA libraries](guide::rust): cuda-core, cudarc, candle.
 ///
 /// The pages are those of the repository's folder `docs`; this module is there in the documentation only.
 #[cfg(doc)]
@@ -146,6 +148,10 @@ pub mod guide {
     #[doc = include_str!("../docs/cupy.md")]
     #[doc = include_str!("guide.html")]
     pub mod cupy {}
+    // Its programs are compiled by the adaptors.
+    #[cfg_attr(not(doctest), doc = include_str!("../docs/rust.md"))]
+    #[doc = include_str!("guide.html")]
+    pub mod rust {}
 }
 
 pub use api::device::Device;

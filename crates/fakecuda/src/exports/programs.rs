@@ -152,6 +152,18 @@ fn copy_kind(device: &Device, to: u64, from: u64) -> Result<CopyKind, Code> {
     })
 }
 
+fn allocate_host(at: Place<*mut c_void>, bytes: usize) -> Result<(), Code> {
+    current_device()?.check_unsafe()?;
+    let layout = Layout::from_size_align(bytes.max(1), 4096).map_err(|_| Code::INVALID_VALUE)?;
+    // SAFETY: at least a byte.
+    let start = unsafe { std::alloc::alloc_zeroed(layout) };
+    if start.is_null() {
+        return Err(Code::OUT_OF_MEMORY);
+    }
+    lock(&HOST).insert(start.expose_provenance(), layout);
+    put(at, start.cast())
+}
+
 fn copy_now(to: u64, from: u64, bytes: usize) -> Result<(), Code> {
     let device = current_device()?;
     let kind = copy_kind(&device, to, from)?;
@@ -174,15 +186,10 @@ exports! {
         Ok(())
     }
     cuMemHostAlloc(at: Place<*mut c_void>, bytes: usize, _flags: c_uint) {
-        current_device()?.check_unsafe()?;
-        let layout = Layout::from_size_align(bytes.max(1), 4096).map_err(|_| Code::INVALID_VALUE)?;
-        // SAFETY: at least a byte.
-        let start = unsafe { std::alloc::alloc_zeroed(layout) };
-        if start.is_null() {
-            return Err(Code::OUT_OF_MEMORY);
-        }
-        lock(&HOST).insert(start.expose_provenance(), layout);
-        put(at, start.cast())
+        allocate_host(at, bytes)
+    }
+    cuMemAllocHost_v2(at: Place<*mut c_void>, bytes: usize) {
+        allocate_host(at, bytes)
     }
     cuMemFreeHost(at: *mut c_void) {
         let device = current_device()?;

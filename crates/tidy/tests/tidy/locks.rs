@@ -4,7 +4,7 @@ use crate::source::{Finding, Source, line_of, words};
 use crate::{assert_clean, assert_found, assert_none, tree};
 
 /// The crates whose locks have ranks.
-const RANKED: &[&str] = &["millpond", "driver", "capi", "cudarc", "interpose"];
+const RANKED: &[&str] = &["millpond", "driver", "capi", "adaptor", "cudarc", "cuda-core", "interpose"];
 
 /// Where locks of the standard library may be: what ranked ones are made of, what tests compile over a scheduler of
 /// their own, and a kernel's, which is never waited for.

@@ -1,0 +1,127 @@
+//! Buffers that are lent to cuda-core: it owns them as a foreign allocation, and gives them back by dropping that.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use bytemuck::Pod;
+use cuda_core::sys::CUdeviceptr;
+use cuda_core::{CudaContext, DeviceAllocation, DeviceBuffer, DeviceCopy, RawDeviceBuffer};
+use millpond::Buffer;
+use millpond_adaptor::Loan;
+use millpond_driver::locks::{Mutex, lock};
+
+use crate::error::Error;
+use crate::library::CudaCore;
+use crate::ranks;
+
+/// Those that a context lent, by address.
+#[derive(Debug)]
+pub(crate) struct Lent(Mutex<ranks::Lent, HashMap<CUdeviceptr, Weak<dyn Any + Send + Sync>>>);
+
+impl Default for Lent {
+    fn default() -> Self {
+        Self(Mutex::new(HashMap::new()))
+    }
+}
+
+/// The owner as cuda-core has it.
+struct Owner<T: Pod> {
+    /// Until it is taken back.
+    loan: Mutex<ranks::Loan, Option<Loan<T, CudaCore>>>,
+    address: CUdeviceptr,
+    bytes: usize,
+    context: Arc<CudaContext>,
+}
+
+// SAFETY: the loan keeps the memory until the owner is dropped, or the last view gave it back; the context is kept.
+unsafe impl<T: Pod> DeviceAllocation for Owner<T> {
+    fn device_ptr(&self) -> CUdeviceptr {
+        self.address
+    }
+
+    fn len_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn context(&self) -> Arc<CudaContext> {
+        Arc::clone(&self.context)
+    }
+}
+
+impl Lent {
+    /// A loan as a `DeviceBuffer`.
+    pub(crate) fn enter<T: Pod + DeviceCopy>(
+        &self,
+        context: &Arc<CudaContext>,
+        loan: Loan<T, CudaCore>,
+    ) -> DeviceBuffer<T> {
+        let (address, len) = (loan.address(), loan.len());
+        let bytes = len * size_of::<T>();
+        let owner = Owner { loan: Mutex::new(Some(loan)), address, bytes, context: Arc::clone(context) };
+        let owner = Arc::new(owner);
+        {
+            let any: Arc<dyn Any + Send + Sync> = owner.clone();
+            let mut lent = lock(&self.0);
+            lent.retain(|_, it| it.strong_count() > 0);
+            lent.insert(address, Arc::downgrade(&any));
+        }
+        let storage = RawDeviceBuffer::foreign(owner, bytes);
+        // SAFETY: any bytes are a `T: Pod`, and what uses the memory goes by this storage alone.
+        unsafe { DeviceBuffer::from_storage_copy(storage, len) }.expect("it has as many bytes, aligned for any type")
+    }
+
+    /// The buffer of the loan again.
+    #[track_caller]
+    pub(crate) fn leave<T: Pod + DeviceCopy>(&self, buffer: DeviceBuffer<T>) -> Result<Buffer<T>, Unreturned<T>> {
+        let found = lock(&self.0).get(&buffer.cu_deviceptr()).and_then(Weak::upgrade);
+        let owner = found.and_then(|owner| owner.downcast::<Owner<T>>().ok());
+        let Some(owner) = owner.filter(|owner| owner.bytes == buffer.num_bytes()) else {
+            return Err(Unreturned { error: Error::NotLent, buffer: Some(buffer) });
+        };
+        let home = lock(&owner.loan).as_ref().map(|loan| loan.home().clone());
+        let Some(home) = home else {
+            return Err(Unreturned { error: Error::NotLent, buffer: Some(buffer) });
+        };
+        // What is in flight on other streams holds leases, which a write on this one would conflict with.
+        let is_idle = || buffer.storage().acquire(home.theirs(), true, false).is_ok();
+        if !buffer.storage().is_unique() || !is_idle() {
+            return Err(Unreturned { error: Error::InUse, buffer: Some(buffer) });
+        }
+        let Some(loan) = lock(&owner.loan).take() else {
+            return Err(Unreturned { error: Error::NotLent, buffer: Some(buffer) });
+        };
+        drop(buffer);
+        let back = loan.join().and_then(|()| loan.end());
+        back.map_err(|error| Unreturned { error: error.into(), buffer: None })
+    }
+}
+
+/// A `DeviceBuffer` that could not be taken back, and why.
+pub struct Unreturned<T> {
+    /// Why.
+    pub error: Error,
+    /// The buffer; `None` where it is gone: the memory was freed.
+    pub buffer: Option<DeviceBuffer<T>>,
+}
+
+impl<T> fmt::Debug for Unreturned<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unreturned").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for Unreturned<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.error, f)
+    }
+}
+
+impl<T> std::error::Error for Unreturned<T> {}
+
+impl<T> From<Unreturned<T>> for Error {
+    fn from(unreturned: Unreturned<T>) -> Self {
+        unreturned.error
+    }
+}
