@@ -145,7 +145,7 @@ impl Checker {
         let sites: SmallVec<[Site; 2]> = accesses.iter().map(|it| self.site(call, seat, it.act)).collect();
         let named = accesses;
         let accesses = self.node_accesses(call, graph, named, &sites)?;
-        self.refuse_aliased_node(call, self.site(call, seat, Act::Write), named, &accesses)?;
+        self.refuse_aliased_node(call, graph, self.site(call, seat, Act::Write), named, &accesses)?;
         self.check_node_reach(call, seat, named, &accesses)?;
         let may_share = !self.settings.races;
         self.look_at(call, seat, name, |uses, graph, tails, label| {
@@ -205,7 +205,7 @@ impl Checker {
             match (added, self.graphs.captured.get_mut(&id)) {
                 (Ok(node), Some(captured)) => captured.uses.added(graph, node),
                 (Ok(_), None) => {}
-                (Err(error), _) => return Err(self.graph_refused(call, error, seat)),
+                (Err(error), _) => return Err(self.graph_refused(call, id, error, seat)),
             }
         }
         Ok(true)
@@ -339,7 +339,10 @@ impl Checker {
                 self.note_node(stream);
                 Ok(result)
             }
-            Err(CaptureError::Graph(error)) => Err(self.graph_refused(call, error, seat)),
+            Err(CaptureError::Graph(error)) => {
+                let graph = self.captured_graph(seat);
+                Err(self.graph_refused(call, graph, error, seat))
+            }
             Err(error) => Err(self.capture_refused(call, error, stream)),
         }
     }

@@ -33,8 +33,8 @@ fn a_capture_says_which_stream_has_to_wait() {
         t.wait(&s.record().unwrap()).unwrap();
         t.memset(x.write(), 1).unwrap();
         let text = s.memset(x.write(), 2).unwrap_err().report().to_string();
-        let help = "make stream `main` wait, before it captures node 1, for an event that stream `side` records after";
-        assert!(text.contains(help), "{text}");
+        assert!(text.contains("make stream `main` wait, before it captures memset node 1 ("), "{text}");
+        assert!(text.contains("), for an event that stream `side` records after memset node 0 ("), "{text}");
         s.wait(&t.record().unwrap()).unwrap();
         s.memset(x.write(), 2).unwrap();
         s.end_capture().unwrap();
