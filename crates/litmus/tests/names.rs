@@ -1,5 +1,5 @@
-//! Findings name things as the program does: events, pools, graphs and nodes by their names. What only follows from a
-//! finding is not said.
+//! Findings name things as the program does: events, pools, graphs and nodes by their names, rounds of loops by their
+//! number. What only follows from a finding is not said.
 
 use millpond_core::check::Finding;
 use millpond_litmus::Program;
@@ -99,6 +99,38 @@ fn captured_nodes_are_called_by_their_lines() {
 }
 
 #[test]
+fn the_round_of_a_loop_is_named() {
+    let text = "set leaks off\nstream s nonblocking\nstream t nonblocking\na = alloc s 64\nrecord e s\nwait t e\n\
+                repeat 3\nread t a\nwrite s a\nsynchronize s\nend repeat\n";
+    let finding = findings(text).remove(0);
+    let (earlier, later) = (finding.earlier.clone().expect("a side"), finding.later.clone().expect("a side"));
+    assert_eq!(later.spot.to_string(), "line 9 in round 1 of the `repeat` at line 7");
+    assert_eq!(earlier.spot.to_string(), "line 8 in round 1 of the `repeat` at line 7");
+    let second = "set leaks off\nstream s nonblocking\nstream t nonblocking\na = alloc s 64\nrecord e s\nwait t e\n\
+                  repeat 2\nrepeat 2\nwrite s a\nrecord f s\nend repeat\nread t a\nwait t f\nrecord g t\nwait s g\n\
+                  end repeat\n";
+    let spots: Vec<String> = findings(second).iter().map(|it| it.spot().expect("a place").to_string()).collect();
+    assert_eq!(spots[0], "line 12 in round 1 of the `repeat` at line 7");
+    let inner = findings(second)[0].earlier.as_ref().expect("a side").spot.to_string();
+    assert_eq!(inner, "line 9 in round 2 of the `repeat` at line 8, in round 1 of the `repeat` at line 7");
+}
+
+/// The same mistake in each round is one mistake: its key has no round. Advice is given once for a line.
+#[test]
+fn a_round_makes_no_other_mistake() {
+    let text = "set leaks off\nstream s nonblocking\nstream t nonblocking\na = alloc s 64\nrecord e s\nwait t e\n\
+                repeat 3\nread t a\nwrite s a\nend repeat\n";
+    let mut keys: Vec<String> = findings(text).iter().map(Finding::key).collect();
+    assert_eq!(keys.len(), 3);
+    keys.dedup();
+    assert_eq!(keys.len(), 1, "{keys:?}");
+    assert_eq!(findings("stream s\nstream t\nrecord e s\nwait t e\nrepeat 3\nwait t e\nend repeat\n").len(), 1);
+    let needed = "set leaks off\nstream s nonblocking\nstream t nonblocking\na = alloc s 64\nrecord e s\nwait t e\n\
+                  repeat 3\nread t a\nrecord f t\nwait s f\nend repeat\nwait s f\n";
+    assert_eq!(findings(needed).iter().filter(|it| it.line() == Some(10)).count(), 0, "the line is needed in a round");
+}
+
+#[test]
 fn memory_that_a_refused_graph_would_have_made_is_in_no_other_finding() {
     let refused = "stream s nonblocking\ngraph g\nnode n1 in g: alloc o 64\nnode n2 in g: write o\n";
     for rest in [
@@ -127,4 +159,12 @@ fn memory_of_a_mended_graph_is_judged_again() {
                 edge n1 -> n2 in g\ny = instantiate g\nread s o\nlaunch y s\nfree s o\nread s o\n";
     let kinds: Vec<&str> = findings(text).iter().map(|finding| finding.kind.name()).collect();
     assert_eq!(kinds, ["use-before-alloc", "use-before-alloc", "use-after-free"]);
+}
+
+/// Rounds of loops that do nothing count as well: a text ends.
+#[test]
+fn loops_of_loops_end() {
+    let text = "repeat 10000\n".repeat(6) + &"end repeat\n".repeat(6);
+    let refused = Program::parse(&text).expect_err("too many rounds");
+    assert!(refused.what.contains("too many words"), "{refused}");
 }

@@ -41,23 +41,32 @@ pub struct Spot {
     pub file: Option<String>,
     /// The line, counted from 1.
     pub line: Option<u32>,
+    /// Which round of which loop, of a program that has loops: `` round 2 of the `repeat` at line 7 ``.
+    pub round: Option<String>,
 }
 
 impl Spot {
     /// A place, with the file by its name.
     pub fn new(place: Place, names: &Names) -> Self {
-        Spot { file: place.file(names).map(str::to_owned), line: place.line() }
+        let (file, round) = (place.file(names), place.round(names));
+        Spot { file: file.map(str::to_owned), line: place.line(), round: round.map(str::to_owned) }
+    }
+
+    /// The file and the line, of whatever round of a loop: the same for the same mistake made again.
+    pub fn in_any_round(&self) -> String {
+        match (&self.file, self.line) {
+            (Some(file), Some(line)) => format!("{file}:{line}"),
+            (Some(file), None) => file.clone(),
+            (None, Some(line)) => format!("line {line}"),
+            (None, None) => String::new(),
+        }
     }
 }
 
 impl fmt::Display for Spot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.file, self.line) {
-            (Some(file), Some(line)) => write!(f, "{file}:{line}"),
-            (Some(file), None) => f.write_str(file),
-            (None, Some(line)) => write!(f, "line {line}"),
-            (None, None) => Ok(()),
-        }
+        f.write_str(&self.in_any_round())?;
+        self.round.iter().try_for_each(|round| write!(f, " in {round}"))
     }
 }
 
@@ -366,7 +375,7 @@ impl Finding {
 
     /// What it has in common with the same mistake made again: the rule and both places.
     pub fn key(&self) -> String {
-        let at = |side: &Option<Side>| side.as_ref().map(|side| side.spot.to_string()).unwrap_or_default();
+        let at = |side: &Option<Side>| side.as_ref().map(|side| side.spot.in_any_round()).unwrap_or_default();
         format!("{}\t{}\t{}", self.kind.name(), at(&self.earlier), at(&self.later))
     }
 
