@@ -20,7 +20,7 @@ use crate::graph::{
 };
 use crate::ids::{DeviceId, EventId, GraphId, NodeId, PoolId, StreamId};
 use crate::life::{Kind, Site};
-use crate::op::{Access, Act, CaptureMode, Memory, Name, Start, What};
+use crate::op::{Access, Act, CaptureMode, Memory, Name, Start, Thing, What};
 use crate::order::default_streams::Standing;
 
 impl Checker {
@@ -171,7 +171,8 @@ impl Checker {
         let later = self.site(call, seat, Act::Free);
         let found = match self.node_memory(call, graph, memory, later)? {
             NodeMemory::External { .. } => {
-                let sentence = format!("{} is freed in a capture, but it is no graph's memory", memory.id);
+                let name = call.names.title(Thing::Memory(memory));
+                let sentence = format!("{name} is freed in a capture, but it is no graph's memory");
                 let help = "free it outside of the capture, or allocate it inside";
                 let mut finding = Finding::new(Kind::CaptureForeignFree, sentence, help);
                 finding.later = Some(self.act_side(call, later));

@@ -169,7 +169,10 @@ impl Checker {
                     ),
                 }
             }
-            _ => (format!("{} is {verb} {by} before it is allocated", memory.id), "allocate it first", None),
+            _ => {
+                let name = call.names.title(Thing::Memory(memory));
+                (format!("{name} is {verb} {by} before it is allocated"), "allocate it first", None)
+            }
         };
         let mut finding = Finding::new(kind, sentence, advice);
         finding.remedy = remedy;

@@ -233,8 +233,8 @@ impl Checker {
     fn name_of_copy(&mut self, call: Call<'_>, graph: GraphId, node: Memory, memory: Memory) -> Step {
         self.made(call, graph)?;
         let Some((alloc, is_gone)) = self.graphs.rename_own(graph, node, memory) else {
-            let graph = call.names.title(Thing::Graph(graph));
-            let sentence = format!("{} is no memory of the own nodes of {graph}", node.id);
+            let (name, graph) = (call.names.title(Thing::Memory(node)), call.names.title(Thing::Graph(graph)));
+            let sentence = format!("{name} is no memory of the own nodes of {graph}");
             let mut finding = Finding::new(Kind::UnknownName, sentence, "name an alloc node of the original");
             finding.later = Some(self.side(call, self.host_site(call, Act::Read), "named"));
             return Err(Box::new(finding));

@@ -129,8 +129,8 @@ impl Checker {
     /// A graph names what an earlier launch of a graph left that is in it.
     #[cold]
     pub(super) fn made_anew(&self, call: Call<'_>, pin: Pin, verb: &'static str) -> Refused {
-        let sentence =
-            format!("{} is what an earlier launch left, and each launch of this graph makes it anew", pin.id);
+        let name = call.names.title(Thing::Memory(Memory { id: pin.id, generation: pin.generation }));
+        let sentence = format!("{name} is what an earlier launch left, and each launch of this graph makes it anew");
         let mut finding = Finding::new(Kind::GraphRefused, sentence, "name its alloc node in the graph");
         finding.later = Some(self.side(call, self.host_site(call, Act::Read), verb));
         Box::new(finding)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::Quoted;
+use super::{Memory, Quoted};
 use crate::ids::{EventId, ExecId, GraphId, PoolId};
 
 /// A text of a table of [`Names`].
@@ -27,6 +27,8 @@ pub enum Thing {
     Graph(GraphId),
     /// An instantiated graph.
     Exec(ExecId),
+    /// One life of memory, also where no operation allocates it.
+    Memory(Memory),
 }
 
 /// The texts that a program's operations name: what it calls its allocations and nodes, and its source files. Besides,
@@ -65,21 +67,22 @@ impl Names {
         self.texts.get(name.0 as usize)
     }
 
-    /// The program calls a thing so.
+    /// The program calls a thing so; the first name stays.
     pub fn call(&mut self, thing: Thing, name: Name) {
-        self.things.insert(thing, name);
+        self.things.entry(thing).or_insert(name);
     }
 
-    /// A thing as the program calls it: `` event `done` ``, or `event 3` where it has no name.
+    /// A thing as the program calls it: `` event `done` ``, of memory `` `a` ``; `event 3` where it has no name.
     pub fn title(&self, thing: Thing) -> String {
         let (noun, number) = match thing {
-            Thing::Event(id) => ("event", id.to_string()),
-            Thing::Pool(id) => ("pool", id.to_string()),
-            Thing::Graph(id) => ("graph", id.to_string()),
-            Thing::Exec(id) => ("instance", id.to_string()),
+            Thing::Event(id) => ("event ", id.to_string()),
+            Thing::Pool(id) => ("pool ", id.to_string()),
+            Thing::Graph(id) => ("graph ", id.to_string()),
+            Thing::Exec(id) => ("instance ", id.to_string()),
+            Thing::Memory(memory) => ("", memory.id.to_string()),
         };
         match self.things.get(&thing).and_then(|name| self.text(*name)) {
-            Some(name) => format!("{noun} {}", Quoted(name)),
+            Some(name) => format!("{noun}{}", Quoted(name)),
             None => number,
         }
     }

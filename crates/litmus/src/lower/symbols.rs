@@ -38,6 +38,7 @@ impl Symbol {
             Symbol::Pool(pool) => Some(Thing::Pool(pool)),
             Symbol::Graph(graph) => Some(Thing::Graph(graph)),
             Symbol::Exec(exec) => Some(Thing::Exec(exec)),
+            Symbol::Memory(memory) => Some(Thing::Memory(memory)),
             _ => None,
         }
     }
@@ -68,13 +69,18 @@ impl Lower {
                 if let Symbol::Memory(memory) = symbol {
                     self.called.entry(memory.id).or_insert_with(|| name.to_owned());
                 }
-                if let Some(thing) = symbol.thing() {
-                    let name = self.names.intern(name);
-                    self.names.call(thing, name);
-                }
+                self.call(name, symbol);
                 self.symbols.insert(name.to_owned(), symbol);
                 Ok(())
             }
+        }
+    }
+
+    /// Findings call what a symbol stands for by this name.
+    fn call(&mut self, name: &str, symbol: Symbol) {
+        if let Some(thing) = symbol.thing() {
+            let name = self.names.intern(name);
+            self.names.call(thing, name);
         }
     }
 
@@ -121,6 +127,7 @@ impl Lower {
             None if self.promised.contains(name) => {
                 let memory = Memory::first(self.next(Count::Memory));
                 self.symbols.insert(name.to_owned(), Symbol::Memory(memory));
+                self.call(name, Symbol::Memory(memory));
                 self.freed.insert(memory);
                 Ok(memory)
             }
