@@ -25,7 +25,7 @@ use crate::{Status, complain};
 
 pub use crate::operation_trace::Trace;
 pub use program::{Source, open};
-pub use report::{Entry, Refused, Report};
+pub use report::{FileReport, Refused, Report};
 pub use witness::{Step, Witness};
 
 /// So many findings of a file are shown; the rest is counted.
@@ -139,13 +139,13 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<
             Ok((source, judged)) => {
                 status = status.max(judged.status());
                 match args.json {
-                    true => entries.push(Entry::Checked(Report::new(&path, &judged))),
+                    true => entries.push(FileReport::Checked(Report::new(&path, &judged))),
                     false => show(&path, &source, &judged, out)?,
                 }
             }
             Err(refusal) => {
                 status = status.max(Status::BadInput);
-                entries.push(Entry::Refused(Refused::new(&path, &refusal)));
+                entries.push(FileReport::Refused(Refused::new(&path, &refusal)));
                 complain(err, &refusal.in_file(&path).to_string())?;
             }
         }

@@ -11,7 +11,7 @@ use crate::recorded::{Place, Refusal};
 /// What `--json` has of one file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(untagged)]
-pub enum Entry {
+pub enum FileReport {
     /// It was checked.
     Checked(Report),
     /// It was not.
