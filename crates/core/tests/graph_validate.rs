@@ -52,7 +52,7 @@ fn plain(stream: StreamId) -> String {
 }
 
 fn help_of(fault: &GraphFault) -> String {
-    fault.help(Words { names: &Names::new(), graph: None, stream: &plain })
+    fault.help(Words { names: &Names::new(), node: &|_| None, stream: &plain })
 }
 
 /// An edge of a capture comes of an event, and goes the way of the capture.
@@ -84,7 +84,7 @@ fn a_use_without_a_path_from_the_alloc_node() {
     let user = kernel(&mut graph, &[], Act::Read, own(alloc), "sum");
     let fault = assert_fault(&graph, Kind::UseBeforeAlloc, node, user);
     let finding =
-        Finding::of_graph(graph.id(), &fault, Words { names: &Names::new(), graph: Some(&graph), stream: &plain });
+        Finding::of_graph(graph.id(), &fault, Words { names: &Names::new(), node: &|_| None, stream: &plain });
     assert_eq!(
         finding.to_string(),
         "`total` (graph allocation 0, 4 B) is read by kernel `sum` with no path from its alloc node to that\n  \

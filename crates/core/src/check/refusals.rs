@@ -88,7 +88,8 @@ impl Checker {
             Subject { id: memory.id, bytes, name }
         });
         let stream = |stream| self.title(call, stream);
-        let words = Words { names: call.names, graph: self.graphs.known(graph), stream: &stream };
+        let node = |path: &[NodeId]| self.graphs.known(graph)?.site_at(path);
+        let words = Words { names: call.names, node: &node, stream: &stream };
         Finding { subject, ..Finding::of_graph(graph, &fault, words) }
     }
 

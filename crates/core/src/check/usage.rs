@@ -259,7 +259,7 @@ impl Checker {
                 (
                     format!("bytes {} of {subject} are {how} by one operation", bytes(shared)),
                     format!(
-                        "let it use bytes that do not overlap (it {verb} {} and writes {}), or copy through other memory",
+                        "use bytes that do not overlap (it {verb} {} and writes {}), or copy through other memory",
                         bytes(first),
                         bytes(second)
                     ),

@@ -4,7 +4,6 @@
 
 use std::fmt;
 
-use super::graph::{Graph, NodeKind};
 use super::node::{Label, Memory, NodeId, Origin};
 use crate::ids::StreamId;
 use crate::life::Kind;
@@ -16,23 +15,10 @@ use crate::units::Bytes;
 pub struct Words<'a> {
     /// The files of places.
     pub names: &'a Names,
-    /// The graph that the nodes are of, where it is at hand: it knows what child nodes are called.
-    pub graph: Option<&'a Graph>,
+    /// A node by its path, as far as it is known: child nodes around others are named, too.
+    pub node: &'a dyn Fn(&[NodeId]) -> Option<NodeSite>,
     /// What a stream is called.
     pub stream: &'a dyn Fn(StreamId) -> String,
-}
-
-impl Words<'_> {
-    /// The child node with this path.
-    fn child(&self, path: &[NodeId]) -> Option<NodeSite> {
-        let (last, around) = path.split_last()?;
-        let within = around.iter().try_fold(self.graph?, |graph, child| match &graph.node(*child)?.kind {
-            NodeKind::Child(graph) => Some(&**graph),
-            _ => None,
-        });
-        let site = within?.site(*last, Act::Read)?;
-        Some(NodeSite { origin: path.into(), ..site })
-    }
 }
 
 /// A node as a person finds it again.
@@ -90,7 +76,7 @@ impl NodeSite {
         if path.len() == self.origin.len() {
             return self.title(words.names);
         }
-        words.child(path).map_or_else(|| format!("node {}", shown(path)), |child| child.title(words.names))
+        (words.node)(path).map_or_else(|| format!("node {}", shown(path)), |child| child.title(words.names))
     }
 
     /// What it is called, and where it stands.
@@ -267,7 +253,7 @@ mod tests {
         let help = |graph: &Graph| match Draft::new(graph).unwrap_err() {
             Refusal::Faults(faults) => {
                 let stream = |stream: StreamId| stream.to_string();
-                faults[0].help(Words { names: &Names::new(), graph: Some(graph), stream: &stream })
+                faults[0].help(Words { names: &Names::new(), node: &|path| graph.site_at(path), stream: &stream })
             }
             other => panic!("{other}"),
         };

@@ -461,6 +461,17 @@ impl Graph {
         Some(NodeSite { origin: Origin::from_elem(id, 1), noun: node.kind.noun(), act, label: node.label.clone() })
     }
 
+    /// As [`site`](Self::site), of a node that may be in a child: by the numbers of the child nodes around it, and its
+    /// own.
+    pub fn site_at(&self, path: &[NodeId]) -> Option<NodeSite> {
+        let (last, around) = path.split_last()?;
+        let within = around.iter().try_fold(self, |graph, child| match &graph.node(*child)?.kind {
+            NodeKind::Child(graph) => Some(&**graph),
+            _ => None,
+        });
+        Some(NodeSite { origin: path.into(), ..within?.site(*last, Act::Read)? })
+    }
+
     /// A node is to name one life of what a launch of another graph left: the name to give it.
     pub fn pin(&mut self, pin: Pin) -> Memory {
         self.pins.add(pin)

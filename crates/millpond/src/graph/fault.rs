@@ -18,7 +18,7 @@ impl GraphError {
             if let Some(Subject { bytes, name, .. }) = &subject {
                 (fault.subject.bytes, fault.subject.name) = (Some(*bytes), name.clone());
             }
-            let words = Words { names: &names, graph: Some(&body.core), stream: &title };
+            let words = Words { names: &names, node: &|path| body.core.site_at(path), stream: &title };
             let mut finding = Finding::of_graph(graph, &fault, words);
             finding.subject = subject;
             finding
