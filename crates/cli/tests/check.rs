@@ -36,7 +36,7 @@ fn a_violation_is_explained_from_both_sides() {
         "error[free-before-use]: `a`",
         "free s a",
         "write t a",
-        "comes after no operation of stream `t`",
+        "never waits for stream `t`",
         "help: make stream `s` wait for an event recorded on stream `t` at or after op",
         "6 operations".replace('6', "9").as_str(),
     ] {

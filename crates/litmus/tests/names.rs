@@ -22,8 +22,8 @@ fn an_event_of_another_device_is_named_with_what_to_record_instead() {
     assert_eq!(finding.sentence, "event `fwd` of device 0 is recorded on stream `t`, which is of device 1");
     assert_eq!(
         finding.help(),
-        "create another event on device 1 and record that on stream `t`: event `fwd` can be recorded on streams of device 0 \
-         only, while any stream may wait for it"
+        "create another event on device 1 and record that on stream `t`: event `fwd` can be recorded on streams of \
+         device 0 only, while any stream may wait for it"
     );
     let created = finding.earlier.as_ref().expect("where it is created");
     assert_eq!((created.verb.as_str(), created.spot.line), ("created", Some(3)));
@@ -40,7 +40,7 @@ fn bytes_that_a_copy_reads_and_writes_are_named() {
     );
     assert_eq!(
         finding.help(),
-        "let it use bytes that do not overlap (it reads 0..512 and writes 256..768), or copy through other \
+        "use bytes that do not overlap (it reads 0..512 and writes 256..768), or copy through other \
          memory"
     );
 }
@@ -61,8 +61,8 @@ fn what_a_relaunch_freed_is_used_before_it() {
 #[test]
 fn nodes_and_graphs_are_called_by_their_names() {
     let finding = found(
-        "stream s\na = alloc s 64\ngraph g\nnode k1 in g: write a\nnode k2 in g: read a\nx = instantiate g\nlaunch x s\n\
-         free s a\n",
+        "stream s\na = alloc s 64\ngraph g\nnode k1 in g: write a\nnode k2 in g: read a\nx = instantiate g\n\
+         launch x s\nfree s a\n",
     );
     let notes = ["there is no path from kernel `k1` to kernel `k2` in graph `g`"];
     assert_eq!(finding.notes, notes);
@@ -96,8 +96,8 @@ fn a_child_node_is_called_by_its_name() {
 #[test]
 fn captured_nodes_are_called_by_their_lines() {
     let finding = findings(
-        "set leaks off\nstream s nonblocking\nstream t nonblocking\na = alloc s 64\ncapture s as g\nrecord f s\nwait t f\n\
-         write s a\nread t a\nrecord j t\nwait s j\nend capture s\n",
+        "set leaks off\nstream s nonblocking\nstream t nonblocking\na = alloc s 64\ncapture s as g\nrecord f s\n\
+         wait t f\nwrite s a\nread t a\nrecord j t\nwait s j\nend capture s\n",
     )
     .remove(0);
     assert_eq!(
@@ -155,8 +155,9 @@ fn memory_that_a_refused_graph_would_have_made_is_in_no_other_finding() {
         assert!(found.iter().all(|it| it.key() == found[0].key()), "{rest}{found:#?}");
     }
     // A launch that was refused, of a graph that was not.
-    let launch = "set leaks off\nstream s nonblocking\nstream t nonblocking\na = alloc t 64\ngraph g\nnode n1 in g: alloc o 64\n\
-                  node n2 in g after n1: kernel read a write o\nx = instantiate g\nlaunch x s\nread s o\nfree s o\n";
+    let launch = "set leaks off\nstream s nonblocking\nstream t nonblocking\na = alloc t 64\ngraph g\n\
+                  node n1 in g: alloc o 64\nnode n2 in g after n1: kernel read a write o\nx = instantiate g\n\
+                  launch x s\nread s o\nfree s o\n";
     let found = findings(launch);
     assert_eq!(found.len(), 1, "{found:#?}");
 }

@@ -77,7 +77,7 @@ pub struct Side {
     pub verb: String,
     /// What it did to memory, if it did anything to it.
     pub act: Option<Act>,
-    /// Who: `stream 1`, `` `left` ``, `the host`, `node 3, kernel`.
+    /// Who: `stream 1`, `` `left` ``, `the host`, `kernel node 3`.
     pub who: String,
     /// On which stream, if on one.
     pub stream: Option<StreamId>,
@@ -116,6 +116,12 @@ impl Side {
     /// What it did to memory, as a thing: `a read`.
     pub fn noun(&self) -> &'static str {
         self.act.map_or("something", Act::noun)
+    }
+
+    /// As [`noun`](Self::noun), without its article.
+    pub(super) fn name(&self) -> &'static str {
+        let noun = self.noun();
+        noun.split_once(' ').map_or(noun, |(_, name)| name)
     }
 
     /// Who, in a sentence: `on stream 1`, `by the host`.
@@ -425,7 +431,7 @@ impl Finding {
         };
         let (before, after) = (&earlier.who, &later.who);
         let mut lines = vec![match (known.op, &known.newest) {
-            (Some(0), _) => format!("{after} comes after no operation of {before}"),
+            (Some(0), _) => format!("{after} never waits for {before}"),
             (Some(op), Some(side)) if !side.spot.to_string().is_empty() => {
                 format!("{after} comes after {before} up to op {op} only ({} at {})", side.verb, side.spot)
             }

@@ -18,9 +18,10 @@ impl Finding {
         later: Side,
         known: Option<Known>,
     ) -> Self {
-        let noun = earlier.noun();
+        let (noun, it) = (earlier.name(), later.name());
         let (verb, by) = (&later.verb, later.by());
-        let sentence = format!("{subject} is {verb} {by} with nothing ordering that after {noun} {}", earlier.by());
+        let sentence =
+            format!("{subject} is {verb} {by}, but nothing makes that {it} wait for the {noun} {}", earlier.by());
         let known = known.filter(|_| earlier.process.is_none() && !earlier.is_host());
         Finding { others, missing, known, ..Self::about(kind, subject, Some(earlier), later, sentence, "") }
     }

@@ -268,7 +268,7 @@ fn an_auto_free_relaunch_while_a_consumer_is_not_ordered_before_it() {
         visit(&b, x.read())?;
         let parts = [
             "`activations`",
-            "is freed on stream 1 with nothing ordering that after a read on stream 2",
+            "is freed on stream 1, but nothing makes that free wait for the read on stream 2",
             "read       stream 2, op 2",
             "wrong_graphs.rs:",
             "freed      stream 1, op",

@@ -15,7 +15,7 @@ fn both_sides_are_called_by_name() {
         let x: Buffer<u8> = s.alloc(&on.device.default_pool(), 1000).unwrap();
         let refusal = t.free(x).unwrap_err();
         let text = refusal.error.report().to_string();
-        let sides = "freed on stream `compute` with nothing ordering that after its allocation on stream `copy`";
+        let sides = "freed on stream `compute`, but nothing makes that free wait for the allocation on stream `copy`";
         assert!(text.contains(sides), "{text}");
         assert!(text.contains("make stream `compute` wait for an event recorded on stream `copy`"), "{text}");
         s.free(refusal.buffer).unwrap();
