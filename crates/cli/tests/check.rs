@@ -73,7 +73,8 @@ fn a_program_is_corrected() {
     let (status, out, err) = run(&["--fix", &wrong]);
     assert_eq!(status, Status::Fine, "{err}");
     assert!(out.contains("record fix1 t\nwait s fix1\nfree s a\n"), "{out}");
-    assert!(err.contains(&format!("{wrong}:8: corrected free-before-use (order)")), "{err}");
+    let added = "line 8 added, `record fix1 t`, line 9 added, `wait s fix1`";
+    assert!(err.contains(&format!("{wrong}:8: corrected free-before-use: {added}")), "{err}");
     let right = file("corrected.litmus", out.as_bytes());
     let (status, out, _) = run(&[right.to_str().unwrap()]);
     assert!(status == Status::Fine && out.contains("no violations"), "{out}");
@@ -83,7 +84,10 @@ fn a_program_is_corrected() {
     assert!(err.contains("0 corrected, 0 left"), "{err}");
     let (status, out, err) = run(&["--fix", &litmus("rules/captures-merged.litmus")]);
     assert_eq!(status, Status::Found);
-    assert!(out.contains("capture-merge") && err.contains("left capture-merge: which of the captures"), "{out}{err}");
+    assert!(
+        out.contains("capture-merge") && err.contains("left capture-merge: join streams of one capture only"),
+        "{out}{err}"
+    );
     // What is expected and not there keeps the status that it has without `--fix`.
     let unmet = file("unmet.litmus", b"stream s\na = alloc s 64\nfree s a  !! leak\n");
     let (status, _, err) = run(&["--fix", unmet.to_str().unwrap()]);

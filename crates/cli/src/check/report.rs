@@ -94,7 +94,7 @@ pub struct Found {
     pub notes: Vec<String>,
     /// What to add or change.
     pub help: String,
-    /// The help as data, where it can be said so: the name of an [`Edit`](millpond_core::check::Edit).
+    /// What `--fix` adds, if edges settle it: the name of an [`Edit`](millpond_core::check::Edit).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edit: Option<&'static str>,
     /// The stable line of facts.
@@ -158,7 +158,7 @@ impl Found {
             later: finding.later.as_ref().map(Shown::new),
             notes,
             help: finding.help(),
-            edit: finding.edit().ok().map(Edit::name),
+            edit: finding.edit().map(Edit::name),
             facts: finding.facts(),
             witness: None,
         }

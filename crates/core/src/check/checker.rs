@@ -139,7 +139,7 @@ impl Checker {
         if let Err(mut refused) = done {
             refused.name_nodes(|side, sought| self.node_of(call, side, sought));
             if !refused.missing.is_empty() && refused.graph.is_none() {
-                refused.missing = self.fewest_edges(call, std::mem::take(&mut refused.missing));
+                refused.missing = self.few_edges(call, std::mem::take(&mut refused.missing));
             }
             self.make_void(&op.what);
             if !refused.is_quiet() {

@@ -3,7 +3,6 @@
 //! All of it is the cold half of the checker: nothing here decides.
 
 use super::checker::{Call, Checker, Refused, Step, quiet};
-use super::edit::Edit;
 use super::finding::{Finding, Known, Side, Subject};
 use super::lives::{Found, Freed, Lease, Life, LifeId, Named};
 use super::timeline::Learned;
@@ -150,7 +149,7 @@ impl Checker {
         }
         let kind = if later.act == Act::Free { Kind::FreeBeforeAlloc } else { Kind::UseBeforeAlloc };
         let (verb, by) = (later.act.past(), self.by(call, later.stream));
-        let (sentence, advice, remedy) = match self.lives.find(memory) {
+        let (sentence, advice) = match self.lives.find(memory) {
             Found::Named(Named::Node { graph, alloc }) => {
                 let node = match self.graphs.called.get(&memory).and_then(|name| call.names.text(*name)) {
                     Some(name) => format!("{}, memory of an alloc node,", Quoted(name)),
@@ -160,22 +159,18 @@ impl Checker {
                     true => (
                         format!("{node} is {verb} {by}, but each launch of its graph frees it again"),
                         "leave that free node out, or do this in the graph, before it",
-                        Some(Err("its graph frees that memory: whether that is meant, only the program knows")),
                     ),
-                    false => (
-                        format!("{node} is {verb} {by} before any launch allocates it"),
-                        "launch its graph first",
-                        Some(Ok(Edit::BehindLaunch)),
-                    ),
+                    false => {
+                        (format!("{node} is {verb} {by} before any launch allocates it"), "launch its graph first")
+                    }
                 }
             }
             _ => {
                 let name = call.names.title(Thing::Memory(memory));
-                (format!("{name} is {verb} {by} before it is allocated"), "allocate it first", None)
+                (format!("{name} is {verb} {by} before it is allocated"), "allocate it first")
             }
         };
         let mut finding = Finding::new(kind, sentence, advice);
-        finding.remedy = remedy;
         finding.subject = Some(self.subject(call, memory, 0, None));
         finding.later = Some(self.act_side(call, later));
         Box::new(finding)
@@ -264,9 +259,7 @@ impl Checker {
 /// A thing that was destroyed is used, or destroyed again.
 fn destroyed(kind: Kind, title: &str, is_again: bool, last: &str) -> Finding {
     if is_again {
-        let mut finding = Finding::new(kind, format!("{title} is destroyed twice"), "destroy it once");
-        finding.remedy = Some(Ok(Edit::LeaveOut));
-        return finding;
+        return Finding::new(kind, format!("{title} is destroyed twice"), "destroy it once");
     }
     Finding::new(kind, format!("{title} is used after it was destroyed"), format!("destroy it after {last}"))
 }

@@ -5,7 +5,6 @@
 
 use std::fmt;
 
-use super::edit::Edit;
 use crate::ids::{AllocId, GraphId, Point, StreamId};
 use crate::life::{Fault, Kind, Site};
 use crate::op::{Act, Names, Place, Quoted};
@@ -297,8 +296,6 @@ pub struct Finding {
     pub notes: Vec<String>,
     /// What to change, where no order is missing: see [`help`](Self::help).
     pub(super) advice: String,
-    /// The same as an edit, where it is another one than its rule says.
-    pub(super) remedy: Option<Result<Edit, &'static str>>,
     /// Where the earlier side and the others stand in the order, as far as that is known, and the bytes.
     pub(super) met: Option<Box<Fault>>,
 }
@@ -318,7 +315,6 @@ impl Finding {
             known: None,
             notes: Vec::new(),
             advice: advice.into(),
-            remedy: None,
             met: None,
         }
     }

@@ -252,9 +252,6 @@ impl Checker {
         let mut finding = Finding::new(kind, sentence, help);
         let begun = self.capture_begun(&error, stream);
         finding.earlier = begun.map(|begun| self.side(call, begun, "captured"));
-        if matches!(error, CaptureError::LegacyStream) {
-            finding.remedy = Some(Err("which other stream is to be captured, only the program knows"));
-        }
         if let CaptureError::Unjoined { stream, .. } = error
             && let Some((verb, op, place)) = self.time.stream(stream).and_then(|stream| stream.newest(u64::MAX))
         {
