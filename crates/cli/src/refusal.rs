@@ -32,8 +32,8 @@ impl fmt::Display for Place {
 pub struct Refusal {
     file: Option<String>,
     place: Place,
-    reason: String,
-    help: Option<String>,
+    pub(crate) reason: String,
+    pub(crate) help: Option<String>,
 }
 
 impl fmt::Display for Refusal {

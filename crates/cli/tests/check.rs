@@ -36,7 +36,7 @@ fn a_violation_is_explained_from_both_sides() {
         "error[free-before-use]: `a`",
         "free s a",
         "write t a",
-        "comes after no operation of stream `t`",
+        "never waits for stream `t`",
         "help: make stream `s` wait for an event recorded on stream `t` at or after op",
         "6 operations".replace('6', "9").as_str(),
     ] {
@@ -73,7 +73,8 @@ fn a_program_is_corrected() {
     let (status, out, err) = run(&["--fix", &wrong]);
     assert_eq!(status, Status::Fine, "{err}");
     assert!(out.contains("record fix1 t\nwait s fix1\nfree s a\n"), "{out}");
-    assert!(err.contains(&format!("{wrong}:8: corrected free-before-use (order)")), "{err}");
+    let added = "line 8 added, `record fix1 t`, line 9 added, `wait s fix1`";
+    assert!(err.contains(&format!("{wrong}:8: corrected free-before-use: {added}")), "{err}");
     let right = file("corrected.litmus", out.as_bytes());
     let (status, out, _) = run(&[right.to_str().unwrap()]);
     assert!(status == Status::Fine && out.contains("no violations"), "{out}");
@@ -83,7 +84,10 @@ fn a_program_is_corrected() {
     assert!(err.contains("0 corrected, 0 left"), "{err}");
     let (status, out, err) = run(&["--fix", &litmus("rules/captures-merged.litmus")]);
     assert_eq!(status, Status::Found);
-    assert!(out.contains("capture-merge") && err.contains("left capture-merge: which of the captures"), "{out}{err}");
+    assert!(
+        out.contains("capture-merge") && err.contains("left capture-merge: join streams of one capture only"),
+        "{out}{err}"
+    );
     // What is expected and not there keeps the status that it has without `--fix`.
     let unmet = file("unmet.litmus", b"stream s\na = alloc s 64\nfree s a  !! leak\n");
     let (status, _, err) = run(&["--fix", unmet.to_str().unwrap()]);
@@ -277,6 +281,37 @@ fn what_is_expected_is_right_where_that_is_asked() {
     assert_eq!((status, out.contains("no violations, as expected")), (Status::Fine, true), "{out}");
     let path = file("as-before.litmus", met.as_bytes());
     assert_eq!(run(&[path.to_str().unwrap()]).0, Status::Found, "without --expect as ever");
+}
+
+/// A file that is not checked is in the array all the same, in its place.
+#[test]
+fn json_has_the_files_that_are_refused() {
+    let broken = file("broken.litmus", b"stream s\nfre s a\n");
+    let (broken, right) = (broken.to_str().unwrap(), litmus("measured/9-hand-over.litmus"));
+    let (status, out, _) = run(&["--json", "no/such/file", broken, &right]);
+    assert_eq!(status, Status::BadInput);
+    let entries: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(entries.as_array().map(Vec::len), Some(3), "{out}");
+    assert_eq!((entries[0]["file"].as_str(), &entries[0]["error"]["line"]), (Some("no/such/file"), &().into()));
+    assert!(entries[0]["error"]["reason"].as_str().unwrap().contains("cannot be opened"), "{out}");
+    assert_eq!((entries[1]["file"].as_str(), entries[1]["error"]["line"].as_u64()), (Some(broken), Some(2)));
+    assert!(entries[1]["error"]["help"].is_string() && entries[1].get("findings").is_none(), "{out}");
+    assert_eq!((entries[2]["file"].as_str(), entries[2]["violations"].as_u64()), (Some(right.as_str()), Some(0)));
+    let (_, out, _) = run(&["--json", broken]);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&out).unwrap()["error"]["line"].as_u64(), Some(2));
+}
+
+/// The label of each side says in which round of a loop it is.
+#[test]
+fn rounds_of_loops_are_shown() {
+    let text = "set leaks off\nstream s nonblocking\nstream t nonblocking\na = alloc s 64\nrecord e s\nwait t e\n\
+                repeat 2\nread t a\nsynchronize s\nwrite s a\nend repeat\n";
+    let program = file("rounds.litmus", text.as_bytes());
+    let (_, out, _) = run(&[program.to_str().unwrap()]);
+    assert!(out.contains("written: stream `s`, op 3, in round 1 of the `repeat` at line 7"), "{out}");
+    let (_, out, _) = run(&["--json", program.to_str().unwrap()]);
+    let found = serde_json::from_str::<serde_json::Value>(&out).unwrap()["findings"][0].clone();
+    assert_eq!(found["later"]["round"].as_str(), Some("round 1 of the `repeat` at line 7"), "{out}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use flate2::read::DeflateDecoder;
-use millpond_core::check::{Edit, Side};
+use millpond_core::check::Side;
 use millpond_litmus::Program;
 use serde_json::Value;
 
@@ -353,10 +353,7 @@ fn missing_edges_are_those_of_the_findings() {
                 .iter()
                 .map(|edge| [0, 1].map(|end| &shown[edge[end].as_u64().unwrap() as usize]))
                 .collect();
-            let before: Vec<&Side> = match finding.edit() {
-                Ok(Edit::Edge) if finding.missing.is_empty() => finding.earlier.iter().collect(),
-                _ => finding.missing.iter().map(|edge| &edge.after).collect(),
-            };
+            let before: Vec<&Side> = finding.missing.iter().map(|edge| &edge.after).collect();
             assert_eq!(drawn.len(), before.len(), "{at}: {finding}");
             let later = finding.later.as_ref();
             for ([from, to], before) in drawn.into_iter().zip(before) {

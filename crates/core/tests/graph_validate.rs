@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use millpond_core::check::{Act, Finding, Kind, Place};
 use millpond_core::graph::{
-    Access, Addressing, Draft, Graph, GraphAllocId, GraphFault, GraphId, Label, Memory, NodeId, NodeKind, Refusal, Work,
+    Access, Addressing, Draft, Graph, GraphAllocId, GraphFault, GraphId, Label, Memory, NodeId, NodeKind, Refusal,
+    Words, Work,
 };
 use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::op::Names;
@@ -50,6 +51,10 @@ fn plain(stream: StreamId) -> String {
     stream.to_string()
 }
 
+fn help_of(fault: &GraphFault) -> String {
+    fault.help(Words { names: &Names::new(), node: &|_| None, stream: &plain })
+}
+
 /// An edge of a capture comes of an event, and goes the way of the capture.
 #[test]
 fn in_a_capture_the_later_node_waits_for_the_earlier_one() {
@@ -59,14 +64,15 @@ fn in_a_capture_the_later_node_waits_for_the_earlier_one() {
     let write = [Access::whole(own(alloc), Act::Write)];
     graph.add_work(Work::Kernel, &[node], &write, on(2)).unwrap();
     graph.add_work(Work::Kernel, &[node], &write, on(1)).unwrap();
-    let help = |graph: &Graph| faults(graph).iter().map(|fault| fault.help(&plain)).collect::<Vec<_>>();
+    let help = |graph: &Graph| faults(graph).iter().map(help_of).collect::<Vec<_>>();
     assert_eq!(
         help(&graph),
-        ["make stream 1 wait, before it captures node 2, for an event that stream 2 records after node 1"]
+        ["make stream 1 wait, before it captures kernel node 2, for an event that stream 2 records after \
+          kernel node 1"]
     );
     // By hand it is an edge.
     graph.add_work(Work::Kernel, &[node], &write, Label::default()).unwrap();
-    let both = "add an edge from node 1 to node 3 and one from node 2 to node 3";
+    let both = "add an edge from kernel node 1 to kernel node 3 and one from kernel node 2 to kernel node 3";
     assert!(help(&graph).iter().any(|help| help == both));
 }
 
@@ -77,14 +83,15 @@ fn a_use_without_a_path_from_the_alloc_node() {
     let (node, alloc) = graph.add_alloc(&[], 4, label).unwrap();
     let user = kernel(&mut graph, &[], Act::Read, own(alloc), "sum");
     let fault = assert_fault(&graph, Kind::UseBeforeAlloc, node, user);
-    let finding = Finding::of_graph(graph.id(), &fault, &Names::new(), &plain);
+    let finding =
+        Finding::of_graph(graph.id(), &fault, Words { names: &Names::new(), node: &|_| None, stream: &plain });
     assert_eq!(
         finding.to_string(),
         "`total` (graph allocation 0, 4 B) is read by kernel `sum` with no path from its alloc node to that\n  \
-         allocated  node 0, mem alloc `total` line 49\n  \
-         read       node 1, kernel `sum`\n  \
-         there is no path from node 0 to node 1 in graph 0\n  \
-         help: add an edge from node 0 to node 1"
+         allocated  mem alloc `total`       line 49\n  \
+         read       kernel `sum`\n  \
+         there is no path from mem alloc `total` to kernel `sum` in graph 0\n  \
+         help: add an edge from mem alloc `total` to kernel `sum`"
     );
     assert_eq!(
         finding.facts(),
@@ -102,8 +109,8 @@ fn a_free_without_a_path_from_every_use() {
     let two = kernel(&mut graph, &[node], Act::Read, own(alloc), "two");
     let free = graph.add_free(&[one], own(alloc), Label::default()).unwrap();
     let fault = assert_fault(&graph, Kind::FreeBeforeUse, two, free);
-    assert!(fault.sentence().contains("with no path from kernel `two`, which reads it"), "{fault:?}");
-    assert!(fault.help(&plain).contains("an edge from node 2 to node 3"), "{fault:?}");
+    assert!(fault.sentence(&Names::new()).contains("with no path from kernel `two`, which reads it"), "{fault:?}");
+    assert!(help_of(&fault).contains("an edge from kernel `two` to mem free node 3"), "{fault:?}");
     graph.add_edge(two, free).unwrap();
     assert!(faults(&graph).is_empty());
 }
@@ -123,7 +130,7 @@ fn a_use_after_the_free() {
     let free = graph.add_free(&[node], own(alloc), Label::default()).unwrap();
     let user = kernel(&mut graph, &[free], Act::Write, own(alloc), "late");
     let fault = assert_fault(&graph, Kind::UseAfterFree, free, user);
-    assert!(fault.help(&plain).starts_with("free it after node 2"), "{fault:?}");
+    assert!(help_of(&fault).starts_with("free it after kernel `late`"), "{fault:?}");
 }
 
 #[test]
@@ -155,10 +162,13 @@ fn memory_of_another_graph_is_followed_from_its_free_on() {
     let one = kernel(&mut graph, &[], Act::Read, foreign, "one");
     let free = graph.add_free(&[], foreign, "free".into()).unwrap();
     let fault = assert_fault(&graph, Kind::FreeBeforeUse, one, free);
-    assert!(fault.sentence().starts_with("graph allocation 1 of graph 7 is freed by mem free `free`"), "{fault:?}");
+    assert!(
+        fault.sentence(&Names::new()).starts_with("graph allocation 1 of graph 7 is freed by mem free `free`"),
+        "{fault:?}"
+    );
     graph.add_edge(one, free).unwrap();
     let again = graph.add_free(&[free], foreign, "again".into()).unwrap_err();
-    assert!(again.to_string().contains("freed already, by node 1"), "{again}");
+    assert!(again.to_string().contains("freed already, by mem free `free`"), "{again}");
     // A child graph brings its own free node along: that is found when the whole is looked at.
     let mut child = self::graph(1);
     child.add_free(&[], foreign, "again".into()).unwrap();
@@ -177,7 +187,7 @@ fn shared_addresses_need_the_path_that_was_there() {
     assert_eq!(graph.alloc(a).unwrap().range, graph.alloc(b).unwrap().range);
     graph.remove_edge(free, later).unwrap();
     let fault = assert_fault(&graph, Kind::SharedAddresses, free, later);
-    assert!(fault.sentence().contains("addresses of an earlier allocation"), "{fault:?}");
+    assert!(fault.sentence(&Names::new()).contains("addresses of an earlier allocation"), "{fault:?}");
     graph.add_edge(free, later).unwrap();
     assert!(faults(&graph).is_empty());
 }
@@ -190,7 +200,7 @@ fn faults_of_child_graphs_name_the_way_in() {
     let empty = parent.add_work(Work::Empty, &[], &[], Label::default()).unwrap();
     parent.add_child(&[empty], Arc::new(child), Label::default()).unwrap();
     let fault = &faults(&parent)[0];
-    assert_eq!(fault.help(&plain), "add an edge from node 1.0 to node 1.1");
+    assert_eq!(help_of(fault), "add an edge from mem alloc `x` (node 1.0) to kernel `k` (node 1.1)");
 }
 
 #[test]

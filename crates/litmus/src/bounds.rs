@@ -8,7 +8,7 @@ use millpond_core::ids::{ExecId, GraphId, StreamId};
 use millpond_core::op::{NodeOp, What};
 
 /// The most nodes of a graph, those of its children included. What orders them is looked up for each pair.
-const NODES_MAX: u64 = 10_000;
+pub(crate) const NODES_MAX: u64 = 10_000;
 /// The most nodes, accesses and pairs of records of all launches.
 const LAUNCHED_MAX: u64 = 1 << 24;
 /// The most nodes, accesses and names of all copies and instances.

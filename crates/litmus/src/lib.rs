@@ -27,7 +27,7 @@
 //! | `bounds` | how large graphs become |
 //! | `statements` | how a table of statements is written |
 //! | `streams`, `memory`, `graphs` | the statements, in tables |
-//! | `fix/` | a program is corrected |
+//! | `fix/` | the edges that findings name are put into a program |
 //! | `model/` | a program as a device may run it: all schedules |
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -42,7 +42,7 @@ mod statements;
 mod streams;
 mod text;
 
-pub use fix::{Change, Fixed, Left, fix, fix_within};
+pub use fix::{Added, Change, Fixed, Left, fix, fix_within};
 pub use text::statement;
 
 use std::collections::{BTreeSet, HashMap};

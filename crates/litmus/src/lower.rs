@@ -4,7 +4,7 @@
 //! the checker's to judge. Invariant **bounded**: no text becomes more than [`OPS_MAX`] operations, nor larger graphs
 //! than `bounds.rs` allows.
 
-mod symbols;
+pub(crate) mod symbols;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -13,7 +13,7 @@ use millpond_core::check::Settings;
 use millpond_core::ids::{
     AllocId, DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId, TicketId,
 };
-use millpond_core::op::{Memory, Names, Op, Place, What};
+use millpond_core::op::{Memory, Name, Names, Op, Place, What};
 
 use crate::bounds::Sizes;
 use crate::statements::Shape;
@@ -21,9 +21,12 @@ use crate::text::{Line, most_like};
 use crate::{Expected, Program, Refusal};
 
 /// The most operations of a program.
-const OPS_MAX: usize = 200_000;
+pub(crate) const OPS_MAX: usize = 200_000;
 /// The most words of all lines, those of loops counted each time.
-const WORDS_MAX: usize = 1 << 22;
+pub(crate) const WORDS_MAX: usize = 1 << 22;
+/// The most rounds of a loop, and the most loops in each other.
+pub(crate) const ROUNDS_MAX: u64 = 10_000;
+pub(crate) const DEPTH_MAX: usize = 8;
 
 /// What a name stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,6 +104,10 @@ pub(crate) struct Lower {
     pub(crate) offers: HashMap<TicketId, u64>,
     pub(crate) host: HostId,
     line: u32,
+    /// The loops around the line, from the outermost: the round, and the line that each begins at.
+    rounds: Vec<(u64, u32)>,
+    /// The same in words, once an operation has needed them.
+    round: Option<Name>,
 }
 
 /// Turns lines into a program.
@@ -129,6 +136,8 @@ pub(crate) fn lower(lines: &[Line]) -> Result<Program, Refusal> {
         offers: HashMap::new(),
         host: HostId(0),
         line: 0,
+        rounds: Vec::new(),
+        round: None,
     };
     lower.block(lines, 0..lines.len())?;
     let expected: BTreeSet<Expected> =
@@ -157,18 +166,19 @@ impl Lower {
         while at < range.end {
             let line = &lines[at];
             self.line = line.number;
-            self.words += line.words.len();
-            if self.words > WORDS_MAX {
-                return self.refuse("the program has too many words", format!("at most {WORDS_MAX} are read"));
-            }
+            self.take_words(line)?;
             let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
             match words[..] {
                 ["repeat", times] => {
                     let end = closing(lines, at, range.end)?;
-                    for _ in 0..self.count(times, 1..=10_000)? {
+                    for round in 1..=self.count(times, 1..=ROUNDS_MAX)? {
+                        self.take_words(line)?;
+                        self.rounds.push((round, line.number));
+                        self.round = None;
                         self.block(lines, at + 1..end)?;
+                        self.rounds.pop();
                     }
-                    at = end;
+                    (self.round, at) = (None, end);
                 }
                 ["end", "repeat"] => return self.refuse("`end repeat` without a `repeat`", "begin with `repeat 3`"),
                 _ => {
@@ -185,6 +195,30 @@ impl Lower {
             at += 1;
         }
         Ok(())
+    }
+
+    /// Counts a line that is read, in loops each time.
+    fn take_words(&mut self, line: &Line) -> Result<(), Refusal> {
+        self.words += line.words.len();
+        match self.words > WORDS_MAX {
+            true => self.refuse("the program has too many words", format!("at most {WORDS_MAX} are read")),
+            false => Ok(()),
+        }
+    }
+
+    fn place(&mut self) -> Place {
+        let line = self.line;
+        if self.rounds.is_empty() {
+            return Place::Line(line);
+        }
+        let (names, rounds) = (&mut self.names, &self.rounds);
+        let round = *self.round.get_or_insert_with(|| {
+            let inwards = rounds.iter().rev();
+            let rounds: Vec<String> =
+                inwards.map(|(round, line)| format!("round {round} of the `repeat` at line {line}")).collect();
+            names.intern(&rounds.join(", in "))
+        });
+        Place::Round { line, round }
     }
 
     fn statement(&mut self, text: &str, words: &[&str]) -> Result<(), Refusal> {
@@ -226,7 +260,8 @@ impl Lower {
         if let Some(what) = self.bounds.take(&what) {
             return self.refuse(what, "a litmus program is small: take fewer nodes, or launch them less often");
         }
-        self.ops.push(Op { host, place: Place::Line(self.line), what });
+        let place = self.place();
+        self.ops.push(Op { host, place, what });
         Ok(())
     }
 
@@ -265,8 +300,9 @@ fn closing(lines: &[Line], open: usize, end: usize) -> Result<usize, Refusal> {
         if depth == 0 {
             return Ok(at);
         }
-        if depth > 8 {
-            return Err(Refusal::new(line.number, "loops are nested too deeply", "nest at most 8"));
+        if depth > DEPTH_MAX {
+            let help = format!("nest at most {DEPTH_MAX}");
+            return Err(Refusal::new(line.number, "loops are nested too deeply", help));
         }
     }
     Err(Refusal::new(lines[open].number, "a `repeat` without its end", "end it with `end repeat`"))

@@ -72,7 +72,10 @@ fn shown(pattern: &str) -> String {
 mod tests {
     use super::Shape;
     use crate::Program;
-    use crate::lower::{Lower, shapes};
+    use crate::bounds::NODES_MAX;
+    use crate::lower::symbols::WORDS;
+    use crate::lower::{DEPTH_MAX, Lower, OPS_MAX, ROUNDS_MAX, WORDS_MAX, shapes};
+    use crate::text::TEXT_MAX;
 
     const LANGUAGE: &str = include_str!("../tests/language.md");
 
@@ -117,6 +120,30 @@ mod tests {
         for line in lines {
             let refusal = Program::parse(line).err().map(|refusal| refusal.to_string()).unwrap_or_default();
             assert!(is_understood(&refusal), "{line}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn reserved_words_and_limits_are_documented() {
+        let (_, words) = LANGUAGE.split_once("The words `").expect("they are listed");
+        let (words, _) = words.split_once("cannot be names").expect("that is said of them");
+        let documented: Vec<&str> = words.split('`').step_by(2).filter(|word| !word.trim().is_empty()).collect();
+        let mut reserved = WORDS.to_vec();
+        reserved.sort_unstable();
+        assert_eq!(documented, reserved);
+        let (_, limits) = LANGUAGE.split_once("## Limits").expect("there is such a chapter");
+        let mebibytes = format!("{} MiB", TEXT_MAX >> 20);
+        let counts = [OPS_MAX as u64, WORDS_MAX as u64, ROUNDS_MAX, DEPTH_MAX as u64, NODES_MAX];
+        for limit in counts.map(grouped).iter().chain([&mebibytes]) {
+            assert!(limits.contains(&format!("| {limit} |")), "docs/litmus.md does not have {limit}");
+        }
+    }
+
+    /// A number as the docs write it: `200 000`.
+    fn grouped(number: u64) -> String {
+        match number {
+            0..1000 => number.to_string(),
+            _ => format!("{}{:03}", grouped(number / 1000) + " ", number % 1000),
         }
     }
 

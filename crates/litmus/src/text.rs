@@ -7,7 +7,7 @@ use millpond_core::check::Kind;
 use crate::Refusal;
 
 /// The longest text that is read, in bytes: these are small programs.
-const TEXT_MAX: usize = 1 << 20;
+pub(crate) const TEXT_MAX: usize = 1 << 20;
 
 /// A line with something on it.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -109,10 +109,10 @@ const LAUNCHED: &str = "set leaks off\nstream s nonblocking\nstream t nonblockin
 
 #[test]
 fn the_node_of_a_launch_before_is_named() {
-    assert_eq!(first_side(&format!("{LAUNCHED}read t a")), "stream `s`, op 3: node 1.0, kernel `w` (line 9)");
-    assert_eq!(first_side(&format!("{LAUNCHED}read t b")), "stream `s`, op 3: node 0, mem alloc `n` (line 11)");
+    assert_eq!(first_side(&format!("{LAUNCHED}read t a")), "stream `s`, op 3: kernel `w` (node 1.0) (line 9)");
+    assert_eq!(first_side(&format!("{LAUNCHED}read t b")), "stream `s`, op 3: mem alloc `n` (line 11)");
     let freed = "graph h\nnode f in h: free b\ny = instantiate h\nlaunch y s\nread s b";
-    assert_eq!(first_side(&format!("{LAUNCHED}{freed}")), "stream `s`, op 4: node 0, mem free `f` (line 16)");
+    assert_eq!(first_side(&format!("{LAUNCHED}{freed}")), "stream `s`, op 4: mem free `f` (line 16)");
 }
 
 #[test]
@@ -135,9 +135,9 @@ fn the_node_of_a_launch_is_not_named_where_the_instance_has_others_now() {
 fn a_launch_on_another_device_needs_access() {
     let text = "pool p\nstream s\nstream t on 1\na = alloc s 64 from p\ngraph g\nnode n in g: write a\n\
                 x = instantiate g\nrecord e s\nwait t e\nlaunch x t\nrecord f t\nwait s f\nfree s a\n";
-    assert_eq!(help(text), "grant device 1 access to pool 1 before, to write it");
+    assert_eq!(help(text), "grant device 1 access to pool `p` before, to write it");
     let findings = Program::parse(text).expect("it can be read").check();
-    assert!(findings[0].to_string().contains("node 0"), "{}", findings[0]);
+    assert!(findings[0].to_string().contains("kernel `n`"), "{}", findings[0]);
     let granted = text.replace("launch x t", "grant p to 1\nlaunch x t");
     assert_eq!(Program::parse(&granted).expect("it can be read").check(), []);
 }

@@ -1,6 +1,6 @@
 //! What is said of a program: refused as a text, or judged, drawn and corrected.
 //!
-//! It knows no browser. The judge is the checker, the page is `millpond view`'s, the correction `check --fix`'s.
+//! It knows no browser. The judge is the checker, the page is `millpond view`'s, the corrected program `check --fix`'s.
 
 use millpond_cli::view::litmus_page;
 use millpond_core::check::Finding;
@@ -36,9 +36,9 @@ pub struct Answer {
     pub findings: Vec<Found>,
     /// Where it does not keep to what it expects of itself (`!!`).
     pub differences: Vec<String>,
-    /// The program corrected, where something is wrong that an edge mends.
+    /// The program with the edges that its findings name, where there are such.
     pub fixed: Option<String>,
-    /// What no edit is known for.
+    /// What no edge settles, with the help.
     pub left: Vec<String>,
     /// The page of its order.
     pub page: String,
@@ -65,7 +65,7 @@ pub fn judge(text: &str) -> Answer {
     let (fixed, left) = match fix {
         Some(Fixed { text: fixed, left, .. }) => {
             let left = left.iter().filter(|left| !left.finding.kind.is_advice());
-            let left = left.map(|left| format!("{}: {}", left.finding.kind.name(), left.why)).collect();
+            let left = left.map(|left| format!("{}: {}", left.finding.kind.name(), left.finding.help())).collect();
             (Some(fixed).filter(|fixed| fixed != text), left)
         }
         None => (None, Vec::new()),

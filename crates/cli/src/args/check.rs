@@ -66,11 +66,11 @@ pub struct Check {
     #[arg(long, conflicts_with = "program", help_heading = FILE)]
     pub witness: bool,
 
-    /// Print the program with what is wrong in it corrected
+    /// Print the program with the missing edges put in
     ///
-    /// For one litmus program: what a finding's help says is written into its text, and taken where the finding is gone
-    /// by it and no other is new. What was changed, and what is left and why, is printed to standard error. The exit
-    /// status is 1 where a violation is left.
+    /// For one litmus program: the edges that a finding's help names are written into its text, and taken where the
+    /// finding is gone by them and no other is new. What was added, and what is left with its help, is printed to
+    /// standard error. The exit status is 1 where a violation is left.
     #[arg(long, conflicts_with_all = ["json", "witness", "program"], help_heading = FILE)]
     pub fix: bool,
 

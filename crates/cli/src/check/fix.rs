@@ -1,10 +1,10 @@
-//! `millpond check --fix`: the corrected program, and what was done or left.
+//! `millpond check --fix`: the program with the edges that its findings name, and what was added or left.
 
 use std::io::{self, Write};
 use std::path::Path;
 
 use millpond_core::check::Kind;
-use millpond_litmus::{Change, Fixed, Left, Program};
+use millpond_litmus::{Added, Change, Fixed, Left, Program};
 
 use super::{Source, judge, open};
 use crate::args::Check as Args;
@@ -12,7 +12,7 @@ use crate::recorded::{Place, Refusal};
 use crate::refusal::shown_path;
 use crate::{Status, complain};
 
-/// Prints a litmus program as it is right; what was changed, and what is left, goes to `err`.
+/// Prints a litmus program with the edges that settle findings; what was added, and what is left, goes to `err`.
 ///
 /// # Errors
 /// Where `out` or `err` cannot be written.
@@ -25,7 +25,7 @@ pub(super) fn run(path: &Path, args: &Args, out: &mut dyn Write, err: &mut dyn W
         }
         Ok(Source::Trace(_)) => {
             Err(Refusal::new(Place::Whole, "an operation trace cannot be corrected: change the program")
-                .help("without --fix each finding says what to change; --json has it as `edit`"))
+                .help("without --fix each finding says what to change"))
         }
         Err(refusal) => Err(refusal),
     };
@@ -38,15 +38,17 @@ pub(super) fn run(path: &Path, args: &Args, out: &mut dyn Write, err: &mut dyn W
         }
     };
     out.write_all(text.as_bytes())?;
-    for Change { finding, edit, line } in &changes {
+    for Change { finding, line, added } in &changes {
         let at = line.map_or_else(|| "a line that was put in".to_owned(), |line| format!("{file}:{line}"));
-        writeln!(err, "{at}: corrected {} ({})", finding.kind.name(), edit.name())?;
+        let added: Vec<String> = added.iter().map(shown).collect();
+        writeln!(err, "{at}: corrected {}: {}", finding.kind.name(), added.join(", "))?;
     }
     for group in left.chunk_by(|one, other| said(one) == said(other)) {
-        let (kind, line, why) = said(&group[0]);
+        let (kind, line, help, why) = said(&group[0]);
         let at = line.map_or_else(String::new, |line| format!(", now line {line}"));
         let more = if group.len() > 1 { format!(" ({} times)", group.len()) } else { String::new() };
-        writeln!(err, "{file}{at}: left {}{more}: {why}", kind.name())?;
+        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+        writeln!(err, "{file}{at}: left {}{more}: {help}{why}", kind.name())?;
     }
     not_found.iter().try_for_each(|unmet| writeln!(err, "{file}: {unmet}"))?;
     let is_wrong = !not_found.is_empty() || left.iter().any(|left| !left.finding.kind.is_advice());
@@ -55,8 +57,16 @@ pub(super) fn run(path: &Path, args: &Args, out: &mut dyn Write, err: &mut dyn W
     Ok(if is_wrong { Status::Found } else { Status::Fine })
 }
 
-fn said(left: &Left) -> (Kind, Option<u32>, &str) {
-    (left.finding.kind, left.finding.line(), &left.why)
+fn said(left: &Left) -> (Kind, Option<u32>, String, Option<&str>) {
+    (left.finding.kind, left.finding.line(), left.finding.help(), left.why)
+}
+
+/// A line that was put in, or moved.
+fn shown(added: &Added) -> String {
+    match added.was {
+        None => format!("line {} added, `{}`", added.line, added.text),
+        Some(was) => format!("line {was} moved to line {}, `{}`", added.line, added.text),
+    }
 }
 
 /// What the program as it was given expects, and is not in it.

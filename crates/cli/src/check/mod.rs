@@ -13,7 +13,7 @@ mod witness;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use millpond_core::check::{Checker, Finding, Settings, Spot};
 use millpond_core::op::Ops;
@@ -25,7 +25,7 @@ use crate::{Status, complain};
 
 pub use crate::operation_trace::Trace;
 pub use program::{Source, open};
-pub use report::Report;
+pub use report::{FileReport, Refused, Report};
 pub use witness::{Step, Witness};
 
 /// So many findings of a file are shown; the rest is counted.
@@ -123,41 +123,39 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<
         complain(err, "nothing to check: name a file, or any CUDA program and its arguments after `--`")?;
         return Ok(Status::BadInput);
     }
-    let mut status = Status::Fine;
-    let mut reports = Vec::new();
-    let mut paths = Vec::new();
+    let (mut status, mut entries, mut is_folder) = (Status::Fine, Vec::new(), false);
+    let mut paths: Vec<(PathBuf, Option<Refusal>)> = Vec::new();
     for path in &args.files {
         match folder::files(path) {
-            Ok(files) => paths.extend(files),
-            Err(refusal) => {
-                complain(err, &refusal.in_file(path).to_string())?;
-                status = Status::BadInput;
+            Ok(files) => {
+                is_folder |= files != [path.clone()];
+                paths.extend(files.into_iter().map(|file| (file, None)));
             }
+            Err(refusal) => paths.push((path.clone(), Some(refusal))),
         }
     }
-    for path in &paths {
-        match check_file(path, args) {
+    for (path, refusal) in paths {
+        match refusal.map_or_else(|| check_file(&path, args), Err) {
             Ok((source, judged)) => {
                 status = status.max(judged.status());
                 match args.json {
-                    true => reports.push(Report::new(path, &judged)),
-                    false => show(path, &source, &judged, out)?,
+                    true => entries.push(FileReport::Checked(Report::new(&path, &judged))),
+                    false => show(&path, &source, &judged, out)?,
                 }
             }
             Err(refusal) => {
-                complain(err, &refusal.in_file(path).to_string())?;
                 status = status.max(Status::BadInput);
+                entries.push(FileReport::Refused(Refused::new(&path, &refusal)));
+                complain(err, &refusal.in_file(&path).to_string())?;
             }
         }
     }
     if args.json {
-        let text = match &reports[..] {
-            [report] if paths == args.files && paths.len() == 1 => serde_json::to_string_pretty(report)?,
-            reports => serde_json::to_string_pretty(reports)?,
+        let text = match &entries[..] {
+            [entry] if !is_folder => serde_json::to_string_pretty(entry)?,
+            entries => serde_json::to_string_pretty(entries)?,
         };
-        if !reports.is_empty() {
-            writeln!(out, "{text}")?;
-        }
+        writeln!(out, "{text}")?;
     }
     Ok(status)
 }

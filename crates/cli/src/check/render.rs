@@ -83,7 +83,8 @@ impl Sources {
         let mut snippet = text.map(|text| Snippet::source(text.to_owned()).path(file.to_owned()).fold(true));
         for (side, kind) in here {
             let span = text.zip(side.spot.line).and_then(|(text, line)| span(text, line));
-            let label = format!("{}: {}", side.verb, side.title());
+            let round = side.spot.round.as_ref().map(|round| format!(", in {round}")).unwrap_or_default();
+            let label = format!("{}: {}{round}", side.verb, side.title());
             match (snippet.take(), span) {
                 (Some(it), Some(span)) => snippet = Some(it.annotation(kind.span(span).label(label))),
                 (it, _) => {

@@ -6,6 +6,52 @@ use millpond_core::check::{Edit, Finding, Side};
 use serde::Serialize;
 
 use super::{Judged, Witness};
+use crate::recorded::{Place, Refusal};
+
+/// What `--json` has of one file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(untagged)]
+pub enum FileReport {
+    /// It was checked.
+    Checked(Report),
+    /// It was not.
+    Refused(Refused),
+}
+
+/// A file that was not checked.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Refused {
+    /// The file.
+    pub file: String,
+    /// Why.
+    pub error: Error,
+}
+
+/// Why a file was not checked.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Error {
+    /// The line, where it is at one.
+    pub line: Option<u64>,
+    /// The byte, counted from 0, where it is at one.
+    pub byte: Option<u64>,
+    /// What is wrong.
+    pub reason: String,
+    /// What to do.
+    pub help: Option<String>,
+}
+
+impl Refused {
+    /// A file that cannot be read, or is nothing to check.
+    pub(super) fn new(path: &Path, refusal: &Refusal) -> Self {
+        let (line, byte) = match refusal.place() {
+            Place::Whole => (None, None),
+            Place::Line(line) => (Some(line), None),
+            Place::Byte(byte) => (None, Some(byte)),
+        };
+        let (reason, help) = (refusal.reason.clone(), refusal.help.clone());
+        Refused { file: path.display().to_string(), error: Error { line, byte, reason, help } }
+    }
+}
 
 /// One file's findings.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -48,7 +94,7 @@ pub struct Found {
     pub notes: Vec<String>,
     /// What to add or change.
     pub help: String,
-    /// The help as data, where it can be said so: the name of an [`Edit`](millpond_core::check::Edit).
+    /// What `--fix` adds, if edges settle it: the name of an [`Edit`](millpond_core::check::Edit).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edit: Option<&'static str>,
     /// The stable line of facts.
@@ -73,6 +119,9 @@ pub struct Shown {
     pub file: Option<String>,
     /// The line.
     pub line: Option<u32>,
+    /// Which round of which loop, of a litmus program: in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub round: Option<String>,
 }
 
 impl Report {
@@ -109,7 +158,7 @@ impl Found {
             later: finding.later.as_ref().map(Shown::new),
             notes,
             help: finding.help(),
-            edit: finding.edit().ok().map(Edit::name),
+            edit: finding.edit().map(Edit::name),
             facts: finding.facts(),
             witness: None,
         }
@@ -125,6 +174,7 @@ impl Shown {
             node: side.node.clone(),
             file: side.spot.file.clone(),
             line: side.spot.line,
+            round: side.spot.round.clone(),
         }
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn fix(text: &str, program: &Program, marks: &[Mark]) -> Option<Fix> 
         }
     }
     let left = left.iter().filter(|left| !left.finding.kind.is_advice());
-    let left: Vec<_> = left.map(|left| format!("{}: {}", left.finding.kind.name(), left.why)).collect();
+    let left: Vec<_> = left.map(|left| format!("{}: {}", left.finding.kind.name(), left.finding.help())).collect();
     // One change may correct many: the same line of a loop, what followed from another one.
     let corrected = match left.is_empty() {
         true => marks.len(),

@@ -39,10 +39,8 @@ impl Builder {
             Some(_) => find(&finding.later).or(now),
             None => now,
         };
-        let before: Vec<u64> = match finding.edit() {
-            Ok(Edit::Edge) if finding.missing.is_empty() => earlier.into_iter().collect(),
-            _ => finding.missing.iter().filter_map(|edge| self.locate(finding, &edge.after, life)).collect(),
-        };
+        let before = finding.missing.iter().filter_map(|edge| self.locate(finding, &edge.after, life));
+        let before: Vec<u64> = before.collect();
         let missing: Vec<(u64, u64)> = later.map_or_else(Vec::new, |later| {
             before.iter().filter(|from| **from != later).map(|&from| (from.min(later), from.max(later))).collect()
         });
@@ -60,7 +58,7 @@ impl Builder {
             title: finding.sentence.clone(),
             text: lines.join("\n"),
             help: finding.help(),
-            edit: finding.edit().ok().map(Edit::name),
+            edit: finding.edit().map(Edit::name),
             allocations: life.into_iter().collect(),
             graph: finding.graph.map(GraphId::index),
         }

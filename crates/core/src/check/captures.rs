@@ -20,7 +20,7 @@ use crate::graph::{
 };
 use crate::ids::{DeviceId, EventId, GraphId, NodeId, PoolId, StreamId};
 use crate::life::{Kind, Site};
-use crate::op::{Access, Act, CaptureMode, Memory, Name, Start, What};
+use crate::op::{Access, Act, CaptureMode, Memory, Name, Start, Thing, What};
 use crate::order::default_streams::Standing;
 
 impl Checker {
@@ -145,7 +145,7 @@ impl Checker {
         let sites: SmallVec<[Site; 2]> = accesses.iter().map(|it| self.site(call, seat, it.act)).collect();
         let named = accesses;
         let accesses = self.node_accesses(call, graph, named, &sites)?;
-        self.refuse_aliased_node(call, self.site(call, seat, Act::Write), named, &accesses)?;
+        self.refuse_aliased_node(call, graph, self.site(call, seat, Act::Write), named, &accesses)?;
         self.check_node_reach(call, seat, named, &accesses)?;
         let may_share = !self.settings.races;
         self.look_at(call, seat, name, |uses, graph, tails, label| {
@@ -171,7 +171,8 @@ impl Checker {
         let later = self.site(call, seat, Act::Free);
         let found = match self.node_memory(call, graph, memory, later)? {
             NodeMemory::External { .. } => {
-                let sentence = format!("{} is freed in a capture, but it is no graph's memory", memory.id);
+                let name = call.names.title(Thing::Memory(memory));
+                let sentence = format!("{name} is freed in a capture, but it is no graph's memory");
                 let help = "free it outside of the capture, or allocate it inside";
                 let mut finding = Finding::new(Kind::CaptureForeignFree, sentence, help);
                 finding.later = Some(self.act_side(call, later));
@@ -205,7 +206,7 @@ impl Checker {
             match (added, self.graphs.captured.get_mut(&id)) {
                 (Ok(node), Some(captured)) => captured.uses.added(graph, node),
                 (Ok(_), None) => {}
-                (Err(error), _) => return Err(self.graph_refused(call, error, seat)),
+                (Err(error), _) => return Err(self.graph_refused(call, id, error, seat)),
             }
         }
         Ok(true)
@@ -339,7 +340,10 @@ impl Checker {
                 self.note_node(stream);
                 Ok(result)
             }
-            Err(CaptureError::Graph(error)) => Err(self.graph_refused(call, error, seat)),
+            Err(CaptureError::Graph(error)) => {
+                let graph = self.captured_graph(seat);
+                Err(self.graph_refused(call, graph, error, seat))
+            }
             Err(error) => Err(self.capture_refused(call, error, stream)),
         }
     }

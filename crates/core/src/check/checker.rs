@@ -16,7 +16,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::event_state::{Event, Lost};
-use super::finding::Finding;
+use super::finding::{Finding, Spot};
 use super::graph_state::Graphs;
 use super::let_in::LetIn;
 use super::lives::{Lives, Named};
@@ -139,7 +139,7 @@ impl Checker {
         if let Err(mut refused) = done {
             refused.name_nodes(|side, sought| self.node_of(call, side, sought));
             if !refused.missing.is_empty() && refused.graph.is_none() {
-                refused.missing = self.fewest_edges(call, std::mem::take(&mut refused.missing));
+                refused.missing = self.few_edges(call, std::mem::take(&mut refused.missing));
             }
             self.make_void(&op.what);
             if !refused.is_quiet() {
@@ -398,7 +398,7 @@ impl Checker {
     /// Gives advice, once for each place.
     #[cold]
     pub(super) fn advise(&mut self, finding: Finding) {
-        let spot = finding.spot().map(ToString::to_string).unwrap_or_default();
+        let spot = finding.spot().map(Spot::in_any_round).unwrap_or_default();
         if self.settings.advice && self.advised.len() < ADVISED && self.advised.insert((finding.kind, spot)) {
             self.more.push(finding);
         }
@@ -410,7 +410,7 @@ impl Checker {
         let before = self.more.len();
         self.advise(finding);
         if place != Place::Unknown {
-            self.doubtful.extend(self.more.drain(before..).map(|finding| (place, finding)));
+            self.doubtful.extend(self.more.drain(before..).map(|finding| (place.in_any_round(), finding)));
         }
     }
 
@@ -418,7 +418,7 @@ impl Checker {
     #[inline]
     pub(super) fn needs(&mut self, place: Place) {
         if self.settings.advice && place != Place::Unknown && self.needed.len() < NEEDED {
-            self.needed.insert(place);
+            self.needed.insert(place.in_any_round());
         }
     }
 }

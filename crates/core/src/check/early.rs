@@ -65,9 +65,9 @@ impl Checker {
         let found = named.iter().zip(accesses).find_map(|(named, access)| Some((named, access, earlier_of(access)?)));
         let Some((named, access, (node, act))) = found else { return Ok(completed) };
         let Some(graph) = self.graphs.captures.graph_of(stream) else { return Ok(completed) };
-        let label = graph.node(node).map(|node| &node.label);
+        let (id, label) = (graph.id(), graph.node(node).map(|node| &node.label));
         let (place, on) = label.map_or((Place::Unknown, None), |label| (label.place, label.stream));
-        let subject = self.named_by_node(call, graph, named, access);
+        let subject = self.named_by_node(call, id, named, access);
         let later = self.site(call, seat, access.act);
         let earlier = Site { act, place, stream: on.unwrap_or(later.stream), op: 0 };
         Err(self.weak(call, subject, earlier, later))

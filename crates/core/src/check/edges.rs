@@ -1,8 +1,9 @@
-//! Which edges are added to settle what is missing: the fewest.
+//! Which edges are added to settle what is missing: few.
 //!
 //! The simple version asks for an event of each stream that has to come first. Departures: an event that is recorded
 //! already is taken where one will do; a stream that comes after several of them stands for all; a stream that was
-//! destroyed cannot record any more, so that another one which comes after it is asked, if there is one.
+//! destroyed cannot record any more, so that another one which comes after it is asked, if there is one. Of these the
+//! edge that brings most is taken, again and again: that is not always the fewest.
 //!
 //! Cold: help for a person. Decides no verdict.
 
@@ -10,13 +11,15 @@ use std::collections::BTreeMap;
 
 use super::checker::{Call, Checker};
 use super::event_state::Stands;
-use super::fewest::{WANTED_MAX, fewest};
 use super::finding::{Edge, Spot};
 use super::timeline::Stream;
 use crate::ids::{Point, StreamId};
 use crate::life::{Site, Use};
 use crate::op::Act;
 use crate::order::Knows;
+
+/// So many wanted edges are looked at together.
+const WANTED_MAX: usize = 64;
 
 /// An edge, and which of those that are wanted it brings.
 pub type Way = (u64, Edge);
@@ -28,7 +31,7 @@ pub fn brought(wanted: &[Edge], covers: impl Fn(Point) -> bool) -> u64 {
     brought.fold(0, |bits, (at, _)| bits | 1 << at)
 }
 
-/// The fewest edges that bring all that these do: by events that are recorded already, by the streams themselves, by
+/// Few edges that bring all that these do: by events that are recorded already, by the streams themselves, by
 /// streams that come after several, and of streams that are destroyed where nothing else brings them. Where there are
 /// more than 64 each has its own.
 pub fn settled_by(wanted: Vec<Edge>, recorded: Vec<Way>, streams: Vec<Way>) -> Vec<Edge> {
@@ -40,8 +43,22 @@ pub fn settled_by(wanted: Vec<Edge>, recorded: Vec<Way>, streams: Vec<Way>) -> V
     let (living, destroyed): (Vec<Way>, Vec<Way>) = own.partition(|(_, edge)| edge.destroyed.is_none());
     let ways: Vec<Way> = recorded.into_iter().chain(living).chain(streams).chain(destroyed).collect();
     let brings: Vec<u64> = ways.iter().map(|(bits, _)| *bits).collect();
-    let chosen = fewest(all, &brings);
-    chosen.into_iter().map(|at| ways[at].1.clone()).collect()
+    few(all, &brings).into_iter().map(|at| ways[at].1.clone()).collect()
+}
+
+/// Which of `brings` bring all `wanted` bits together: always the one that brings most of those that are left, of equal
+/// ones the first. Empty where they cannot be brought.
+fn few(mut wanted: u64, brings: &[u64]) -> Vec<usize> {
+    let mut chosen = Vec::new();
+    while wanted != 0 {
+        let gain = |at: &usize| (brings[*at] & wanted).count_ones();
+        let Some(best) = (0..brings.len()).rev().max_by_key(gain).filter(|at| gain(at) > 0) else {
+            return Vec::new();
+        };
+        wanted &= !brings[best];
+        chosen.push(best);
+    }
+    chosen
 }
 
 impl Checker {
@@ -54,9 +71,9 @@ impl Checker {
         Edge { destroyed: (!is_there).then(spot), ..Edge::of(self.act_side(call, end.site), end.point) }
     }
 
-    /// The fewest edges that bring all that these bring.
+    /// Few edges that bring all that these bring.
     #[cold]
-    pub(super) fn fewest_edges(&self, call: Call<'_>, wanted: Vec<Edge>) -> Vec<Edge> {
+    pub(super) fn few_edges(&self, call: Call<'_>, wanted: Vec<Edge>) -> Vec<Edge> {
         let (recorded, streams) = (self.recorded_edges(call, &wanted), self.stream_edges(call, &wanted));
         settled_by(wanted, recorded, streams)
     }
@@ -99,5 +116,25 @@ impl Checker {
             self.time.streams_of(call.op.host).filter(is_free).filter_map(way).collect();
         ways.sort_by_key(|(id, _)| *id);
         ways.into_iter().map(|(_, way)| way).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::few;
+
+    #[test]
+    fn the_first_of_those_that_bring_the_same_is_taken() {
+        assert_eq!(few(0b11, &[0b01, 0b11, 0b11]), [1]);
+        assert_eq!(few(0b11, &[0b01, 0b10]), [0, 1]);
+        assert!(few(0b11, &[0b01]).is_empty());
+    }
+
+    #[test]
+    fn many_are_brought_by_the_widest() {
+        let brings: Vec<u64> = (0..64).map(|at| 1 << at).collect();
+        assert_eq!(few(u64::MAX, &brings).len(), 64);
+        let wide = [brings, vec![u64::MAX >> 1, 1 << 63]].concat();
+        assert_eq!(few(u64::MAX, &wide).len(), 2);
     }
 }

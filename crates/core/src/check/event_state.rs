@@ -3,6 +3,7 @@
 use crate::graph::CapturedEvent;
 use crate::ids::{DeviceId, ProcessId};
 use crate::life::Site;
+use crate::op::Place;
 use crate::order::Snapshot;
 
 /// What a record left.
@@ -35,18 +36,28 @@ pub(super) enum Stands {
     Progress(Site),
 }
 
+/// How an event was created.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Created {
+    pub(super) device: DeviceId,
+    pub(super) process: ProcessId,
+    /// Whether other processes may use it.
+    pub(super) is_shared: bool,
+    pub(super) place: Place,
+}
+
 /// An event of the program.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Event {
-    /// The device and process that it is of, and whether other processes may use it; none where it was never made.
-    pub(super) made: Option<(DeviceId, ProcessId, bool)>,
+    /// None where it was never created.
+    pub(super) created: Option<Created>,
     pub(super) stands: Stands,
 }
 
 impl Event {
     /// Whether a process may use it.
     pub(super) fn is_for(&self, process: ProcessId) -> bool {
-        self.made.is_none_or(|(_, of, is_shared)| of == process || is_shared)
+        self.created.is_none_or(|created| created.process == process || created.is_shared)
     }
 
     /// A stream or a launch waits for its record: that is not lost any more.

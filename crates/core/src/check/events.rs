@@ -4,14 +4,14 @@
 //! replaced another that no stream waited for, and does not include it, a wait is for less than it may seem: what a
 //! finding lacks because of that is said beside it. Knows streams; of captures only where to hand things to.
 
-use super::checker::{Call, Checker, Step};
-use super::event_state::{Event, Lost, Stands};
+use super::checker::{Call, Checker, Refused, Step};
+use super::event_state::{Created, Event, Lost, Stands};
 use super::finding::{Finding, Spot};
 use super::graph_state::Instance;
 use super::timeline::{Learned, Seat};
 use crate::ids::{EventId, StreamId};
 use crate::life::{Kind, Site, Use};
-use crate::op::{Act, Mark, What};
+use crate::op::{Act, Mark, Thing, What};
 use crate::order::Knows;
 use crate::order::default_streams::Standing;
 
@@ -20,8 +20,9 @@ impl Checker {
     pub(super) fn event_step(&mut self, what: &What, call: Call<'_>) -> Step {
         match *what {
             What::EventCreate { event, device, shared } => {
-                let made = Some((device, self.time.process(call.op.host), shared));
-                self.events.insert(event, Event { made, stands: Stands::Nothing });
+                let (process, place) = (self.time.process(call.op.host), call.op.place);
+                let created = Some(Created { device, process, is_shared: shared, place });
+                self.events.insert(event, Event { created, stands: Stands::Nothing });
                 Ok(())
             }
             What::EventCopy { event, from } => {
@@ -208,10 +209,10 @@ impl Checker {
     /// Whether the process that is at work may use an event.
     pub(super) fn check_event_process(&self, call: Call<'_>, event: EventId, site: Site) -> Step {
         let process = self.time.process(call.op.host);
-        let Some((_, owner, _)) = self.events.get(&event).filter(|it| !it.is_for(process)).and_then(|it| it.made)
-        else {
+        let Some(created) = self.events.get(&event).filter(|it| !it.is_for(process)).and_then(|it| it.created) else {
             return Ok(());
         };
+        let (event, owner) = (call.names.title(Thing::Event(event)), created.process);
         let sentence = format!("{event} is of {owner} and is used by {process}");
         let mut finding = Finding::new(Kind::NotShareable, sentence, "create it for use between processes");
         finding.later = Some(self.side(call, site, "used"));
@@ -221,12 +222,36 @@ impl Checker {
     /// A stream may wait for an event of another device, and records only its own.
     fn check_event_device(&self, call: Call<'_>, event: EventId, seat: Seat) -> Step {
         let own = self.time.at(seat).kept.device;
-        let made = self.events.get(&event).and_then(|event| event.made);
-        let Some((device, ..)) = made.filter(|(device, ..)| *device != own) else { return Ok(()) };
-        let sentence = format!("{event} is of {device} and is recorded on a stream of {own}");
-        let mut finding = Finding::new(Kind::WrongDevice, sentence, format!("create the event on {own}"));
+        match self.events.get(&event).and_then(|event| Some((event, event.created?))) {
+            Some((kept, created)) if created.device != own => {
+                Err(self.of_other_device(call, event, kept, created, seat))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn of_other_device(&self, call: Call<'_>, event: EventId, kept: &Event, created: Created, seat: Seat) -> Refused {
+        let (own, device) = (self.time.at(seat).kept.device, created.device);
+        let (name, stream) = (call.names.title(Thing::Event(event)), self.title(call, self.time.at(seat).kept.id));
+        let site = Site { place: created.place, ..self.host_site(call, Act::Read) };
+        let created = self.side(call, site, "created");
+        let at = match created.spot.to_string() {
+            spot if spot.is_empty() => spot,
+            spot => format!(" ({spot})"),
+        };
+        let help = match kept.stands {
+            Stands::Nothing => format!("create {name} on {own}{at}, or record it on a stream of {device}"),
+            _ => format!(
+                "create another event on {own} and record that on {stream}: {name} can be recorded on streams of \
+                 {device} only, while any stream may wait for it"
+            ),
+        };
+        let sentence = format!("{name} of {device} is recorded on {stream}, which is of {own}");
+        let mut finding = Finding::new(Kind::WrongDevice, sentence, help);
+        finding.earlier = Some(created);
         finding.later = Some(self.side(call, self.site(call, seat, Act::Read), "recorded"));
-        Err(Box::new(finding))
+        Box::new(finding)
     }
 
     /// As [`check_event_device`](Self::check_event_device), of all events that a launch records.

@@ -3,14 +3,13 @@
 //! All of it is the cold half of the checker: nothing here decides.
 
 use super::checker::{Call, Checker, Refused, Step, quiet};
-use super::edit::Edit;
 use super::finding::{Finding, Known, Side, Subject};
 use super::lives::{Found, Freed, Lease, Life, LifeId, Named};
 use super::timeline::Learned;
 use super::usage::Target;
 use crate::ids::{Point, PoolId, Seq, StreamId};
 use crate::life::{Fault, Kind, Site, Use};
-use crate::op::{Act, Memory, Name, Quoted, What};
+use crate::op::{Act, Memory, Name, Quoted, Thing, What};
 use crate::order::Knows;
 use crate::units::Bytes;
 
@@ -44,7 +43,7 @@ impl Checker {
         Subject { id: memory.id, bytes, name }
     }
 
-    fn subject_of(&self, call: Call<'_>, life: &Life) -> Subject {
+    pub(super) fn subject_of(&self, call: Call<'_>, life: &Life) -> Subject {
         self.subject(call, life.memory, life.bytes, life.name)
     }
 
@@ -64,7 +63,7 @@ impl Checker {
         Box::new(finding.met(fault))
     }
 
-    fn by(&self, call: Call<'_>, stream: StreamId) -> String {
+    pub(super) fn by(&self, call: Call<'_>, stream: StreamId) -> String {
         let preposition = if stream == StreamId::HOST { "by" } else { "on" };
         format!("{preposition} {}", self.title(call, stream))
     }
@@ -130,6 +129,9 @@ impl Checker {
     /// An act on memory that is freed; `freed` is not known where that is too long ago.
     #[cold]
     pub(super) fn after_free(&self, call: Call<'_>, memory: Memory, freed: Option<Freed>, later: Site) -> Refused {
+        if self.graphs.unmade.contains(&memory) {
+            return quiet();
+        }
         let (bytes, name) = freed.map_or((0, None), |freed| (freed.bytes, freed.name));
         let subject = self.subject(call, memory, bytes, name);
         let earlier = freed.map(|freed| self.act_side(call, freed.by.site));
@@ -142,31 +144,33 @@ impl Checker {
 
     #[cold]
     pub(super) fn never_allocated(&self, call: Call<'_>, memory: Memory, later: Site) -> Refused {
+        if self.graphs.unmade.contains(&memory) {
+            return quiet();
+        }
         let kind = if later.act == Act::Free { Kind::FreeBeforeAlloc } else { Kind::UseBeforeAlloc };
         let (verb, by) = (later.act.past(), self.by(call, later.stream));
-        let (sentence, advice, remedy) = match self.lives.find(memory) {
+        let (sentence, advice) = match self.lives.find(memory) {
             Found::Named(Named::Node { graph, alloc }) => {
                 let node = match self.graphs.called.get(&memory).and_then(|name| call.names.text(*name)) {
                     Some(name) => format!("{}, memory of an alloc node,", Quoted(name)),
-                    None => format!("memory of an alloc node of {graph}"),
+                    None => format!("memory of an alloc node of {}", call.names.title(Thing::Graph(graph))),
                 };
                 match self.graphs.is_freed_by_its_own((graph, alloc)) {
                     true => (
                         format!("{node} is {verb} {by}, but each launch of its graph frees it again"),
                         "leave that free node out, or do this in the graph, before it",
-                        Some(Err("its graph frees that memory: whether that is meant, only the program knows")),
                     ),
-                    false => (
-                        format!("{node} is {verb} {by} before any launch allocates it"),
-                        "launch its graph first",
-                        Some(Ok(Edit::BehindLaunch)),
-                    ),
+                    false => {
+                        (format!("{node} is {verb} {by} before any launch allocates it"), "launch its graph first")
+                    }
                 }
             }
-            _ => (format!("{} is {verb} {by} before it is allocated", memory.id), "allocate it first", None),
+            _ => {
+                let name = call.names.title(Thing::Memory(memory));
+                (format!("{name} is {verb} {by} before it is allocated"), "allocate it first")
+            }
         };
         let mut finding = Finding::new(kind, sentence, advice);
-        finding.remedy = remedy;
         finding.subject = Some(self.subject(call, memory, 0, None));
         finding.later = Some(self.act_side(call, later));
         Box::new(finding)
@@ -220,7 +224,12 @@ impl Checker {
     #[cold]
     pub(super) fn no_pool(&self, call: Call<'_>, pool: PoolId) -> Refused {
         let is_again = matches!(call.op.what, What::PoolDestroy { .. });
-        let mut finding = destroyed(Kind::PoolAfterDestroy, &pool.to_string(), is_again, "its last allocation is made");
+        let mut finding = destroyed(
+            Kind::PoolAfterDestroy,
+            &call.names.title(Thing::Pool(pool)),
+            is_again,
+            "its last allocation is made",
+        );
         finding.later = Some(self.side(call, self.host_site(call, Act::Allocate), "used"));
         Box::new(finding)
     }
@@ -250,9 +259,7 @@ impl Checker {
 /// A thing that was destroyed is used, or destroyed again.
 fn destroyed(kind: Kind, title: &str, is_again: bool, last: &str) -> Finding {
     if is_again {
-        let mut finding = Finding::new(kind, format!("{title} is destroyed twice"), "destroy it once");
-        finding.remedy = Some(Ok(Edit::LeaveOut));
-        return finding;
+        return Finding::new(kind, format!("{title} is destroyed twice"), "destroy it once");
     }
     Finding::new(kind, format!("{title} is used after it was destroyed"), format!("destroy it after {last}"))
 }

@@ -5,7 +5,6 @@
 
 use std::fmt;
 
-use super::edit::Edit;
 use crate::ids::{AllocId, GraphId, Point, StreamId};
 use crate::life::{Fault, Kind, Site};
 use crate::op::{Act, Names, Place, Quoted};
@@ -41,23 +40,32 @@ pub struct Spot {
     pub file: Option<String>,
     /// The line, counted from 1.
     pub line: Option<u32>,
+    /// Which round of which loop, of a program that has loops: `` round 2 of the `repeat` at line 7 ``.
+    pub round: Option<String>,
 }
 
 impl Spot {
     /// A place, with the file by its name.
     pub fn new(place: Place, names: &Names) -> Self {
-        Spot { file: place.file(names).map(str::to_owned), line: place.line() }
+        let (file, round) = (place.file(names), place.round(names));
+        Spot { file: file.map(str::to_owned), line: place.line(), round: round.map(str::to_owned) }
+    }
+
+    /// The file and the line, of whatever round of a loop: the same for the same mistake made again.
+    pub fn in_any_round(&self) -> String {
+        match (&self.file, self.line) {
+            (Some(file), Some(line)) => format!("{file}:{line}"),
+            (Some(file), None) => file.clone(),
+            (None, Some(line)) => format!("line {line}"),
+            (None, None) => String::new(),
+        }
     }
 }
 
 impl fmt::Display for Spot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.file, self.line) {
-            (Some(file), Some(line)) => write!(f, "{file}:{line}"),
-            (Some(file), None) => f.write_str(file),
-            (None, Some(line)) => write!(f, "line {line}"),
-            (None, None) => Ok(()),
-        }
+        f.write_str(&self.in_any_round())?;
+        self.round.iter().try_for_each(|round| write!(f, " in {round}"))
     }
 }
 
@@ -68,7 +76,7 @@ pub struct Side {
     pub verb: String,
     /// What it did to memory, if it did anything to it.
     pub act: Option<Act>,
-    /// Who: `stream 1`, `` `left` ``, `the host`, `node 3, kernel`.
+    /// Who: `stream 1`, `` `left` ``, `the host`, `kernel node 3`.
     pub who: String,
     /// On which stream, if on one.
     pub stream: Option<StreamId>,
@@ -107,6 +115,12 @@ impl Side {
     /// What it did to memory, as a thing: `a read`.
     pub fn noun(&self) -> &'static str {
         self.act.map_or("something", Act::noun)
+    }
+
+    /// As [`noun`](Self::noun), without its article.
+    pub(super) fn name(&self) -> &'static str {
+        let noun = self.noun();
+        noun.split_once(' ').map_or(noun, |(_, name)| name)
     }
 
     /// Who, in a sentence: `on stream 1`, `by the host`.
@@ -282,8 +296,6 @@ pub struct Finding {
     pub notes: Vec<String>,
     /// What to change, where no order is missing: see [`help`](Self::help).
     pub(super) advice: String,
-    /// The same as an edit, where it is another one than its rule says.
-    pub(super) remedy: Option<Result<Edit, &'static str>>,
     /// Where the earlier side and the others stand in the order, as far as that is known, and the bytes.
     pub(super) met: Option<Box<Fault>>,
 }
@@ -303,7 +315,6 @@ impl Finding {
             known: None,
             notes: Vec::new(),
             advice: advice.into(),
-            remedy: None,
             met: None,
         }
     }
@@ -366,7 +377,7 @@ impl Finding {
 
     /// What it has in common with the same mistake made again: the rule and both places.
     pub fn key(&self) -> String {
-        let at = |side: &Option<Side>| side.as_ref().map(|side| side.spot.to_string()).unwrap_or_default();
+        let at = |side: &Option<Side>| side.as_ref().map(|side| side.spot.in_any_round()).unwrap_or_default();
         format!("{}\t{}\t{}", self.kind.name(), at(&self.earlier), at(&self.later))
     }
 
@@ -416,7 +427,7 @@ impl Finding {
         };
         let (before, after) = (&earlier.who, &later.who);
         let mut lines = vec![match (known.op, &known.newest) {
-            (Some(0), _) => format!("{after} comes after no operation of {before}"),
+            (Some(0), _) => format!("{after} never waits for {before}"),
             (Some(op), Some(side)) if !side.spot.to_string().is_empty() => {
                 format!("{after} comes after {before} up to op {op} only ({} at {})", side.verb, side.spot)
             }

@@ -9,7 +9,7 @@ use super::names::Key;
 use crate::graph::{Addressing, Graph, GraphError, Memory as NodeMemory, NodeKind};
 use crate::ids::{GraphId, NodeId};
 use crate::life::{Kind, Site};
-use crate::op::Act;
+use crate::op::{Act, Thing};
 
 impl Graphs {
     /// Whether a graph is there, or what was made with it: an instance, a graph that it is in.
@@ -90,6 +90,7 @@ impl Checker {
         if is_by_hand && self.graphs.has_child(graph, owner) || !self.graphs.is_symbolic(owner) {
             return Ok(());
         }
+        let owner = call.names.title(Thing::Graph(owner));
         let sentence = format!(
             "the addresses of {owner} are placed at each instantiation: its alloc nodes name no memory outside it"
         );
@@ -107,7 +108,10 @@ impl Checker {
         let own = self.graphs.graphs.get(&key.0).filter(|_| by == key.0);
         let sentence = match own.map(|owner| owner.graph.check_unfreed(key.1)) {
             Some(Err(freed)) => freed.to_string(),
-            _ => format!("{by} has a free node for {} of {} already", key.1, key.0),
+            _ => {
+                let [by, owner] = [by, key.0].map(|graph| call.names.title(Thing::Graph(graph)));
+                format!("{by} has a free node for {} of {owner} already", key.1)
+            }
         };
         let mut finding = Finding::new(Kind::DoubleFree, sentence, "free it once");
         finding.later = Some(self.act_side(call, later));

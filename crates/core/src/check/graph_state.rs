@@ -86,6 +86,9 @@ pub(super) struct Graphs {
     pub(super) freed: FxHashMap<Memory, Freed>,
     /// What was allocated in the place of such memory since, by the same instance for another graph.
     pub(super) overtaken: FxHashMap<Memory, Use>,
+    /// Memory of alloc nodes that a launch would have allocated, had it or its graph not been refused: that it is not
+    /// there is no other mistake.
+    pub(super) unmade: FxHashSet<Memory>,
     /// How many graphs and instances have a name of an alloc node's memory.
     pub(super) holds: FxHashMap<Memory, u32>,
     /// The faults between nodes of a graph that were said, and of which graph that was: it, or one that it is in.
@@ -201,10 +204,12 @@ pub(super) struct Parted {
 }
 
 impl Graphs {
-    /// A graph by its number, where it is there, or an instance of it.
+    /// A graph by its number, where it is there or is being captured, or an instance of it.
     pub(super) fn known(&self, graph: GraphId) -> Option<&Graph> {
         let made = self.graphs.get(&graph).map(|made| &made.graph);
-        made.or_else(|| self.execs.values().map(Instance::graph).find(|it| it.id() == graph))
+        let captured = || self.captures.graph_of(self.captured.get(&graph)?.origin?);
+        let of_instance = || self.execs.values().map(Instance::graph).find(|it| it.id() == graph);
+        made.or_else(captured).or_else(of_instance)
     }
 
     /// The names of a graph, also while it is captured.
@@ -299,6 +304,7 @@ impl Graphs {
             self.parted_as.remove(&memory);
             self.overtaken.remove(&memory);
             self.called.remove(&memory);
+            self.unmade.remove(&memory);
             self.kept.remove(&memory);
         }
         is_gone

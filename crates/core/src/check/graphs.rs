@@ -21,7 +21,7 @@ use crate::graph::{
 };
 use crate::ids::{GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site};
-use crate::op::{Access, Act, CaptureMode, Memory, Name, NodeOp, What};
+use crate::op::{Access, Act, CaptureMode, Memory, Name, NodeOp, Thing, What};
 
 impl Checker {
     /// What a node is called that was captured on a stream, or added by hand.
@@ -123,9 +123,9 @@ impl Checker {
             | What::GraphClone { copy: graph, .. }
             | What::CaptureBegin { graph, .. } => {
                 let is_taken = it.graphs.contains_key(&graph) || it.captured.contains_key(&graph);
-                (is_taken || it.families.contains_key(&graph)).then(|| graph.to_string())
+                (is_taken || it.families.contains_key(&graph)).then(|| call.names.title(Thing::Graph(graph)))
             }
-            What::Instantiate { exec, .. } => it.execs.contains_key(&exec).then(|| exec.to_string()),
+            What::Instantiate { exec, .. } => it.execs.contains_key(&exec).then(|| call.names.title(Thing::Exec(exec))),
             _ => None,
         };
         let Some(number) = taken else { return Ok(()) };
@@ -233,7 +233,8 @@ impl Checker {
     fn name_of_copy(&mut self, call: Call<'_>, graph: GraphId, node: Memory, memory: Memory) -> Step {
         self.made(call, graph)?;
         let Some((alloc, is_gone)) = self.graphs.rename_own(graph, node, memory) else {
-            let sentence = format!("{} is no memory of {graph}'s own nodes", node.id);
+            let (name, graph) = (call.names.title(Thing::Memory(node)), call.names.title(Thing::Graph(graph)));
+            let sentence = format!("{name} is no memory of the own nodes of {graph}");
             let mut finding = Finding::new(Kind::UnknownName, sentence, "name an alloc node of the original");
             finding.later = Some(self.side(call, self.host_site(call, Act::Read), "named"));
             return Err(Box::new(finding));
@@ -250,8 +251,8 @@ impl Checker {
             return Err(quiet());
         }
         if !self.graphs.graphs.contains_key(&graph) {
-            let mut finding =
-                Finding::new(Kind::UnknownName, format!("{graph} is not there"), "create it, or capture it, first");
+            let sentence = format!("{} is not there", call.names.title(Thing::Graph(graph)));
+            let mut finding = Finding::new(Kind::UnknownName, sentence, "create it, or capture it, first");
             finding.later = Some(self.side(call, self.host_site(call, Act::Read), "used"));
             return Err(Box::new(finding));
         }
@@ -272,7 +273,7 @@ impl Checker {
     ) -> Step {
         let made = self.made(call, graph)?;
         made.is_checked = false;
-        edit(&mut made.graph).map_err(|error| self.graph_refused_at(call, error))
+        edit(&mut made.graph).map_err(|error| self.graph_refused_at(call, graph, error))
     }
 
     fn add_node(
@@ -290,7 +291,7 @@ impl Checker {
                 let made = self.graphs.graphs.get_mut(&graph).ok_or_else(quiet)?;
                 made.is_checked = false;
                 let added = self.graphs.addresses.add_alloc(&mut made.graph, after, bytes, label);
-                let (_, alloc) = added.map_err(|error| self.graph_refused_at(call, error))?;
+                let (_, alloc) = added.map_err(|error| self.graph_refused_at(call, graph, error))?;
                 self.graphs.name_own(graph, alloc, memory);
                 self.lives.name(memory, Named::Node { graph, alloc });
                 Ok(())
@@ -323,7 +324,7 @@ impl Checker {
                 }
                 let sites: SmallVec<[Site; 2]> = named.iter().map(|it| self.host_site(call, it.act)).collect();
                 let accesses = self.node_accesses(call, graph, named, &sites)?;
-                self.refuse_aliased_node(call, self.host_site(call, Act::Write), named, &accesses)?;
+                self.refuse_aliased_node(call, graph, self.host_site(call, Act::Write), named, &accesses)?;
                 let may_share = !self.settings.races;
                 self.edit(call, graph, |graph| {
                     let node = graph.add_work(work, after, &accesses, label)?;

@@ -10,7 +10,7 @@ use super::graph_state::Instance;
 use super::lives::{Found, Named};
 use crate::graph::{Mark, Memory as NodeMemory};
 use crate::ids::{AllocId, Point};
-use crate::life::Fault;
+use crate::life::{Fault, Kind};
 use crate::op::{Act, Part};
 
 /// What a launch did, as its nodes are asked.
@@ -54,6 +54,27 @@ impl Finding {
                 side.node = node.node.clone();
                 side.within = Some(Box::new(node));
             }
+        }
+        self.say_of_auto_free();
+    }
+
+    /// The launch is known that frees what the launch before it left: what it is used for comes before that.
+    fn say_of_auto_free(&mut self) {
+        let Some(launch) = self.earlier.as_ref().filter(|it| it.within.as_deref() == Some(&Side::auto_free())) else {
+            return;
+        };
+        let launch = match launch.spot.to_string() {
+            spot if spot.is_empty() => "the launch".to_owned(),
+            spot => format!("the launch at {spot}"),
+        };
+        let frees = "frees what the launch before left (auto free on launch)";
+        match (self.kind, self.later.as_ref().and_then(|later| later.act)) {
+            (Kind::DoubleFree, _) => self.advice = format!("leave this free out: {launch} {frees}"),
+            (Kind::UseAfterFree, Some(act)) => {
+                let verb = if act == Act::Write { "write" } else { "read" };
+                self.advice = format!("{verb} it before {launch}, which {frees}, or use what that launch allocated");
+            }
+            _ => {}
         }
     }
 }

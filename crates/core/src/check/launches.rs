@@ -21,18 +21,25 @@ use super::timeline::Seat;
 use crate::graph::{GraphAllocId, Lanes, Memory as NodeMemory};
 use crate::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site, Use};
-use crate::op::{Act, Memory, Name};
+use crate::op::{Act, Memory, Name, Thing};
 use crate::order::Snapshot;
 
 impl Checker {
     pub(super) fn instantiate(&mut self, call: Call<'_>, graph: GraphId, exec: ExecId, auto_free: bool) -> Step {
         self.made(call, graph)?;
-        let Some(draft) = self.check_whole(call, graph) else { return Err(quiet()) };
+        let draft = self.check_whole(call, graph);
         let made = self.made(call, graph)?;
         let (copy, names, homes) = (Arc::new(made.graph.clone()), made.names.clone(), made.homes.clone());
+        let Some(draft) = draft else {
+            self.graphs.unmade.extend(names.keys.keys());
+            return Err(quiet());
+        };
         let core = draft.instantiate(0, auto_free);
         if let Some(pin) = core.outdated() {
             return Err(self.made_anew(call, pin, "instantiated"));
+        }
+        for memory in names.keys.keys() {
+            self.graphs.unmade.remove(memory);
         }
         self.graphs.hold(&names);
         let lanes = Lanes::new(&core, || self.time.open_slot());
@@ -63,6 +70,7 @@ impl Checker {
             _ if self.graphs.void_execs.contains(&exec) => Err(quiet()),
             _ => {
                 let help = "instantiate it first, and destroy it after its last launch";
+                let exec = call.names.title(Thing::Exec(exec));
                 let sentence = format!("{exec} does not exist: it was never instantiated, or is destroyed");
                 let mut finding = Finding::new(Kind::UnknownName, sentence, help);
                 finding.later = Some(self.side(call, self.host_site(call, Act::Read), "used"));
@@ -74,9 +82,13 @@ impl Checker {
     pub(super) fn update(&mut self, call: Call<'_>, exec: ExecId, graph: GraphId) -> Step {
         self.instance(call, exec)?;
         self.made(call, graph)?;
-        let Some(draft) = self.check_whole(call, graph) else { return Err(quiet()) };
+        let draft = self.check_whole(call, graph);
         let made = self.made(call, graph)?;
         let (copy, names, homes) = (Arc::new(made.graph.clone()), made.names.clone(), made.homes.clone());
+        let Some(draft) = draft else {
+            self.graphs.unmade.extend(names.keys.keys());
+            return Err(quiet());
+        };
         let Some(instance) = self.graphs.execs.get_mut(&exec) else { return Ok(()) };
         let keys: Vec<(GraphAllocId, Key)> = instance.outputs.keys().map(|it| (*it, instance.key(*it))).collect();
         // What is refused leaves the instance as it was.
@@ -134,6 +146,7 @@ impl Checker {
             for life in instance.exec.unfreed().filter_map(|alloc| instance.live(alloc)) {
                 self.lives.at_mut(life).is_doubtful = true;
             }
+            self.graphs.unmade.extend(instance.names.keys.keys());
         }
         self.graphs.execs.insert(exec, instance);
         if let Some(freed) = launched? {
@@ -282,5 +295,6 @@ impl Checker {
         self.graphs.latest.insert(memory, (exec, alloc));
         self.graphs.parted_as.remove(&memory);
         self.graphs.overtaken.remove(&memory);
+        self.graphs.unmade.remove(&memory);
     }
 }

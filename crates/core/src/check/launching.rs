@@ -12,7 +12,7 @@ use super::usage::Target;
 use crate::graph::{Demand, Memory as NodeMemory, Standing};
 use crate::ids::ExecId;
 use crate::life::{Kind, Site};
-use crate::op::{Act, Memory};
+use crate::op::{Act, Memory, Thing};
 use crate::order::{Chain, Snapshot};
 
 /// A launch that is being judged.
@@ -156,9 +156,9 @@ impl Checker {
 
     #[cold]
     fn addresses_taken(&self, call: Call<'_>, seat: Seat, holder: ExecId) -> Refused {
-        let title = self.title(call, self.time.at(seat).kept.id);
+        let (title, kept_by) = (self.title(call, self.time.at(seat).kept.id), call.names.title(Thing::Exec(holder)));
         let sentence =
-            format!("a graph is launched on {title} with the addresses of {holder}, whose memory is not freed");
+            format!("a graph is launched on {title} with the addresses of {kept_by}, whose memory is not freed");
         let help = "free that first, or make the graph with symbolic addresses";
         let mut finding = Finding::new(Kind::SharedAddresses, sentence, help);
         let last = self.graphs.execs.get(&holder).and_then(|instance| instance.last.as_ref());

@@ -13,7 +13,6 @@ mod edit;
 mod event_state;
 mod events;
 mod explain;
-mod fewest;
 mod finding;
 mod grants;
 mod graph_state;

@@ -11,9 +11,9 @@ use super::lives::{Found, Named, Source};
 use super::timeline::Seat;
 use super::usage::Target;
 use crate::graph::{Access as NodeAccess, Graph, Memory as NodeMemory};
-use crate::ids::{DeviceId, PoolId};
+use crate::ids::{DeviceId, GraphId, PoolId};
 use crate::life::{Kind, Site};
-use crate::op::{Access, Act, Memory, Reach};
+use crate::op::{Access, Act, Memory, Reach, Thing};
 
 /// When a pool has to let a device in: before the use, or earlier.
 const NOW: &str = "before";
@@ -82,7 +82,7 @@ impl Checker {
         accesses: &[NodeAccess],
     ) -> Step {
         let (id, device) = (self.time.at(seat).kept.id, self.time.at(seat).kept.device);
-        let Some(graph) = self.graphs.captures.graph_of(id) else { return Ok(()) };
+        let Some(graph) = self.graphs.captures.graph_of(id).map(Graph::id) else { return Ok(()) };
         for (named, access) in named.iter().zip(accesses) {
             let Some(Kept { pool, owner, born, let_in }) = self.graphs.kept.get(&named.memory) else { continue };
             if device != *owner && !let_in.allows(device, access.act) {
@@ -98,6 +98,7 @@ impl Checker {
     fn refuse_reach(&self, call: Call<'_>, memory: Pooled, device: DeviceId, later: Site) -> Step {
         let Pooled { pool, before, owner, subject, born } = memory;
         let (verb, to) = if needed(later.act) == Reach::Read { ("read", "read") } else { ("written", "write") };
+        let pool = call.names.title(Thing::Pool(pool));
         let sentence = format!("{subject} of {owner} is {verb} by {device}, and {pool} does not grant it that");
         let help = format!("grant {device} access to {pool} {before}, to {to} it");
         let mut finding = Finding::new(Kind::NoAccess, sentence, help);
@@ -108,12 +109,13 @@ impl Checker {
     }
 
     /// The memory that a node uses, for people.
-    pub(super) fn named_by_node(&self, call: Call<'_>, graph: &Graph, named: &Access, access: &NodeAccess) -> Subject {
+    pub(super) fn named_by_node(&self, call: Call<'_>, graph: GraphId, named: &Access, access: &NodeAccess) -> Subject {
         let node = match access.memory {
             NodeMemory::Own(alloc) => Some((graph, alloc)),
-            NodeMemory::Foreign { graph: owner, alloc } => self.graphs.known(owner).map(|owner| (owner, alloc)),
+            NodeMemory::Foreign { graph, alloc } => Some((graph, alloc)),
             NodeMemory::External { .. } => None,
         };
+        let node = node.and_then(|(graph, alloc)| Some((self.graphs.known(graph)?, alloc)));
         let node =
             node.and_then(|(graph, alloc)| graph.alloc(alloc).map(|alloc| (graph.node(alloc.node), alloc.bytes)));
         let (bytes, name) = match (node, self.lives.find(named.memory)) {

@@ -6,27 +6,24 @@ use super::checker::{Call, Checker, Refused, quiet};
 use super::finding::{Edge, Finding, Side, Spot, Subject};
 use super::lives::{Found, Named};
 use super::timeline::Seat;
-use crate::graph::{CaptureError, GraphError, GraphFault, Memory as NodeMemory, NodeSite, Pin};
-use crate::ids::{GraphId, StreamId};
+use crate::graph::{CaptureError, GraphError, GraphFault, Memory as NodeMemory, NodeSite, Pin, Words};
+use crate::ids::{GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site};
-use crate::op::{Act, Memory, Names, Quoted};
+use crate::op::{Act, Memory, Names, Thing};
 
 impl Side {
     /// What a node does to memory.
     pub fn of_node(node: &NodeSite, names: &Names) -> Self {
-        let NodeSite { act, noun, label, .. } = node;
-        let path = node.path();
-        let name = label.name.as_deref().map(|name| format!(" {}", Quoted(name))).unwrap_or_default();
         Side {
-            verb: act.past().to_owned(),
-            act: Some(*act),
-            who: format!("node {path}, {noun}{name}"),
+            verb: node.act.past().to_owned(),
+            act: Some(node.act),
+            who: node.called(),
             stream: None,
             op: None,
-            node: Some(path),
+            node: Some(node.path()),
             process: None,
             within: None,
-            spot: Spot::new(label.place, names),
+            spot: Spot::new(node.label.place, names),
         }
     }
 }
@@ -51,18 +48,19 @@ impl Finding {
         }
     }
 
-    /// Two nodes of a graph without the path that they need; `title` is what the program calls a stream.
-    pub fn of_graph(graph: GraphId, fault: &GraphFault, names: &Names, title: &dyn Fn(StreamId) -> String) -> Self {
-        let side = |site: &NodeSite| Side::of_node(site, names);
-        let mut finding = Finding::new(fault.kind, fault.sentence(), fault.help(title));
+    /// Two nodes of a graph without the path that they need.
+    pub fn of_graph(graph: GraphId, fault: &GraphFault, words: Words<'_>) -> Self {
+        let side = |site: &NodeSite| Side::of_node(site, words.names);
+        let mut finding = Finding::new(fault.kind, fault.sentence(words.names), fault.help(words));
         finding.graph = Some(graph);
         finding.earlier = Some(side(&fault.earlier));
         finding.later = Some(side(&fault.later));
         finding.others = fault.ends.iter().filter(|end| **end != fault.earlier).map(side).collect();
         finding.missing = fault.ends.iter().map(|end| Edge::after(side(end))).collect();
         if !matches!(fault.kind, Kind::UseAfterFree | Kind::DoubleFree) {
-            let (earlier, later) = (fault.earlier.path(), fault.later.path());
-            finding.notes.push(format!("there is no path from node {earlier} to node {later} in {graph}"));
+            let (earlier, later) = (fault.earlier.called(), fault.later.called());
+            let graph = words.names.title(Thing::Graph(graph));
+            finding.notes.push(format!("there is no path from {earlier} to {later} in {graph}"));
         }
         finding
     }
@@ -89,27 +87,42 @@ impl Checker {
             let (bytes, name) = (fault.subject.bytes.unwrap_or(0), fault.subject.name.clone());
             Subject { id: memory.id, bytes, name }
         });
-        Finding { subject, ..Finding::of_graph(graph, &fault, call.names, &|stream| self.title(call, stream)) }
+        let stream = |stream| self.title(call, stream);
+        let node = |path: &[NodeId]| self.graphs.known(graph)?.site_at(path);
+        let words = Words { names: call.names, node: &node, stream: &stream };
+        Finding { subject, ..Finding::of_graph(graph, &fault, words) }
     }
 
-    pub(super) fn graph_refused(&self, call: Call<'_>, error: GraphError, seat: Seat) -> Refused {
-        let mut refused = self.graph_refused_at(call, error);
+    pub(super) fn graph_refused(&self, call: Call<'_>, graph: GraphId, error: GraphError, seat: Seat) -> Refused {
+        let mut refused = self.graph_refused_at(call, graph, error);
         refused.later = Some(self.side(call, self.site(call, seat, Act::Read), "captured"));
         refused
     }
 
     /// The graph refuses a node or an edge.
-    pub(super) fn graph_refused_at(&self, call: Call<'_>, error: GraphError) -> Refused {
-        let kind = match error {
-            GraphError::FreedAlready { .. } => Kind::DoubleFree,
-            GraphError::NotGraphMemory => Kind::CaptureForeignFree,
-            _ => Kind::GraphRefused,
+    pub(super) fn graph_refused_at(&self, call: Call<'_>, graph: GraphId, error: GraphError) -> Refused {
+        let (kind, help) = match error {
+            GraphError::FreedAlready { .. } => (Kind::DoubleFree, "free it once"),
+            GraphError::NotGraphMemory => {
+                (Kind::CaptureForeignFree, "free it outside of the graph, or allocate it in the graph")
+            }
+            GraphError::DuplicateEdge { .. } => (Kind::GraphRefused, "leave this edge out"),
+            GraphError::NoEdge { .. } => (Kind::GraphRefused, "name the two nodes of an edge that is there"),
+            GraphError::Cycle { .. } => {
+                (Kind::GraphRefused, "leave this edge out, or remove one of the path that goes the other way")
+            }
+            GraphError::InUse { .. } | GraphError::FreedElsewhere { .. } => {
+                (Kind::GraphRefused, "remove the nodes that name its memory first")
+            }
+            _ => (Kind::GraphRefused, "change the node or the edge"),
         };
-        let help = match kind {
-            Kind::DoubleFree => "free it once",
-            _ => "change the node or the edge",
+        let known = self.graphs.known(graph);
+        let node = |id: NodeId| match known.and_then(|graph| graph.site(id, Act::Read)) {
+            Some(site) => site.called(),
+            None => id.to_string(),
         };
-        let mut finding = Finding::new(kind, error.to_string(), help);
+        let sentence = error.titled(node, |graph| call.names.title(Thing::Graph(graph)));
+        let mut finding = Finding::new(kind, sentence, help);
         finding.later = Some(self.side(call, self.host_site(call, Act::Read), "added"));
         Box::new(finding)
     }
@@ -117,8 +130,8 @@ impl Checker {
     /// A graph names what an earlier launch of a graph left that is in it.
     #[cold]
     pub(super) fn made_anew(&self, call: Call<'_>, pin: Pin, verb: &'static str) -> Refused {
-        let sentence =
-            format!("{} is what an earlier launch left, and each launch of this graph makes it anew", pin.id);
+        let name = call.names.title(Thing::Memory(Memory { id: pin.id, generation: pin.generation }));
+        let sentence = format!("{name} is what an earlier launch left, and each launch of this graph makes it anew");
         let mut finding = Finding::new(Kind::GraphRefused, sentence, "name its alloc node in the graph");
         finding.later = Some(self.side(call, self.host_site(call, Act::Read), verb));
         Box::new(finding)
@@ -239,9 +252,6 @@ impl Checker {
         let mut finding = Finding::new(kind, sentence, help);
         let begun = self.capture_begun(&error, stream);
         finding.earlier = begun.map(|begun| self.side(call, begun, "captured"));
-        if matches!(error, CaptureError::LegacyStream) {
-            finding.remedy = Some(Err("which other stream is to be captured, only the program knows"));
-        }
         if let CaptureError::Unjoined { stream, .. } = error
             && let Some((verb, op, place)) = self.time.stream(stream).and_then(|stream| stream.newest(u64::MAX))
         {
@@ -278,7 +288,7 @@ mod tests {
         let mut finding = Finding::new(Kind::Race, "a race", "order them");
         finding.later = Some(Side::from(site));
         finding.in_launch(Some(Side::of_node(&node, &names)));
-        let said = "written    stream 3, op 2: node 4, kernel `scale\\nhelp: none` (g.rs:12)";
+        let said = "written    stream 3, op 2: kernel `scale\\nhelp: none` (g.rs:12)";
         assert!(finding.to_string().contains(said), "{finding}");
         finding.forget_places();
         assert!(!finding.to_string().contains("g.rs") && !finding.to_string().contains("line 7"), "{finding}");

@@ -31,9 +31,6 @@ impl Checker {
                 false => ("it is of no pool", "export memory that a stream allocates from a pool, and copy to that"),
             };
             let mut finding = Finding::new(Kind::NotShareable, format!("{subject} is exported, but {what}"), help);
-            if !is_pool {
-                finding.remedy = Some(Err("where it is to be copied, only the program knows"));
-            }
             finding.subject = Some(subject);
             finding.earlier = (!target.is_lease).then(|| self.act_side(call, life.history.born().site));
             finding.later = Some(self.side(call, site, "exported"));

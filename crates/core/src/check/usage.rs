@@ -7,12 +7,12 @@
 use smallvec::SmallVec;
 
 use super::checker::{Call, Checker, Refused, Step};
-use super::finding::Finding;
+use super::finding::{Finding, Subject};
 use super::last_work::LastWork;
 use super::lives::{Found, LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
 use crate::graph::Access as NodeAccess;
-use crate::ids::{Point, PoolId, Slot, StreamId};
+use crate::ids::{GraphId, Point, PoolId, Slot, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Access, Act, Memory, Name, Part, Space, Start, find_aliased};
 use crate::order::{Knows, Learns};
@@ -207,9 +207,10 @@ impl Checker {
             return Ok(());
         }
         let named = accesses.iter().zip(targets).map(|(access, target)| (target.life, access.act, access.part));
-        match first_aliased(named) {
+        match first_aliased(named.clone()) {
             Some(at) => {
-                Err(self.aliased(call, self.lives.at(targets[at].life).memory, self.site(call, seat, Act::Write)))
+                let subject = self.subject_of(call, self.lives.at(targets[at].life));
+                Err(self.aliased(call, subject, named, at, self.site(call, seat, Act::Write)))
             }
             None => Ok(()),
         }
@@ -219,20 +220,55 @@ impl Checker {
     pub(super) fn refuse_aliased_node(
         &self,
         call: Call<'_>,
+        graph: GraphId,
         site: Site,
         accesses: &[Access],
         found: &[NodeAccess],
     ) -> Step {
-        match first_aliased(found.iter().map(|access| (access.memory, access.act, access.part))) {
-            Some(at) => Err(self.aliased(call, accesses[at].memory, Site { act: Act::Write, ..site })),
+        let named = found.iter().map(|access| (access.memory, access.act, access.part));
+        match first_aliased(named.clone()) {
+            Some(at) => {
+                let subject = self.named_by_node(call, graph, &accesses[at], &found[at]);
+                Err(self.aliased(call, subject, named, at, Site { act: Act::Write, ..site }))
+            }
             None => Ok(()),
         }
     }
 
+    /// One operation names bytes twice, once to write them: of its accesses the one at `at` is in the way of another.
     #[cold]
-    fn aliased(&self, call: Call<'_>, memory: Memory, later: Site) -> Refused {
-        let sentence = format!("{} is named twice by one operation, and written", memory.id);
-        let mut finding = Finding::new(Kind::Aliased, sentence, "name the bytes that it writes once, as written");
+    fn aliased<M: PartialEq>(
+        &self,
+        call: Call<'_>,
+        subject: Subject,
+        named: impl Iterator<Item = (M, Act, Part)> + Clone,
+        at: usize,
+        later: Site,
+    ) -> Refused {
+        let (memory, act, part) = named.clone().nth(at).expect("it was found there");
+        let is_other = |(place, (of, by, has)): &(usize, (M, Act, Part))| {
+            *place != at && *of == memory && act.conflicts(*by) && has.overlaps(part)
+        };
+        let (_, (_, by, has)) = named.enumerate().find(is_other).expect("it overlaps another access");
+        let bytes = |part: Part| format!("{}..{}", part.from(), part.to().min(subject.bytes));
+        let how = if act == by { "written twice" } else { "read and written" };
+        let (sentence, help) = match Part::new(part.from().max(has.from()), part.to().min(has.to())) {
+            Some(shared) if !(part.is_whole() && has.is_whole()) => {
+                let (first, second) = if by == Act::Read { (has, part) } else { (part, has) };
+                let verb = if act == by { "writes" } else { "reads" };
+                (
+                    format!("bytes {} of {subject} are {how} by one operation", bytes(shared)),
+                    format!(
+                        "use bytes that do not overlap (it {verb} {} and writes {}), or copy through other memory",
+                        bytes(first),
+                        bytes(second)
+                    ),
+                )
+            }
+            _ => (format!("{subject} is {how} by one operation"), "name it once, as written".to_owned()),
+        };
+        let mut finding = Finding::new(Kind::Aliased, format!("{sentence} {}", self.by(call, later.stream)), help);
+        finding.subject = Some(subject);
         finding.later = Some(self.act_side(call, later));
         Box::new(finding)
     }

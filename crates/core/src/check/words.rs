@@ -2,7 +2,6 @@
 //!
 //! Knows sides with their names. Decides nothing.
 
-use super::edit::Edit;
 use super::finding::{Edge, Finding, Known, Side, Subject};
 use crate::life::Kind;
 use crate::op::Act;
@@ -18,9 +17,10 @@ impl Finding {
         later: Side,
         known: Option<Known>,
     ) -> Self {
-        let noun = earlier.noun();
+        let (noun, it) = (earlier.name(), later.name());
         let (verb, by) = (&later.verb, later.by());
-        let sentence = format!("{subject} is {verb} {by} with nothing ordering that after {noun} {}", earlier.by());
+        let sentence =
+            format!("{subject} is {verb} {by}, but nothing makes that {it} wait for the {noun} {}", earlier.by());
         let known = known.filter(|_| earlier.process.is_none() && !earlier.is_host());
         Finding { others, missing, known, ..Self::about(kind, subject, Some(earlier), later, sentence, "") }
     }
@@ -77,27 +77,5 @@ impl Finding {
     ) -> Self {
         let finding = Finding::new(kind, sentence, advice);
         Finding { subject: Some(subject), earlier, later: Some(later), ..finding }
-    }
-}
-
-impl Finding {
-    /// What puts it right.
-    ///
-    /// # Errors
-    /// Why nothing can be said that would.
-    pub fn edit(&self) -> Result<Edit, &'static str> {
-        match self.remedy.unwrap_or_else(|| self.kind.edit())? {
-            Edit::Order if self.earlier.is_none() => {
-                Err("nothing allocates it: which memory is meant, only the program knows")
-            }
-            Edit::Shareable if self.subject.is_some() && self.earlier.is_none() => {
-                Err("it is the process that owns the memory that has to offer it")
-            }
-            Edit::Order if self.graph.is_some() => Ok(Edit::Edge),
-            Edit::MoveBehind if self.earlier.as_ref().is_some_and(|earlier| earlier.process.is_some()) => {
-                Err("it is the other process that has to free its import first")
-            }
-            edit => Ok(edit),
-        }
     }
 }

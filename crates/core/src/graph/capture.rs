@@ -21,7 +21,7 @@ use super::graph::Graph;
 use super::node::NodeId;
 use crate::ids::StreamId;
 pub use crate::op::CaptureMode;
-use crate::op::{Quoted, StreamRole};
+use crate::op::{Act, StreamRole};
 
 /// A capture, counted up; never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -90,7 +90,7 @@ pub enum CaptureError {
         origin: StreamId,
         /// Its last node.
         leaf: NodeId,
-        /// That node's kind, name and place.
+        /// What that is called, and where it stands.
         described: String,
     },
     /// `STREAM_CAPTURE_ISOLATION` (905): an event from outside.
@@ -126,12 +126,10 @@ impl CaptureError {
             CaptureError::Unmatched { stream, capture, origin } => {
                 format!("{} joined {capture}, which began on {}: end it there", title(*stream), title(*origin))
             }
-            CaptureError::Unjoined { stream, origin, leaf, described } => {
+            CaptureError::Unjoined { stream, origin, described, .. } => {
                 let (stream, origin) = (title(*stream), title(*origin));
-                let described = if described.is_empty() { String::new() } else { format!(" ({described})") };
                 format!(
-                    "{stream} was not joined: make {origin} wait for an event recorded on {stream} after \
-                     {leaf}{described}"
+                    "{stream} was not joined: make {origin} wait for an event recorded on {stream} after {described}"
                 )
             }
             CaptureError::Isolation(stream) => format!(
@@ -487,14 +485,8 @@ impl Capture {
         let loose =
             streams.iter().find_map(|stream| Some((*stream, *self.members[stream].iter().find(|it| is_loose(it))?)));
         let Some((stream, leaf)) = loose else { return Ok(()) };
-        let described = self.graph.node(leaf).map(|node| {
-            let name = node.label.name.as_deref().map(|name| format!(" {}", Quoted(name))).unwrap_or_default();
-            let place = match node.label.place.to_string() {
-                place if place.is_empty() => place,
-                place => format!(" at {place}"),
-            };
-            format!("{}{name}{place}", node.kind.noun())
-        });
-        Err(CaptureError::Unjoined { stream, origin: self.origin, leaf, described: described.unwrap_or_default() })
+        let site = self.graph.site(leaf, Act::Read);
+        let described = site.map_or_else(|| leaf.to_string(), |site| site.describe());
+        Err(CaptureError::Unjoined { stream, origin: self.origin, leaf, described })
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Plain data, in words. A refused call changes nothing.
 
+use std::fmt;
+
 use super::node::{DEPTH_MAX, GraphAllocId, GraphId, NodeId};
 use crate::units::Bytes;
 
@@ -9,14 +11,12 @@ pub(super) const TOO_MANY_NODES: &str =
     "the graph has too many nodes, its children's included, or too many that do not come after one another";
 
 /// Why a change of a graph was refused. The graph is as before.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum GraphError {
     /// No node of this graph has the number, or it was removed.
-    #[error("{0} is not in this graph")]
     UnknownNode(NodeId),
     /// A dependency or an edge is given twice.
-    #[error("the edge from {from} to {to} is there already")]
     DuplicateEdge {
         /// One end.
         from: NodeId,
@@ -24,7 +24,6 @@ pub enum GraphError {
         to: NodeId,
     },
     /// There is no such edge.
-    #[error("there is no edge from {from} to {to}")]
     NoEdge {
         /// One end.
         from: NodeId,
@@ -32,7 +31,6 @@ pub enum GraphError {
         to: NodeId,
     },
     /// The edge would close a circle.
-    #[error("an edge from {from} to {to} would close a circle: there is a path from {to} to {from}")]
     Cycle {
         /// One end.
         from: NodeId,
@@ -40,28 +38,21 @@ pub enum GraphError {
         to: NodeId,
     },
     /// No allocation of this graph has the number, or its node was removed.
-    #[error("{0} is not in this graph")]
     UnknownAlloc(GraphAllocId),
     /// An allocation of 0 bytes.
-    #[error("an alloc node needs at least 1 byte")]
     NoBytes,
     /// The graph's addresses are used up: [extend](super::Graph::extend) it by at least this many bytes and try again.
-    #[error("the graph has no addresses left for {}", Bytes(*.bytes))]
     NoAddresses {
         /// Bytes of addresses, whole granules.
         bytes: u64,
     },
     /// Too many nodes beside each other.
-    #[error("{TOO_MANY_NODES}")]
     TooManyNodes,
     /// Larger than the address space.
-    #[error("{} are more than there are addresses", Bytes(*.0))]
     TooLarge(u64),
     /// Free nodes free memory of alloc nodes only.
-    #[error("a free node frees memory of an alloc node; this is none")]
     NotGraphMemory,
     /// The graph has a free node for it already.
-    #[error("{described}")]
     FreedAlready {
         /// The allocation.
         alloc: GraphAllocId,
@@ -71,7 +62,6 @@ pub enum GraphError {
         described: String,
     },
     /// Another node names the memory of the alloc node that was to be removed.
-    #[error("{node} cannot be removed: {user} uses its memory")]
     InUse {
         /// The alloc node.
         node: NodeId,
@@ -79,7 +69,6 @@ pub enum GraphError {
         user: NodeId,
     },
     /// Another graph frees the memory of the alloc node that was to be removed.
-    #[error("{node} cannot be removed: {by} frees its memory")]
     FreedElsewhere {
         /// The alloc node.
         node: NodeId,
@@ -87,9 +76,50 @@ pub enum GraphError {
         by: GraphId,
     },
     /// Graphs are nested too deeply.
-    #[error("graphs are nested more than {DEPTH_MAX} deep")]
     TooDeep,
     /// Conditional nodes are not built.
-    #[error("conditional nodes are not supported: launch different graphs, or instantiate one for each branch")]
     Conditional,
 }
+
+impl GraphError {
+    /// As text, with nodes by what `node` calls them and graphs by what `graph` does.
+    pub fn titled(&self, node: impl Fn(NodeId) -> String, graph: impl Fn(GraphId) -> String) -> String {
+        match self {
+            GraphError::UnknownNode(unknown) => format!("{unknown} is not in this graph"),
+            GraphError::DuplicateEdge { from, to } => {
+                format!("the edge from {} to {} is there already", node(*from), node(*to))
+            }
+            GraphError::NoEdge { from, to } => format!("there is no edge from {} to {}", node(*from), node(*to)),
+            GraphError::Cycle { from, to } => {
+                let (from, to) = (node(*from), node(*to));
+                format!("an edge from {from} to {to} would close a circle: there is a path from {to} to {from}")
+            }
+            GraphError::UnknownAlloc(alloc) => format!("{alloc} is not in this graph"),
+            GraphError::NoBytes => "an alloc node needs at least 1 byte".to_owned(),
+            GraphError::NoAddresses { bytes } => format!("the graph has no addresses left for {}", Bytes(*bytes)),
+            GraphError::TooManyNodes => TOO_MANY_NODES.to_owned(),
+            GraphError::TooLarge(bytes) => format!("{} are more than there are addresses", Bytes(*bytes)),
+            GraphError::NotGraphMemory => "a free node frees memory of an alloc node; this is none".to_owned(),
+            GraphError::FreedAlready { described, .. } => described.clone(),
+            GraphError::InUse { node: alloc, user } => {
+                format!("{} cannot be removed: {} uses its memory", node(*alloc), node(*user))
+            }
+            GraphError::FreedElsewhere { node: alloc, by } => {
+                format!("{} cannot be removed: {} frees its memory", node(*alloc), graph(*by))
+            }
+            GraphError::TooDeep => format!("graphs are nested more than {DEPTH_MAX} deep"),
+            GraphError::Conditional => {
+                "conditional nodes are not supported: launch different graphs, or instantiate one for each branch"
+                    .to_owned()
+            }
+        }
+    }
+}
+
+impl fmt::Display for GraphError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.titled(|node| node.to_string(), |graph| graph.to_string()))
+    }
+}
+
+impl std::error::Error for GraphError {}

@@ -19,7 +19,7 @@ use super::pins::Pin;
 use super::place::{Placed, place};
 use super::summary::{Mark, Summary};
 use super::validate::validate;
-use crate::op::{Act, Part, Quoted};
+use crate::op::{Act, Names, Part, Quoted};
 use crate::units::Range;
 
 /// Why a graph was not instantiated.
@@ -27,7 +27,7 @@ use crate::units::Range;
 #[non_exhaustive]
 pub enum Refusal {
     /// Its order is wrong; at least one fault, no more than [`FAULTS_MAX`](super::FAULTS_MAX).
-    #[error("{}", .0.first().map(GraphFault::sentence).unwrap_or_default())]
+    #[error("{}", .0.first().map(|fault| fault.sentence(&Names::default())).unwrap_or_default())]
     Faults(Vec<GraphFault>),
     /// Its allocations pass the address space.
     #[error("the allocations of the graph are more than there are addresses")]

@@ -4,11 +4,22 @@
 
 use std::fmt;
 
-use super::node::{Label, Memory, Origin};
+use super::node::{Label, Memory, NodeId, Origin};
 use crate::ids::StreamId;
 use crate::life::Kind;
-use crate::op::{Act, Quoted};
+use crate::op::{Act, Names, Quoted};
 use crate::units::Bytes;
+
+/// What the program calls what a fault names.
+#[derive(Clone, Copy)]
+pub struct Words<'a> {
+    /// The files of places.
+    pub names: &'a Names,
+    /// A node by its path, as far as it is known: child nodes around others are named, too.
+    pub node: &'a dyn Fn(&[NodeId]) -> Option<NodeSite>,
+    /// What a stream is called.
+    pub stream: &'a dyn Fn(StreamId) -> String,
+}
 
 /// A node as a person finds it again.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,12 +37,25 @@ pub struct NodeSite {
 impl NodeSite {
     /// Its number, with those of the child nodes around it first: `3`, `3.1` for the second node of the child there.
     pub fn path(&self) -> String {
-        let numbers: Vec<String> = self.origin.iter().map(|node| node.0.to_string()).collect();
-        numbers.join(".")
+        shown(&self.origin)
     }
 
-    fn number(&self) -> String {
-        format!("node {}", self.path())
+    /// The node in a few words: its kind and its name, or else its number; of a child's node both, since a graph may
+    /// have the child twice.
+    pub fn called(&self) -> String {
+        match &self.label.name {
+            Some(name) if self.origin.len() > 1 => format!("{} {} (node {})", self.noun, Quoted(name), self.path()),
+            Some(name) => format!("{} {}", self.noun, Quoted(name)),
+            None => format!("{} node {}", self.noun.trim_end_matches(" node"), self.path()),
+        }
+    }
+
+    /// As [`called`](Self::called), with the place of a node without a name.
+    fn title(&self, names: &Names) -> String {
+        match self.label.place.describe(names) {
+            place if place.is_empty() || self.label.name.is_some() => self.called(),
+            place => format!("{} ({place})", self.called()),
+        }
     }
 
     /// The streams that this node and another one were captured on, where a wait of the one for the other makes an edge
@@ -46,28 +70,28 @@ impl NodeSite {
 
     /// The node to change, where an edge to `other` is missing: nodes of one graph have edges, so that it is the child
     /// node around this one where the other is outside of that.
-    fn end(&self, other: &NodeSite) -> String {
+    fn end(&self, other: &NodeSite, words: Words<'_>) -> String {
         let shared = self.origin.iter().zip(&other.origin).take_while(|(own, other)| own == other).count();
-        let numbers: Vec<String> = self.origin.iter().take(shared + 1).map(|node| node.0.to_string()).collect();
-        format!("node {}", numbers.join("."))
+        let path = &self.origin[..self.origin.len().min(shared + 1)];
+        if path.len() == self.origin.len() {
+            return self.title(words.names);
+        }
+        (words.node)(path).map_or_else(|| format!("node {}", shown(path)), |child| child.title(words.names))
     }
 
-    /// Kind, name, number and place in a few words.
+    /// What it is called, and where it stands.
     pub fn describe(&self) -> String {
-        let name = self.label.name.as_deref().map(|name| format!(" {}", Quoted(name))).unwrap_or_default();
-        let at = match self.label.place.to_string() {
-            place if place.is_empty() => place,
-            place => format!(" at {place}"),
-        };
-        format!("{}, {}{name}{at}", self.number(), self.noun)
-    }
-
-    fn title(&self) -> String {
-        match &self.label.name {
-            Some(name) => format!("{} {}", self.noun, Quoted(name)),
-            None => format!("{} ({})", self.noun, self.number()),
+        match self.label.place.to_string() {
+            place if place.is_empty() => self.called(),
+            place => format!("{} at {place}", self.called()),
         }
     }
+}
+
+/// The path of a node as text: `3.1`.
+fn shown(path: &[NodeId]) -> String {
+    let numbers: Vec<String> = path.iter().map(|node| node.0.to_string()).collect();
+    numbers.join(".")
 }
 
 /// The memory that a fault is about.
@@ -115,24 +139,24 @@ pub struct GraphFault {
 }
 
 impl GraphFault {
-    /// What to change to make the graph right; `title` is what the program calls a stream.
-    pub fn help(&self, title: &dyn Fn(StreamId) -> String) -> String {
-        if let Some(help) = self.help_in_capture(title) {
+    /// What to change to make the graph right.
+    pub fn help(&self, words: Words<'_>) -> String {
+        if let Some(help) = self.help_in_capture(words) {
             return help;
         }
-        let (earlier, later) = (self.earlier.number(), self.later.number());
+        let (earlier, later) = (self.earlier.title(words.names), self.later.title(words.names));
         match self.kind {
             Kind::DoubleFree => format!("remove {later} or {earlier}"),
             Kind::UseAfterFree => format!("free it after {later}, or allocate anew"),
             Kind::Race if *self.befores() == [self.earlier.clone()] => {
-                let (one, other) = (self.earlier.end(&self.later), self.later.end(&self.earlier));
+                let (one, other) = (self.earlier.end(&self.later, words), self.later.end(&self.earlier, words));
                 format!("add an edge between {one} and {other}, either way")
             }
             Kind::SharedAddresses if self.earlier.act != Act::Free => {
                 format!("free it before {later}, or make these graphs with symbolic addresses")
             }
             _ if self.is_turned => {
-                let (first, second) = (self.earlier.end(&self.later), self.later.end(&self.earlier));
+                let (first, second) = (self.earlier.end(&self.later, words), self.later.end(&self.earlier, words));
                 format!(
                     "{second} comes before {first}: remove the edges that make it so, and add one from {first} to \
                      {second}"
@@ -141,7 +165,7 @@ impl GraphFault {
             _ => {
                 let mut edges: Vec<(String, String)> = Vec::new();
                 for before in self.befores() {
-                    let edge = (before.end(&self.later), self.later.end(before));
+                    let edge = (before.end(&self.later, words), self.later.end(before, words));
                     if !edges.contains(&edge) {
                         edges.push(edge);
                     }
@@ -158,35 +182,35 @@ impl GraphFault {
     }
 
     /// Edges of a capture come of events, and go the way of the capture: from nodes that are captured to later ones.
-    fn help_in_capture(&self, title: &dyn Fn(StreamId) -> String) -> Option<String> {
+    fn help_in_capture(&self, words: Words<'_>) -> Option<String> {
         if !self.kind.is_order() {
             return None;
         }
-        let edges: Option<Vec<String>> = self.befores().iter().map(|before| self.wait_for(before, title)).collect();
+        let edges: Option<Vec<String>> = self.befores().iter().map(|before| self.wait_for(before, words)).collect();
         edges.map(|edges| edges.join("; "))
     }
 
     /// The wait that puts the later node after another one, where both were captured.
-    fn wait_for(&self, before: &NodeSite, title: &dyn Fn(StreamId) -> String) -> Option<String> {
+    fn wait_for(&self, before: &NodeSite, words: Words<'_>) -> Option<String> {
         let (first, second) = match self.kind {
             Kind::Race if self.later.origin < before.origin => (&self.later, before),
             _ => (before, &self.later),
         };
         let (on_first, on_second) = first.captured_with(second)?;
-        let (first_number, second_number) = (first.number(), second.number());
+        let (first_title, second_title) = (first.title(words.names), second.title(words.names));
         Some(match first.origin < second.origin {
             true => format!(
-                "make {} wait, before it captures {second_number}, for an event that {} records after {first_number}",
-                title(on_second),
-                title(on_first)
+                "make {} wait, before it captures {second_title}, for an event that {} records after {first_title}",
+                (words.stream)(on_second),
+                (words.stream)(on_first)
             ),
-            false => format!("{first_number} is captured after {second_number}: capture it before"),
+            false => format!("{first_title} is captured after {second_title}: capture it before"),
         })
     }
 
     /// What is wrong, in one sentence.
-    pub fn sentence(&self) -> String {
-        let (subject, later, earlier) = (&self.subject, self.later.title(), self.earlier.title());
+    pub fn sentence(&self, names: &Names) -> String {
+        let (subject, later, earlier) = (&self.subject, self.later.title(names), self.earlier.title(names));
         let act = self.later.act.past();
         match self.kind {
             Kind::UseBeforeAlloc | Kind::FreeBeforeAlloc => {
@@ -227,14 +251,17 @@ mod tests {
         outer.add_child(&[], Arc::new(child.clone()), Label::default()).unwrap();
         outer.add_work(Work::Kernel, &[], &write, Label::default()).unwrap();
         let help = |graph: &Graph| match Draft::new(graph).unwrap_err() {
-            Refusal::Faults(faults) => faults[0].help(&|stream| stream.to_string()),
+            Refusal::Faults(faults) => {
+                let stream = |stream: StreamId| stream.to_string();
+                faults[0].help(Words { names: &Names::new(), node: &|path| graph.site_at(path), stream: &stream })
+            }
             other => panic!("{other}"),
         };
-        assert_eq!(help(&outer), "add an edge between node 0 and node 1, either way");
+        assert_eq!(help(&outer), "add an edge between child graph node 0 and kernel node 1, either way");
         // Both in the child: the edge is the child's.
         child.add_work(Work::Kernel, &[], &write, Label::default()).unwrap();
         let mut outer = graph(2);
         outer.add_child(&[], Arc::new(child), Label::default()).unwrap();
-        assert_eq!(help(&outer), "add an edge between node 0.0 and node 0.1, either way");
+        assert_eq!(help(&outer), "add an edge between kernel node 0.0 and kernel node 0.1, either way");
     }
 }

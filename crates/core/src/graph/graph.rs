@@ -452,9 +452,24 @@ impl Graph {
 
     /// The node that frees something, with its name and place.
     fn describe(&self, by: NodeId) -> String {
-        let Some(node) = self.node(by) else { return by.to_string() };
-        let (origin, label) = (Origin::from_elem(by, 1), node.label.clone());
-        NodeSite { origin, noun: node.kind.noun(), act: Act::Free, label }.describe()
+        self.site(by, Act::Free).map_or_else(|| by.to_string(), |site| site.describe())
+    }
+
+    /// A node as a person finds it, and what it does.
+    pub fn site(&self, id: NodeId, act: Act) -> Option<NodeSite> {
+        let node = self.node(id)?;
+        Some(NodeSite { origin: Origin::from_elem(id, 1), noun: node.kind.noun(), act, label: node.label.clone() })
+    }
+
+    /// As [`site`](Self::site), of a node that may be in a child: by the numbers of the child nodes around it, and its
+    /// own.
+    pub fn site_at(&self, path: &[NodeId]) -> Option<NodeSite> {
+        let (last, around) = path.split_last()?;
+        let within = around.iter().try_fold(self, |graph, child| match &graph.node(*child)?.kind {
+            NodeKind::Child(graph) => Some(&**graph),
+            _ => None,
+        });
+        Some(NodeSite { origin: path.into(), ..within?.site(*last, Act::Read)? })
     }
 
     /// A node is to name one life of what a launch of another graph left: the name to give it.

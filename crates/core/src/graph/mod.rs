@@ -53,7 +53,7 @@ pub use capture::{CaptureError, CaptureId, CaptureMode, CapturedEvent, Captures,
 pub use early::CompletedNodes;
 pub use error::GraphError;
 pub use exec::{Draft, Exec, FreeRefused, LaunchRefused, Refusal, UpdateRefused};
-pub use fault::{FaultSubject, GraphFault, NodeSite};
+pub use fault::{FaultSubject, GraphFault, NodeSite, Words};
 pub use flat::{FlatAlloc, FlatNode};
 pub use graph::{Addressing, Graph, GraphAlloc, Node, NodeKind};
 pub use index::Index;

@@ -27,7 +27,7 @@ use smallvec::SmallVec;
 pub use aliased::find_aliased;
 pub use memory::{Access, Act, Memory, Part, Reach, Space};
 pub use node::{CaptureMode, NodeOp};
-pub use place::{Name, Names, Place};
+pub use place::{Name, Names, Place, Thing};
 pub use quoted::{Quoted, Visible};
 
 use crate::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId, TicketId};

@@ -9,15 +9,35 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::{Memory, Quoted};
+use crate::ids::{EventId, ExecId, GraphId, PoolId};
+
 /// A text of a table of [`Names`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Name(pub u32);
 
-/// The texts that a program's operations name: what it calls its allocations and nodes, and its source files.
+/// What a program may have a name for that no operation gives it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Thing {
+    /// An event.
+    Event(EventId),
+    /// A memory pool.
+    Pool(PoolId),
+    /// A graph.
+    Graph(GraphId),
+    /// An instantiated graph.
+    Exec(ExecId),
+    /// One life of memory, also where no operation allocates it.
+    Memory(Memory),
+}
+
+/// The texts that a program's operations name: what it calls its allocations and nodes, and its source files. Besides,
+/// what it calls things that operations have only numbers for.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     texts: Vec<Arc<str>>,
     numbers: FxHashMap<Arc<str>, Name>,
+    things: FxHashMap<Thing, Name>,
 }
 
 impl Names {
@@ -47,7 +67,27 @@ impl Names {
         self.texts.get(name.0 as usize)
     }
 
-    /// How many there are.
+    /// The program calls a thing so; the first name stays.
+    pub fn call(&mut self, thing: Thing, name: Name) {
+        self.things.entry(thing).or_insert(name);
+    }
+
+    /// A thing as the program calls it: `` event `done` ``, of memory `` `a` ``; `event 3` where it has no name.
+    pub fn title(&self, thing: Thing) -> String {
+        let (noun, number) = match thing {
+            Thing::Event(id) => ("event ", id.to_string()),
+            Thing::Pool(id) => ("pool ", id.to_string()),
+            Thing::Graph(id) => ("graph ", id.to_string()),
+            Thing::Exec(id) => ("instance ", id.to_string()),
+            Thing::Memory(memory) => ("", memory.id.to_string()),
+        };
+        match self.things.get(&thing).and_then(|name| self.text(*name)) {
+            Some(name) => format!("{noun}{}", Quoted(name)),
+            None => number,
+        }
+    }
+
+    /// How many texts there are.
     pub fn len(&self) -> usize {
         self.texts.len()
     }
@@ -75,6 +115,13 @@ pub enum Place {
         /// The line, counted from 1.
         line: u32,
     },
+    /// A line of the file that describes the program, in a round of a loop there.
+    Round {
+        /// The line, counted from 1.
+        line: u32,
+        /// Which round of which loop, a text of the program's table.
+        round: Name,
+    },
     /// Another process, by its number: the streams of the operation are that one's.
     Process(u32),
 }
@@ -85,7 +132,23 @@ impl Place {
         match *self {
             Place::Unknown | Place::Process(_) | Place::File { line: 0, .. } => None,
             Place::Source(location) => Some(location.line()),
-            Place::Line(line) | Place::File { line, .. } => Some(line),
+            Place::Line(line) | Place::File { line, .. } | Place::Round { line, .. } => Some(line),
+        }
+    }
+
+    /// Which round of a loop it is in, where the program has loops: `` round 2 of the `repeat` at line 7 ``.
+    pub fn round<'a>(&self, names: &'a Names) -> Option<&'a str> {
+        match *self {
+            Place::Round { round, .. } => names.text(round).map(|text| &**text),
+            _ => None,
+        }
+    }
+
+    /// The same line, of whatever round.
+    pub fn in_any_round(self) -> Place {
+        match self {
+            Place::Round { line, .. } => Place::Line(line),
+            place => place,
         }
     }
 
@@ -94,7 +157,7 @@ impl Place {
         match *self {
             Place::Source(location) => Some(location.file()),
             Place::File { file, .. } => names.text(file).map(|text| &**text),
-            Place::Unknown | Place::Line(_) | Place::Process(_) => None,
+            Place::Unknown | Place::Line(_) | Place::Round { .. } | Place::Process(_) => None,
         }
     }
 
@@ -114,7 +177,7 @@ impl fmt::Display for Place {
         match self {
             Place::Unknown => Ok(()),
             Place::Source(location) => write!(f, "{}:{}", location.file(), location.line()),
-            Place::Line(line) | Place::File { line, .. } => write!(f, "line {line}"),
+            Place::Line(line) | Place::File { line, .. } | Place::Round { line, .. } => write!(f, "line {line}"),
             Place::Process(process) => write!(f, "in process {process}"),
         }
     }

@@ -1,4 +1,4 @@
-//! A program's text as lines that can be changed, each with the line that it was.
+//! A program's text as lines that edges are written into, each with the line that it was.
 
 use millpond_core::check::{Finding, Kind};
 
@@ -11,8 +11,8 @@ struct One {
     /// Its number in the text as it was given; none where it was put in.
     origin: Option<u32>,
     text: String,
-    /// Which waits were put in together: those of one event.
-    pair: u32,
+    /// The change that put it here, counted from 1; 0 for a line that stands where it stood.
+    change: u32,
 }
 
 /// The lines of a program. Numbers are counted from 1, as findings count them.
@@ -21,8 +21,19 @@ pub(super) struct Lines {
     lines: Vec<One>,
     /// The last event that was put in.
     last: u32,
-    /// Those up to this one were there before the last change was tried.
-    settled: u32,
+    /// The change that is being tried.
+    change: u32,
+}
+
+/// A line that a change put in, or moved.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Added {
+    /// Its number in the corrected text.
+    pub line: u32,
+    /// The statement.
+    pub text: String,
+    /// Its number in the text as it was given, where it stood further down there.
+    pub was: Option<u32>,
 }
 
 /// A statement, taken apart.
@@ -36,13 +47,12 @@ pub(super) struct Statement {
 impl Lines {
     pub(super) fn new(text: &str) -> Result<Self, Refusal> {
         text::lines(text)?;
-        let one = |(at, line): (usize, &str)| One { origin: Some(at as u32 + 1), text: line.to_owned(), pair: 0 };
-        let lines: Vec<One> = text.lines().enumerate().map(one).collect();
+        let one = |(at, line): (usize, &str)| One { origin: Some(at as u32 + 1), text: line.to_owned(), change: 0 };
         // Names that are put in must be new.
         let taken =
             text.split(|c: char| !c.is_alphanumeric()).filter_map(|word| word.strip_prefix("fix")?.parse().ok());
         let last = taken.filter(|number: &u32| *number < 1 << 30).max().unwrap_or(0);
-        Ok(Lines { lines, last, settled: last })
+        Ok(Lines { lines: text.lines().enumerate().map(one).collect(), last, change: 0 })
     }
 
     pub(super) fn text(&self) -> String {
@@ -61,6 +71,11 @@ impl Lines {
     /// The number of a line in the text as it was given.
     pub(super) fn origin(&self, line: u32) -> Option<u32> {
         self.lines.get(line.checked_sub(1)? as usize)?.origin
+    }
+
+    /// Whether a line was put in.
+    pub(super) fn is_added(&self, line: u32) -> bool {
+        self.lines.get(line.wrapping_sub(1) as usize).is_some_and(|line| line.change > 0)
     }
 
     pub(super) fn statement(&self, line: u32) -> Option<Statement> {
@@ -85,68 +100,32 @@ impl Lines {
         format!("fix{}", self.last)
     }
 
-    /// Puts a statement in before a line; of the event that was made last.
-    pub(super) fn insert(&mut self, before: u32, statement: String) {
+    /// Puts a statement in before a line.
+    pub(super) fn insert(&mut self, before: u32, statement: &str) {
         let at = (before.max(1) as usize - 1).min(self.lines.len());
         let is_inside = |line: &&One| !line.text.trim_start().starts_with("end ");
         let near = self.lines.get(at).filter(is_inside).or(self.lines.get(at.wrapping_sub(1)));
         let near = near.map_or("", |line| &line.text);
         let indent = &near[..near.len() - near.trim_start().len()];
-        let line = One { origin: None, text: format!("{indent}{statement}"), pair: self.last };
-        self.lines.insert(at, line);
+        let text = format!("{indent}{statement}");
+        self.lines.insert(at, One { origin: None, text, change: self.change + 1 });
     }
 
-    /// Puts another statement in place of a line's.
-    pub(super) fn replace(&mut self, line: u32, change: impl FnOnce(&mut Vec<String>)) {
-        let Some(mut statement) = self.statement(line) else { return };
-        change(&mut statement.words);
-        let one = &mut self.lines[line as usize - 1];
-        let indent = one.text.len() - one.text.trim_start().len();
-        let (code, rest) = code_of(&one.text);
-        let text = format!("{}{}{}", &code[..indent.min(code.len())], statement.by, written(&statement.words));
-        one.text = if rest.is_empty() { text } else { format!("{text}  {rest}") };
-    }
-
-    pub(super) fn remove(&mut self, line: u32) {
-        self.lines.remove(line as usize - 1);
-    }
-
-    /// Moves a line behind a later one.
-    pub(super) fn move_behind(&mut self, line: u32, behind: u32) {
-        let moved = self.lines.remove(line as usize - 1);
-        let at = if line <= behind { behind - 1 } else { behind };
-        self.lines.insert(at as usize, moved);
-    }
-
-    /// Moves a line before an earlier one.
-    pub(super) fn move_before(&mut self, line: u32, before: u32) {
-        let moved = self.lines.remove(line as usize - 1);
-        self.lines.insert(before as usize - 1, moved);
-    }
-
-    /// The text without the statements of one event that the last change put in; none where all were tried.
-    pub(super) fn without_one(&self, tried: &std::collections::HashSet<u32>) -> Option<(u32, Lines)> {
-        let pairs = || self.lines.iter().map(|line| line.pair).filter(|pair| *pair > self.settled);
-        let pair = pairs().find(|pair| !tried.contains(pair))?;
-        if pairs().all(|other| other == pair) {
-            return None;
+    /// As [`insert`](Self::insert); where the same statement stands further down, that comes here.
+    pub(super) fn bring(&mut self, before: u32, statement: &str) {
+        let further = self.lines.iter().enumerate().skip(before as usize - 1);
+        let known = further.filter(|(_, line)| text::statement(&line.text) == statement).map(|(at, _)| at).next();
+        let known = known.map(|at| self.lines.remove(at));
+        self.insert(before, statement);
+        if let Some(One { origin, text, .. }) = known {
+            let put_in = &mut self.lines[before as usize - 1];
+            (put_in.origin, put_in.text) = (origin, text);
         }
-        let mut without = self.clone();
-        without.lines.retain(|line| line.pair != pair);
-        Some((pair, without))
     }
 
-    /// The text without the last line that was put in, of those up to this one; which it is.
-    pub(super) fn without_last(&self, until: u32) -> Option<(u32, Lines)> {
-        let at = self.lines.iter().take(until as usize).rposition(|line| line.origin.is_none())?;
-        let mut without = self.clone();
-        without.lines.remove(at);
-        Some((at as u32 + 1, without))
-    }
-
-    /// The change is taken: marks of what is no longer found are taken out.
+    /// The change that was tried is taken. Marks of what is no longer found are taken out.
     pub(super) fn settle(&mut self, findings: &[Finding]) {
-        self.settled = self.last;
+        self.change += 1;
         for (at, line) in self.lines.iter_mut().enumerate() {
             let Some(mark) = line.text.find("!!").into_iter().chain(line.text.find("??")).min() else { continue };
             let (code, comment) = line.text.split_at(line.text.find('#').unwrap_or(line.text.len()));
@@ -168,17 +147,14 @@ impl Lines {
             line.text = if comment.is_empty() { text } else { format!("{text}  {comment}") };
         }
     }
-}
 
-/// A line's statement, and what stands behind it.
-fn code_of(text: &str) -> (&str, &str) {
-    let code = text.find('#').unwrap_or(text.len());
-    let mark = text[..code].find("!!").into_iter().chain(text[..code].find("??")).min().unwrap_or(code);
-    let (code, rest) = text.split_at(mark);
-    (code, rest.trim_start())
-}
-
-/// Words as a line.
-fn written(words: &[String]) -> String {
-    words.join(" ").replace(" : ", ": ")
+    /// What a change put in, by its number, counted from 1.
+    pub(super) fn added(&self, change: u32) -> Vec<Added> {
+        let lines = self.lines.iter().enumerate().filter(|(_, line)| line.change == change);
+        let added = lines.map(|(at, line)| {
+            let text = text::statement(&line.text).to_owned();
+            Added { line: at as u32 + 1, text, was: line.origin }
+        });
+        added.collect()
+    }
 }

@@ -1,7 +1,7 @@
 //! What names stand for: made, looked up, refused where they stand for something else; memory with its size.
 
 use millpond_core::ids::{EventId, ExecId, GraphId, HostId, PoolId, ProcessId, StreamId, TicketId};
-use millpond_core::op::{Memory, Name};
+use millpond_core::op::{Memory, Name, Thing};
 
 use super::{Count, Lower, Symbol};
 use crate::Refusal;
@@ -30,6 +30,20 @@ lookups! {
     host: Host(HostId), "a thread", "make one before, with `thread {0}` or `process {0}`";
 }
 
+impl Symbol {
+    /// What findings call by its name, though no operation tells them.
+    fn thing(self) -> Option<Thing> {
+        match self {
+            Symbol::Event(event) => Some(Thing::Event(event)),
+            Symbol::Pool(pool) => Some(Thing::Pool(pool)),
+            Symbol::Graph(graph) => Some(Thing::Graph(graph)),
+            Symbol::Exec(exec) => Some(Thing::Exec(exec)),
+            Symbol::Memory(memory) => Some(Thing::Memory(memory)),
+            _ => None,
+        }
+    }
+}
+
 impl Lower {
     /// Gives a name a meaning. Memory keeps a name for itself; others may take one over from their own kind.
     pub(crate) fn define(&mut self, name: &str, symbol: Symbol) -> Result<(), Refusal> {
@@ -55,9 +69,18 @@ impl Lower {
                 if let Symbol::Memory(memory) = symbol {
                     self.called.entry(memory.id).or_insert_with(|| name.to_owned());
                 }
+                self.call(name, symbol);
                 self.symbols.insert(name.to_owned(), symbol);
                 Ok(())
             }
+        }
+    }
+
+    /// Findings call what a symbol stands for by this name.
+    fn call(&mut self, name: &str, symbol: Symbol) {
+        if let Some(thing) = symbol.thing() {
+            let name = self.names.intern(name);
+            self.names.call(thing, name);
         }
     }
 
@@ -104,6 +127,7 @@ impl Lower {
             None if self.promised.contains(name) => {
                 let memory = Memory::first(self.next(Count::Memory));
                 self.symbols.insert(name.to_owned(), Symbol::Memory(memory));
+                self.call(name, Symbol::Memory(memory));
                 self.freed.insert(memory);
                 Ok(memory)
             }
@@ -157,5 +181,5 @@ const NAMES: &str =
     "take ASCII letters, digits, `_`, `-`, `.` and `'`, a letter or `_` first, and no word of the language";
 
 /// Words that cannot be names.
-const WORDS: &[&str] =
+pub(crate) const WORDS: &[&str] =
     &["device", "now", "host", "capture", "repeat", "main", "read", "write", "external", "after", "in"];

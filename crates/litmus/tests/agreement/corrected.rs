@@ -1,13 +1,12 @@
-//! Random programs are corrected: what their findings' help says puts them right.
-
-use std::collections::BTreeMap;
+//! Random programs get the edges that their findings name.
 
 use millpond_litmus::{Fixed, Program, fix};
 
 use crate::{maker, number, processes, whole};
 
-/// Of so many findings one may be left that an edit is known for: no text of it was found that puts it right.
-const LEFT_ONE_IN: usize = 40;
+/// Of so many findings that name edges one may be left: no text of them was found that settles it. (Most are of graphs
+/// whose nodes are in the other order: an edge would close a circle.)
+const LEFT_ONE_IN: usize = 8;
 
 /// Of all makers: of one thread, of everything that one process can do, of several processes.
 fn program(seed: u64, at: u64) -> Vec<String> {
@@ -19,11 +18,10 @@ fn program(seed: u64, at: u64) -> Vec<String> {
 }
 
 #[test]
-fn random_programs_are_corrected() {
+fn random_programs_get_their_edges() {
     let programs = number("CORRECTED_PROGRAMS").unwrap_or(1_000);
     let seed = number("AGREEMENT_SEED").unwrap_or(3) << 32;
-    let (mut wrong, mut right, mut changes) = (0, 0, BTreeMap::<&str, usize>::new());
-    let mut left = BTreeMap::<String, (usize, String)>::new();
+    let (mut wrong, mut right, mut settled, mut unsettled, mut left) = (0, 0, 0, 0, 0);
     for at in 0..programs {
         let text = whole(&program(seed + at, at)).join("\n");
         let Ok(program) = Program::parse(&text) else { continue };
@@ -38,26 +36,13 @@ fn random_programs_are_corrected() {
         let found: Vec<_> = found.iter().map(|finding| (finding.kind, finding.line())).collect();
         let said: Vec<_> = rest.iter().map(|left| (left.finding.kind, left.finding.line())).collect();
         assert_eq!(found, said, "{text}\n\n{corrected}");
-        made.iter().for_each(|change| *changes.entry(change.edit.name()).or_default() += 1);
+        settled += made.len();
         right += usize::from(rest.is_empty());
-        for one in rest {
-            let why = format!("{}: {}", one.finding.kind.name(), one.why);
-            let known = left.entry(why).or_insert((0, format!("{corrected}\n\n{}", one.finding)));
-            known.0 += 1;
-            if corrected.len() < known.1.len() {
-                known.1 = format!("{corrected}\n\n{}", one.finding);
-            }
-        }
+        unsettled += rest.iter().filter(|left| left.why.is_some()).count();
+        left += rest.len();
     }
-    let made: usize = changes.values().sum();
-    println!("{wrong} wrong programs, {right} right afterwards; {made} changes: {changes:?}");
-    let mut tried = 0;
-    for (why, (count, example)) in &left {
-        println!("{count} left: {why}");
-        if why.contains("no change of this kind") {
-            tried += count;
-            println!("{example}\n");
-        }
-    }
-    assert!(right > 0 && tried * LEFT_ONE_IN <= made, "{tried} findings are left that an edit is known for");
+    println!(
+        "{wrong} wrong programs, {right} right afterwards; {settled} settled, {left} left, {unsettled} with edges"
+    );
+    assert!(right > 0 && unsettled * LEFT_ONE_IN <= settled, "{unsettled} findings are left that name edges");
 }

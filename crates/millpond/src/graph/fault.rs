@@ -1,7 +1,7 @@
 //! What is wrong with the order of a graph, in the words of its device.
 
 use millpond_core::check::{Finding, Subject};
-use millpond_core::graph::GraphFault;
+use millpond_core::graph::{GraphFault, Words};
 use millpond_core::op::Names;
 
 use super::body::Body;
@@ -18,7 +18,8 @@ impl GraphError {
             if let Some(Subject { bytes, name, .. }) = &subject {
                 (fault.subject.bytes, fault.subject.name) = (Some(*bytes), name.clone());
             }
-            let mut finding = Finding::of_graph(graph, &fault, &names, &title);
+            let words = Words { names: &names, node: &|path| body.core.site_at(path), stream: &title };
+            let mut finding = Finding::of_graph(graph, &fault, words);
             finding.subject = subject;
             finding
         };

@@ -28,7 +28,7 @@ impl Stream {
     /// let (copy, compute) = (device.stream()?.named("copy"), device.stream()?.named("compute"));
     /// let x = copy.alloc::<f32>(&pool, 1024)?;
     /// let refused = compute.free(x).unwrap_err().error;
-    /// let right = "is freed on stream `compute` with nothing ordering that after its allocation on stream `copy`";
+    /// let right = "freed on stream `compute`, but nothing makes that free wait for the allocation on stream `copy`";
     /// assert!(refused.to_string().contains(right), "{refused}");
     /// # Ok(())
     /// # }

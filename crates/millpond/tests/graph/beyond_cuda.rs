@@ -71,7 +71,8 @@ fn an_edge_that_addresses_rely_on_is_missed_by_name() {
         graph.remove_edge(free, second)?;
         let refused = launch(&graph, device).unwrap_err().report().to_string();
         assert!(refused.contains("has addresses of an earlier allocation"), "{refused}");
-        assert!(refused.contains("help: add an edge from node 1 to node 2"), "{refused}");
+        assert!(refused.contains("help: add an edge from mem free node 1 ("), "{refused}");
+        assert!(refused.contains(" to mem alloc node 2 ("), "{refused}");
         graph.add_edge(free, second)?;
         launch(&graph, device)
     });

@@ -174,7 +174,7 @@ fn a_kernel_captured_with_memory_that_was_freed_since_is_refused() {
         let violation = refused.violation().expect("it is of an earlier life");
         assert_eq!(violation.kind, Kind::UseAfterFree, "{refused}");
         let text = refused.report().to_string();
-        assert!(["  freed ", "  allocated ", "node 0"].iter().all(|side| text.contains(side)), "{text}");
+        assert!(["  freed ", "  allocated ", "kernel node 0"].iter().all(|side| text.contains(side)), "{text}");
         Ok(())
     });
 }
@@ -225,7 +225,7 @@ fn a_wrong_order_in_a_capture_is_refused_at_its_line() {
             assert_eq!(kind, Kind::UseBeforeAlloc);
             assert!(text.contains("`x`") && text.contains("no path from its alloc node"), "{text}");
             assert!(
-                text.contains("for an event that stream 1 records after node 0") && text.contains("capture.rs"),
+                text.contains("for an event that stream 1 records after mem alloc `x`") && text.contains("capture.rs"),
                 "{text}"
             );
             let refused = right.free(x).unwrap_err();

@@ -63,7 +63,7 @@ fn a_buffer_that_is_used_in_a_capture_is_freed_there() {
                 let violation = refused.violation().expect("it is of an earlier life");
                 assert_eq!(violation.kind, Kind::UseAfterFree, "{refused}");
                 let text = refused.report().to_string();
-                assert!(["  freed ", "  allocated ", "node 0"].iter().all(|side| text.contains(side)), "{text}");
+                assert!(["  freed ", "  allocated ", " node 0"].iter().all(|side| text.contains(side)), "{text}");
                 free(&stream, anew)?;
             }
         }

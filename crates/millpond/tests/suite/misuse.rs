@@ -271,9 +271,9 @@ fn a_free_on_an_unordered_stream_is_refused() {
         let text = refused.report().to_string();
         for part in [
             "`x`",
-            "is freed on stream 2 with nothing ordering that after its allocation on stream 1",
+            "is freed on stream 2, but nothing makes that free wait for the allocation on stream 1",
             &place,
-            "stream 2 comes after no operation of stream 1",
+            "stream 2 never waits for stream 1",
             "help: make stream 2 wait for an event recorded on stream 1 at or after op 1",
         ] {
             assert!(text.contains(part), "no `{part}` in: {text}");

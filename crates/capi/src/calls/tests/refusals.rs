@@ -81,7 +81,7 @@ fn no_text_names_a_place_in_this_library() {
     must(c!(millpond_stream_wait_event(other, event)));
     must(c!(millpond_launch(other, Some(nothing), null_mut(), null(), 0)));
     let unjoined = refused(c!(millpond_stream_end_capture(stream, &mut graph)), MILLPOND_ERROR_CAPTURE);
-    assert!(unjoined.contains("after node 0 (kernel)"), "{unjoined}");
+    assert!(unjoined.contains("after kernel node 0"), "{unjoined}");
     has_no_place(&unjoined);
 
     let (graph, alloc, free, memory) = freed_in_graph(device);

@@ -163,7 +163,7 @@ impl Builder {
         for node in before.iter().copied().chain(earlier).chain(later) {
             graph.nodes[node as usize].bad = true;
         }
-        if let (Some(to), Ok(Edit::Edge)) = (later, finding.edit()) {
+        if let (Some(to), Some(Edit::Edge)) = (later, finding.edit()) {
             graph.missing.extend(before.into_iter().map(|from| (from, to)));
         }
     }

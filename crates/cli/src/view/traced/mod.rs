@@ -281,7 +281,7 @@ impl Builder {
     pub(super) fn place(&mut self, place: Place, names: &Names) -> u32 {
         let key = match place {
             Place::File { file, line } => (Some(file), line),
-            Place::Line(line) => (None, line),
+            Place::Line(line) | Place::Round { line, .. } => (None, line),
             Place::Unknown | Place::Process(_) | Place::Source(_) => return 0,
         };
         if let Some(&number) = self.places.get(&key) {

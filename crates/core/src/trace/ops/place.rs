@@ -20,7 +20,7 @@ pub(super) fn put_place(out: &mut Out<'_>, place: &Place) {
     match *place {
         Place::Unknown => {}
         Place::Source(location) => put_location(out, location),
-        Place::Line(line) => {
+        Place::Line(line) | Place::Round { line, .. } => {
             put_numbered(out, NO_FILE, line, |out| out.bytes.push(NO_FILE as u8));
         }
         Place::Process(process) => {

@@ -1,0 +1,180 @@
+//! Findings name things as the program does: events, pools, graphs and nodes by their names, rounds of loops by their
+//! number. What only follows from a finding is not said.
+
+use millpond_core::check::Finding;
+use millpond_litmus::Program;
+
+fn findings(text: &str) -> Vec<Finding> {
+    Program::parse(text).expect("it can be read").check()
+}
+
+/// The one finding of a program.
+fn found(text: &str) -> Finding {
+    let mut findings = findings(text);
+    assert_eq!(findings.len(), 1, "{findings:#?}");
+    findings.remove(0)
+}
+
+#[test]
+fn an_event_of_another_device_is_named_with_what_to_record_instead() {
+    let text = "stream s\nstream t on 1\nevent fwd\nrecord fwd s\nwait t fwd\nrecord fwd t\n";
+    let finding = found(text);
+    assert_eq!(finding.sentence, "event `fwd` of device 0 is recorded on stream `t`, which is of device 1");
+    assert_eq!(
+        finding.help(),
+        "create another event on device 1 and record that on stream `t`: event `fwd` can be recorded on streams of \
+         device 0 only, while any stream may wait for it"
+    );
+    let created = finding.earlier.as_ref().expect("where it is created");
+    assert_eq!((created.verb.as_str(), created.spot.line), ("created", Some(3)));
+    let unrecorded = found("stream t on 1\nevent fwd\nrecord fwd t\n");
+    assert_eq!(unrecorded.help(), "create event `fwd` on device 1 (line 2), or record it on a stream of device 0");
+}
+
+#[test]
+fn bytes_that_a_copy_reads_and_writes_are_named() {
+    let finding = found("stream s\na = alloc s 1024\ncopy s a[0..512] to a[256..768]\nfree s a\n");
+    assert_eq!(
+        finding.sentence,
+        "bytes 256..512 of `a` (allocation 0, 1024 B) are read and written by one operation on stream `s`"
+    );
+    assert_eq!(
+        finding.help(),
+        "use bytes that do not overlap (it reads 0..512 and writes 256..768), or copy through other \
+         memory"
+    );
+}
+
+#[test]
+fn what_a_relaunch_freed_is_used_before_it() {
+    let finding = found(
+        "stream s nonblocking\ngraph g\nnode n1 in g: alloc out 512\nnode n2 in g after n1: write out\n\
+         x = instantiate g auto-free\nlaunch x s\no1 = take out from x\nlaunch x s\nread s o1\nfree s out\n",
+    );
+    assert_eq!(
+        finding.help(),
+        "read it before the launch at line 8, which frees what the launch before left (auto free on launch), or use \
+         what that launch allocated"
+    );
+}
+
+#[test]
+fn nodes_and_graphs_are_called_by_their_names() {
+    let finding = found(
+        "stream s\na = alloc s 64\ngraph g\nnode k1 in g: write a\nnode k2 in g: read a\nx = instantiate g\n\
+         launch x s\nfree s a\n",
+    );
+    let notes = ["there is no path from kernel `k1` to kernel `k2` in graph `g`"];
+    assert_eq!(finding.notes, notes);
+    assert_eq!(finding.help(), "add an edge between kernel `k1` and kernel `k2`, either way");
+    assert_eq!(finding.later.as_ref().expect("a later side").title(), "kernel `k2`");
+    let twice = found("graph g\nnode a in g: empty\nnode b in g after a: empty\nedge a -> b in g\n");
+    assert_eq!(twice.sentence, "the edge from empty node `a` to empty node `b` is there already");
+    assert_eq!(twice.help(), "leave this edge out");
+}
+
+/// Memory has a name even where nothing allocated it.
+#[test]
+fn memory_that_nothing_allocated_is_called_by_its_name() {
+    let finding = found("stream s\nread s a\na = alloc s 64\nname a as b\nfree s b\n");
+    assert_eq!(finding.sentence, "`a` is read on stream `s` before it is allocated");
+    let foreign = findings("stream s nonblocking\na = alloc s 64\ncapture s as g\nfree s a\nend capture s\nfree s a\n");
+    assert_eq!(foreign[0].sentence, "`a` is freed in a capture, but it is no graph's memory");
+}
+
+/// A child node is called by its own name where an edge of the graph around it is missing.
+#[test]
+fn a_child_node_is_called_by_its_name() {
+    let finding = found(
+        "set leaks off\nstream s\na = alloc s 64\ngraph c\nnode w in c: write a\ngraph g\nnode first in g: child c\n\
+         node last in g: read a\nx = instantiate g\n",
+    );
+    assert_eq!(finding.help(), "add an edge between child graph `first` and kernel `last`, either way");
+    assert_eq!(finding.earlier.as_ref().expect("a side").title(), "kernel `w` (node 0.0)");
+}
+
+#[test]
+fn captured_nodes_are_called_by_their_lines() {
+    let finding = findings(
+        "set leaks off\nstream s nonblocking\nstream t nonblocking\na = alloc s 64\ncapture s as g\nrecord f s\n\
+         wait t f\nwrite s a\nread t a\nrecord j t\nwait s j\nend capture s\n",
+    )
+    .remove(0);
+    assert_eq!(
+        finding.help(),
+        "make stream `t` wait, before it captures kernel node 1 (line 9), for an event that stream `s` records after \
+         kernel node 0 (line 8)"
+    );
+}
+
+#[test]
+fn the_round_of_a_loop_is_named() {
+    let text = "set leaks off\nstream s nonblocking\nstream t nonblocking\na = alloc s 64\nrecord e s\nwait t e\n\
+                repeat 3\nread t a\nwrite s a\nsynchronize s\nend repeat\n";
+    let finding = findings(text).remove(0);
+    let (earlier, later) = (finding.earlier.clone().expect("a side"), finding.later.clone().expect("a side"));
+    assert_eq!(later.spot.to_string(), "line 9 in round 1 of the `repeat` at line 7");
+    assert_eq!(earlier.spot.to_string(), "line 8 in round 1 of the `repeat` at line 7");
+    let second = "set leaks off\nstream s nonblocking\nstream t nonblocking\na = alloc s 64\nrecord e s\nwait t e\n\
+                  repeat 2\nrepeat 2\nwrite s a\nrecord f s\nend repeat\nread t a\nwait t f\nrecord g t\nwait s g\n\
+                  end repeat\n";
+    let spots: Vec<String> = findings(second).iter().map(|it| it.spot().expect("a place").to_string()).collect();
+    assert_eq!(spots[0], "line 12 in round 1 of the `repeat` at line 7");
+    let inner = findings(second)[0].earlier.as_ref().expect("a side").spot.to_string();
+    assert_eq!(inner, "line 9 in round 2 of the `repeat` at line 8, in round 1 of the `repeat` at line 7");
+}
+
+/// The same mistake in each round is one mistake: its key has no round. Advice is given once for a line.
+#[test]
+fn a_round_makes_no_other_mistake() {
+    let text = "set leaks off\nstream s nonblocking\nstream t nonblocking\na = alloc s 64\nrecord e s\nwait t e\n\
+                repeat 3\nread t a\nwrite s a\nend repeat\n";
+    let mut keys: Vec<String> = findings(text).iter().map(Finding::key).collect();
+    assert_eq!(keys.len(), 3);
+    keys.dedup();
+    assert_eq!(keys.len(), 1, "{keys:?}");
+    assert_eq!(findings("stream s\nstream t\nrecord e s\nwait t e\nrepeat 3\nwait t e\nend repeat\n").len(), 1);
+    let needed = "set leaks off\nstream s nonblocking\nstream t nonblocking\na = alloc s 64\nrecord e s\nwait t e\n\
+                  repeat 3\nread t a\nrecord f t\nwait s f\nend repeat\nwait s f\n";
+    assert_eq!(findings(needed).iter().filter(|it| it.line() == Some(10)).count(), 0, "the line is needed in a round");
+}
+
+#[test]
+fn memory_that_a_refused_graph_would_have_made_is_in_no_other_finding() {
+    let refused = "stream s nonblocking\ngraph g\nnode n1 in g: alloc o 64\nnode n2 in g: write o\n";
+    for rest in [
+        "x = instantiate g\nlaunch x s\nread s o\nfree s o\n",
+        "x = instantiate g\nlaunch x s\nb = take o from x\nread s b\nfree s b\n",
+        "x = instantiate g\nlaunch x s\nhost read o\ndrop o\n",
+        "x = instantiate g\nlaunch x s\ngraph h\nnode k in h: read o\ny = instantiate h\nlaunch y s\nfree s o\n",
+        "graph h\nnode c in h: child g\nx = instantiate h\nlaunch x s\nread s o\nfree s o\n",
+        "h = clone g\nx = instantiate h\nlaunch x s\nread s o\nfree s o\n",
+    ] {
+        let found = findings(&format!("{refused}{rest}"));
+        // A copy has the fault of its original.
+        assert!(found.iter().all(|it| it.key() == found[0].key()), "{rest}{found:#?}");
+    }
+    // A launch that was refused, of a graph that was not.
+    let launch = "set leaks off\nstream s nonblocking\nstream t nonblocking\na = alloc t 64\ngraph g\n\
+                  node n1 in g: alloc o 64\nnode n2 in g after n1: kernel read a write o\nx = instantiate g\n\
+                  launch x s\nread s o\nfree s o\n";
+    let found = findings(launch);
+    assert_eq!(found.len(), 1, "{found:#?}");
+}
+
+/// Where the graph is mended and launched, what is done with its memory is judged.
+#[test]
+fn memory_of_a_mended_graph_is_judged_again() {
+    let text = "stream s nonblocking\ngraph g\nnode n1 in g: alloc o 64\nnode n2 in g: write o\nx = instantiate g\n\
+                edge n1 -> n2 in g\ny = instantiate g\nread s o\nlaunch y s\nfree s o\nread s o\n";
+    let kinds: Vec<&str> = findings(text).iter().map(|finding| finding.kind.name()).collect();
+    assert_eq!(kinds, ["use-before-alloc", "use-before-alloc", "use-after-free"]);
+}
+
+/// Rounds of loops that do nothing count as well: a text ends.
+#[test]
+fn loops_of_loops_end() {
+    let text = "repeat 10000\n".repeat(6) + &"end repeat\n".repeat(6);
+    let refused = Program::parse(&text).expect_err("too many rounds");
+    assert!(refused.what.contains("too many words"), "{refused}");
+}
