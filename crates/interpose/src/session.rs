@@ -62,7 +62,7 @@ pub(crate) struct Session {
     /// What a kernel is taken to do to memory whose address it gets.
     pub(crate) kernel_act: Act,
     /// Whether accesses are judged among each other, now or later.
-    is_exact: bool,
+    pub(crate) is_exact: bool,
     /// The launch at hand: the operation of which there are most is made in place.
     pub(crate) launch: Op,
     /// Captures that go on, by the stream that each began on.

@@ -207,7 +207,7 @@ const LEFT: &[(&str, &str)] = &[
     ("rules/imported-memory-exported-on", "not-shareable"),
     ("rules/launched-after-destroy", "unknown-name"),
     ("rules/legacy-stream-captured", "capture-unsupported"),
-    ("rules/named-twice-and-written", "aliased"),
+    ("rules/copy-between-overlapping-parts", "aliased"),
     ("rules/ticket-imported-twice", "unknown-name"),
     ("shapes/capture-ended-elsewhere", "capture-state"),
     ("shapes/child-in-two-places", "graph-refused"),

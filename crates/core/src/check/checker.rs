@@ -164,7 +164,11 @@ impl Checker {
     fn write_back(&mut self, what: &What) {
         let is_capturing = self.graphs.is_capturing();
         match what {
-            What::Launch { .. } | What::Alloc { .. } | What::EventRecord { .. } | What::EventWait { .. }
+            What::Launch { .. }
+            | What::Copy { .. }
+            | What::Alloc { .. }
+            | What::EventRecord { .. }
+            | What::EventWait { .. }
                 if !is_capturing => {}
             What::Free { memory, .. } if !is_capturing => self.lives.write_back(*memory),
             _ => self.lives.write_all_back(),
@@ -235,6 +239,7 @@ impl Checker {
             What::Free { memory, stream } => self.free(call, *memory, *stream),
             What::EventRecord { event, stream, external, mark } => self.record(call, *event, *stream, *external, *mark),
             What::EventWait { event, stream, external } => self.wait(call, *event, *stream, *external),
+            What::Copy { stream, accesses } => self.copy(call, *stream, accesses),
             other => self.rare_step(other, call),
         }
     }

@@ -86,7 +86,7 @@ impl Kind {
             Kind::UnknownName => return Err("what is meant by the name, only the program knows"),
             Kind::CapturedEvent => return Err("after which work it is to be recorded again, only the program knows"),
             Kind::WrongDevice => return Err("which device the event is for, only the program knows"),
-            Kind::Aliased => return Err("whether it is to be read or written, only the program knows"),
+            Kind::Aliased => return Err("which bytes are meant, only the program knows"),
             Kind::CaptureMerge => return Err("which of the captures is meant, only the program knows"),
             Kind::CaptureState => return Err("where the capture is to begin or to end, only the program knows"),
             Kind::GraphRefused => return Err("which other node or edge is meant, only the program knows"),

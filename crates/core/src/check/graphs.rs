@@ -21,7 +21,7 @@ use crate::graph::{
 };
 use crate::ids::{GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site};
-use crate::op::{Access, Act, CaptureMode, Memory, Name, NodeOp, What};
+use crate::op::{Access, Act, CaptureMode, Memory, Name, NodeOp, Part, What};
 
 impl Checker {
     /// What a node is called that was captured on a stream, or added by hand.
@@ -308,10 +308,7 @@ impl Checker {
                 let made = self.made(call, child)?;
                 let (child, names, homes) = (Arc::new(made.graph.clone()), made.names.clone(), made.homes.clone());
                 let mut node = NodeId::default();
-                self.edit(call, graph, |graph| {
-                    node = graph.add_child(after, child, label)?;
-                    Ok(())
-                })?;
+                self.edit(call, graph, |graph| graph.add_child(after, child, label).map(|added| node = added))?;
                 self.graphs.adopt(graph, node, &names);
                 self.made(call, graph)?.homes.adopt(&homes);
                 Ok(())
@@ -323,7 +320,9 @@ impl Checker {
                 }
                 let sites: SmallVec<[Site; 2]> = named.iter().map(|it| self.host_site(call, it.act)).collect();
                 let accesses = self.node_accesses(call, graph, named, &sites)?;
-                self.refuse_aliased_node(call, self.host_site(call, Act::Write), named, &accesses)?;
+                if work == Work::Copy {
+                    self.refuse_overlap(call, self.host_site(call, Act::Write), named, used(&accesses))?;
+                }
                 let may_share = !self.settings.races;
                 self.edit(call, graph, |graph| {
                     let node = graph.add_work(work, after, &accesses, label)?;
@@ -400,6 +399,11 @@ impl Checker {
             self.check_whole(call, graph);
         }
     }
+}
+
+/// What a node's accesses use.
+pub(super) fn used(accesses: &[NodeAccess]) -> impl Iterator<Item = (NodeMemory, Act, Part)> {
+    accesses.iter().map(|access| (access.memory, access.act, access.part))
 }
 
 /// A node that neither allocates nor frees.

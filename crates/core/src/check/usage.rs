@@ -11,19 +11,17 @@ use super::finding::Finding;
 use super::last_work::LastWork;
 use super::lives::{Found, LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
-use crate::graph::Access as NodeAccess;
+use crate::graph::Work;
 use crate::ids::{Point, PoolId, Slot, StreamId};
 use crate::life::{Kind, Site, Use};
-use crate::op::{Access, Act, Memory, Name, Part, Space, Start, find_aliased};
+use crate::op::{Access, Act, Memory, Name, Part, Space, Start, What, find_aliased};
 use crate::order::{Knows, Learns};
 
-/// So many accesses are compared each with each.
-const FEW: usize = 8;
 /// The point of something that all streams come after.
 pub(super) const ALWAYS: Point = Point { slot: Slot(0), seq: 0 };
 
-/// Whether an access may be of a launch that repeats another. A launch that uses several pieces of memory and writes is
-/// none: whether it names what it writes once has to be looked at.
+/// Whether an access may be of a launch that repeats another. A launch of several accesses that writes is none: it may
+/// name the bytes that it writes more than once.
 #[inline]
 fn may_repeat(access: &Access, is_one: bool) -> bool {
     is_one || access.act == Act::Read
@@ -108,11 +106,22 @@ impl Checker {
     ) -> Step {
         let seat = self.enter(call, stream)?;
         if self.graphs.is_captured(stream) {
-            return self.captured_launch(call, seat, accesses, start, name);
+            return self.captured_work(call, seat, Work::Kernel, accesses, start, name);
         }
         if !(start == Start::Ordered && self.repeat(call, seat, accesses)) {
             self.launch_anew(call, seat, accesses, start)?;
         }
+        self.done(seat, "launched", call.op.place);
+        Ok(())
+    }
+
+    /// A stream copies or sets bytes.
+    pub(super) fn copy(&mut self, call: Call<'_>, stream: StreamId, accesses: &[Access]) -> Step {
+        let seat = self.enter(call, stream)?;
+        if self.graphs.is_captured(stream) {
+            return self.captured_work(call, seat, Work::Copy, accesses, Start::Ordered, None);
+        }
+        self.launch_anew(call, seat, accesses, Start::Ordered)?;
         self.done(seat, "launched", call.op.place);
         Ok(())
     }
@@ -158,7 +167,10 @@ impl Checker {
                 Err(refused) => return Err(self.with_the_rest(call, seat, refused, &accesses[at + 1..])),
             }
         }
-        self.refuse_aliased(call, seat, accesses, &targets)?;
+        if let What::Copy { .. } = call.op.what {
+            let named = accesses.iter().zip(&targets).map(|(access, target)| (target.life, access.act, access.part));
+            self.refuse_overlap(call, self.site(call, seat, Act::Write), accesses, named)?;
+        }
         if start == Start::Early && self.settings.weak_order {
             self.check_early(call, seat, accesses, &targets)?;
         }
@@ -200,41 +212,21 @@ impl Checker {
         }
     }
 
-    /// Bytes that an operation writes it names once.
-    #[inline]
-    fn refuse_aliased(&self, call: Call<'_>, seat: Seat, accesses: &[Access], targets: &[Target]) -> Step {
-        if accesses.len() < 2 {
-            return Ok(());
-        }
-        let named = accesses.iter().zip(targets).map(|(access, target)| (target.life, access.act, access.part));
-        match first_aliased(named) {
-            Some(at) => {
-                Err(self.aliased(call, self.lives.at(targets[at].life).memory, self.site(call, seat, Act::Write)))
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// As [`refuse_aliased`](Self::refuse_aliased), for the uses of a node.
-    pub(super) fn refuse_aliased_node(
+    /// Refuses a copy between bytes that overlap: its accesses, by the memory that they lead to.
+    pub(super) fn refuse_overlap<M: Ord + Copy>(
         &self,
         call: Call<'_>,
-        site: Site,
+        later: Site,
         accesses: &[Access],
-        found: &[NodeAccess],
+        named: impl Iterator<Item = (M, Act, Part)>,
     ) -> Step {
-        match first_aliased(found.iter().map(|access| (access.memory, access.act, access.part))) {
-            Some(at) => Err(self.aliased(call, accesses[at].memory, Site { act: Act::Write, ..site })),
-            None => Ok(()),
-        }
-    }
-
-    #[cold]
-    fn aliased(&self, call: Call<'_>, memory: Memory, later: Site) -> Refused {
-        let sentence = format!("{} is named twice by one operation, and written", memory.id);
-        let mut finding = Finding::new(Kind::Aliased, sentence, "name the bytes that it writes once, as written");
+        let mut sorted: SmallVec<[_; 4]> = named.enumerate().collect();
+        sorted.sort_by_key(|(_, (memory, _, part))| (*memory, *part));
+        let Some(at) = find_aliased(sorted.iter().map(|(_, access)| *access)) else { return Ok(()) };
+        let sentence = format!("the source and the target of a copy overlap in {}", accesses[sorted[at].0].memory.id);
+        let mut finding = Finding::new(Kind::Aliased, sentence, "copy by way of other memory");
         finding.later = Some(self.act_side(call, later));
-        Box::new(finding)
+        Err(Box::new(finding))
     }
 
     /// Adds a use that was found right.
@@ -374,23 +366,4 @@ impl Checker {
         debug_assert!(leaks.iter().all(|leak| leak.kind == Kind::Leak));
         self.more.append(&mut leaks);
     }
-}
-
-/// The place among some accesses of the first, by memory and first byte, that an earlier one of these is in the way of.
-#[inline]
-fn first_aliased<M: Ord + Copy>(accesses: impl Iterator<Item = (M, Act, Part)> + Clone) -> Option<usize> {
-    // Of few, as nearly always, each is compared with those before: nothing is sorted where none is found.
-    let is_beside = |(at, (memory, act, part)): (usize, (M, Act, Part))| {
-        let mut before = accesses.clone().take(at);
-        before.any(|(other, by, has)| other == memory && act.conflicts(by) && has.overlaps(part))
-    };
-    let is_clean = accesses.clone().nth(FEW).is_none() && !accesses.clone().enumerate().any(is_beside);
-    if is_clean { None } else { first_aliased_of_many(accesses) }
-}
-
-#[cold]
-fn first_aliased_of_many<M: Ord + Copy>(accesses: impl Iterator<Item = (M, Act, Part)>) -> Option<usize> {
-    let mut sorted: SmallVec<[_; 4]> = accesses.enumerate().collect();
-    sorted.sort_by_key(|(_, (memory, _, part))| (*memory, *part));
-    find_aliased(sorted.iter().map(|(_, access)| *access)).map(|at| sorted[at].0)
 }

@@ -277,16 +277,24 @@ pub enum What {
         /// The memory.
         memory: Memory,
     },
-    /// Work of a stream that uses memory: a kernel, a copy, a host function; on a captured stream a node.
+    /// Work of a stream that uses memory: a kernel, a fill, a host function; on a captured stream a node.
     Launch {
         /// The stream.
         stream: StreamId,
-        /// What it does to which memory: at most one entry for each.
+        /// What it does to which memory. It may read and write the same bytes.
         accesses: SmallVec<[Access; 2]>,
         /// Whether it waits for the operation before it.
         start: Start,
         /// What the program calls it.
         name: Option<Name>,
+    },
+    /// A stream copies bytes, whose source and target must not overlap, or sets them (`cudaMemcpyAsync`,
+    /// `cudaMemsetAsync`); on a captured stream a node.
+    Copy {
+        /// The stream.
+        stream: StreamId,
+        /// What it reads and what it writes.
+        accesses: SmallVec<[Access; 2]>,
     },
     /// The calling thread itself uses memory, now.
     HostAccess {

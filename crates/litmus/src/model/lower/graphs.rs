@@ -79,7 +79,7 @@ impl Lower<'_> {
                 self.graphs.insert(graph, Graph { family, ..Graph::default() });
             }
             What::GraphNode { graph, ref node, ref after, .. } => {
-                let work = self.work(node);
+                let work = self.node_work(node);
                 let after = after.iter().map(|node| node.index()).collect();
                 self.add_node(graph, work, after);
             }
@@ -157,7 +157,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    fn work(&mut self, node: &NodeOp) -> Work {
+    fn node_work(&mut self, node: &NodeOp) -> Work {
         match node {
             NodeOp::Kernel(uses) | NodeOp::Copy(uses) | NodeOp::Fill(uses) | NodeOp::HostFunction(uses) => {
                 Work::Uses(uses.to_vec())

@@ -163,12 +163,8 @@ impl Lower<'_> {
                     self.synchronise(vec![record]);
                 }
             }
-            What::Launch { stream, ref accesses, start, .. } => {
-                if !self.captured_work(stream, accesses) {
-                    let effects = self.effects(accesses);
-                    self.launch(stream, effects, start);
-                }
-            }
+            What::Launch { stream, ref accesses, start, .. } => self.work(stream, accesses, start, false),
+            What::Copy { stream, ref accesses } => self.work(stream, accesses, Start::Ordered, true),
             ref other => {
                 if !self.memory_step(other) {
                     self.graph_step(other)?;
