@@ -287,6 +287,7 @@ impl Checker {
             return self.release(call, seat, memory, target.life);
         }
         self.check_leases(call, target.life, site)?;
+        self.refuse_pinned(call, target.life, site)?;
         if let Err(fault) = self.lives.at(target.life).history.check_free(&self.time.at(seat).chain) {
             self.lives.at_mut(target.life).is_doubtful = true;
             return Err(self.unordered(call, target.life, fault, site));
@@ -295,6 +296,18 @@ impl Checker {
         self.placed(seat, "freed", call.op.place);
         self.end(target.life, Use { point, site });
         Ok(())
+    }
+
+    /// Memory of the host is in no stream's order.
+    #[inline]
+    fn refuse_pinned(&mut self, call: Call<'_>, life: LifeId, later: Site) -> Step {
+        match self.lives.at(life).source {
+            Source::Now(Space::Host) => {
+                self.lives.at_mut(life).is_doubtful = true;
+                Err(self.pinned(call, life, later))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Memory is free at once: the host must know that every use has completed.

@@ -98,6 +98,8 @@ struct Run {
     removed: HashSet<Memory>,
     /// Instances that were destroyed.
     gone: HashSet<ExecId>,
+    /// Memory of the host.
+    pinned: HashSet<Memory>,
     /// By the stream where a capture began: its graph, and what was allocated in it.
     captures: HashMap<StreamId, Capture>,
     /// The graph that this line instantiates.
@@ -189,6 +191,7 @@ pub(crate) fn run(
         freed_by_nodes: HashSet::new(),
         removed: HashSet::new(),
         gone: HashSet::new(),
+        pinned: HashSet::new(),
         captures: HashMap::new(),
         instantiating: None,
         left: Vec::new(),

@@ -7,7 +7,7 @@
 mod graphs;
 mod memory;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use millpond_core::check::Settings;
 use millpond_core::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, ProcessId, StreamId, TicketId};
@@ -67,6 +67,12 @@ struct Lower<'a> {
     /// The last task of each host thread, or of all of a process as one.
     timelines: HashMap<(ProcessId, HostId), usize>,
     named: HashMap<Memory, Named>,
+    /// The grants that hold, each as a life.
+    grants: HashMap<Grant, usize>,
+    /// Of lives that other devices need a grant for: whose they are, and the device.
+    owners: HashMap<usize, (Owner, DeviceId)>,
+    /// Lives that are the host's.
+    of_host: HashSet<usize>,
     /// The life that the latest launch gave memory of an alloc node.
     latest: HashMap<Memory, usize>,
     /// As `latest`, of launches of one instance.
@@ -100,6 +106,9 @@ pub(super) fn lower(program: &Program) -> Result<Model, TooMuch> {
         processes: HashMap::new(),
         timelines: HashMap::new(),
         named: HashMap::new(),
+        grants: HashMap::new(),
+        owners: HashMap::new(),
+        of_host: HashSet::new(),
         latest: HashMap::new(),
         latest_of: HashMap::new(),
         tickets: HashMap::new(),
