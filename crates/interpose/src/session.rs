@@ -489,5 +489,9 @@ impl Session {
 }
 
 fn space_of(kind: Kind) -> Space {
-    if kind == Kind::Host { Space::Host } else { Space::Device(DeviceId(ask::current_device() as u32)) }
+    match kind {
+        Kind::Host => Space::Host,
+        Kind::Device => Space::Device(DeviceId(ask::current_device() as u32)),
+        _ => Space::Managed,
+    }
 }

@@ -165,6 +165,8 @@ calls! {
     N cuCtxSynchronize() => after session.synchronize_device(ask::current_device())
         => Some(What::SynchronizeDevice { device: DeviceId(ask::current_device() as u32) }), hold::synchronized(real());
     N cuCtxSynchronize_v2(context: Context) => around contexts::synchronize, hold::synchronized(real());
+    N cuCtxEnablePeerAccess(peer: Context, flags: c_uint) => after session.let_in(ask::device_of(peer));
+    N cuCtxDisablePeerAccess(peer: Context) => after session.shut_out(ask::device_of(peer));
     N cuCtxDestroy(context: Context) => around contexts::destroy, hold::destroy(context, real);
     N cuCtxDestroy_v2(context: Context) => around contexts::destroy, hold::destroy(context, real);
     N cuDevicePrimaryCtxReset(device: c_int) => after session.lose_device(device), hold::reset(real(), device);
@@ -238,8 +240,8 @@ calls! {
         => after session.add_memory_now(read(at)?, (read(pitch)? * height) as u64, Kind::Device)
         => Some(session.refused_memory((width * height) as u64, Kind::Device)), made_for(real);
     N cuMemAllocManaged(at: *mut u64, bytes: usize, flags: c_uint)
-        => after session.add_memory_now(read(at)?, bytes as u64, Kind::Device)
-        => Some(session.refused_memory(bytes as u64, Kind::Device));
+        => after session.add_memory_now(read(at)?, bytes as u64, Kind::Managed)
+        => Some(session.refused_memory(bytes as u64, Kind::Managed));
     N cuMemFree_v2(at: u64) => around memory::free_now, give::free(at, real);
     N cuMemAllocHost_v2(at: *mut u64, bytes: usize)
         => after session.add_memory_now(read(at)?, bytes as u64, Kind::Host)

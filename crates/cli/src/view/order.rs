@@ -121,7 +121,7 @@ pub(super) fn deed(what: &What) -> Option<Deed> {
         What::Instantiate { .. } | What::ExecUpdate { .. } => Deed::Instantiate,
         What::Tell { .. } | What::Export { .. } | What::Import { .. } => Deed::Tell,
         What::StreamDestroy { .. } | What::PoolDestroy { .. } | What::ProcessEnd { .. } => Deed::End,
-        What::GraphUpload { .. } | What::PoolAccess { .. } => Deed::Other,
+        What::GraphUpload { .. } | What::PoolAccess { .. } | What::PeerAccess { .. } => Deed::Other,
         _ => return None,
     })
 }

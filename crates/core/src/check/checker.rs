@@ -13,18 +13,20 @@
 //! | `checker`, `usage`, `events`, `graphs`, `launches`, `shares` | each kind of operation, in the order of its rules |
 //! | `kind`, `finding`, `violation`, `explain` | what is said |
 
+use std::collections::BTreeMap;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::event_state::{Event, Lost};
 use super::finding::Finding;
 use super::graph_state::Graphs;
-use super::let_in::LetIn;
+use super::let_in::{Lender, LetIn};
 use super::lives::{Lives, Named};
 use super::ring::Ring;
 use super::timeline::{Learned, Seat, Timeline};
-use crate::ids::{DeviceId, EventId, HostId, Point, PoolId, StreamId};
-use crate::life::{Kind, Site};
-use crate::op::{Act, Names, NodeOp, Op, Place, What};
+use crate::ids::{DeviceId, EventId, HostId, Point, PoolId, Slot, StreamId};
+use crate::life::{Kind, Site, Use};
+use crate::op::{Act, Names, NodeOp, Op, Place, Reach, What};
 
 /// What is looked for, and how strictly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -270,17 +272,8 @@ impl Checker {
             What::StreamQuery { stream, is_idle } => self.synchronize_stream(call, stream, "queried", is_idle),
             What::DeviceSynchronize => self.synchronize_device(call, None),
             What::SynchronizeDevice { device } => self.synchronize_device(call, Some(device)),
-            What::PoolCreate { pool, exportable } => {
-                self.pools.insert(pool, exportable);
-                self.pools_made = self.pools_made.max(pool.0.saturating_add(1));
-                self.pools_from = self.pools_from.min(pool.0);
-                Ok(())
-            }
-            What::PoolDestroy { pool } => self.destroy_pool(call, pool),
-            What::PoolAccess { pool, device, reach } => {
-                self.check_pool(call, pool)?;
-                self.reach.entry(pool).or_default().set(device, reach);
-                Ok(())
+            What::PoolCreate { .. } | What::PoolDestroy { .. } | What::PoolAccess { .. } | What::PeerAccess { .. } => {
+                self.pool_step(what, call)
             }
             What::AllocNow { memory, space, bytes, name } => self.alloc_now(call, memory, space, bytes, name),
             What::SetName { memory, name } => {
@@ -385,19 +378,19 @@ impl Checker {
         Ok(())
     }
 
-    fn destroy_pool(&mut self, call: Call<'_>, pool: PoolId) -> Step {
-        self.check_pool(call, pool)?;
-        self.pools.remove(&pool);
-        Ok(())
-    }
-
     /// Whether a pool is there; one that was never made is taken for a default pool.
     #[inline]
     pub(super) fn check_pool(&self, call: Call<'_>, pool: PoolId) -> Step {
-        if (self.pools_from..self.pools_made).contains(&pool.0) && !self.pools.contains_key(&pool) {
+        if self.is_gone(pool) {
             return Err(self.no_pool(call, pool));
         }
         Ok(())
+    }
+
+    /// Whether a pool was destroyed.
+    #[inline]
+    pub(super) fn is_gone(&self, pool: PoolId) -> bool {
+        (self.pools_from..self.pools_made).contains(&pool.0) && !self.pools.contains_key(&pool)
     }
 
     /// Gives advice, once for each place.

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::checker::{Call, Checker, Refused, Step};
 use super::finding::Finding;
 use super::last_work::LastWork;
+use super::let_in::User;
 use super::lives::{Found, LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
 use crate::graph::Work;
@@ -204,7 +205,8 @@ impl Checker {
         };
         let life = self.lives.at(target.life);
         if self.is_abroad(&life.source, seat) {
-            self.check_reach(call, target, None, self.site(call, seat, access.act))?;
+            let user = if let What::Copy { .. } = call.op.what { User::Other(None) } else { User::Kernel(None) };
+            self.check_reach(call, target, user, self.site(call, seat, access.act))?;
         }
         match life.history.check_use(access.act, access.part, &self.time.at(seat).chain, self.settings.races) {
             Ok(()) => Ok(target),
@@ -246,7 +248,10 @@ impl Checker {
     #[inline]
     fn note_newest(&mut self, target: Target, access: Access, new: Use, seat: Seat) {
         let own = self.time.at(seat).kept.device;
-        let is_foreign = matches!(self.lives.at(target.life).source, Source::Stream { device, .. } if device != own);
+        let is_foreign = match self.lives.at(target.life).source {
+            Source::Stream { device, .. } | Source::Now(Space::Device(device)) => device != own,
+            _ => false,
+        };
         if access.part.is_whole() && !target.is_lease && !is_foreign {
             self.lives.note_newest(target.life, new);
         }

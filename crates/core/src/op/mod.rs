@@ -223,6 +223,16 @@ pub enum What {
         /// What it may do from now on.
         reach: Reach,
     },
+    /// A device gets access to all memory that exists at once on another one, or loses it
+    /// (`cudaDeviceEnablePeerAccess`, `cudaDeviceDisablePeerAccess`). Copies need none.
+    PeerAccess {
+        /// The device that has the memory.
+        owner: DeviceId,
+        /// The device that may use it.
+        device: DeviceId,
+        /// Whether it may from now on.
+        is_enabled: bool,
+    },
     /// A pool ends; what was allocated from it lives on (`cudaMemPoolDestroy`).
     PoolDestroy {
         /// The pool.

@@ -132,7 +132,7 @@ impl Session {
             // Whether it waits for the device then is not known.
             return self.push(What::Drop { memory });
         }
-        if matches!(entry.kind, Kind::Device | Kind::Host) {
+        if matches!(entry.kind, Kind::Device | Kind::Managed | Kind::Host) {
             self.synchronize_device(self.handles.device_of(entry.home));
         }
         self.push(What::FreeNow { memory });

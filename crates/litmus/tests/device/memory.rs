@@ -42,7 +42,7 @@ impl Run {
         if self.is_capturing() {
             let refused = match space {
                 Space::Host => self.device.pinned::<u8>(bytes as usize).err(),
-                Space::Device(_) => None,
+                Space::Device(_) | Space::Managed => None,
             };
             let Some(error) = refused else {
                 return cannot("the library has no immediate allocation for a capture to refuse");

@@ -78,7 +78,8 @@ fn stream_op() -> impl Strategy<Value = What> {
     ];
     let mark = prop_oneof![Just(Mark::Completion), Just(Mark::Progress), Just(Mark::Asked)];
     let start = prop_oneof![Just(Start::Ordered), Just(Start::Early)];
-    let space = prop_oneof![any::<u32>().prop_map(|number| Space::Device(DeviceId(number))), Just(Space::Host)];
+    let device = any::<u32>().prop_map(|number| Space::Device(DeviceId(number)));
+    let space = prop_oneof![device, Just(Space::Host), Just(Space::Managed)];
     let small = (number(), number(), any::<bool>(), any::<bool>(), name(), any::<u64>());
     (0_u8..29, small, role, mark, start, space, memory(), accesses(), prop::option::of(name())).prop_map(
         |(kind, (a, b, yes, also, text, bytes), role, mark, start, space, memory, accesses, name)| {

@@ -213,8 +213,19 @@ impl Edits<'_> {
                 Some(())
             })
         };
+        let peer = |device: &str| {
+            self.made(|lines| {
+                let born = self.statement(self.earlier_line()?).words;
+                if !matches!(&born[..], [_, _, alloc, now, _] if alloc == "alloc" && now == "now") {
+                    return None;
+                }
+                lines.insert(self.line, format!("{}grant device 0 to {device}", self.statement(self.line).by));
+                Some(())
+            })
+        };
         let mut texts = Vec::new();
         for device in self.devices() {
+            texts.push(peer(&device));
             for at in [Some(self.line), self.earlier_line()] {
                 texts.extend(pools.iter().map(|line| grant(&device, *line, at)));
             }

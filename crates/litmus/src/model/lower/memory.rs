@@ -24,10 +24,14 @@ impl Lower<'_> {
             What::Alloc { memory, stream, .. } => {
                 if !self.captured_alloc(stream, memory) {
                     let life = self.begin(memory, false);
+                    self.own(life, what);
                     self.allocate(stream, vec![Effect::of_all(life, Act::Allocate)]);
                 }
             }
-            What::AllocNow { memory, .. } => drop(self.begin(memory, true)),
+            What::AllocNow { memory, .. } => {
+                let life = self.begin(memory, true);
+                self.own(life, what);
+            }
             What::Free { memory, stream } => {
                 if !self.captured_free(stream, memory) {
                     self.free(memory, stream);

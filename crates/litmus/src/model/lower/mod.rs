@@ -4,6 +4,7 @@
 //! rules of default streams add. A wait needs the record that was the latest when it was called. Whoever learns that
 //! something has completed is a task of its host thread that needs it.
 
+mod access;
 mod graphs;
 mod memory;
 
@@ -11,10 +12,11 @@ use std::collections::{HashMap, HashSet};
 
 use millpond_core::check::Settings;
 use millpond_core::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, ProcessId, StreamId, TicketId};
-use millpond_core::op::{Mark, Memory, Names, Start, StreamRole, What};
+use millpond_core::op::{Access, Mark, Memory, Names, Start, StreamRole, What};
 
 use super::{Effect, LifeOf, Model, TASKS_MAX, Task, TooMuch};
 use crate::Program;
+use access::{Grant, Owner};
 use graphs::{Captured, Exec, Graph};
 use memory::Named;
 
@@ -175,7 +177,7 @@ impl Lower<'_> {
             What::Launch { stream, ref accesses, start, .. } => self.work(stream, accesses, start, false),
             What::Copy { stream, ref accesses } => self.work(stream, accesses, Start::Ordered, true),
             ref other => {
-                if !self.memory_step(other) {
+                if !self.access_step(other) && !self.memory_step(other) {
                     self.graph_step(other)?;
                 }
             }
@@ -277,6 +279,15 @@ impl Lower<'_> {
 
     fn who(&mut self, stream: StreamId) -> String {
         self.stream(stream).name.clone().unwrap_or_else(|| stream.to_string())
+    }
+
+    /// Work of a stream, or a node of what captures that.
+    fn work(&mut self, stream: StreamId, accesses: &[Access], start: Start, is_copy: bool) {
+        if !self.captured_work(stream, accesses) {
+            let device = self.stream(stream).home.1;
+            let effects = self.granted(device, is_copy, accesses);
+            self.launch(stream, effects, start);
+        }
     }
 
     /// Work that may start before the work before it has completed, where that is to be looked at.
