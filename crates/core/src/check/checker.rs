@@ -91,8 +91,10 @@ pub struct Checker {
     pub(super) pools_made: u32,
     /// The lowest number of a pool that was made: default pools, which no operation makes, lie below.
     pools_from: u32,
-    /// What other devices may do with a pool's memory.
-    pub(super) reach: FxHashMap<PoolId, LetIn>,
+    /// What other devices may do with memory of a pool or a device.
+    pub(super) reach: FxHashMap<Lender, LetIn>,
+    /// How other devices used the memory of a pool last: of each chain the newest read, and the newest write.
+    pub(super) abroad: FxHashMap<(PoolId, DeviceId), BTreeMap<(Slot, bool), Use>>,
     pub(super) graphs: Graphs,
     advised: FxHashSet<(Kind, String)>,
     /// Advice to leave a wait out, by its line: given at the end, where no execution of that line needed it.
@@ -116,6 +118,7 @@ impl Checker {
             pools_made: 0,
             pools_from: u32::MAX,
             reach: FxHashMap::default(),
+            abroad: FxHashMap::default(),
             graphs: Graphs::default(),
             advised: FxHashSet::default(),
             doubtful: Vec::new(),
@@ -296,6 +299,34 @@ impl Checker {
             | What::EventQuery { .. } => self.event_step(what, call),
             _ => self.graph_step(what, call),
         }
+    }
+
+    /// Pools, and who may use the memory of a device.
+    fn pool_step(&mut self, what: &What, call: Call<'_>) -> Step {
+        match *what {
+            What::PoolCreate { pool, exportable } => {
+                self.pools.insert(pool, exportable);
+                self.pools_made = self.pools_made.max(pool.0.saturating_add(1));
+                self.pools_from = self.pools_from.min(pool.0);
+            }
+            What::PoolDestroy { pool } => {
+                self.check_pool(call, pool)?;
+                self.pools.remove(&pool);
+                self.abroad.retain(|(of, _), _| *of != pool);
+            }
+            What::PoolAccess { pool, device, reach } => {
+                self.check_pool(call, pool)?;
+                self.check_unused_abroad(call, pool, device, reach)?;
+                self.reach.entry(Lender::Pool(pool)).or_default().set(device, reach);
+            }
+            What::PeerAccess { owner, device, is_enabled } => {
+                let lender = Lender::Device(self.time.process(call.op.host), owner);
+                let reach = if is_enabled { Reach::ReadWrite } else { Reach::None };
+                self.reach.entry(lender).or_default().set(device, reach);
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// A stream, about to do something.

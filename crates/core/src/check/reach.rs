@@ -2,7 +2,11 @@
 //!
 //! Memory of a pool is asked about when the work is submitted, with what the pool grants then; memory that a capture
 //! allocates when the node that uses it is captured, with what the pool granted when the allocation was (CUDA: an alloc
-//! node keeps the access of its pool, whatever becomes of that). Knows lives and captures; nothing of order.
+//! node keeps the access of its pool, whatever becomes of that). A pool takes access away at once: the host has to know
+//! that the uses under it have completed. Memory that exists at once is for kernels of other devices while these have
+//! access to its device; copies reach it anyhow. Knows lives and captures.
+
+use std::collections::BTreeMap;
 
 use super::checker::{Call, Checker, Step};
 use super::edit::Edit;
@@ -75,6 +79,34 @@ impl Checker {
         let subject = self.subject(call, life.memory, life.bytes, life.name);
         let memory = Lent { lender, before, owner, subject, born: life.history.born().site };
         self.refuse_reach(call, memory, device, later)
+    }
+
+    /// Notes a use of memory, by a device, where its pool had to let that in.
+    pub(super) fn note_abroad(&mut self, life: LifeId, device: DeviceId, used: Use) {
+        let Source::Stream { pool, device: owner, .. } = self.lives.at(life).source else { return };
+        // What a pool that is gone granted stays as it is.
+        if owner != device && !self.is_gone(pool) {
+            let known = self.abroad.entry((pool, device)).or_default();
+            known.insert((used.point.slot, used.site.act == Act::Write), used);
+        }
+    }
+
+    /// Whether the host knows of all uses that a pool will not grant any more that they have completed.
+    pub(super) fn check_unused_abroad(&mut self, call: Call<'_>, pool: PoolId, device: DeviceId, left: Reach) -> Step {
+        let base = self.time.base(call.op.host);
+        let knows = HostKnows(&base);
+        let uses = self.abroad.get(&(pool, device)).into_iter().flat_map(BTreeMap::values);
+        let is_cut = |used: &&Use| needed(used.site.act) > left && !knows.covers(used.point);
+        let cut: Vec<Use> = uses.filter(is_cut).copied().collect();
+        let Some(first) = cut.first() else { return Ok(()) };
+        let sentence = format!("{device} loses access to {pool}, and work of it may still use the memory");
+        let mut finding = Finding::new(Kind::NoAccess, sentence, "synchronize that work first");
+        finding.earlier = Some(self.act_side(call, first.site));
+        finding.others = cut[1..].iter().map(|used| self.act_side(call, used.site)).collect();
+        finding.missing = cut.iter().map(|used| self.edge(call, used)).collect();
+        finding.later = Some(self.side(call, self.host_site(call, Act::Free), "revoked"));
+        finding.remedy = Some(Ok(Edit::Order));
+        Err(Box::new(finding))
     }
 
     /// Memory that a capture allocates now has what its pool grants now.

@@ -242,6 +242,9 @@ impl Checker {
             life.history.settle(|point| time.is_settled(point));
             life.settle_at = 16.max(2 * life.history.len());
         }
+        if self.is_abroad(&self.lives.at(target.life).source, seat) {
+            self.note_abroad(target.life, self.time.at(seat).kept.device, new);
+        }
     }
 
     /// A use that a later launch may repeat: of all bytes, by their own device.

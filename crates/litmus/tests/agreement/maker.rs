@@ -226,7 +226,8 @@ impl Maker {
             self.pools.push(pool);
             return self.memory.push(name);
         };
-        match self.random.below(4) {
+        match self.random.below(5) {
+            4 => self.say(format!("revoke {pool} from 1")),
             0 => self.say(format!("grant {pool} to 1 read")),
             1 => self.say(format!("grant {pool} to 1")),
             _ => {

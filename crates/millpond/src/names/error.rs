@@ -87,7 +87,8 @@ impl Error {
     /// Whether it is about what the program asked for, so that whoever reads its trace is to judge it, too. The others
     /// are about the device, or about values that no operation has.
     pub(crate) fn is_verdict(&self) -> bool {
-        let is_use = |it: &Invalid| matches!(it, Invalid::Stale | Invalid::NoAccess { .. } | Invalid::Aliased { .. });
+        use Invalid::{InUse, NoAccess, Overlap, Stale};
+        let is_use = |it: &Invalid| matches!(it, Stale | NoAccess { .. } | InUse { .. } | Overlap { .. });
         let is_of_graph = |it: &GraphError| {
             use GraphError::*;
             matches!(
