@@ -44,7 +44,7 @@ impl Lower {
         ["record", e, s, "progress"] => self.record(e, s, false, Mark::Progress);
         ["wait", s, e] => self.wait(s, e, false);
         ["wait", s, e, "external"] => self.wait(s, e, true);
-        ["synchronize", "device"] => self.push(What::DeviceSynchronize);
+        ["synchronize", "device"] => self.push(What::SynchronizeDevice { device: DeviceId(0) });
         ["synchronize", "device", device] => {
             let device = self.device(&["on", device])?;
             self.push(What::SynchronizeDevice { device })

@@ -147,9 +147,9 @@ pub enum What {
         /// The answer: yes orders like a synchronisation.
         is_idle: bool,
     },
-    /// The host waited for all of its process's streams of all devices (`cudaDeviceSynchronize`).
+    /// The host waited for all of its process's streams of all devices (`cudaDeviceSynchronize` on each).
     DeviceSynchronize,
-    /// The host waited for all of its process's streams of one device.
+    /// The host waited for all of its process's streams of one device (`cudaDeviceSynchronize`).
     SynchronizeDevice {
         /// The device.
         device: DeviceId,

@@ -318,6 +318,7 @@ impl Maker {
         let stream = self.stream();
         match self.random.below(8) {
             0 | 1 => self.say(format!("synchronize {stream}")),
+            2 if self.several && self.random.one_in(2) => self.say("synchronize device 1".into()),
             2 => self.say("synchronize device".into()),
             3 if !self.events.is_empty() => {
                 let event = self.random.pick(&self.events);

@@ -279,13 +279,10 @@ impl Run {
                     Ok(false) => Said::Done,
                 }
             }
-            What::DeviceSynchronize if self.accessed.iter().any(|host| *host != op.host) => {
+            What::SynchronizeDevice { .. } if self.accessed.iter().any(|host| *host != op.host) => {
                 return cannot("another thread's accesses are those of a stream, which the device waits for here");
             }
-            What::DeviceSynchronize => {
-                let others = self.others.values().try_for_each(Device::synchronize);
-                said(self.device.synchronize().and(others), Act::Read)
-            }
+            What::SynchronizeDevice { device } => said(self.device_of(*device)?.synchronize(), Act::Read),
             What::PoolCreate { pool, exportable: false } => match self.device.pool(Default::default()) {
                 Ok(made) => {
                     self.pools.insert(*pool, made);

@@ -13,7 +13,7 @@ use millpond::error::ShareError;
 use millpond::share::{Refusal, Ticket};
 use millpond::{Buffer, Device, Error, Event, HostConfig, Pool, PoolConfig, Stream, View};
 use millpond_core::check::Kind;
-use millpond_core::ids::{EventId, HostId, PoolId, ProcessId, StreamId, TicketId};
+use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, ProcessId, StreamId, TicketId};
 use millpond_core::op::{Access, Act, Mark, Memory, Op, Start, StreamRole, What};
 use millpond_litmus::{Expected, Program};
 
@@ -117,14 +117,14 @@ impl Run {
                 self.streams.insert(*stream, (process, made));
                 Said::Done
             }
-            What::StreamSynchronize { .. } | What::DeviceSynchronize if self.has_imported(process) => {
+            What::StreamSynchronize { .. } | What::SynchronizeDevice { .. } if self.has_imported(process) => {
                 return cannot("what an importer's host learns goes to its exporter with what is given back");
             }
             What::StreamSynchronize { stream } => {
                 self.knows_more.insert(process);
                 said(self.stream(*stream)?.1.synchronize(), Act::Read)
             }
-            What::DeviceSynchronize => {
+            What::SynchronizeDevice { device: DeviceId(0) } => {
                 self.knows_more.insert(process);
                 said(self.device(process).synchronize(), Act::Read)
             }

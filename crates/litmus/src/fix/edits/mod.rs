@@ -237,21 +237,29 @@ impl Edits<'_> {
     /// The devices whose work may be meant: that of the later side's stream; at a launch, whose nodes may do it on
     /// others, those that the program names, too.
     fn devices(&self) -> Vec<String> {
-        let user = self.finding.later.as_ref().and_then(|side| self.stream_of(side));
-        let made = self.lines.find(|words| matches!(words, ["stream", name, ..] if Some(*name) == user.as_deref()));
-        let device = |line: &u32| {
-            let words = self.statement(*line).words;
-            let on = words.iter().position(|word| word == "on").and_then(|at| words.get(at + 1).cloned());
-            on.unwrap_or_else(|| "0".to_owned())
-        };
-        let mut devices = vec![made.first().map_or_else(|| "0".to_owned(), device)];
+        let mut devices: Vec<String> = self.finding.later.iter().map(|side| self.device_of(side)).collect();
         if is_launch(self.lines, self.finding) {
-            for other in self.lines.find(|words| matches!(words, ["stream", ..])).iter().map(device) {
+            for line in self.lines.find(|words| matches!(words, ["stream", ..])) {
+                let other = self.device_at(line);
                 if !devices.contains(&other) {
                     devices.push(other);
                 }
             }
         }
         devices
+    }
+
+    /// The device of a side's stream.
+    fn device_of(&self, side: &Side) -> String {
+        let stream = self.stream_of(side);
+        let made = self.lines.find(|words| matches!(words, ["stream", name, ..] if Some(*name) == stream.as_deref()));
+        made.first().map_or_else(|| "0".to_owned(), |line| self.device_at(*line))
+    }
+
+    /// The device that a line names.
+    fn device_at(&self, line: u32) -> String {
+        let words = self.statement(line).words;
+        let on = words.iter().position(|word| word == "on").and_then(|at| words.get(at + 1).cloned());
+        on.unwrap_or_else(|| "0".to_owned())
     }
 }

@@ -81,10 +81,7 @@ impl Edits<'_> {
         if is_host(later) {
             let learned = self.learned_from(&sides, is_host);
             let by = self.statement(self.line).by;
-            let everything = self.made(|lines| {
-                lines.insert(self.line, format!("{by}synchronize device"));
-                Some(())
-            });
+            let everything = self.synchronized(&sides, &by);
             return vec![learned, everything, self.met_by_events(&sides, &by)];
         }
         if sides.iter().any(|side| is_host(side)) {
@@ -96,15 +93,26 @@ impl Edits<'_> {
         let by = |side: &&Side| side.spot.line.map_or_else(String::new, |line| self.statement(line).by);
         let processes = self.lines.find(|words| matches!(words, ["process", ..]));
         let is_apart = !processes.is_empty() && sides.iter().any(|side| by(side) != here);
-        let waits = self.made(|lines| {
-            lines.insert(self.line, format!("{here}synchronize device"));
-            Some(())
-        });
+        let waits = self.synchronized(&sides, &here);
         let wait = Wait { edits: self, sides: &sides, waiter, here };
         let mut texts = vec![wait.for_what_is_there()];
         texts.extend(is_apart.then(|| wait.recorded_now(true)));
         texts.extend([wait.recorded_now(false), wait.recorded_behind_each(), waits]);
         texts
+    }
+
+    /// The host waits for the devices of all sides.
+    fn synchronized(&self, sides: &[&Side], by: &str) -> Option<Lines> {
+        let mut devices: Vec<String> = sides.iter().map(|side| self.device_of(side)).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        self.made(|lines| {
+            for device in &devices {
+                let number = if device == "0" { String::new() } else { format!(" {device}") };
+                lines.insert(self.line, format!("{by}synchronize device{number}"));
+            }
+            Some(())
+        })
     }
 
     /// The event whose newest record before this line is on a side's stream, behind that side.
