@@ -112,7 +112,7 @@ impl<L: Library> Stream<L> {
         };
         // SAFETY: the views put their work into this stream, or between what is in it before and after; they touch the
         // declared memory only. Launches are the caller's promise.
-        let outcome = unsafe { self.ours.enqueue(accesses, work) }?;
+        let outcome = unsafe { self.ours.enqueue_slices(accesses, work) }?;
         Ok(outcome.unwrap_or_else(|panic| resume_unwind(panic)).map_err(|error| Fault::Submit(error.into()))?)
     }
 }

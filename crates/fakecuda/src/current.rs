@@ -56,7 +56,11 @@ pub(crate) fn forget(context: Context) {
 
 /// The number of the current context's device.
 pub(crate) fn ordinal() -> Result<i32, Code> {
-    let context = context();
+    ordinal_of(context())
+}
+
+/// The number of a context's device.
+pub(crate) fn ordinal_of(context: Context) -> Result<i32, Code> {
     let other = others().get(&context.0).copied();
     let is_primary = || (FIRST..FIRST + settings::devices()).contains(&context.0).then(|| (context.0 - FIRST) as i32);
     let is_gone = context != Context::default();

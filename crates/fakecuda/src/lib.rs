@@ -50,6 +50,7 @@ mod forks;
 mod handles;
 mod kernels;
 mod memory;
+mod peers;
 mod pools;
 mod settings;
 

@@ -166,6 +166,12 @@ pub(crate) fn is_of_host(at: u64) -> bool {
     kind != Some(MEMORY_DEVICE as c_uint) && mapping::is_usable(at)
 }
 
+/// Whether the device of the thread's context has access to the memory at an address; none where that is not known.
+pub(crate) fn has_access(at: u64) -> Option<bool> {
+    const ACCESS_FLAGS: c_int = 16;
+    answer(|flags: &mut c_uint| pointer_attribute(flags, ACCESS_FLAGS, at)).map(|flags| flags != 0)
+}
+
 /// How many devices there are.
 pub(crate) fn devices() -> i32 {
     answer(|count| device_count(count)).unwrap_or(0)

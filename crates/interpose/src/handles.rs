@@ -51,6 +51,7 @@ pub(crate) struct Handles {
     /// Contexts by number, with their devices, and the numbers of those that are there.
     homes: Vec<(Context, i32)>,
     home_of: FxHashMap<Context, u32>,
+    has_devices: bool,
     /// With the numbers of their contexts.
     pub(crate) streams: FxHashMap<Stream, (StreamId, u32)>,
     /// The stream that was asked for last: nearly always the one that is asked for next.
@@ -77,6 +78,8 @@ pub(crate) struct Handles {
     /// Of instances.
     pub(crate) outside: FxHashMap<ExecId, Outside>,
     next_exec: u32,
+    /// Which devices may use what exists at once on another: that one, and the one that may.
+    pub(crate) peers: FxHashSet<(i32, i32)>,
 }
 
 impl Handles {
@@ -84,6 +87,7 @@ impl Handles {
     pub(crate) fn home(&mut self, context: Context, device: impl FnOnce() -> i32) -> u32 {
         *self.home_of.entry(context).or_insert_with(|| {
             self.homes.push((context, device()));
+            self.has_devices |= self.homes.last().map(|it| it.1) != self.homes.first().map(|it| it.1);
             self.homes.len() as u32 - 1
         })
     }
@@ -98,6 +102,12 @@ impl Handles {
         if let Some((context, _)) = self.homes.get(home as usize) {
             self.home_of.insert(*context, home);
         }
+    }
+
+    /// Whether contexts of several devices were met.
+    #[inline]
+    pub(crate) fn has_devices(&self) -> bool {
+        self.has_devices
     }
 
     /// The device of a context.

@@ -62,7 +62,7 @@ pub(crate) struct Session {
     /// What a kernel is taken to do to memory whose address it gets.
     pub(crate) kernel_act: Act,
     /// Whether accesses are judged among each other, now or later.
-    is_exact: bool,
+    pub(crate) is_exact: bool,
     /// The launch at hand: the operation of which there are most is made in place.
     pub(crate) launch: Op,
     /// Captures that go on, by the stream that each began on.
@@ -489,5 +489,9 @@ impl Session {
 }
 
 fn space_of(kind: Kind) -> Space {
-    if kind == Kind::Host { Space::Host } else { Space::Device(DeviceId(ask::current_device() as u32)) }
+    match kind {
+        Kind::Host => Space::Host,
+        Kind::Device => Space::Device(DeviceId(ask::current_device() as u32)),
+        _ => Space::Managed,
+    }
 }

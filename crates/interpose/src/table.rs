@@ -165,6 +165,8 @@ calls! {
     N cuCtxSynchronize() => after session.synchronize_device(ask::current_device())
         => Some(What::SynchronizeDevice { device: DeviceId(ask::current_device() as u32) }), hold::synchronized(real());
     N cuCtxSynchronize_v2(context: Context) => around contexts::synchronize, hold::synchronized(real());
+    N cuCtxEnablePeerAccess(peer: Context, flags: c_uint) => after session.let_in(ask::device_of(peer));
+    N cuCtxDisablePeerAccess(peer: Context) => after session.shut_out(ask::device_of(peer));
     N cuCtxDestroy(context: Context) => around contexts::destroy, hold::destroy(context, real);
     N cuCtxDestroy_v2(context: Context) => around contexts::destroy, hold::destroy(context, real);
     N cuDevicePrimaryCtxReset(device: c_int) => after session.lose_device(device), hold::reset(real(), device);
@@ -187,21 +189,21 @@ calls! {
         => around host_functions::add_callback;
     P cuLaunchHostFunc(stream: Stream, function: usize, data: usize) => around host_functions::launch;
     P cuStreamWriteValue32(stream: Stream, at: u64, value: u32, flags: c_uint)
-        => after session.work(call, stream, &[(at, 4, Act::Write)]);
+        => after session.move_bytes(call, stream, &[(at, 4, Act::Write)]);
     P cuStreamWriteValue32_v2(stream: Stream, at: u64, value: u32, flags: c_uint)
-        => after session.work(call, stream, &[(at, 4, Act::Write)]);
+        => after session.move_bytes(call, stream, &[(at, 4, Act::Write)]);
     P cuStreamWriteValue64(stream: Stream, at: u64, value: u64, flags: c_uint)
-        => after session.work(call, stream, &[(at, 8, Act::Write)]);
+        => after session.move_bytes(call, stream, &[(at, 8, Act::Write)]);
     P cuStreamWriteValue64_v2(stream: Stream, at: u64, value: u64, flags: c_uint)
-        => after session.work(call, stream, &[(at, 8, Act::Write)]);
+        => after session.move_bytes(call, stream, &[(at, 8, Act::Write)]);
     P cuStreamWaitValue32(stream: Stream, at: u64, value: u32, flags: c_uint)
-        => after session.work(call, stream, &[(at, 4, Act::Read)]);
+        => after session.move_bytes(call, stream, &[(at, 4, Act::Read)]);
     P cuStreamWaitValue32_v2(stream: Stream, at: u64, value: u32, flags: c_uint)
-        => after session.work(call, stream, &[(at, 4, Act::Read)]);
+        => after session.move_bytes(call, stream, &[(at, 4, Act::Read)]);
     P cuStreamWaitValue64(stream: Stream, at: u64, value: u64, flags: c_uint)
-        => after session.work(call, stream, &[(at, 8, Act::Read)]);
+        => after session.move_bytes(call, stream, &[(at, 8, Act::Read)]);
     P cuStreamWaitValue64_v2(stream: Stream, at: u64, value: u64, flags: c_uint)
-        => after session.work(call, stream, &[(at, 8, Act::Read)]);
+        => after session.move_bytes(call, stream, &[(at, 8, Act::Read)]);
     P cuStreamBatchMemOp(stream: Stream, count: c_uint, ops: *const StreamMemOp, flags: c_uint)
         => after session.work_on_words(call, stream, list(ops, count as usize));
     P cuStreamBatchMemOp_v2(stream: Stream, count: c_uint, ops: *const StreamMemOp, flags: c_uint)
@@ -238,8 +240,8 @@ calls! {
         => after session.add_memory_now(read(at)?, (read(pitch)? * height) as u64, Kind::Device)
         => Some(session.refused_memory((width * height) as u64, Kind::Device)), made_for(real);
     N cuMemAllocManaged(at: *mut u64, bytes: usize, flags: c_uint)
-        => after session.add_memory_now(read(at)?, bytes as u64, Kind::Device)
-        => Some(session.refused_memory(bytes as u64, Kind::Device));
+        => after session.add_memory_now(read(at)?, bytes as u64, Kind::Managed)
+        => Some(session.refused_memory(bytes as u64, Kind::Managed));
     N cuMemFree_v2(at: u64) => around memory::free_now, give::free(at, real);
     N cuMemAllocHost_v2(at: *mut u64, bytes: usize)
         => after session.add_memory_now(read(at)?, bytes as u64, Kind::Host)
@@ -340,9 +342,9 @@ calls! {
     P cuMemsetD2D32Async(at: u64, pitch: usize, value: u32, width: usize, height: usize, stream: Stream)
         => after session.fill_rows(call, stream, at, pitch, 4 * width, height);
     P cuMemPrefetchAsync(at: u64, bytes: usize, device: c_int, stream: Stream)
-        => after session.work(call, stream, &[(at, bytes as u64, Act::Read)]);
+        => after session.move_bytes(call, stream, &[(at, bytes as u64, Act::Read)]);
     P cuMemPrefetchAsync_v2(at: u64, bytes: usize, location: u64, flags: c_uint, stream: Stream)
-        => after session.work(call, stream, &[(at, bytes as u64, Act::Read)]);
+        => after session.move_bytes(call, stream, &[(at, bytes as u64, Act::Read)]);
 
     P cuLaunchKernel(
         function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,

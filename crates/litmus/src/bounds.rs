@@ -115,7 +115,7 @@ impl Sizes {
 /// How many accesses an operation names.
 fn accesses(what: &What) -> u64 {
     let named = match what {
-        What::Launch { accesses, .. } | What::HostAccess { accesses } => accesses.len(),
+        What::Launch { accesses, .. } | What::Copy { accesses, .. } | What::HostAccess { accesses } => accesses.len(),
         What::GraphNode { node, .. } => match &**node {
             NodeOp::Kernel(accesses)
             | NodeOp::Copy(accesses)

@@ -55,7 +55,8 @@ impl Lower {
             let mut accesses = SmallVec::new();
             self.add_accesses(&mut accesses, Act::Read, &[a])?;
             self.add_accesses(&mut accesses, Act::Write, &[b])?;
-            self.work(s, accesses, Start::Ordered, None)
+            let stream = self.stream(s)?;
+            self.push(What::Copy { stream, accesses })
         };
         ["kernel", s, ref rest @ ..] "read A B write C [early] [named N]" => self.kernel(s, rest);
         ["export", a, "as", t] => self.export(a, t);

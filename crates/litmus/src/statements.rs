@@ -62,6 +62,7 @@ fn shown(pattern: &str) -> String {
     match (pattern, &texts[..]) {
         ("bytes", _) => "1024".to_owned(),
         ("device", _) => "1".to_owned(),
+        ("owner", _) => "0".to_owned(),
         (name, []) => name.to_uppercase(),
         (_, [text]) => (*text).to_owned(),
         (_, texts) => format!("({})", texts.join(" | ")),

@@ -24,6 +24,8 @@ impl Lower {
         ["grant", p, "to", device] => self.reach(p, device, Reach::ReadWrite);
         ["grant", p, "to", device, "read"] => self.reach(p, device, Reach::Read);
         ["revoke", p, "from", device] => self.reach(p, device, Reach::None);
+        ["grant", "device", owner, "to", device] => self.peer(owner, device, true);
+        ["revoke", "device", owner, "from", device] => self.peer(owner, device, false);
         ["thread", t] => self.new_host(t).map(drop);
         ["thread", t, "in", p] => {
             let process = ProcessId(self.host(p)?.0);
@@ -42,7 +44,7 @@ impl Lower {
         ["record", e, s, "progress"] => self.record(e, s, false, Mark::Progress);
         ["wait", s, e] => self.wait(s, e, false);
         ["wait", s, e, "external"] => self.wait(s, e, true);
-        ["synchronize", "device"] => self.push(What::DeviceSynchronize);
+        ["synchronize", "device"] => self.push(What::SynchronizeDevice { device: DeviceId(0) });
         ["synchronize", "device", device] => {
             let device = self.device(&["on", device])?;
             self.push(What::SynchronizeDevice { device })
@@ -135,6 +137,11 @@ impl Lower {
     fn reach(&mut self, pool: &str, device: &str, reach: Reach) -> Result<(), Refusal> {
         let (pool, device) = (self.pool(pool)?, self.device(&["on", device])?);
         self.push(What::PoolAccess { pool, device, reach })
+    }
+
+    fn peer(&mut self, owner: &str, device: &str, is_enabled: bool) -> Result<(), Refusal> {
+        let (owner, device) = (self.device(&["on", owner])?, self.device(&["on", device])?);
+        self.push(What::PeerAccess { owner, device, is_enabled })
     }
 
     fn new_pool(&mut self, name: &str, exportable: bool) -> Result<(), Refusal> {

@@ -36,11 +36,11 @@ fn bytes_that_a_copy_reads_and_writes_are_named() {
     let finding = found("stream s\na = alloc s 1024\ncopy s a[0..512] to a[256..768]\nfree s a\n");
     assert_eq!(
         finding.sentence,
-        "bytes 256..512 of `a` (allocation 0, 1024 B) are read and written by one operation on stream `s`"
+        "bytes 256..512 of `a` (allocation 0, 1024 B) are read and written by one copy on stream `s`"
     );
     assert_eq!(
         finding.help(),
-        "use bytes that do not overlap (it reads 0..512 and writes 256..768), or copy through other \
+        "copy between bytes that do not overlap (these are 0..512 and 256..768), or through other \
          memory"
     );
 }

@@ -238,11 +238,11 @@ const PROGRAMS: &[(&str, &str)] = &[
          kernel l read c early !! weak-order / free l c",
     ),
     (
-        "A launch of more accesses than are compared each with each names bytes twice",
+        "A kernel of many accesses reads bytes that it writes, a copy must not",
         "stream s / a = alloc s 64 / kernel s read a[0..4] a[4..8] a[8..12] a[12..16] a[16..20] a[20..24] a[24..28] \
          a[28..32] a[32..36] write a[36..40] / \
          kernel s read a[0..4] a[4..8] a[8..12] a[12..16] a[16..20] a[20..24] a[24..28] a[28..32] a[32..36] \
-         write a[35..40] !! aliased / kernel s read a[0..4] write a[3..5] !! aliased / free s a",
+         write a[35..40] / kernel s read a[0..4] write a[3..5] / copy s a[0..4] to a[3..7] !! aliased / free s a",
     ),
     (
         "An event of one process is synchronised with by another",

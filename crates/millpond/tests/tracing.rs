@@ -233,7 +233,7 @@ fn pinned_memory_is_in_the_trace() {
         let count = |is: fn(&What) -> bool| ops.iter().filter(|(op, _)| is(&op.what)).count();
         assert_eq!(count(|what| matches!(what, What::AllocNow { space: Space::Host, bytes: 4000, .. })), 1);
         assert_eq!(count(|what| matches!(what, What::HostAccess { .. })), 2);
-        assert_eq!(count(|what| matches!(what, What::Launch { accesses, .. } if accesses.len() == 2)), 5);
+        assert_eq!(count(|what| matches!(what, What::Copy { accesses, .. } if accesses.len() == 2)), 5);
         assert_eq!(found(&path), [Kind::Race; 3], "what was refused, and nothing else");
     }
 }

@@ -255,6 +255,27 @@ mod tests {
     }
 
     #[test]
+    fn a_kernel_reads_and_writes_in_place_and_a_copy_does_not() {
+        unsafe extern "C" fn nothing(_: *mut c_void) {}
+        let on = Subject::new(None);
+        on.synchronize();
+        let both = [on.access(MILLPOND_READ), on.access(MILLPOND_WRITE)];
+        // SAFETY: two accesses; the function can be called with any argument.
+        let launched = unsafe { millpond_launch(on.streams[0], Some(nothing), null_mut(), both.as_ptr(), 2) };
+        assert_eq!(launched, MILLPOND_SUCCESS);
+        assert_eq!(on.declare(1, MILLPOND_READ), MILLPOND_ERROR_ORDER, "what is used in place is written");
+        // SAFETY: two accesses.
+        assert_eq!(unsafe { millpond_declare(on.streams[0], both.as_ptr(), 2) }, MILLPOND_SUCCESS);
+        let to = on.memory.wrapping_byte_add(1000);
+        // SAFETY: what the pointers are, the call says.
+        let copied = unsafe { millpond_memcpy_dtod_async(to, on.memory, 1001, on.streams[0]) };
+        assert_eq!(copied, MILLPOND_ERROR_INVALID_VALUE, "they overlap");
+        // SAFETY: as above.
+        let copied = unsafe { millpond_memcpy_dtod_async(to, on.memory, 1000, on.streams[0]) };
+        assert_eq!(copied, MILLPOND_SUCCESS);
+    }
+
+    #[test]
     fn what_is_declared_in_a_capture_is_a_node() {
         let on = Subject::new(None);
         on.synchronize();

@@ -83,8 +83,9 @@ impl Programs {
                 false => self.alloc(memory, bytes, self.devices.get(&stream).copied().unwrap_or(0), stream)?,
             },
             What::AllocNow { memory, space: Space::Host, .. } => self.leave_out(memory),
-            What::AllocNow { memory, space: Space::Device(device), bytes, .. } => {
-                self.alloc(memory, bytes, device.0, StreamId::LEGACY)?
+            What::AllocNow { memory, space, bytes, .. } => {
+                let device = if let Space::Device(device) = space { device.0 } else { 0 };
+                self.alloc(memory, bytes, device, StreamId::LEGACY)?
             }
             What::Free { memory, stream } if !self.captured.contains_key(&stream) => self.free(memory, Some(stream))?,
             What::FreeNow { memory } | What::Drop { memory } => self.free(memory, None)?,

@@ -58,7 +58,7 @@ impl Builder {
                 self.end(op, names, *memory, Some(host));
             }
             What::Drop { memory } => self.end(op, names, *memory, None),
-            What::Launch { stream, accesses, .. } => {
+            What::Launch { stream, accesses, .. } | What::Copy { stream, accesses } => {
                 let stream = self.stream(*stream);
                 self.touch(accesses, stream);
             }

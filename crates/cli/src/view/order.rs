@@ -102,7 +102,7 @@ pub(super) fn deed(what: &What) -> Option<Deed> {
     Some(match what {
         What::Alloc { .. } | What::AllocNow { .. } => Deed::Alloc,
         What::Free { .. } | What::FreeNow { .. } | What::Drop { .. } => Deed::Free,
-        What::Launch { .. } | What::HostAccess { .. } => Deed::Kernel,
+        What::Launch { .. } | What::Copy { .. } | What::HostAccess { .. } => Deed::Kernel,
         What::EventRecord { .. } => Deed::Record,
         What::EventWait { .. } => Deed::Wait,
         What::StreamSynchronize { .. }
@@ -121,7 +121,7 @@ pub(super) fn deed(what: &What) -> Option<Deed> {
         What::Instantiate { .. } | What::ExecUpdate { .. } => Deed::Instantiate,
         What::Tell { .. } | What::Export { .. } | What::Import { .. } => Deed::Tell,
         What::StreamDestroy { .. } | What::PoolDestroy { .. } | What::ProcessEnd { .. } => Deed::End,
-        What::GraphUpload { .. } | What::PoolAccess { .. } => Deed::Other,
+        What::GraphUpload { .. } | What::PoolAccess { .. } | What::PeerAccess { .. } => Deed::Other,
         _ => return None,
     })
 }
@@ -132,6 +132,7 @@ pub(super) fn stream_of(what: &What) -> Option<StreamId> {
         What::Alloc { stream, .. }
         | What::Free { stream, .. }
         | What::Launch { stream, .. }
+        | What::Copy { stream, .. }
         | What::EventRecord { stream, .. }
         | What::EventWait { stream, .. }
         | What::GraphLaunch { stream, .. }

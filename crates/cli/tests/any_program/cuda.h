@@ -88,6 +88,8 @@ typedef struct {
     X(cuStreamWaitEvent, cuStreamWaitEvent, (CUstream, CUevent, unsigned))                                             \
     X(cuEventCreate, cuEventCreate, (CUevent *, unsigned))                                                             \
     X(cuEventRecord, cuEventRecord, (CUevent, CUstream))                                                               \
+    X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, (CUcontext, unsigned))                                             \
+    X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, (CUcontext))                                                     \
     X(cuCtxCreate, cuCtxCreate_v2, (CUcontext *, unsigned, int))                                                       \
     X(cuCtxDestroy, cuCtxDestroy_v2, (CUcontext))                                                                      \
     X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, (CUdeviceptr *, size_t, CUmemoryPool, CUstream))               \

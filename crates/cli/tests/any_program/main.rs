@@ -1,11 +1,12 @@
 //! Programs of the driver API, unchanged, as real processes: recorded and checked, linked with the library and by
 //! lookup.
 //!
-//! The programs are `program.c`, `graphs.c`, `reused.c`, `unsafe.c` and `hostile.c`; the C compiler makes them.
-//! `fakecuda` is their `libcuda.so.1`.
+//! The programs are `program.c`, `graphs.c`, `peers.c`, `reused.c`, `unsafe.c` and `hostile.c`; the C compiler makes
+//! them. `fakecuda` is their `libcuda.so.1`.
 
 mod graphs;
 mod hostile;
+mod peers;
 mod python;
 mod reused;
 mod served;
@@ -30,7 +31,7 @@ static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
     compiler.args(["-O2", "-fomit-frame-pointer", "-shared", "-fPIC", "-o"]).arg(place.join("libcudart.so.13"));
     compiler.arg(runtime).args([&folder, "-l:libcuda.so.1"]);
     assert!(compiler.status().unwrap().success(), "the runtime is compiled");
-    let ways: [(&str, &[&str]); 13] = [
+    let ways: [(&str, &[&str]); 15] = [
         ("by-runtime", &["-rdynamic", "-DBY_RUNTIME", &folder, "-l:libcudart.so.13", "-l:libcuda.so.1"]),
         ("linked", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
         ("bare", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
@@ -44,11 +45,13 @@ static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
         ("unsafe-looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
         ("hostile", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
         ("hostile-looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
+        ("peers", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
+        ("peers-looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
     ];
     for (name, flags) in ways {
         let mut compiler = Command::new("cc");
         let debug = if name == "bare" { "-g0" } else { "-g" };
-        let other = ["graphs", "hostile", "reused", "unsafe"].iter().find(|other| name.starts_with(**other));
+        let other = ["graphs", "hostile", "peers", "reused", "unsafe"].iter().find(|other| name.starts_with(**other));
         let source = other.map_or(source.clone(), |other| source.with_file_name(format!("{other}.c")));
         compiler.args([debug, "-o"]).arg(place.join(name)).arg(&source).args(flags).args(["-ldl", "-lpthread"]);
         assert!(compiler.status().unwrap().success(), "{name} is compiled");
@@ -94,6 +97,7 @@ fn place_of(mark: &str) -> String {
         ("program.c", include_str!("program.c")),
         ("graphs.c", include_str!("graphs.c")),
         ("hostile.c", include_str!("hostile.c")),
+        ("peers.c", include_str!("peers.c")),
         ("reused.c", include_str!("reused.c")),
         ("unsafe.c", include_str!("unsafe.c")),
         ("helpers.h", include_str!("helpers.h")),

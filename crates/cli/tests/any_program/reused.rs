@@ -9,7 +9,7 @@ fn assert_right(programs: &[&str]) {
 }
 
 #[track_caller]
-fn assert_right_of(file: &str, programs: &[&str]) {
+pub(super) fn assert_right_of(file: &str, programs: &[&str]) {
     let ways = [file.to_owned(), format!("{file}-looked-up")];
     for (way, program) in ways.iter().flat_map(|way| programs.iter().map(move |program| (way, program))) {
         let output = run(&["check"], way, &[program]);
@@ -25,7 +25,7 @@ fn assert_wrong(program: &str, expected: &[&str], mark: &str) {
 }
 
 #[track_caller]
-fn assert_wrong_of(file: &str, program: &str, expected: &[&str], mark: &str) {
+pub(super) fn assert_wrong_of(file: &str, program: &str, expected: &[&str], mark: &str) {
     for way in [file.to_owned(), format!("{file}-looked-up")] {
         let output = run(&["check"], &way, &[program, "wrong"]);
         let said = text(&output.stderr);

@@ -11,6 +11,7 @@ use super::checker::{Call, Checker, Step, quiet};
 use super::event_state::Stands;
 use super::finding::Finding;
 use super::graph_state::Captured;
+use super::graphs::used;
 use super::homes::{Homes, empty_graph};
 use super::lives::{Found, Named};
 use super::names::Names;
@@ -28,6 +29,7 @@ impl Checker {
     fn is_spoiled(&self, what: &What) -> bool {
         let stream = match *what {
             What::Launch { stream, .. }
+            | What::Copy { stream, .. }
             | What::Alloc { stream, .. }
             | What::Free { stream, .. }
             | What::EventRecord { stream, .. }
@@ -133,10 +135,11 @@ impl Checker {
         Ok(())
     }
 
-    pub(super) fn captured_launch(
+    pub(super) fn captured_work(
         &mut self,
         call: Call<'_>,
         seat: Seat,
+        work: Work,
         accesses: &[Access],
         start: Start,
         name: Option<Name>,
@@ -145,18 +148,21 @@ impl Checker {
         let sites: SmallVec<[Site; 2]> = accesses.iter().map(|it| self.site(call, seat, it.act)).collect();
         let named = accesses;
         let accesses = self.node_accesses(call, graph, named, &sites)?;
-        self.refuse_aliased_node(call, graph, self.site(call, seat, Act::Write), named, &accesses)?;
+        if work == Work::Copy {
+            let subject = |at: usize| self.named_by_node(call, graph, &named[at], &accesses[at]);
+            self.refuse_overlap(call, self.site(call, seat, Act::Write), used(&accesses), subject)?;
+        }
         self.check_node_reach(call, seat, named, &accesses)?;
         let may_share = !self.settings.races;
         self.look_at(call, seat, name, |uses, graph, tails, label| {
-            uses.check(graph, tails, &accesses, may_share, "kernel", label)
+            uses.check(graph, tails, &accesses, may_share, work.noun(), label)
         })?;
         let completed = match start == Start::Early && self.settings.weak_order {
             true => Some(self.check_captured_early(call, seat, named, &accesses)?),
             false => None,
         };
         let node = self.captured_node(call, seat, "launched", name, |graph, tails, label| {
-            let node = graph.add_work(Work::Kernel, tails, &accesses, label)?;
+            let node = graph.add_work(work, tails, &accesses, label)?;
             graph.set_may_share(node, may_share);
             Ok((node, node))
         })?;

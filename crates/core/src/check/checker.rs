@@ -13,18 +13,20 @@
 //! | `checker`, `usage`, `events`, `graphs`, `launches`, `shares` | each kind of operation, in the order of its rules |
 //! | `kind`, `finding`, `violation`, `explain` | what is said |
 
+use std::collections::BTreeMap;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::event_state::{Event, Lost};
 use super::finding::{Finding, Spot};
 use super::graph_state::Graphs;
-use super::let_in::LetIn;
+use super::let_in::{Lender, LetIn};
 use super::lives::{Lives, Named};
 use super::ring::Ring;
 use super::timeline::{Learned, Seat, Timeline};
-use crate::ids::{DeviceId, EventId, HostId, Point, PoolId, StreamId};
-use crate::life::{Kind, Site};
-use crate::op::{Act, Names, NodeOp, Op, Place, What};
+use crate::ids::{DeviceId, EventId, HostId, Point, PoolId, Slot, StreamId};
+use crate::life::{Kind, Site, Use};
+use crate::op::{Act, Names, NodeOp, Op, Place, Reach, What};
 
 /// What is looked for, and how strictly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,8 +91,10 @@ pub struct Checker {
     pub(super) pools_made: u32,
     /// The lowest number of a pool that was made: default pools, which no operation makes, lie below.
     pools_from: u32,
-    /// What other devices may do with a pool's memory.
-    pub(super) reach: FxHashMap<PoolId, LetIn>,
+    /// What other devices may do with memory of a pool or a device.
+    pub(super) reach: FxHashMap<Lender, LetIn>,
+    /// How other devices used the memory of a pool last: of each chain the newest read, and the newest write.
+    pub(super) abroad: FxHashMap<(PoolId, DeviceId), BTreeMap<(Slot, bool), Use>>,
     pub(super) graphs: Graphs,
     advised: FxHashSet<(Kind, String)>,
     /// Advice to leave a wait out, by its line: given at the end, where no execution of that line needed it.
@@ -114,6 +118,7 @@ impl Checker {
             pools_made: 0,
             pools_from: u32::MAX,
             reach: FxHashMap::default(),
+            abroad: FxHashMap::default(),
             graphs: Graphs::default(),
             advised: FxHashSet::default(),
             doubtful: Vec::new(),
@@ -164,7 +169,11 @@ impl Checker {
     fn write_back(&mut self, what: &What) {
         let is_capturing = self.graphs.is_capturing();
         match what {
-            What::Launch { .. } | What::Alloc { .. } | What::EventRecord { .. } | What::EventWait { .. }
+            What::Launch { .. }
+            | What::Copy { .. }
+            | What::Alloc { .. }
+            | What::EventRecord { .. }
+            | What::EventWait { .. }
                 if !is_capturing => {}
             What::Free { memory, .. } if !is_capturing => self.lives.write_back(*memory),
             _ => self.lives.write_all_back(),
@@ -235,6 +244,7 @@ impl Checker {
             What::Free { memory, stream } => self.free(call, *memory, *stream),
             What::EventRecord { event, stream, external, mark } => self.record(call, *event, *stream, *external, *mark),
             What::EventWait { event, stream, external } => self.wait(call, *event, *stream, *external),
+            What::Copy { stream, accesses } => self.copy(call, *stream, accesses),
             other => self.rare_step(other, call),
         }
     }
@@ -265,17 +275,8 @@ impl Checker {
             What::StreamQuery { stream, is_idle } => self.synchronize_stream(call, stream, "queried", is_idle),
             What::DeviceSynchronize => self.synchronize_device(call, None),
             What::SynchronizeDevice { device } => self.synchronize_device(call, Some(device)),
-            What::PoolCreate { pool, exportable } => {
-                self.pools.insert(pool, exportable);
-                self.pools_made = self.pools_made.max(pool.0.saturating_add(1));
-                self.pools_from = self.pools_from.min(pool.0);
-                Ok(())
-            }
-            What::PoolDestroy { pool } => self.destroy_pool(call, pool),
-            What::PoolAccess { pool, device, reach } => {
-                self.check_pool(call, pool)?;
-                self.reach.entry(pool).or_default().set(device, reach);
-                Ok(())
+            What::PoolCreate { .. } | What::PoolDestroy { .. } | What::PoolAccess { .. } | What::PeerAccess { .. } => {
+                self.pool_step(what, call)
             }
             What::AllocNow { memory, space, bytes, name } => self.alloc_now(call, memory, space, bytes, name),
             What::SetName { memory, name } => {
@@ -298,6 +299,34 @@ impl Checker {
             | What::EventQuery { .. } => self.event_step(what, call),
             _ => self.graph_step(what, call),
         }
+    }
+
+    /// Pools, and who may use the memory of a device.
+    fn pool_step(&mut self, what: &What, call: Call<'_>) -> Step {
+        match *what {
+            What::PoolCreate { pool, exportable } => {
+                self.pools.insert(pool, exportable);
+                self.pools_made = self.pools_made.max(pool.0.saturating_add(1));
+                self.pools_from = self.pools_from.min(pool.0);
+            }
+            What::PoolDestroy { pool } => {
+                self.check_pool(call, pool)?;
+                self.pools.remove(&pool);
+                self.abroad.retain(|(of, _), _| *of != pool);
+            }
+            What::PoolAccess { pool, device, reach } => {
+                self.check_pool(call, pool)?;
+                self.check_unused_abroad(call, pool, device, reach)?;
+                self.reach.entry(Lender::Pool(pool)).or_default().set(device, reach);
+            }
+            What::PeerAccess { owner, device, is_enabled } => {
+                let lender = Lender::Device(self.time.process(call.op.host), owner);
+                let reach = if is_enabled { Reach::ReadWrite } else { Reach::None };
+                self.reach.entry(lender).or_default().set(device, reach);
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// A stream, about to do something.
@@ -380,19 +409,19 @@ impl Checker {
         Ok(())
     }
 
-    fn destroy_pool(&mut self, call: Call<'_>, pool: PoolId) -> Step {
-        self.check_pool(call, pool)?;
-        self.pools.remove(&pool);
-        Ok(())
-    }
-
     /// Whether a pool is there; one that was never made is taken for a default pool.
     #[inline]
     pub(super) fn check_pool(&self, call: Call<'_>, pool: PoolId) -> Step {
-        if (self.pools_from..self.pools_made).contains(&pool.0) && !self.pools.contains_key(&pool) {
+        if self.is_gone(pool) {
             return Err(self.no_pool(call, pool));
         }
         Ok(())
+    }
+
+    /// Whether a pool was destroyed.
+    #[inline]
+    pub(super) fn is_gone(&self, pool: PoolId) -> bool {
+        (self.pools_from..self.pools_made).contains(&pool.0) && !self.pools.contains_key(&pool)
     }
 
     /// Gives advice, once for each place.

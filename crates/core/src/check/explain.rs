@@ -142,6 +142,20 @@ impl Checker {
         })
     }
 
+    /// Memory of the host is freed on a stream.
+    #[cold]
+    pub(super) fn pinned(&self, call: Call<'_>, life: LifeId, later: Site) -> Refused {
+        let life = self.lives.at(life);
+        let subject = self.subject_of(call, life);
+        let sentence = format!("{subject} is freed {}, but it is memory of the host", self.by(call, later.stream));
+        let help = "free it at once, after its last use has completed (CUDA: `cudaFreeHost`)";
+        let mut finding = Finding::new(Kind::DoubleFree, sentence, help);
+        finding.subject = Some(subject);
+        finding.earlier = Some(self.act_side(call, life.history.born().site));
+        finding.later = Some(self.act_side(call, later));
+        Box::new(finding)
+    }
+
     #[cold]
     pub(super) fn never_allocated(&self, call: Call<'_>, memory: Memory, later: Site) -> Refused {
         if self.graphs.unmade.contains(&memory) {

@@ -23,8 +23,10 @@ pub(super) struct Made {
     pub(super) graph: Graph,
     pub(super) names: Names,
     pub(super) homes: Homes,
-    /// Whether it was ever looked at as a whole.
+    /// Whether it was looked at as a whole since it was changed.
     pub(super) is_checked: bool,
+    /// Whether something was made of it: what has changed since is in no launch.
+    pub(super) is_made_of: bool,
     /// The numbers, as the program counts its nodes, of those that were refused; rising.
     pub(super) refused: Vec<u32>,
 }

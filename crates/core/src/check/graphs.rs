@@ -21,7 +21,7 @@ use crate::graph::{
 };
 use crate::ids::{GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site};
-use crate::op::{Access, Act, CaptureMode, Memory, Name, NodeOp, Thing, What};
+use crate::op::{Access, Act, CaptureMode, Memory, Name, NodeOp, Part, Thing, What};
 
 impl Checker {
     /// What a node is called that was captured on a stream, or added by hand.
@@ -209,7 +209,10 @@ impl Checker {
 
     pub(super) fn add_graph(&mut self, graph: Graph, names: Names, homes: Homes) {
         self.graphs.said.remove(&graph.id());
-        self.graphs.graphs.insert(graph.id(), Made { graph, names, homes, is_checked: false, refused: Vec::new() });
+        self.graphs.graphs.insert(
+            graph.id(),
+            Made { graph, names, homes, is_checked: false, is_made_of: false, refused: Vec::new() },
+        );
     }
 
     /// A graph or an instance is gone: names of memory that no other one has lead to its last free, or nowhere.
@@ -307,12 +310,10 @@ impl Checker {
             }
             NodeOp::Child(child) => {
                 let made = self.made(call, child)?;
+                made.is_made_of = true;
                 let (child, names, homes) = (Arc::new(made.graph.clone()), made.names.clone(), made.homes.clone());
                 let mut node = NodeId::default();
-                self.edit(call, graph, |graph| {
-                    node = graph.add_child(after, child, label)?;
-                    Ok(())
-                })?;
+                self.edit(call, graph, |graph| graph.add_child(after, child, label).map(|added| node = added))?;
                 self.graphs.adopt(graph, node, &names);
                 self.made(call, graph)?.homes.adopt(&homes);
                 Ok(())
@@ -324,7 +325,10 @@ impl Checker {
                 }
                 let sites: SmallVec<[Site; 2]> = named.iter().map(|it| self.host_site(call, it.act)).collect();
                 let accesses = self.node_accesses(call, graph, named, &sites)?;
-                self.refuse_aliased_node(call, graph, self.host_site(call, Act::Write), named, &accesses)?;
+                if work == Work::Copy {
+                    let subject = |at: usize| self.named_by_node(call, graph, &named[at], &accesses[at]);
+                    self.refuse_overlap(call, self.host_site(call, Act::Write), used(&accesses), subject)?;
+                }
                 let may_share = !self.settings.races;
                 self.edit(call, graph, |graph| {
                     let node = graph.add_work(work, after, &accesses, label)?;
@@ -340,6 +344,7 @@ impl Checker {
     pub(super) fn check_whole(&mut self, call: Call<'_>, graph: GraphId) -> Option<Draft> {
         let made = self.graphs.graphs.get_mut(&graph)?;
         let was_checked = std::mem::replace(&mut made.is_checked, true);
+        made.is_made_of = true;
         match Draft::new(&made.graph) {
             Ok(draft) => Some(draft),
             Err(Refusal::Faults(_)) if was_checked => None,
@@ -385,22 +390,27 @@ impl Checker {
         *self.graphs.said.entry(within.id()).or_default().entry(key).or_insert(graph) != graph
     }
 
-    /// As [`check_whole`](Self::check_whole), where no operation asked for it yet.
+    /// As [`check_whole`](Self::check_whole), of a graph of which nothing was made.
     fn check_unasked(&mut self, call: Call<'_>, graph: GraphId) {
-        if self.graphs.graphs.get(&graph).is_some_and(|made| !made.is_checked) {
+        if self.graphs.graphs.get(&graph).is_some_and(|made| !made.is_made_of) {
             self.check_whole(call, graph);
         }
     }
 
-    /// Graphs that were never instantiated.
+    /// Graphs of which nothing was made.
     pub(super) fn check_leftover_graphs(&mut self, call: Call<'_>) {
         let mut left: Vec<GraphId> =
-            self.graphs.graphs.iter().filter(|(_, made)| !made.is_checked).map(|(id, _)| *id).collect();
+            self.graphs.graphs.iter().filter(|(_, made)| !made.is_made_of).map(|(id, _)| *id).collect();
         left.sort_unstable();
         for graph in left {
             self.check_whole(call, graph);
         }
     }
+}
+
+/// What a node's accesses use.
+pub(super) fn used(accesses: &[NodeAccess]) -> impl Iterator<Item = (NodeMemory, Act, Part)> {
+    accesses.iter().map(|access| (access.memory, access.act, access.part))
 }
 
 /// A node that neither allocates nor frees.

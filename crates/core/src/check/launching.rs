@@ -5,12 +5,13 @@
 use super::checker::{Call, Checker, Refused, Step};
 use super::finding::{Finding, Side};
 use super::graph_state::Instance;
+use super::let_in::User;
 use super::lives::LifeId;
 use super::protocol::{Launch, judge};
 use super::timeline::Seat;
 use super::usage::Target;
-use crate::graph::{Demand, Memory as NodeMemory, Standing};
-use crate::ids::ExecId;
+use crate::graph::{Demand, Memory as NodeMemory, NodeKind, Standing, Work};
+use crate::ids::{ExecId, NodeId};
 use crate::life::{Kind, Site};
 use crate::op::{Act, Memory, Thing};
 use crate::order::{Chain, Snapshot};
@@ -80,7 +81,14 @@ impl Launch for Launching<'_> {
         let Some(memory) = Checker::name_of(instance, demand.memory) else { return Ok(()) };
         let mut first = 0;
         let checked = checker.demanded(call, instance, demand.memory, memory, later).and_then(|target| {
-            checker.check_reach(call, target, demand.device, later)?;
+            // A node that was added by hand works on a device that is not known.
+            let is_kernel =
+                |node: NodeId| matches!(instance.exec.nodes()[node.index()].kind, NodeKind::Work(Work::Kernel));
+            let user = match demand.device.is_some() && demand.nodes.iter().any(|(node, _)| is_kernel(*node)) {
+                true => User::Kernel(demand.device),
+                false => User::Other(demand.device),
+            };
+            checker.check_reach(call, target, user, later)?;
             let history = &checker.lives.at(target.life).history;
             let checked = self.standing(Some(demand), |who| history.check_demand(demand, who, checker.settings.races));
             checked.map_err(|fault| {

@@ -1,4 +1,4 @@
-//! What a pool lets other devices do with its memory, now or as of when something was allocated from it.
+//! What other devices may do with the memory of a pool or a device, now or as of when it was allocated.
 //!
 //! Knows neither memory nor time: who keeps a copy has what was granted then.
 
@@ -6,11 +6,29 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::ids::{DeviceId, PoolId};
+use crate::ids::{DeviceId, PoolId, ProcessId};
 use crate::life::Site;
 use crate::op::{Act, Reach};
 
-/// What a pool grants now. A copy stays as it is, and costs nothing until the pool's is changed.
+/// Whose memory it is that another device may use.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Lender {
+    /// A pool's.
+    Pool(PoolId),
+    /// What exists at once on a device, of a process.
+    Device(ProcessId, DeviceId),
+}
+
+/// What uses memory of another device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum User {
+    /// A kernel, of the stream's device, or of another one.
+    Kernel(Option<DeviceId>),
+    /// Other work, which reaches all memory that exists at once.
+    Other(Option<DeviceId>),
+}
+
+/// What it lets other devices do now. A copy stays as it is, and costs nothing until the pool's is changed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LetIn(Arc<FxHashMap<DeviceId, Reach>>);
 

@@ -1,27 +1,32 @@
-//! Whether a device may use memory of another: the pool that it is from has to let it in.
+//! Whether a device may use memory of another: the pool that it is from, or its device, has to let it in.
 //!
 //! Memory of a pool is asked about when the work is submitted, with what the pool grants then; memory that a capture
 //! allocates when the node that uses it is captured, with what the pool granted when the allocation was (CUDA: an alloc
-//! node keeps the access of its pool, whatever becomes of that). Knows lives and captures; nothing of order.
+//! node keeps the access of its pool, whatever becomes of that). A pool takes access away at once: the host has to know
+//! that the uses under it have completed. Memory that exists at once is for kernels of other devices while these have
+//! access to its device; copies reach it anyhow. Knows lives and captures.
+
+use std::collections::BTreeMap;
 
 use super::checker::{Call, Checker, Step};
 use super::finding::{Finding, Subject};
-use super::let_in::{Kept, LetIn, needed};
-use super::lives::{Found, Named, Source};
-use super::timeline::Seat;
+use super::let_in::{Kept, Lender, LetIn, User, needed};
+use super::lives::{Found, LifeId, Named, Source};
+use super::timeline::{HostKnows, Seat};
 use super::usage::Target;
 use crate::graph::{Access as NodeAccess, Graph, Memory as NodeMemory};
 use crate::ids::{DeviceId, GraphId, PoolId};
-use crate::life::{Kind, Site};
-use crate::op::{Access, Act, Memory, Reach, Thing};
+use crate::life::{Kind, Site, Use};
+use crate::op::{Access, Act, Memory, Reach, Space, Thing};
+use crate::order::Knows;
 
 /// When a pool has to let a device in: before the use, or earlier.
 const NOW: &str = "before";
 const CAPTURED: &str = "before the memory is allocated in the capture";
 
-/// Memory of a pool, for [`Checker::refuse_reach`].
-struct Pooled {
-    pool: PoolId,
+/// Memory of a pool or a device, for [`Checker::refuse_reach`].
+struct Lent {
+    lender: Lender,
     /// When the pool has to let the device in: before what.
     before: &'static str,
     /// The device that it is of.
@@ -38,18 +43,28 @@ impl Checker {
         match *source {
             Source::Stream { device, .. } => device != self.time.at(seat).kept.device,
             Source::Launch(..) | Source::Parted => !self.graphs.kept.is_empty(),
+            Source::Now(Space::Device(device)) => device != self.time.at(seat).kept.device,
             Source::Now(_) => false,
         }
     }
 
-    /// Whether the memory's pool lets a device do this: that of the stream that is at work, where no other does it.
+    /// Whether the memory's pool or device lets a device do this: that of the stream that is at work, where no other
+    /// does it.
     #[cold]
-    pub(super) fn check_reach(&self, call: Call<'_>, target: Target, by: Option<DeviceId>, later: Site) -> Step {
+    pub(super) fn check_reach(&self, call: Call<'_>, target: Target, user: User, later: Site) -> Step {
         let life = self.lives.at(target.life);
-        let (pool, owner, let_in, before) = match life.source {
-            Source::Stream { pool, device, .. } => (pool, device, self.reach.get(&pool), NOW),
+        let (User::Kernel(by) | User::Other(by)) = user;
+        let (lender, owner, let_in, before) = match life.source {
+            Source::Stream { pool, device, .. } => {
+                let lender = Lender::Pool(pool);
+                (lender, device, self.reach.get(&lender), NOW)
+            }
+            Source::Now(Space::Device(device)) if matches!(user, User::Kernel(_)) => {
+                let lender = Lender::Device(self.time.process(call.op.host), device);
+                (lender, device, self.reach.get(&lender), NOW)
+            }
             _ => match self.node_of_left(target.life).and_then(|node| self.graphs.kept.get(&node)) {
-                Some(kept) => (kept.pool, kept.owner, Some(&kept.let_in), CAPTURED),
+                Some(kept) => (Lender::Pool(kept.pool), kept.owner, Some(&kept.let_in), CAPTURED),
                 None => return Ok(()),
             },
         };
@@ -61,13 +76,41 @@ impl Checker {
             return Ok(());
         }
         let subject = self.subject(call, life.memory, life.bytes, life.name);
-        let memory = Pooled { pool, before, owner, subject, born: life.history.born().site };
+        let memory = Lent { lender, before, owner, subject, born: life.history.born().site };
         self.refuse_reach(call, memory, device, later)
+    }
+
+    /// Notes a use of memory, by a device, where its pool had to let that in.
+    pub(super) fn note_abroad(&mut self, life: LifeId, device: DeviceId, used: Use) {
+        let Source::Stream { pool, device: owner, .. } = self.lives.at(life).source else { return };
+        // What a pool that is gone granted stays as it is.
+        if owner != device && !self.is_gone(pool) {
+            let known = self.abroad.entry((pool, device)).or_default();
+            known.insert((used.point.slot, used.site.act == Act::Write), used);
+        }
+    }
+
+    /// Whether the host knows of all uses that a pool will not grant any more that they have completed.
+    pub(super) fn check_unused_abroad(&mut self, call: Call<'_>, pool: PoolId, device: DeviceId, left: Reach) -> Step {
+        let base = self.time.base(call.op.host);
+        let knows = HostKnows(&base);
+        let uses = self.abroad.get(&(pool, device)).into_iter().flat_map(BTreeMap::values);
+        let is_cut = |used: &&Use| needed(used.site.act) > left && !knows.covers(used.point);
+        let cut: Vec<Use> = uses.filter(is_cut).copied().collect();
+        let Some(first) = cut.first() else { return Ok(()) };
+        let pool = call.names.title(Thing::Pool(pool));
+        let sentence = format!("{device} loses access to {pool}, and work of it may still use the memory");
+        let mut finding = Finding::new(Kind::NoAccess, sentence, "synchronize that work first");
+        finding.earlier = Some(self.act_side(call, first.site));
+        finding.others = cut[1..].iter().map(|used| self.act_side(call, used.site)).collect();
+        finding.missing = cut.iter().map(|used| self.edge(call, used)).collect();
+        finding.later = Some(self.side(call, self.host_site(call, Act::Free), "revoked"));
+        Err(Box::new(finding))
     }
 
     /// Memory that a capture allocates now has what its pool grants now.
     pub(super) fn keep_access(&mut self, call: Call<'_>, seat: Seat, memory: Memory, pool: PoolId) {
-        let let_in = self.reach.get(&pool).cloned().unwrap_or_default();
+        let let_in = self.reach.get(&Lender::Pool(pool)).cloned().unwrap_or_default();
         let (owner, born) = (self.time.at(seat).kept.device, self.site(call, seat, Act::Allocate));
         self.graphs.kept.insert(memory, Kept { pool, owner, born: Site { op: 0, ..born }, let_in });
     }
@@ -88,19 +131,31 @@ impl Checker {
             if device != *owner && !let_in.allows(device, access.act) {
                 let subject = self.named_by_node(call, graph, named, access);
                 let later = self.site(call, seat, access.act);
-                let memory = Pooled { pool: *pool, before: CAPTURED, owner: *owner, subject, born: *born };
+                let lender = Lender::Pool(*pool);
+                let memory = Lent { lender, before: CAPTURED, owner: *owner, subject, born: *born };
                 return self.refuse_reach(call, memory, device, later);
             }
         }
         Ok(())
     }
 
-    fn refuse_reach(&self, call: Call<'_>, memory: Pooled, device: DeviceId, later: Site) -> Step {
-        let Pooled { pool, before, owner, subject, born } = memory;
+    fn refuse_reach(&self, call: Call<'_>, memory: Lent, device: DeviceId, later: Site) -> Step {
+        let Lent { lender, before, owner, subject, born } = memory;
         let (verb, to) = if needed(later.act) == Reach::Read { ("read", "read") } else { ("written", "write") };
-        let pool = call.names.title(Thing::Pool(pool));
-        let sentence = format!("{subject} of {owner} is {verb} by {device}, and {pool} does not grant it that");
-        let help = format!("grant {device} access to {pool} {before}, to {to} it");
+        let used = format!("{subject} of {owner} is {verb} by {device}");
+        let (sentence, help) = match lender {
+            Lender::Pool(pool) => {
+                let pool = call.names.title(Thing::Pool(pool));
+                (
+                    format!("{used}, and {pool} does not grant it that"),
+                    format!("grant {device} access to {pool} {before}, to {to} it"),
+                )
+            }
+            Lender::Device(..) => (
+                format!("{used}, which has no peer access to {owner}"),
+                format!("enable peer access of {device} to {owner} {before}"),
+            ),
+        };
         let mut finding = Finding::new(Kind::NoAccess, sentence, help);
         finding.subject = Some(subject);
         finding.earlier = Some(self.act_side(call, born));

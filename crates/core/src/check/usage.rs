@@ -9,21 +9,20 @@ use smallvec::SmallVec;
 use super::checker::{Call, Checker, Refused, Step};
 use super::finding::{Finding, Subject};
 use super::last_work::LastWork;
+use super::let_in::User;
 use super::lives::{Found, LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
-use crate::graph::Access as NodeAccess;
-use crate::ids::{GraphId, Point, PoolId, Slot, StreamId};
+use crate::graph::Work;
+use crate::ids::{Point, PoolId, Slot, StreamId};
 use crate::life::{Kind, Site, Use};
-use crate::op::{Access, Act, Memory, Name, Part, Space, Start, find_aliased};
+use crate::op::{Access, Act, Memory, Name, Part, Space, Start, What, find_aliased};
 use crate::order::{Knows, Learns};
 
-/// So many accesses are compared each with each.
-const FEW: usize = 8;
 /// The point of something that all streams come after.
 pub(super) const ALWAYS: Point = Point { slot: Slot(0), seq: 0 };
 
-/// Whether an access may be of a launch that repeats another. A launch that uses several pieces of memory and writes is
-/// none: whether it names what it writes once has to be looked at.
+/// Whether an access may be of a launch that repeats another. A launch of several accesses that writes is none: it may
+/// name the bytes that it writes more than once.
 #[inline]
 fn may_repeat(access: &Access, is_one: bool) -> bool {
     is_one || access.act == Act::Read
@@ -108,11 +107,22 @@ impl Checker {
     ) -> Step {
         let seat = self.enter(call, stream)?;
         if self.graphs.is_captured(stream) {
-            return self.captured_launch(call, seat, accesses, start, name);
+            return self.captured_work(call, seat, Work::Kernel, accesses, start, name);
         }
         if !(start == Start::Ordered && self.repeat(call, seat, accesses)) {
             self.launch_anew(call, seat, accesses, start)?;
         }
+        self.done(seat, "launched", call.op.place);
+        Ok(())
+    }
+
+    /// A stream copies or sets bytes.
+    pub(super) fn copy(&mut self, call: Call<'_>, stream: StreamId, accesses: &[Access]) -> Step {
+        let seat = self.enter(call, stream)?;
+        if self.graphs.is_captured(stream) {
+            return self.captured_work(call, seat, Work::Copy, accesses, Start::Ordered, None);
+        }
+        self.launch_anew(call, seat, accesses, Start::Ordered)?;
         self.done(seat, "launched", call.op.place);
         Ok(())
     }
@@ -158,7 +168,11 @@ impl Checker {
                 Err(refused) => return Err(self.with_the_rest(call, seat, refused, &accesses[at + 1..])),
             }
         }
-        self.refuse_aliased(call, seat, accesses, &targets)?;
+        if let What::Copy { .. } = call.op.what {
+            let named = accesses.iter().zip(&targets).map(|(access, target)| (target.life, access.act, access.part));
+            let subject = |at: usize| self.subject_of(call, self.lives.at(targets[at].life));
+            self.refuse_overlap(call, self.site(call, seat, Act::Write), named, subject)?;
+        }
         if start == Start::Early && self.settings.weak_order {
             self.check_early(call, seat, accesses, &targets)?;
         }
@@ -192,7 +206,8 @@ impl Checker {
         };
         let life = self.lives.at(target.life);
         if self.is_abroad(&life.source, seat) {
-            self.check_reach(call, target, None, self.site(call, seat, access.act))?;
+            let user = if let What::Copy { .. } = call.op.what { User::Other(None) } else { User::Kernel(None) };
+            self.check_reach(call, target, user, self.site(call, seat, access.act))?;
         }
         match life.history.check_use(access.act, access.part, &self.time.at(seat).chain, self.settings.races) {
             Ok(()) => Ok(target),
@@ -200,77 +215,40 @@ impl Checker {
         }
     }
 
-    /// Bytes that an operation writes it names once.
-    #[inline]
-    fn refuse_aliased(&self, call: Call<'_>, seat: Seat, accesses: &[Access], targets: &[Target]) -> Step {
-        if accesses.len() < 2 {
-            return Ok(());
-        }
-        let named = accesses.iter().zip(targets).map(|(access, target)| (target.life, access.act, access.part));
-        match first_aliased(named.clone()) {
-            Some(at) => {
-                let subject = self.subject_of(call, self.lives.at(targets[at].life));
-                Err(self.aliased(call, subject, named, at, self.site(call, seat, Act::Write)))
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// As [`refuse_aliased`](Self::refuse_aliased), for the uses of a node.
-    pub(super) fn refuse_aliased_node(
+    /// Refuses a copy between bytes that overlap: its accesses, by the memory that they lead to, which `subject` names.
+    pub(super) fn refuse_overlap<M: Ord + Copy>(
         &self,
         call: Call<'_>,
-        graph: GraphId,
-        site: Site,
-        accesses: &[Access],
-        found: &[NodeAccess],
-    ) -> Step {
-        let named = found.iter().map(|access| (access.memory, access.act, access.part));
-        match first_aliased(named.clone()) {
-            Some(at) => {
-                let subject = self.named_by_node(call, graph, &accesses[at], &found[at]);
-                Err(self.aliased(call, subject, named, at, Site { act: Act::Write, ..site }))
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// One operation names bytes twice, once to write them: of its accesses the one at `at` is in the way of another.
-    #[cold]
-    fn aliased<M: PartialEq>(
-        &self,
-        call: Call<'_>,
-        subject: Subject,
-        named: impl Iterator<Item = (M, Act, Part)> + Clone,
-        at: usize,
         later: Site,
-    ) -> Refused {
-        let (memory, act, part) = named.clone().nth(at).expect("it was found there");
-        let is_other = |(place, (of, by, has)): &(usize, (M, Act, Part))| {
-            *place != at && *of == memory && act.conflicts(*by) && has.overlaps(part)
-        };
-        let (_, (_, by, has)) = named.enumerate().find(is_other).expect("it overlaps another access");
+        named: impl Iterator<Item = (M, Act, Part)>,
+        subject: impl FnOnce(usize) -> Subject,
+    ) -> Step {
+        let mut sorted: SmallVec<[_; 4]> = named.enumerate().collect();
+        sorted.sort_by_key(|(_, (memory, _, part))| (*memory, *part));
+        let Some(at) = find_aliased(sorted.iter().map(|(_, access)| *access)) else { return Ok(()) };
+        let (which, (memory, act, part)) = sorted[at];
+        let is_other = |(of, by, has): &(M, Act, Part)| *of == memory && act.conflicts(*by) && has.overlaps(part);
+        let other = sorted[..at].iter().map(|(_, access)| *access).find(is_other).map_or(part, |(_, _, has)| has);
+        let subject = subject(which);
         let bytes = |part: Part| format!("{}..{}", part.from(), part.to().min(subject.bytes));
-        let how = if act == by { "written twice" } else { "read and written" };
-        let (sentence, help) = match Part::new(part.from().max(has.from()), part.to().min(has.to())) {
-            Some(shared) if !(part.is_whole() && has.is_whole()) => {
-                let (first, second) = if by == Act::Read { (has, part) } else { (part, has) };
-                let verb = if act == by { "writes" } else { "reads" };
+        let by = self.by(call, later.stream);
+        let (sentence, help) = match Part::new(part.from().max(other.from()), part.to().min(other.to())) {
+            Some(shared) if !(part.is_whole() && other.is_whole()) => {
+                let (source, target) = if act == Act::Read { (part, other) } else { (other, part) };
+                let (source, target) = (bytes(source), bytes(target));
                 (
-                    format!("bytes {} of {subject} are {how} by one operation", bytes(shared)),
+                    format!("bytes {} of {subject} are read and written by one copy {by}", bytes(shared)),
                     format!(
-                        "use bytes that do not overlap (it {verb} {} and writes {}), or copy through other memory",
-                        bytes(first),
-                        bytes(second)
+                        "copy between bytes that do not overlap (these are {source} and {target}), or through other memory"
                     ),
                 )
             }
-            _ => (format!("{subject} is {how} by one operation"), "name it once, as written".to_owned()),
+            _ => (format!("{subject} is copied to itself {by}"), "copy from or to other memory".to_owned()),
         };
-        let mut finding = Finding::new(Kind::Aliased, format!("{sentence} {}", self.by(call, later.stream)), help);
+        let mut finding = Finding::new(Kind::Aliased, sentence, help);
         finding.subject = Some(subject);
         finding.later = Some(self.act_side(call, later));
-        Box::new(finding)
+        Err(Box::new(finding))
     }
 
     /// Adds a use that was found right.
@@ -284,13 +262,19 @@ impl Checker {
             life.history.settle(|point| time.is_settled(point));
             life.settle_at = 16.max(2 * life.history.len());
         }
+        if self.is_abroad(&self.lives.at(target.life).source, seat) {
+            self.note_abroad(target.life, self.time.at(seat).kept.device, new);
+        }
     }
 
     /// A use that a later launch may repeat: of all bytes, by their own device.
     #[inline]
     fn note_newest(&mut self, target: Target, access: Access, new: Use, seat: Seat) {
         let own = self.time.at(seat).kept.device;
-        let is_foreign = matches!(self.lives.at(target.life).source, Source::Stream { device, .. } if device != own);
+        let is_foreign = match self.lives.at(target.life).source {
+            Source::Stream { device, .. } | Source::Now(Space::Device(device)) => device != own,
+            _ => false,
+        };
         if access.part.is_whole() && !target.is_lease && !is_foreign {
             self.lives.note_newest(target.life, new);
         }
@@ -331,6 +315,7 @@ impl Checker {
             return self.release(call, seat, memory, target.life);
         }
         self.check_leases(call, target.life, site)?;
+        self.refuse_pinned(call, target.life, site)?;
         if let Err(fault) = self.lives.at(target.life).history.check_free(&self.time.at(seat).chain) {
             self.lives.at_mut(target.life).is_doubtful = true;
             return Err(self.unordered(call, target.life, fault, site));
@@ -339,6 +324,18 @@ impl Checker {
         self.placed(seat, "freed", call.op.place);
         self.end(target.life, Use { point, site });
         Ok(())
+    }
+
+    /// Memory of the host is in no stream's order.
+    #[inline]
+    fn refuse_pinned(&mut self, call: Call<'_>, life: LifeId, later: Site) -> Step {
+        match self.lives.at(life).source {
+            Source::Now(Space::Host) => {
+                self.lives.at_mut(life).is_doubtful = true;
+                Err(self.pinned(call, life, later))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Memory is free at once: the host must know that every use has completed.
@@ -410,23 +407,4 @@ impl Checker {
         debug_assert!(leaks.iter().all(|leak| leak.kind == Kind::Leak));
         self.more.append(&mut leaks);
     }
-}
-
-/// The place among some accesses of the first, by memory and first byte, that an earlier one of these is in the way of.
-#[inline]
-fn first_aliased<M: Ord + Copy>(accesses: impl Iterator<Item = (M, Act, Part)> + Clone) -> Option<usize> {
-    // Of few, as nearly always, each is compared with those before: nothing is sorted where none is found.
-    let is_beside = |(at, (memory, act, part)): (usize, (M, Act, Part))| {
-        let mut before = accesses.clone().take(at);
-        before.any(|(other, by, has)| other == memory && act.conflicts(by) && has.overlaps(part))
-    };
-    let is_clean = accesses.clone().nth(FEW).is_none() && !accesses.clone().enumerate().any(is_beside);
-    if is_clean { None } else { first_aliased_of_many(accesses) }
-}
-
-#[cold]
-fn first_aliased_of_many<M: Ord + Copy>(accesses: impl Iterator<Item = (M, Act, Part)>) -> Option<usize> {
-    let mut sorted: SmallVec<[_; 4]> = accesses.enumerate().collect();
-    sorted.sort_by_key(|(_, (memory, _, part))| (*memory, *part));
-    find_aliased(sorted.iter().map(|(_, access)| *access)).map(|at| sorted[at].0)
 }

@@ -40,7 +40,7 @@ pub enum Kind {
     WrongDevice,
     /// Work of a device uses memory of another whose pool does not grant it that.
     NoAccess,
-    /// One operation names memory twice, once to write it.
+    /// The source and the target of a copy overlap.
     Aliased,
     /// A pool is used after it was destroyed.
     PoolAfterDestroy,

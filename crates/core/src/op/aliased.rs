@@ -1,4 +1,5 @@
-//! Accesses of one operation that are in each other's way: bytes that it writes it names once.
+//! Accesses of one operation to the same bytes, of which one writes: the source and the target of a copy must not have
+//! such bytes, nor may slices that are borrowed for one launch.
 
 use super::memory::{Act, Part};
 

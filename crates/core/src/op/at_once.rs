@@ -12,7 +12,7 @@ impl What {
             What::StreamQuery { .. } => "a stream is queried",
             What::EventSynchronize { .. } => "an event is synchronized",
             What::EventQuery { .. } => "an event is queried",
-            What::AllocNow { space: Space::Device(_), .. } => "memory is allocated at once",
+            What::AllocNow { space: Space::Device(_) | Space::Managed, .. } => "memory is allocated at once",
             What::AllocNow { space: Space::Host, .. } => "pinned memory is allocated",
             What::FreeNow { .. } => "memory is freed at once",
             What::PoolCreate { .. } => "a pool is made",

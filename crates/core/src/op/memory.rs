@@ -157,8 +157,12 @@ pub enum Reach {
 /// Who makes memory at once, outside the order of streams.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Space {
-    /// A device (CUDA: `cudaMalloc`): not allowed while a capture forbids unsafe calls.
+    /// A device (CUDA: `cudaMalloc`): not allowed while a capture forbids unsafe calls. Kernels of other devices need
+    /// [access](super::What::PeerAccess).
     Device(DeviceId),
+    /// As a device, with access for devices that is not known or all have: managed or mapped memory
+    /// (CUDA: `cudaMallocManaged`, `cuMemMap`).
+    Managed,
     /// The host: pinned or pageable memory that the device reads or writes.
     Host,
 }

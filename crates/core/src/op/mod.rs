@@ -147,9 +147,9 @@ pub enum What {
         /// The answer: yes orders like a synchronisation.
         is_idle: bool,
     },
-    /// The host waited for all of its process's streams of all devices (`cudaDeviceSynchronize`).
+    /// The host waited for all of its process's streams of all devices (`cudaDeviceSynchronize` on each).
     DeviceSynchronize,
-    /// The host waited for all of its process's streams of one device.
+    /// The host waited for all of its process's streams of one device (`cudaDeviceSynchronize`).
     SynchronizeDevice {
         /// The device.
         device: DeviceId,
@@ -223,6 +223,16 @@ pub enum What {
         /// What it may do from now on.
         reach: Reach,
     },
+    /// A device gets access to all memory that exists at once on another one, or loses it
+    /// (`cudaDeviceEnablePeerAccess`, `cudaDeviceDisablePeerAccess`). Copies need none.
+    PeerAccess {
+        /// The device that has the memory.
+        owner: DeviceId,
+        /// The device that may use it.
+        device: DeviceId,
+        /// Whether it may from now on.
+        is_enabled: bool,
+    },
     /// A pool ends; what was allocated from it lives on (`cudaMemPoolDestroy`).
     PoolDestroy {
         /// The pool.
@@ -277,16 +287,24 @@ pub enum What {
         /// The memory.
         memory: Memory,
     },
-    /// Work of a stream that uses memory: a kernel, a copy, a host function; on a captured stream a node.
+    /// Work of a stream that uses memory: a kernel, a fill, a host function; on a captured stream a node.
     Launch {
         /// The stream.
         stream: StreamId,
-        /// What it does to which memory: at most one entry for each.
+        /// What it does to which memory. It may read and write the same bytes.
         accesses: SmallVec<[Access; 2]>,
         /// Whether it waits for the operation before it.
         start: Start,
         /// What the program calls it.
         name: Option<Name>,
+    },
+    /// A stream copies bytes, whose source and target must not overlap, or sets them (`cudaMemcpyAsync`,
+    /// `cudaMemsetAsync`); on a captured stream a node.
+    Copy {
+        /// The stream.
+        stream: StreamId,
+        /// What it reads and what it writes.
+        accesses: SmallVec<[Access; 2]>,
     },
     /// The calling thread itself uses memory, now.
     HostAccess {

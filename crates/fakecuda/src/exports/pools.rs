@@ -3,11 +3,13 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use millpond_driver::cuda::abi::pool::PoolProps;
-use millpond_driver::cuda::abi::{AccessDesc, AllocationProp, Code, Location};
+use millpond_driver::cuda::abi::{AccessDesc, AllocationProp, Code, Context, Location};
 
 use super::{Given, Outcome, Place, entry, list, place_of, plain, put, read};
 use crate::contexts::current_device;
+use crate::current;
 use crate::device::open;
+use crate::peers;
 use crate::pools::{Pools, pools};
 use crate::settings;
 
@@ -39,14 +41,25 @@ unsafe fn pointer_attribute(place: *mut c_void, which: c_int, at: u64) -> Outcom
         9 => ordinal as u64,
         11 => device.range_around(at)?.0,
         12 => device.range_around(at)?.1,
+        // CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, of memory that is no pool's: read and write, or nothing.
+        16 if allocation.is_none_or(|(start, _)| pools().of(start).is_none()) => {
+            let is_open = current::ordinal()? == ordinal || peers::has_access(ordinal)?;
+            if is_open { 3 } else { 0 }
+        }
         17 => allocation.and_then(|(start, _)| pools().of(start)).ok_or(Code::INVALID_VALUE)? as u64,
         _ => return Err(Code::INVALID_VALUE),
     };
     // SAFETY: the caller's promise.
-    unsafe { put_number(place, matches!(which, 2 | 9), answer) }
+    unsafe { put_number(place, matches!(which, 2 | 9 | 16), answer) }
 }
 
 exports! {
+    cuCtxEnablePeerAccess(peer: Context, _flags: c_uint) {
+        peers::enable(peer)
+    }
+    cuCtxDisablePeerAccess(peer: Context) {
+        peers::disable(peer)
+    }
     cuMemPoolCreate(pool: Place<usize>, props: Given<PoolProps>) {
         let PoolProps { kind, location, .. } = read(props)?;
         if kind != AllocationProp::PINNED || location.kind != Location::DEVICE {

@@ -38,7 +38,9 @@ impl Session {
         self.kernels.forget();
         let Some(gone) = gone else { return };
         let is_gone = |_: &Handles, home| home == gone;
-        self.lose(self.handles.device_of(gone), is_gone, |kind| matches!(kind, Kind::Device | Kind::Host));
+        self.lose(self.handles.device_of(gone), is_gone, |kind| {
+            matches!(kind, Kind::Device | Kind::Managed | Kind::Host)
+        });
     }
 
     /// Streams and memory of contexts are gone, once all of their work has completed.

@@ -83,6 +83,9 @@ impl Session {
             capture.pointed_at.extend(self.search.pointed_at());
         }
         let stream = self.stream(at, stream);
+        if self.handles.has_devices() {
+            self.ask_for_peers();
+        }
         self.push_launch(stream);
     }
 

@@ -37,7 +37,13 @@ pub(crate) fn free_async(at: &At, real: impl FnOnce() -> Code, start: u64, strea
             session.index.set_allocated(entry.memory(), false);
             session.push(What::Free { memory: entry.memory(), stream });
         }),
-        (Ending::Memory(entry), _) => at.settle(|session| session.index.revive(entry.memory())),
+        (Ending::Memory(entry), _) => at.settle(|session| {
+            session.index.revive(entry.memory());
+            if code == Code::INVALID_VALUE && entry.kind == Kind::Host {
+                let stream = session.stream(at, stream);
+                session.push(What::Free { memory: entry.memory(), stream });
+            }
+        }),
         (Ending::Unknown, Code::INVALID_VALUE) => at.settle(|session| {
             let Some(memory) = session.misnamed(start) else { return };
             let stream = session.stream(at, stream);
@@ -61,7 +67,19 @@ pub(crate) fn free_now(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code
             session.index.revive(entry.memory());
             session.push_refused(Some(What::FreeNow { memory: entry.memory() }));
         }),
-        (Ending::Memory(entry), _) => at.settle(|session| session.index.revive(entry.memory())),
+        (Ending::Memory(entry), _) => at.settle(|session| {
+            session.index.revive(entry.memory());
+            let call = match entry.kind {
+                Kind::Host => "pinned memory, which cuMemFreeHost frees",
+                Kind::Device => "device memory, which cuMemFree frees",
+                _ => return,
+            };
+            if code == Code::INVALID_VALUE {
+                session.note = Some(format!("{start:#x} is {call}"));
+                let memory = session.index.unused_name();
+                session.push(What::FreeNow { memory });
+            }
+        }),
         (Ending::Unknown, Code::INVALID_VALUE) => at.settle(|session| {
             let Some(memory) = session.misnamed(start) else { return };
             session.push(What::FreeNow { memory });
@@ -114,7 +132,7 @@ impl Session {
             // Whether it waits for the device then is not known.
             return self.push(What::Drop { memory });
         }
-        if matches!(entry.kind, Kind::Device | Kind::Host) {
+        if matches!(entry.kind, Kind::Device | Kind::Managed | Kind::Host) {
             self.synchronize_device(self.handles.device_of(entry.home));
         }
         self.push(What::FreeNow { memory });

@@ -18,6 +18,7 @@ pub(crate) mod kernels;
 pub(crate) mod lookups;
 pub(crate) mod memory;
 pub(crate) mod nodes;
+pub(crate) mod peers;
 pub(crate) mod pools;
 pub(crate) mod ranges;
 pub(crate) mod streams;

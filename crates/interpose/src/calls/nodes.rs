@@ -8,7 +8,7 @@ use millpond_core::ids::GraphId;
 use millpond_core::op::{Act, NodeOp, What};
 use smallvec::SmallVec;
 
-use super::copies::slices_of;
+use super::copies::{is_one_row, moved, slices_of};
 use super::read;
 use crate::abi::*;
 use crate::handles::Made;
@@ -71,8 +71,9 @@ impl Session {
     pub(crate) fn copy_op(&mut self, copy: &CopyParams) -> NodeOp {
         let mut accesses = SmallVec::new();
         let (from, to) = (slices_of(&copy.from, copy), slices_of(&copy.to, copy));
-        self.access(from.0, from.1, Act::Read, &mut accesses);
-        self.access(to.0, to.1, Act::Write, &mut accesses);
+        for (start, bytes, act) in moved(to, from, is_one_row(copy)) {
+            self.access(start, bytes, act, &mut accesses);
+        }
         NodeOp::Copy(accesses)
     }
 

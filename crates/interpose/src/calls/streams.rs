@@ -2,10 +2,12 @@
 
 use std::ffi::c_uint;
 
+use millpond_core::ids::StreamId;
 use millpond_core::op::{Act, Start, StreamRole, What};
 use smallvec::SmallVec;
 
 use crate::abi::{EXTERNAL, Event, Stream, StreamMemOp};
+use crate::arguments::Accesses;
 use crate::ask;
 use crate::session::{At, Session};
 
@@ -63,6 +65,22 @@ impl Session {
 
     /// Work that uses these bytes, or none.
     pub(crate) fn work(&mut self, at: &At, stream: Stream, uses: &[(u64, u64, Act)]) {
+        let launch = |stream, accesses| What::Launch { stream, accesses, start: Start::Ordered, name: None };
+        self.work_as(at, stream, uses, launch);
+    }
+
+    /// Copies, fills and waits of the driver's own, which reach the memory of all devices.
+    pub(crate) fn move_bytes(&mut self, at: &At, stream: Stream, uses: &[(u64, u64, Act)]) {
+        self.work_as(at, stream, uses, |stream, accesses| What::Copy { stream, accesses });
+    }
+
+    fn work_as(
+        &mut self,
+        at: &At,
+        stream: Stream,
+        uses: &[(u64, u64, Act)],
+        what: impl FnOnce(StreamId, Accesses) -> What,
+    ) {
         if self.is_lost(at, stream) {
             return;
         }
@@ -71,17 +89,17 @@ impl Session {
             self.access(*from, *bytes, *act, &mut accesses);
         }
         let stream = self.stream(at, stream);
-        self.push(What::Launch { stream, accesses, start: Start::Ordered, name: None });
+        self.push(what(stream, accesses));
     }
 
     /// Words that a stream writes or waits for.
     pub(crate) fn work_on_words(&mut self, at: &At, stream: Stream, ops: &[StreamMemOp]) {
         for op in ops {
             match op.operation {
-                1 => self.work(at, stream, &[(op.at, 4, Act::Read)]),
-                2 => self.work(at, stream, &[(op.at, 4, Act::Write)]),
-                4 => self.work(at, stream, &[(op.at, 8, Act::Read)]),
-                5 => self.work(at, stream, &[(op.at, 8, Act::Write)]),
+                1 => self.move_bytes(at, stream, &[(op.at, 4, Act::Read)]),
+                2 => self.move_bytes(at, stream, &[(op.at, 4, Act::Write)]),
+                4 => self.move_bytes(at, stream, &[(op.at, 8, Act::Read)]),
+                5 => self.move_bytes(at, stream, &[(op.at, 8, Act::Write)]),
                 _ => {}
             }
         }

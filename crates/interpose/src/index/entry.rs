@@ -10,6 +10,8 @@ pub(crate) enum Kind {
     Ordered,
     /// At once, of a device: its free waits for the device.
     Device,
+    /// At once, of no device alone: its free waits for the device.
+    Managed,
     /// At once, of the host.
     Host,
     /// By a mapping or an import, whose end waits for nothing.

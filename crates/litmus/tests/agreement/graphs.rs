@@ -107,7 +107,7 @@ impl Maker {
     /// A graph by hand.
     pub(crate) fn build(&mut self) {
         let name = self.fresh('g');
-        let symbolic = if self.random.one_in(6) { " symbolic" } else { "" };
+        let symbolic = if self.random.one_in(12) { " symbolic" } else { "" };
         self.say(format!("graph {name}{symbolic}"));
         let mut graph = Graph { name: name.clone(), ..Graph::default() };
         for at in 0..1 + self.random.below(6) {

@@ -100,7 +100,9 @@ impl Maker {
             lines.push(format!("stream s{at}{role}"));
             streams.push(format!("s{at}"));
         }
-        let has_thread = is_wide && random.one_in(4);
+        // On CUDA another thread cannot name a thread's default stream.
+        let has_default = lines.iter().any(|line| line.ends_with(" per-thread"));
+        let has_thread = is_wide && random.one_in(if has_default { 12 } else { 4 });
         if has_thread {
             if random.one_in(2) {
                 lines.insert(0, "set threads apart".to_owned());
@@ -201,7 +203,8 @@ impl Maker {
             27..=37 if self.several => self.grant(),
             27 | 28 => self.begin(),
             29 | 30 if self.capture.is_some() => self.end_capture(),
-            29..=31 => self.build(),
+            // Where kernels are no closures, nodes are not added while a capture goes on.
+            29..=31 if self.capture.is_none() || self.random.one_in(4) => self.build(),
             32 => self.clone_graph(),
             33 | 34 => self.instantiate(),
             35..=37 => self.launch(),
@@ -226,7 +229,8 @@ impl Maker {
             self.pools.push(pool);
             return self.memory.push(name);
         };
-        match self.random.below(4) {
+        match self.random.below(5) {
+            4 => self.say(format!("revoke {pool} from 1")),
             0 => self.say(format!("grant {pool} to 1 read")),
             1 => self.say(format!("grant {pool} to 1")),
             _ => {
@@ -256,7 +260,8 @@ impl Maker {
             _ => String::new(),
         };
         match self.random.below(12) {
-            0 if !self.several => self.say(format!("{name} = alloc now 256")),
+            // The library has none for a capture to refuse.
+            0 if !self.several && self.capture.is_none() => self.say(format!("{name} = alloc now 256")),
             _ => self.say(format!("{name} = alloc {stream} 256{from}")),
         }
         match &mut self.capture {
@@ -317,12 +322,15 @@ impl Maker {
         let stream = self.stream();
         match self.random.below(8) {
             0 | 1 => self.say(format!("synchronize {stream}")),
+            2 if self.several && self.random.one_in(2) => self.say("synchronize device 1".into()),
             2 => self.say("synchronize device".into()),
             3 if !self.events.is_empty() => {
                 let event = self.random.pick(&self.events);
                 self.say(format!("synchronize {event}"));
             }
             4 => self.say(format!("query {stream} yes")),
+            // To the library it is a launch and a synchronisation, which a capture may forbid.
+            _ if self.capture.is_some() => self.access(),
             _ => {
                 let Some(name) = self.some_memory() else { return };
                 let act = self.random.pick(&["read", "write"]);

@@ -6,6 +6,7 @@ use millpond::graph::{GraphExec, GraphNode, Instantiate};
 use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use millpond_core::op::{Act, CaptureMode, Memory, NodeOp, Op, What};
 
+use super::kernels::{borrowed, copied, is_aliased};
 use super::{Cannot, Capture, Child, Held, Place, Run, Said, cannot, said};
 
 /// The event of an operation that a node of a graph records or waits for.
@@ -421,6 +422,7 @@ impl Run {
                 self.lines.entry(graph).or_default().push(self.line);
                 Ok(Said::Done)
             }
+            Err(error) if is_aliased(&error) => cannot("slices of the same bytes by two names"),
             Err(error) => {
                 self.nodes.entry(graph).or_default().push(None);
                 let act = match op {
@@ -455,12 +457,20 @@ impl Run {
                 }
                 _ => return cannot("a free node takes an alloc node's memory only"),
             },
-            NodeOp::Kernel(accesses) | NodeOp::Copy(accesses) | NodeOp::Fill(accesses) => {
-                self.add_kernel((made, graph), accesses, after)?
+            NodeOp::Kernel(accesses) | NodeOp::Fill(accesses) | NodeOp::HostFunction(accesses) => {
+                self.add_kernel((made, graph), &borrowed(accesses), after)?
+            }
+            NodeOp::Copy(accesses) => {
+                let Some(accesses) = self.accesses(accesses, Some((Some(made), graph)))? else {
+                    return cannot("memory that was refused");
+                };
+                let Some((from, to)) = copied(&accesses) else {
+                    return cannot("a copy between parts of different sizes");
+                };
+                made.add_copy(after, from, to)
             }
             NodeOp::EventRecord(event) => made.add_event_record(after, &self.externals[event]),
             NodeOp::EventWait(event) => made.add_event_wait(after, &self.externals[event]),
-            NodeOp::HostFunction(accesses) => self.add_kernel((made, graph), accesses, after)?,
             NodeOp::Empty => made.add_empty(after),
             NodeOp::Child(child) => {
                 if !self.scratch.is_empty() {

@@ -1,12 +1,13 @@
 //! Work that sums what it reads and fills what it writes, as a launch or as a node. Where kernels are no closures, the
 //! accesses are declared, and what is written is filled, what is read is copied.
 
+use millpond::error::Invalid;
 use millpond::graph::{Graph, GraphNode};
-use millpond::{Error, Read, Stream, View, Write};
+use millpond::{Access, Error, Read, Stream, View, Write};
 
 use millpond_core::ids::GraphId;
 
-use millpond_core::op::{Access, Act};
+use millpond_core::op::{Access as Use, Act, Part};
 
 use super::{Cannot, Held, Run, cannot};
 
@@ -43,6 +44,50 @@ macro_rules! on_slices {
 }
 pub(super) use on_slices;
 
+/// What a kernel does with each byte once, as slices are borrowed: what it reads and writes it writes.
+pub(super) fn borrowed(accesses: &[Use]) -> Vec<Use> {
+    let mut all: Vec<Use> = Vec::new();
+    let (writes, reads): (Vec<&Use>, Vec<&Use>) = accesses.iter().partition(|access| access.act == Act::Write);
+    for access in writes.into_iter().chain(reads) {
+        let mut left = vec![*access];
+        for taken in all.iter().filter(|it| it.act == Act::Write && it.memory == access.memory) {
+            let without = |it: Use| {
+                let [from, to] = [taken.part.from().min(it.part.to()), taken.part.to().max(it.part.from())];
+                let parts = [Part::new(it.part.from(), from), Part::new(to, it.part.to())];
+                parts.into_iter().flatten().map(move |part| Use { part, ..it })
+            };
+            left = left.into_iter().flat_map(without).collect();
+        }
+        all.extend(left);
+    }
+    all
+}
+
+/// Whether a closure would have two slices of the same bytes, which no kernel minds.
+pub(super) fn is_aliased(error: &Error) -> bool {
+    matches!(error.invalid(), Some(Invalid::Aliased { .. }))
+}
+
+/// Launches a kernel. One that works in place is only declared.
+pub(super) fn launched<A: Access + Clone>(
+    stream: &Stream,
+    declared: A,
+    kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
+) -> Result<(), Error> {
+    match stream.launch(declared.clone(), kernel) {
+        Err(error) if is_aliased(&error) => stream.declare(declared),
+        outcome => outcome,
+    }
+}
+
+/// What a copy does, where the library can copy so: between parts of one size.
+pub(super) fn copied<'a>((reads, writes): &Accesses<'a>) -> Option<(Read<'a, u8>, Write<'a, u8>)> {
+    match (reads.as_slice(), writes.as_slice()) {
+        ([read], [write]) if read.len() == write.len() => Some((*read, *write)),
+        _ => None,
+    }
+}
+
 pub(super) type Accesses<'a> = (Vec<Read<'a, u8>>, Vec<Write<'a, u8>>);
 
 impl Run {
@@ -50,7 +95,7 @@ impl Run {
     /// because of an earlier refusal.
     pub(super) fn accesses(
         &self,
-        accesses: &[Access],
+        accesses: &[Use],
         graph: Option<(Option<&Graph>, GraphId)>,
     ) -> Result<Option<Accesses<'_>>, Cannot> {
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
@@ -87,11 +132,17 @@ impl Run {
         Ok(Some((reads, writes)))
     }
 
+    /// Copies on a stream, which may be capturing.
+    pub(super) fn copy_on(&self, stream: &Stream, accesses: Accesses<'_>) -> Result<Result<(), Error>, Cannot> {
+        let Some((from, to)) = copied(&accesses) else { return cannot("a copy between parts of different sizes") };
+        Ok(stream.copy(from, to))
+    }
+
     /// Launches on a stream, which may be capturing.
     pub(super) fn launch_on(&self, stream: &Stream, accesses: Accesses<'_>) -> Result<Result<(), Error>, Cannot> {
         let (reads, writes) = accesses;
         if self.place.runs_closures() {
-            return Ok(on_slices!(reads, writes, |declared, kernel| stream.launch(declared, kernel)));
+            return Ok(on_slices!(reads, writes, |declared, kernel| launched(stream, declared, kernel)));
         }
         let written = writes.clone();
         let declared = on_slices!(reads, writes, |declared, _kernel| stream.declare(declared));
@@ -106,7 +157,7 @@ impl Run {
     pub(super) fn add_kernel(
         &mut self,
         (graph, id): (&mut Graph, GraphId),
-        accesses: &[millpond_core::op::Access],
+        accesses: &[Use],
         after: &[GraphNode],
     ) -> Result<Result<GraphNode, Error>, Cannot> {
         if !self.place.runs_closures() && self.owns.is_some() {

@@ -36,10 +36,13 @@ impl Run {
     }
 
     pub(super) fn alloc_now(&mut self, memory: Memory, space: Space, bytes: u64) -> Result<Said, Cannot> {
+        if space == Space::Host {
+            self.pinned.insert(memory);
+        }
         if self.is_capturing() {
             let refused = match space {
                 Space::Host => self.device.pinned::<u8>(bytes as usize).err(),
-                Space::Device(_) => None,
+                Space::Device(_) | Space::Managed => None,
             };
             let Some(error) = refused else {
                 return cannot("the library has no immediate allocation for a capture to refuse");
@@ -60,6 +63,9 @@ impl Run {
         let home = |of: &StreamId| self.homes.get(of).copied().unwrap_or_default();
         if self.born.get(&memory).map(home).unwrap_or_default() != stream_id.as_ref().map(home).unwrap_or_default() {
             return cannot("memory is freed on its own device");
+        }
+        if stream_id.is_some() && self.pinned.contains(&memory) {
+            return cannot("pinned memory has a type of its own, which no stream frees");
         }
         if let (Some(stream), Some(Held::Node(node, owner))) = (stream_id, self.memory.get(&memory))
             && self.stream(stream)?.is_capturing().unwrap_or(false)

@@ -26,6 +26,7 @@ use millpond_litmus::{Expected, Program};
 pub(crate) use place::Place;
 pub(crate) use timing::Timing;
 
+use kernels::Accesses;
 use verdicts::kind_of;
 
 /// Why a program is not run.
@@ -97,6 +98,8 @@ struct Run {
     removed: HashSet<Memory>,
     /// Instances that were destroyed.
     gone: HashSet<ExecId>,
+    /// Memory of the host.
+    pinned: HashSet<Memory>,
     /// By the stream where a capture began: its graph, and what was allocated in it.
     captures: HashMap<StreamId, Capture>,
     /// The graph that this line instantiates.
@@ -188,6 +191,7 @@ pub(crate) fn run(
         freed_by_nodes: HashSet::new(),
         removed: HashSet::new(),
         gone: HashSet::new(),
+        pinned: HashSet::new(),
         captures: HashMap::new(),
         instantiating: None,
         left: Vec::new(),
@@ -275,13 +279,10 @@ impl Run {
                     Ok(false) => Said::Done,
                 }
             }
-            What::DeviceSynchronize if self.accessed.iter().any(|host| *host != op.host) => {
+            What::SynchronizeDevice { .. } if self.accessed.iter().any(|host| *host != op.host) => {
                 return cannot("another thread's accesses are those of a stream, which the device waits for here");
             }
-            What::DeviceSynchronize => {
-                let others = self.others.values().try_for_each(Device::synchronize);
-                said(self.device.synchronize().and(others), Act::Read)
-            }
+            What::SynchronizeDevice { device } => said(self.device_of(*device)?.synchronize(), Act::Read),
             What::PoolCreate { pool, exportable: false } => match self.device.pool(Default::default()) {
                 Ok(made) => {
                     self.pools.insert(*pool, made);
@@ -299,13 +300,16 @@ impl Run {
             What::Free { memory, stream } => self.free(*memory, Some(*stream))?,
             What::FreeNow { memory } => self.free(*memory, None)?,
             What::Drop { memory } => self.drop_memory(*memory)?,
-            What::Launch { stream, accesses, start: Start::Ordered, .. } => self.launch(Some(*stream), accesses)?,
+            What::Launch { stream, accesses, start: Start::Ordered, .. } => {
+                self.launch(Some(*stream), accesses, Run::launch_on)?
+            }
+            What::Copy { stream, accesses } => self.launch(Some(*stream), accesses, Run::copy_on)?,
             What::HostAccess { .. } if self.is_capturing() => {
                 return cannot("the host's accesses are a launch here, and a synchronisation that captures may forbid");
             }
             What::HostAccess { accesses } => {
                 self.accessed.extend(self.owns.as_ref().map(|_| op.host));
-                self.launch(None, accesses)?
+                self.launch(None, accesses, Run::launch_on)?
             }
             other => self.event_step(other)?,
         };
@@ -398,7 +402,12 @@ impl Run {
     }
 
     /// Work that sums what it reads and fills what it writes: on a stream, or by the host and over when this returns.
-    fn launch(&mut self, stream: Option<StreamId>, accesses: &[Access]) -> Result<Said, Cannot> {
+    fn launch(
+        &mut self,
+        stream: Option<StreamId>,
+        accesses: &[Access],
+        launch: impl Fn(&Run, &Stream, Accesses<'_>) -> Result<Result<(), Error>, Cannot>,
+    ) -> Result<Said, Cannot> {
         let act = accesses.iter().map(|access| access.act).find(|act| *act == Act::Write).unwrap_or(Act::Read);
         let pause = self.place.pause();
         // An operation of the legacy stream would be a barrier, and where threads know apart each operation tells its
@@ -412,7 +421,7 @@ impl Run {
         let graph = captured.and(self.captures.values().next()).map(|capture| (None, capture.graph));
         let Some(accesses) = self.accesses(accesses, graph)? else { return Ok(Said::Done) };
         let on = stream.map_or(Ok(&self.own), |stream| self.stream(stream))?;
-        let said = said(self.launch_on(on, accesses)?, act);
+        let said = said(launch(self, on, accesses)?, act);
         if let (None, Said::Refused(Error::Graph(error), act)) = (captured, &said)
             && matches!(**error, millpond::error::GraphError::Symbolic(_))
         {

@@ -13,11 +13,11 @@ use millpond::error::ShareError;
 use millpond::share::{Refusal, Ticket};
 use millpond::{Buffer, Device, Error, Event, HostConfig, Pool, PoolConfig, Stream, View};
 use millpond_core::check::Kind;
-use millpond_core::ids::{EventId, HostId, PoolId, ProcessId, StreamId, TicketId};
+use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, ProcessId, StreamId, TicketId};
 use millpond_core::op::{Access, Act, Mark, Memory, Op, Start, StreamRole, What};
 use millpond_litmus::{Expected, Program};
 
-use super::kernels::on_slices;
+use super::kernels::{copied, launched, on_slices};
 use super::{Cannot, Found, Said, cannot, kind_of, said};
 
 /// Whether a program has other processes.
@@ -117,14 +117,14 @@ impl Run {
                 self.streams.insert(*stream, (process, made));
                 Said::Done
             }
-            What::StreamSynchronize { .. } | What::DeviceSynchronize if self.has_imported(process) => {
+            What::StreamSynchronize { .. } | What::SynchronizeDevice { .. } if self.has_imported(process) => {
                 return cannot("what an importer's host learns goes to its exporter with what is given back");
             }
             What::StreamSynchronize { stream } => {
                 self.knows_more.insert(process);
                 said(self.stream(*stream)?.1.synchronize(), Act::Read)
             }
-            What::DeviceSynchronize => {
+            What::SynchronizeDevice { device: DeviceId(0) } => {
                 self.knows_more.insert(process);
                 said(self.device(process).synchronize(), Act::Read)
             }
@@ -196,7 +196,8 @@ impl Run {
                 self.memory.insert(*memory, (owner, gone));
                 Said::Done
             }
-            What::Launch { stream, accesses, start: Start::Ordered, .. } => self.launch(*stream, accesses)?,
+            What::Launch { stream, accesses, start: Start::Ordered, .. } => self.launch(*stream, accesses, false)?,
+            What::Copy { stream, accesses } => self.launch(*stream, accesses, true)?,
             other => return cannot(&format!("between processes: {other:?}")),
         })
     }
@@ -297,7 +298,7 @@ impl Run {
         Ok(said)
     }
 
-    fn launch(&mut self, stream: StreamId, accesses: &[Access]) -> Result<Said, Cannot> {
+    fn launch(&mut self, stream: StreamId, accesses: &[Access], is_copy: bool) -> Result<Said, Cannot> {
         let on = self.stream(stream)?.1.clone();
         if self.races.contains(&self.line) && accesses.iter().any(|access| self.is_at_it(access.memory)) {
             return cannot("it races with another process that is at it");
@@ -316,7 +317,11 @@ impl Run {
                 _ => writes.push(write),
             }
         }
-        Ok(said(on_slices!(reads, writes, |declared, kernel| on.launch(declared, kernel)), act))
+        if is_copy {
+            let Some((from, to)) = copied(&(reads, writes)) else { return cannot("a copy between different sizes") };
+            return Ok(said(on.copy(from, to), act));
+        }
+        Ok(said(on_slices!(reads, writes, |declared, kernel| launched(&on, declared, kernel)), act))
     }
 
     fn has_imported(&self, process: ProcessId) -> bool {

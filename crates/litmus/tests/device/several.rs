@@ -3,7 +3,6 @@
 use std::collections::hash_map::Entry;
 
 use millpond::config::HostThreads;
-use millpond::error::Invalid;
 use millpond::pool::PeerAccess;
 use millpond::{Device, Pool};
 use millpond_core::ids::{DeviceId, PoolId, StreamId};
@@ -62,12 +61,7 @@ impl Run {
         };
         let device = self.device_of(device)?;
         match self.pools.get(&pool) {
-            Some(pool) => match pool.grant(&device, access) {
-                Err(refused) if matches!(refused.invalid(), Some(Invalid::InUse { .. })) => {
-                    cannot("access is taken away once its uses have completed")
-                }
-                granted => Ok(said(granted, Act::Read)),
-            },
+            Some(pool) => Ok(said(pool.grant(&device, access), Act::Free)),
             None => cannot("a pool that is gone cannot be named"),
         }
     }

@@ -15,8 +15,8 @@ pub(super) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
         Error::InvalidArgument(invalid) => match &**invalid {
             Invalid::Pointer { nearest: Nearest::OfGraph { .. }, .. } => before,
             Invalid::Stale | Invalid::Pointer { .. } => after,
-            Invalid::NoAccess { .. } => Kind::NoAccess,
-            Invalid::Aliased { .. } => Kind::Aliased,
+            Invalid::NoAccess { .. } | Invalid::InUse { .. } => Kind::NoAccess,
+            Invalid::Overlap { .. } => Kind::Aliased,
             other => panic!("not a verdict: {other}"),
         },
         Error::Capture(capture) => match &**capture {

@@ -22,6 +22,7 @@ use crate::names::count::{Count, Span};
 use crate::names::error::{Invalid, Result};
 use crate::names::statistics::PoolStatistics;
 use crate::state::access::{Read, Source, Write};
+use crate::state::aliased::Job;
 use crate::state::context::FoundPool;
 use crate::state::device::{Allocation, Origin, Owned, PoolShared, StreamShared};
 use crate::state::named::NodeName;
@@ -271,7 +272,8 @@ impl StreamShared {
         // Of another device's memory a trace would want to know who let this one in.
         let is_own = allocation.device == shared.context.number;
         if let Some(tracer) = shared.context.tracer.as_ref().filter(|_| is_traced && is_own) {
-            tracer.launch(shared.id, [(&**allocation, *generation, act, part)].into_iter(), Location::caller());
+            let used = [(&**allocation, *generation, act, part)].into_iter();
+            tracer.launch(shared.id, (used, Job::Declared), Location::caller());
         }
         drop(life);
         shared.leave(&mut state);

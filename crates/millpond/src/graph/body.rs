@@ -11,7 +11,7 @@ use millpond_core::graph::{
     Memory, NodeId, Pin,
 };
 use millpond_core::ids::{AllocId, StreamId};
-use millpond_core::op::{NodeOp, find_aliased};
+use millpond_core::op::NodeOp;
 use millpond_core::units::Range;
 use millpond_driver::DriverError;
 use millpond_driver::locks::Mutex;
@@ -26,6 +26,7 @@ use crate::names::share_error::ShareError;
 use crate::names::shown::shown;
 use crate::names::stream_names::side;
 use crate::state::access::{Access, Declared, Few, Source};
+use crate::state::aliased::Job;
 use crate::state::context::Context;
 use crate::state::device::{Allocation, Arena, Origin};
 use crate::state::named::Named;
@@ -177,7 +178,12 @@ impl Body {
 
     /// Finds the memory of declared accesses, and refuses what one node cannot do. `late` may refuse memory that has
     /// its addresses later only.
-    pub(crate) fn resolve<A: Access>(&mut self, accesses: &A, late: impl Fn() -> Result<()>) -> Result<Resolved> {
+    pub(crate) fn resolve<A: Access>(
+        &mut self,
+        accesses: &A,
+        job: Job,
+        late: impl Fn() -> Result<()>,
+    ) -> Result<Resolved> {
         let mut resolved = Resolved::default();
         let mut failed = None;
         let mut parts = Few::new();
@@ -195,12 +201,12 @@ impl Body {
         }
         resolved.settle();
         parts.sort_by_key(|(memory, _, bytes)| (*memory, *bytes));
-        if let Some(at) = find_aliased(parts.iter().copied()) {
+        if let Some(at) = job.find_aliased::<A, _>(parts.iter().copied()) {
             let allocation = match parts[at].0 {
                 Memory::Own(alloc) | Memory::Foreign { alloc, .. } => alloc.to_string(),
                 Memory::External { id, .. } => id.to_string(),
             };
-            return Err(Invalid::Aliased { allocation }.into());
+            return Err(job.aliased(allocation).into());
         }
         Ok(resolved)
     }

@@ -15,6 +15,7 @@ use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::GraphError;
 use crate::state::access::{Access, Read, Write, placed};
+use crate::state::aliased::Job;
 use crate::state::named::NodeName;
 use crate::state::node::{GraphNode, MemAllocNode};
 use crate::stream::external::{EventNode, ExternalEvent};
@@ -130,16 +131,16 @@ impl Graph {
     fn add<A: Access>(
         &mut self,
         dependencies: &[GraphNode],
-        accesses: &A,
+        (accesses, job): (&A, Job),
         place: Place,
         payload: impl FnOnce(&Body, A::Place, bool) -> Payload,
     ) -> Result<GraphNode> {
         let dependencies = self.dependencies(dependencies)?;
-        self.add_work(&dependencies, accesses, place, payload).inspect_err(|error| {
+        self.add_work(&dependencies, (accesses, job), place, payload).inspect_err(|error| {
             self.note_refused(
                 error,
                 &dependencies,
-                |tracer| tracer.declared_node(&*self.body.context.graphs, accesses),
+                |tracer| tracer.declared_node(&*self.body.context.graphs, (accesses, job)),
                 place,
             );
         })
@@ -148,11 +149,11 @@ impl Graph {
     fn add_work<A: Access>(
         &mut self,
         dependencies: &[NodeId],
-        accesses: &A,
+        (accesses, job): (&A, Job),
         place: Place,
         payload: impl FnOnce(&Body, A::Place, bool) -> Payload,
     ) -> Result<GraphNode> {
-        let resolved = self.edit().resolve(accesses, || Ok(()))?;
+        let resolved = self.edit().resolve(accesses, job, || Ok(()))?;
         let at = placed(accesses, resolved.addresses.iter().copied());
         let mut payload = payload(&self.body, at, resolved.late.is_some());
         if let Some(places) = resolved.late {
@@ -178,8 +179,8 @@ impl Graph {
     /// for a later one. Nodes without a path between them may wait for each other.
     ///
     /// # Errors
-    /// A bad dependency; one allocation written and used a second time; [`Invalid::NoClosures`] where the device is
-    /// none that runs closures.
+    /// A bad dependency; [`Invalid::Aliased`] where bytes are written and named a second time;
+    /// [`Invalid::NoClosures`] where the device is none that runs closures.
     #[track_caller]
     pub fn add_kernel<A: Access>(
         &mut self,
@@ -192,7 +193,7 @@ impl Graph {
             return Err(Invalid::NoClosures { device: properties.name.clone() }.into());
         }
         let place = Place::Source(Location::caller());
-        self.add(dependencies, &accesses, place, |body, at, is_symbolic| match is_symbolic {
+        self.add(dependencies, (&accesses, Job::Closure), place, |body, at, is_symbolic| match is_symbolic {
             false => Payload::kernel::<A>(&body.context, at, kernel),
             true => Payload::movable_kernel::<A>(&body.context, at, kernel),
         })
@@ -201,7 +202,7 @@ impl Graph {
     /// A copy between device memory (CUDA: `cudaGraphAddMemcpyNode`).
     ///
     /// # Errors
-    /// As for [`add_kernel`](Self::add_kernel); [`Invalid::Length`] where the two sides differ.
+    /// A bad dependency; [`Invalid::Overlap`] where the two sides do; [`Invalid::Length`] where their sizes differ.
     #[track_caller]
     pub fn add_copy<T: Pod>(
         &mut self,
@@ -214,7 +215,7 @@ impl Graph {
             return Err(Invalid::Length { what: "add_copy", left, right }.into());
         }
         let (bytes, place) = (from.bytes(), Place::Source(Location::caller()));
-        self.add(dependencies, &(from, to), place, |_, (from, to), _| match bytes {
+        self.add(dependencies, (&(from, to), Job::Copy), place, |_, (from, to), _| match bytes {
             0 => Payload::Nothing,
             _ => Payload::Copy { to: to.address, from: from.address, bytes },
         })
@@ -237,7 +238,7 @@ impl Graph {
         }
         let place = Place::Source(Location::caller());
         let staged = staged("add_copy_from_host", from)?;
-        self.add(dependencies, &to, place, |_, to, _| Payload::upload(to.address, staged))
+        self.add(dependencies, (&to, Job::Copy), place, |_, to, _| Payload::upload(to.address, staged))
     }
 
     /// Sets each byte (CUDA: `cudaGraphAddMemsetNode`).
@@ -247,7 +248,7 @@ impl Graph {
     #[track_caller]
     pub fn add_memset<T: Pod>(&mut self, dependencies: &[GraphNode], to: Write<'_, T>, value: u8) -> Result<GraphNode> {
         let (bytes, place) = (to.bytes(), Place::Source(Location::caller()));
-        self.add(dependencies, &to, place, |_, to, _| match bytes {
+        self.add(dependencies, (&to, Job::Declared), place, |_, to, _| match bytes {
             0 => Payload::Nothing,
             _ => Payload::Memset { at: to.address, bytes, value },
         })
@@ -266,7 +267,9 @@ impl Graph {
         function: impl FnMut() + Send + 'static,
     ) -> Result<GraphNode> {
         let place = Place::Source(Location::caller());
-        self.add(dependencies, &(), place, |body, (), _| Payload::host_function(&body.context, function))
+        self.add(dependencies, (&(), Job::Closure), place, |body, (), _| {
+            Payload::host_function(&body.context, function)
+        })
     }
 
     /// A place where edges meet (CUDA: `cudaGraphAddEmptyNode`).
@@ -275,7 +278,7 @@ impl Graph {
     /// A bad dependency.
     #[track_caller]
     pub fn add_empty(&mut self, dependencies: &[GraphNode]) -> Result<GraphNode> {
-        self.add(dependencies, &(), Place::Source(Location::caller()), |_, (), _| Payload::Nothing)
+        self.add(dependencies, (&(), Job::Declared), Place::Source(Location::caller()), |_, (), _| Payload::Nothing)
     }
 
     /// Records an external event at each launch: who waits for it afterwards comes after this node and all before it,

@@ -28,6 +28,7 @@ use crate::names::error::{Error, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
 use crate::names::stream_names;
 use crate::state::access::Access;
+use crate::state::aliased::Job;
 use crate::state::device::{CapturedAt, Session};
 use crate::stream::handle::Stream;
 use crate::stream::payload::Payload;
@@ -146,7 +147,7 @@ impl Recording {
     }
 
     /// Finds the memory of accesses on a stream that is captured.
-    pub(crate) fn resolve<A: Access>(&mut self, stream: StreamId, accesses: &A) -> Result<Resolved> {
+    pub(crate) fn resolve<A: Access>(&mut self, stream: StreamId, accesses: &A, job: Job) -> Result<Resolved> {
         let Some(id) = self.captures.of(stream) else {
             return Err(rule(self.device, Refusal::NotCapturing(stream)));
         };
@@ -158,7 +159,7 @@ impl Recording {
             return Err(rule(self.device, Refusal::NotCapturing(stream)));
         };
         // Of a child graph: what a capture adds has its addresses at once.
-        Lent::new(core, body).body.resolve(accesses, || Err(GraphError::SymbolicCapture(session.id).into()))
+        Lent::new(core, body).body.resolve(accesses, job, || Err(GraphError::SymbolicCapture(session.id).into()))
     }
 
     /// A capture has ended. What its nodes own is garbage, unless it becomes a graph.

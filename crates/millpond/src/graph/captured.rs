@@ -14,6 +14,7 @@ use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
 use crate::state::access::{Access, placed};
+use crate::state::aliased::Job;
 use crate::state::allocation::site;
 use crate::state::device::{Allocation, Origin, Owned, PoolShared, Session, State, StreamShared};
 use crate::state::named::NodeName;
@@ -104,13 +105,12 @@ impl StreamShared {
     pub(crate) fn capture_work<'g, A: Access, R>(
         &self,
         (state, garbage): (&mut BiasedGuard<'g, State>, &'g Garbage),
-        accesses: &A,
-        may_share: bool,
+        (accesses, job): (&A, Job),
         caller: &'static Location<'static>,
         work: impl FnOnce(To<'_, A::Place>) -> Result<R>,
     ) -> Result<R> {
         let captures = &self.context.graphs().captures;
-        let resolved = lock(captures).resolve(self.id, accesses)?;
+        let (resolved, may_share) = (lock(captures).resolve(self.id, accesses, job)?, job.may_race());
         let place = placed(accesses, resolved.addresses.iter().copied());
         let mut payload = garbage.hold(Payload::Nothing);
         let result = work(To::Graph(&mut payload, place))?;
@@ -121,7 +121,7 @@ impl StreamShared {
                 adding.check_uses(&resolved.accesses, may_share, payload.noun(), place)?;
                 let node = adding.body.add_work(adding.tails, (&resolved.accesses, &[]), payload, may_share, place)?;
                 if let Some(tracer) = adding.session.tracer() {
-                    tracer.declared_launch(&*self.context.graphs, self.id, accesses, caller);
+                    tracer.declared_launch(&*self.context.graphs, self.id, (accesses, job), caller);
                 }
                 Ok((node, node))
             })

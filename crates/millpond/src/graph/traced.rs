@@ -14,6 +14,7 @@ use millpond_driver::process;
 use smallvec::SmallVec;
 
 use crate::state::access::Access as Declare;
+use crate::state::aliased::Job;
 use crate::state::context::Context;
 use crate::state::parts::Captured;
 use crate::trace::tracer::{Caller, NodeNumbers, TracedEvent, Tracer};
@@ -176,8 +177,13 @@ impl Tracer {
 
     /// What a node does to memory that the program declares.
     #[cold]
-    pub(crate) fn declared_node<A: Declare>(&self, graphs: &(impl Captured<Context> + ?Sized), accesses: &A) -> NodeOp {
-        NodeOp::Kernel(self.declared(graphs, accesses))
+    pub(crate) fn declared_node<A: Declare>(
+        &self,
+        graphs: &(impl Captured<Context> + ?Sized),
+        (accesses, job): (&A, Job),
+    ) -> NodeOp {
+        let accesses = self.declared(graphs, accesses);
+        if job == Job::Copy { NodeOp::Copy(accesses) } else { NodeOp::Kernel(accesses) }
     }
 
     /// The uses of a node of a graph.

@@ -87,7 +87,8 @@ impl Error {
     /// Whether it is about what the program asked for, so that whoever reads its trace is to judge it, too. The others
     /// are about the device, or about values that no operation has.
     pub(crate) fn is_verdict(&self) -> bool {
-        let is_use = |it: &Invalid| matches!(it, Invalid::Stale | Invalid::NoAccess { .. } | Invalid::Aliased { .. });
+        use Invalid::{InUse, NoAccess, Overlap, Stale};
+        let is_use = |it: &Invalid| matches!(it, Stale | NoAccess { .. } | InUse { .. } | Overlap { .. });
         let is_of_graph = |it: &GraphError| {
             use GraphError::*;
             matches!(
@@ -257,12 +258,17 @@ pub enum Invalid {
         /// A use that the host does not know to have completed.
         last: Side,
     },
-    /// One operation writes bytes of an allocation and uses them a second time.
+    /// One launch would have two slices of the same bytes, one of them to write.
     #[error(
-        "{allocation} is written and used a second time by one operation: name the bytes that it writes once, as \
-         written; what a copy reads and what it writes must not overlap"
+        "{allocation} is written and used a second time by one launch: name the bytes that it writes once, as written"
     )]
     Aliased {
+        /// The allocation.
+        allocation: String,
+    },
+    /// The source and the target of a copy overlap.
+    #[error("the source and the target of a copy overlap in {allocation}: copy by way of other memory")]
+    Overlap {
         /// The allocation.
         allocation: String,
     },

@@ -13,6 +13,7 @@ use crate::names::role::Ask;
 use crate::pool::handle::Pool;
 use crate::pool::shell;
 use crate::state::access::{Read, Write};
+use crate::state::aliased::Job;
 use crate::stream::buffer::Buffer;
 use crate::stream::handle::Stream;
 use crate::stream::payload::{Payload, To, no_room, staged};
@@ -53,7 +54,7 @@ impl Stream {
         let shared = &self.shared;
         // Before the stream's lock is taken: that takes as long as the bytes are many.
         let staged = staged("copy_from_host", from)?;
-        shared.operate(&to, true, Location::caller(), |to| match to {
+        shared.operate(&to, Job::Copy, Location::caller(), |to| match to {
             _ if staged.is_empty() => Ok(()),
             To::Graph(payload, place) => {
                 *payload = Payload::Upload { to: place.address, from: staged };
@@ -79,7 +80,7 @@ impl Stream {
         let (mut to, caller) = (Vec::new(), Location::caller());
         let end = shared.operate_then(
             &from,
-            true,
+            Job::Copy,
             caller,
             |goes| {
                 // Another thread may have begun a capture this moment.
@@ -123,13 +124,14 @@ impl Stream {
     /// Copies between device memory, in stream order (CUDA: `cudaMemcpyAsync`, device to device).
     ///
     /// # Errors
-    /// [`Invalid::Length`] where the two sides differ; else as for [`launch`](Self::launch).
+    /// [`Invalid::Length`] where the two sides differ, [`Invalid::Overlap`] where they overlap; else as for
+    /// [`launch`](Self::launch).
     #[track_caller]
     pub fn copy<T: Pod>(&self, from: Read<'_, T>, to: Write<'_, T>) -> Result<()> {
         check_lengths("copy", from.len(), to.len())?;
         let shared = &self.shared;
         let bytes = from.bytes();
-        shared.operate(&(from, to), true, Location::caller(), |goes| match (bytes, goes) {
+        shared.operate(&(from, to), Job::Copy, Location::caller(), |goes| match (bytes, goes) {
             (0, _) => Ok(()),
             (_, To::Graph(payload, (from, to))) => {
                 *payload = Payload::Copy { to: to.address, from: from.address, bytes };
@@ -150,7 +152,7 @@ impl Stream {
     pub fn memset<T: Pod>(&self, to: Write<'_, T>, value: u8) -> Result<()> {
         let shared = &self.shared;
         let bytes = to.bytes();
-        shared.operate(&to, true, Location::caller(), |goes| match (bytes, goes) {
+        shared.operate(&to, Job::Declared, Location::caller(), |goes| match (bytes, goes) {
             (0, _) => Ok(()),
             (_, To::Graph(payload, place)) => {
                 *payload = Payload::Memset { at: place.address, bytes, value };

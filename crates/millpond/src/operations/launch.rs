@@ -14,6 +14,7 @@ use crate::operations::wanted::{self, Wanted};
 use crate::pool::grants::Visit;
 use crate::pool::shell;
 use crate::state::access::{Access, Few, placed, task};
+use crate::state::aliased::Job;
 use crate::state::allocation::site;
 use crate::state::device::{Allocation, Life, Origin, State, StreamShared};
 use crate::state::listening::Listening;
@@ -28,18 +29,18 @@ impl StreamShared {
     pub(crate) fn operate<A: Access, R>(
         &self,
         accesses: &A,
-        races: bool,
+        job: Job,
         caller: &'static Location<'static>,
         work: impl FnOnce(To<'_, A::Place>) -> Result<R>,
     ) -> Result<R> {
-        self.operate_then(accesses, races, caller, work, |_, done| done)
+        self.operate_then(accesses, job, caller, work, |_, done| done)
     }
 
     /// As [`operate`](Self::operate); and `then`, before anybody else can use the stream.
     pub(crate) fn operate_then<A: Access, R, T>(
         &self,
         accesses: &A,
-        races: bool,
+        job: Job,
         caller: &'static Location<'static>,
         work: impl FnOnce(To<'_, A::Place>) -> Result<R>,
         then: impl Fn(&mut State, R) -> T,
@@ -47,7 +48,7 @@ impl StreamShared {
         let mut work = Some(work);
         let (mut listening, mut known) = (Listening::default(), false);
         loop {
-            match self.try_operate(accesses, races, caller, &mut work, &then, &mut listening) {
+            match self.try_operate(accesses, job, caller, &mut work, &then, &mut listening) {
                 Ok(Some(done)) => return Ok(done),
                 // What other processes said before their programs went on is received before memory that they hold is
                 // judged.
@@ -56,7 +57,7 @@ impl StreamShared {
                 Err(mut error) => {
                     if work.is_none() || !self.add_missing_waits(&mut error, &mut known) {
                         self.note_refused(&error, |tracer| {
-                            tracer.declared_launch(&*self.context.graphs, self.id, accesses, caller)
+                            tracer.declared_launch(&*self.context.graphs, self.id, (accesses, job), caller)
                         });
                         return Err(error);
                     }
@@ -70,7 +71,7 @@ impl StreamShared {
     fn try_operate<A: Access, R, T, W: FnOnce(To<'_, A::Place>) -> Result<R>>(
         &self,
         accesses: &A,
-        races: bool,
+        job: Job,
         caller: &'static Location<'static>,
         work: &mut Option<W>,
         then: impl Fn(&mut State, R) -> T,
@@ -82,14 +83,14 @@ impl StreamShared {
         let mut wanted = Few::<Wanted<'_>>::new();
         let mut state = self.state.lock();
         if self.enter(&mut state)? == Mode::Capturing {
-            let done = self.capture_work((&mut state, &garbage), accesses, !races, caller, begin);
+            let done = self.capture_work((&mut state, &garbage), (accesses, job), caller, begin);
             let done = state.counted(done);
             return done.map(|done| Some(then(&mut state, done)));
         }
         // Names are looked up first: the pool's lock comes after the stream's and before no allocation's.
         let (addresses, failed) = self.want_all(accesses, &mut wanted, &garbage);
         let overtaken = |wanted: &Wanted<'_>, life: &Life| self.overtaken(wanted, life, &state, caller);
-        let (mut refused, aliased) = wanted::merge(&mut wanted, overtaken);
+        let (mut refused, aliased) = wanted::merge::<A>(job, &mut wanted, overtaken);
         let (places, mut lives) = wanted::lives(&wanted);
         if listening.needs(lives.iter().map(|life| &**life)) {
             return Ok(None);
@@ -99,7 +100,7 @@ impl StreamShared {
         let visit = wanted.iter().any(is_abroad).then(|| Visit::check(self, named()));
         let (mut visit, no_access) = visit.unzip();
         for (wanted, place) in wanted.iter().zip(&places) {
-            if let Err(error) = self.judge(wanted, &lives[*place], races, &mut state, caller) {
+            if let Err(error) = self.judge(wanted, &lives[*place], !job.may_race(), &mut state, caller) {
                 refused.push((wanted.at, error));
             }
         }
@@ -115,7 +116,7 @@ impl StreamShared {
         }
         if let Some(tracer) = &self.context.tracer {
             let used = wanted.iter().map(|it| (it.allocation.get(), it.generation, it.act, it.part));
-            tracer.launch(self.id, used, caller);
+            tracer.launch(self.id, (used, job), caller);
         }
         // Published while the lives are held: who frees one of them finds this use among what is in flight.
         match self.submitters.take_declared() {
@@ -212,7 +213,7 @@ impl StreamShared {
         self.check_closures()?;
         // A kernel that is refused or not run is dropped here, behind the locks: it may own buffers.
         let (mut refused, mut unused) = (None, None);
-        self.operate(&accesses, true, caller, |to| {
+        self.operate(&accesses, Job::Closure, caller, |to| {
             let place = match to {
                 To::Device(place) => place,
                 To::Graph(payload, place) => match record(place, kernel) {
@@ -268,8 +269,9 @@ impl Stream {
     /// # Errors
     /// A violation, before anything runs: an access that does not come after its allocation, or comes after the free,
     /// or conflicts with an unordered access of another stream. [`Invalid::NoAccess`] for memory of another device
-    /// whose pool does not [grant](crate::Pool::grant) that. [`Invalid::Aliased`] where one allocation is written
-    /// and used a second time. [`Invalid::NoClosures`] where the device is none that runs closures.
+    /// whose pool does not [grant](crate::Pool::grant) that. [`Invalid::Aliased`] where bytes are written and named a
+    /// second time: a closure that reads and writes them declares a write. [`Invalid::NoClosures`] where the device is
+    /// none that runs closures.
     #[track_caller]
     pub fn launch<A: Access>(
         &self,
@@ -312,11 +314,12 @@ impl Stream {
     /// next call, becomes a node, where the device has graphs of its own.
     ///
     /// # Errors
-    /// As for [`launch`](Self::launch), on every kind of device; [`DriverError::Captured`] where the program captures
-    /// the stream by other ways than [`begin_capture`](Self::begin_capture).
+    /// As for [`launch`](Self::launch), on every kind of device, but that the same bytes may be read and written;
+    /// [`DriverError::Captured`] where the program captures the stream by other ways than
+    /// [`begin_capture`](Self::begin_capture).
     #[track_caller]
     pub fn declare<A: Access>(&self, accesses: A) -> Result<()> {
-        self.shared.operate(&accesses, true, Location::caller(), |to| {
+        self.shared.operate(&accesses, Job::Declared, Location::caller(), |to| {
             match to {
                 To::Device(_) => {
                     self.shared.check_captured("declare")?;
@@ -331,8 +334,9 @@ impl Stream {
 
     /// Lets foreign code submit work that uses memory: kernels of cuBLAS, cudarc, a C library. The accesses are checked
     /// as for [`launch`](Self::launch), except that unordered accesses of one allocation are let pass (they may touch
-    /// different halves); `submit` then runs at once, on this thread, with the stream and the addresses. In a capture
-    /// what it submits becomes a node, where the device has graphs of its own (CUDA); it is not done then.
+    /// different halves), and so is a read and a write of the same bytes; `submit` then runs at once, on this thread,
+    /// with the stream and the addresses. In a capture what it submits becomes a node, where the device has graphs of
+    /// its own (CUDA); it is not done then.
     ///
     /// While `submit` runs the stream is locked: it must not use this [`Stream`] but the queue it is given.
     ///
@@ -352,8 +356,38 @@ impl Stream {
         accesses: A,
         submit: impl FnOnce(&Queue<'_>, A::Place) -> Result<R>,
     ) -> Result<R> {
-        let (stream, garbage) = (&*self.shared, &Garbage::default());
-        let outcome = stream.operate(&accesses, false, Location::caller(), |to| match to {
+        self.shared.enqueue(accesses, Job::Foreign, submit, Location::caller())
+    }
+
+    /// As [`enqueue`](Self::enqueue), for adaptors that make slices of the addresses: bytes that are written are named
+    /// once.
+    ///
+    /// # Errors
+    /// As for [`enqueue`](Self::enqueue), and [`Invalid::Aliased`] where bytes are written and named a second time.
+    ///
+    /// # Safety
+    /// As for [`enqueue`](Self::enqueue).
+    #[track_caller]
+    #[allow(unsafe_code)] // As above.
+    pub unsafe fn enqueue_slices<A: Access, R>(
+        &self,
+        accesses: A,
+        submit: impl FnOnce(&Queue<'_>, A::Place) -> Result<R>,
+    ) -> Result<R> {
+        self.shared.enqueue(accesses, Job::ForeignSlices, submit, Location::caller())
+    }
+}
+
+impl StreamShared {
+    fn enqueue<A: Access, R>(
+        &self,
+        accesses: A,
+        job: Job,
+        submit: impl FnOnce(&Queue<'_>, A::Place) -> Result<R>,
+        caller: &'static Location<'static>,
+    ) -> Result<R> {
+        let (stream, garbage) = (self, &Garbage::default());
+        let outcome = stream.operate(&accesses, job, caller, |to| match to {
             To::Device(place) => {
                 stream.check_captured("enqueue")?;
                 let queue = Queue { stream, captures: false, garbage };

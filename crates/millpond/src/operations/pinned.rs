@@ -13,6 +13,7 @@ use crate::names::error::{CaptureError, Result};
 use crate::operations::copy::check_lengths;
 use crate::pool::shell;
 use crate::state::access::{Read, Write};
+use crate::state::aliased::Job;
 use crate::stream::handle::Stream;
 use crate::stream::host_memory::{PinnedRead, PinnedWrite};
 use crate::stream::payload::To;
@@ -53,7 +54,7 @@ impl Stream {
         check_lengths(call, from.len(), to.len())?;
         let shared = &self.shared;
         let bytes = from.bytes();
-        shared.operate(&(from, to), true, Location::caller(), |goes| match (bytes, goes) {
+        shared.operate(&(from, to), Job::Copy, Location::caller(), |goes| match (bytes, goes) {
             (_, To::Graph(..)) => Err(CaptureError::Uncapturable { call }.into()),
             (0, _) => Ok(()),
             // The pinned side lives until the copy has completed (pinned-after-copies).

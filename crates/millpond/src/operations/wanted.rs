@@ -7,12 +7,13 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use millpond_core::check::{Act, Fault, Kind};
-use millpond_core::op::{Part, find_aliased};
+use millpond_core::op::Part;
 use millpond_driver::locks::BiasedGuard;
 
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::share_error::ShareError;
 use crate::state::access::{Access, Declared, Few, Source};
+use crate::state::aliased::Job;
 use crate::state::allocation::site;
 use crate::state::context::Context;
 use crate::state::device::{Allocation, Life, Origin, State, StreamShared};
@@ -81,9 +82,10 @@ pub(crate) fn lives<'w>(wanted: &'w [Wanted<'_>]) -> (Few<usize>, Few<BiasedGuar
 
 /// Merges reads of the same bytes; accesses are sorted by allocation, and by their first byte. Returns what is wrong
 /// with them: names of lives that have ended, as `overtaken` says it, with their places among the declared accesses;
-/// and bytes that are written and named twice.
+/// and bytes that are written and named twice, where the job may not do that.
 #[inline]
-pub(crate) fn merge(
+pub(crate) fn merge<A: Access>(
+    job: Job,
     wanted: &mut Few<Wanted<'_>>,
     overtaken: impl Fn(&Wanted<'_>, &Life) -> Error,
 ) -> (Vec<(usize, Error)>, Option<Error>) {
@@ -102,9 +104,9 @@ pub(crate) fn merge(
         return (refused, None);
     }
     let bytes = wanted.iter().map(|it| (it.allocation.get().key(), it.act, it.part));
-    let aliased = find_aliased(bytes).map(|at| {
+    let aliased = job.find_aliased::<A, _>(bytes).map(|at| {
         let allocation = wanted[at].allocation.get();
-        Invalid::Aliased { allocation: allocation.describe(&allocation.life()) }.into()
+        job.aliased(allocation.describe(&allocation.life())).into()
     });
     wanted.dedup_by(|later, first| later.is_of(first) && (later.part, later.act) == (first.part, first.act));
     (refused, aliased)

@@ -123,8 +123,13 @@ impl PoolShared {
         if access == former {
             return Ok(());
         }
+        let note = |access| {
+            if let (Some(tracer), Some(their)) = (&self.context.tracer, &context.tracer) {
+                tracer.pool_access(self.id, their, access);
+            }
+        };
         if access < former {
-            self.check_uses(&mut grants, &device, access)?;
+            self.check_uses(&mut grants, &device, access).inspect_err(|_| note(access))?;
         }
         let (before, after) =
             (grants.peer_access(peer, device.key(), former), grants.peer_access(peer, device.key(), access));
@@ -139,10 +144,8 @@ impl PoolShared {
         };
         grants.set(device, peer, left);
         // Under the lock: uses that rely on the grant are written down after it, and before its end.
-        if let (Some(tracer), Some(their)) = (&self.context.tracer, &context.tracer)
-            && left != former
-        {
-            tracer.pool_access(self.id, their, left);
+        if left != former {
+            note(left);
         }
         outcome.map_err(|(error, _)| error.into())
     }

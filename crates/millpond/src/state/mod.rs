@@ -3,6 +3,7 @@
 
 #[allow(unsafe_code)]
 pub(crate) mod access;
+pub(crate) mod aliased;
 pub(crate) mod allocation;
 pub(crate) mod arena;
 pub(crate) mod context;

@@ -7,11 +7,20 @@ use millpond_core::op::{Access, Memory, Part, Place, Start, What};
 use smallvec::SmallVec;
 
 use crate::state::access::{Access as Declare, Source};
+use crate::state::aliased::Job;
 use crate::state::context::Context;
 use crate::state::device::{Allocation, Origin, Owned};
 use crate::state::parts::Captured;
 use crate::state::peers;
 use crate::trace::tracer::{Caller, Tracer};
+
+/// What a job does on a stream.
+fn done(stream: StreamId, accesses: SmallVec<[Access; 2]>, job: Job) -> What {
+    match job {
+        Job::Copy => What::Copy { stream, accesses },
+        _ => What::Launch { stream, accesses, start: Start::Ordered, name: None },
+    }
+}
 
 impl Tracer {
     /// A free of memory that may be another device's, or of a capture.
@@ -38,14 +47,13 @@ impl Tracer {
     pub(crate) fn launch<'a>(
         &self,
         stream: StreamId,
-        accesses: impl Iterator<Item = (&'a Allocation, u64, Act, Part)>,
+        (accesses, job): (impl Iterator<Item = (&'a Allocation, u64, Act, Part)>, Job),
         caller: Caller,
     ) {
         let access = |(allocation, generation, act, part): (&Allocation, u64, _, _)| {
             Some(Access { memory: self.memory_of(allocation, generation)?, act, part })
         };
-        let (stream, accesses) = (self.stream_id(stream), accesses.filter_map(access).collect());
-        self.push(Place::Source(caller), What::Launch { stream, accesses, start: Start::Ordered, name: None });
+        self.push(Place::Source(caller), done(self.stream_id(stream), accesses.filter_map(access).collect(), job));
     }
 
     /// A launch as the program asked for it.
@@ -54,11 +62,11 @@ impl Tracer {
         &self,
         graphs: &(impl Captured<Context> + ?Sized),
         stream: StreamId,
-        accesses: &A,
+        (accesses, job): (&A, Job),
         caller: Caller,
     ) {
-        let (stream, accesses) = (self.stream_id(stream), self.declared(graphs, accesses));
-        self.push(Place::Source(caller), What::Launch { stream, accesses, start: Start::Ordered, name: None });
+        let done = done(self.stream_id(stream), self.declared(graphs, accesses), job);
+        self.push(Place::Source(caller), done);
     }
 
     /// Accesses as the program declares them, to a device with these graphs.

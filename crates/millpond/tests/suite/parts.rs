@@ -3,6 +3,7 @@
 use millpond::check::Kind;
 use millpond::error::Invalid;
 use millpond::graph::Instantiate;
+use millpond::raw::AccessList;
 use millpond::{Buffer, Device, Error, HostConfig, Stream, View};
 
 use crate::common::{Subject, kind_of, on_devices_that_run_closures, on_every_device, order, visit};
@@ -62,8 +63,8 @@ fn bytes_that_two_uses_share_need_an_order() {
 }
 
 #[test]
-fn one_operation_names_bytes_that_it_writes_once() {
-    on_every_device(|on| {
+fn a_closure_is_given_bytes_that_it_writes_once() {
+    on_devices_that_run_closures(|on| {
         let [s, t] = on.streams();
         let x = shared(on, [&s, &t]);
         visit(&s, (part(&x, 0, 10).write(), part(&x, 10, 20).write(), part(&x, 20, 1000).read())).unwrap();
@@ -79,6 +80,64 @@ fn one_operation_names_bytes_that_it_writes_once() {
         aliased(visit(&s, (part(&x, 0, 100).read(), part(&x, 10, 20).read(), part(&x, 50, 60).write())));
         s.free(x).unwrap();
         s.synchronize().unwrap();
+    });
+}
+
+/// As CUDA's kernels may: what is only declared, or handed out as addresses, and not as slices.
+#[test]
+fn the_same_bytes_are_read_and_written_in_place() {
+    on_every_device(|on| {
+        let [s, t] = on.streams();
+        let x = shared(on, [&s, &t]);
+        let list = || {
+            let mut list = AccessList::default();
+            list.write(x.raw().unwrap(), 0, 600).unwrap();
+            list.read(x.raw().unwrap(), 0, 1000).unwrap();
+            list
+        };
+        let run: [&dyn Fn(&Stream) -> Result<(), Error>; 4] = [
+            &|on| on.declare((x.read(), x.write())),
+            &|on| on.declare((part(&x, 100, 200).write(), part(&x, 0, 150).read())),
+            &|on| visit(on, list()),
+            // SAFETY: nothing is submitted.
+            &|on| unsafe { on.enqueue((x.read(), x.write()), |_, _| Ok(())) },
+        ];
+        for run in run {
+            run(&s).unwrap();
+            let refused = t.memset(part(&x, 120, 130).write(), 1).unwrap_err();
+            assert_eq!(kind_of(&refused), Kind::Race);
+            order(&s, &t);
+            run(&t).unwrap();
+            let refused = s.declare(part(&x, 120, 130).read()).unwrap_err();
+            assert_eq!(kind_of(&refused), Kind::Race);
+            order(&t, &s);
+        }
+        // SAFETY: nothing is submitted.
+        let slices = unsafe { s.enqueue_slices((x.read(), x.write()), |_, _| Ok(())) }.unwrap_err();
+        assert!(matches!(slices.invalid(), Some(Invalid::Aliased { .. })), "{slices}");
+        s.free(x).unwrap();
+        on.device.synchronize().unwrap();
+    });
+}
+
+#[test]
+fn the_source_and_the_target_of_a_copy_do_not_overlap() {
+    on_every_device(|on| {
+        let [s, t] = on.streams();
+        let x = shared(on, [&s, &t]);
+        let overlap = |it: Result<(), Error>| {
+            let error = it.unwrap_err();
+            assert!(matches!(error.invalid(), Some(Invalid::Overlap { .. })), "{error}");
+        };
+        overlap(s.copy(part(&x, 0, 500).read(), part(&x, 499, 999).write()));
+        overlap(s.copy(x.read(), x.write()));
+        let mut graph = on.device.graph().unwrap();
+        overlap(graph.add_copy(&[], part(&x, 1, 501).read(), part(&x, 0, 500).write()).map(drop));
+        graph.add_copy(&[], part(&x, 0, 500).read(), part(&x, 500, 1000).write()).unwrap();
+        drop(graph.instantiate(Instantiate::default()).unwrap().launch(&s).unwrap());
+        s.copy(part(&x, 500, 1000).read(), part(&x, 0, 500).write()).unwrap();
+        s.free(x).unwrap();
+        on.device.synchronize().unwrap();
     });
 }
 

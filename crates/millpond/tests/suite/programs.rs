@@ -291,6 +291,11 @@ impl Run<'_> {
                 ((None, view), true) => visit_for(self.stream(stream), view.write(), work)?,
                 ((None, view), false) => visit_for(self.stream(stream), view.read(), work)?,
             },
+            // Which kernels may do and closures may not differs from device to device: the same memory is copied.
+            Step::Both { stream, read, write } if read == write => {
+                let view = self.buffers[read].1;
+                self.stream(stream).copy(view.read(), view.write())?;
+            }
             Step::Both { stream, read, write } => {
                 let (read, write) = (self.buffers[read].1.read(), self.buffers[write].1.write());
                 visit_for(self.stream(stream), (read, write), work)?;
@@ -324,7 +329,7 @@ fn name(error: &Error) -> &'static str {
         (Error::Violation(violation), _) if violation.kind == Kind::UseAfterFree => "freed",
         (Error::Violation(violation), _) => violation.kind.name(),
         (_, Some(Invalid::Stale)) => "freed",
-        (_, Some(Invalid::Aliased { .. })) => "aliased",
+        (_, Some(Invalid::Overlap { .. })) => "aliased",
         _ => panic!("{error}"),
     }
 }

@@ -85,7 +85,7 @@ fn a_view_of_a_freed_allocation_says_where_it_was_freed() {
 /// One launch gets no two slices of the same bytes unless both are for reading.
 #[test]
 fn one_launch_does_not_alias() {
-    on_every_device(|on| {
+    on_devices_that_run_closures(|on| {
         let pool = on.pool(PoolConfig::default());
         let [stream] = on.streams();
         let x = stream.alloc::<u8>(&pool, 64).unwrap();
@@ -99,7 +99,6 @@ fn one_launch_does_not_alias() {
         let across = x.view().slice(31..63).unwrap();
         assert!(is_aliased(visit(&stream, (low.write(), across.write()))));
         assert!(is_aliased(visit(&stream, (low.read(), (high.read(), x.write())))));
-        assert!(is_aliased(stream.copy(low.read(), across.write())));
         visit(&stream, (low.write(), high.write())).unwrap();
         visit(&stream, (x.read(), low.read(), high.read())).unwrap();
     });

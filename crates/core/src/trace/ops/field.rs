@@ -86,6 +86,9 @@ choice! {
     Reach { 0 None, 1 Read, 2 ReadWrite }
 }
 
+/// What is managed has the number behind that of the last device.
+const MANAGED: u64 = u32::MAX as u64 + 2;
+
 /// 1 is the host, 0 the first device: a program that has no other needed no numbers of devices.
 impl Field for Space {
     fn put(&self, out: &mut Out<'_>) {
@@ -94,6 +97,7 @@ impl Field for Space {
             match self {
                 Space::Device(DeviceId(0)) => 0,
                 Space::Host => 1,
+                Space::Managed => MANAGED,
                 Space::Device(DeviceId(number)) => u64::from(*number) + 1,
             },
         );
@@ -102,6 +106,7 @@ impl Field for Space {
     fn take(from: &mut In<'_, '_>) -> Result<Self, Reason> {
         match from.number()? {
             1 => Ok(Space::Host),
+            MANAGED => Ok(Space::Managed),
             number => match u32::try_from(number.saturating_sub(1)) {
                 Ok(number) => Ok(Space::Device(DeviceId(number))),
                 Err(_) => Err(Reason::Field),

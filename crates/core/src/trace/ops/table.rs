@@ -82,4 +82,6 @@ table! {
     44 GraphUpload { exec, stream }
     45 CopyName { graph, node, memory }
     46 CaptureModeExchange { mode }
+    47 Copy { stream, accesses }
+    48 PeerAccess { owner, device, is_enabled }
 }

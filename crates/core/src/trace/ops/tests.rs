@@ -78,9 +78,10 @@ fn stream_op() -> impl Strategy<Value = What> {
     ];
     let mark = prop_oneof![Just(Mark::Completion), Just(Mark::Progress), Just(Mark::Asked)];
     let start = prop_oneof![Just(Start::Ordered), Just(Start::Early)];
-    let space = prop_oneof![any::<u32>().prop_map(|number| Space::Device(DeviceId(number))), Just(Space::Host)];
+    let device = any::<u32>().prop_map(|number| Space::Device(DeviceId(number)));
+    let space = prop_oneof![device, Just(Space::Host), Just(Space::Managed)];
     let small = (number(), number(), any::<bool>(), any::<bool>(), name(), any::<u64>());
-    (0_u8..27, small, role, mark, start, space, memory(), accesses(), prop::option::of(name())).prop_map(
+    (0_u8..29, small, role, mark, start, space, memory(), accesses(), prop::option::of(name())).prop_map(
         |(kind, (a, b, yes, also, text, bytes), role, mark, start, space, memory, accesses, name)| {
             let (stream, event, pool, process) = (StreamId(a), EventId(b), PoolId(b), ProcessId(a));
             match kind {
@@ -114,6 +115,8 @@ fn stream_op() -> impl Strategy<Value = What> {
                 },
                 24 => What::EventCopy { event, from: EventId(b) },
                 25 => What::SynchronizeDevice { device: DeviceId(a) },
+                26 => What::Copy { stream, accesses },
+                27 => What::PeerAccess { owner: DeviceId(a), device: DeviceId(b), is_enabled: yes },
                 _ => What::HostAccess { accesses },
             }
         },

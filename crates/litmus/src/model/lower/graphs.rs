@@ -48,7 +48,7 @@ pub(super) struct Node {
 pub(super) struct Graph {
     nodes: Vec<Node>,
     family: Option<GraphId>,
-    /// Whether an instance of it was launched, or it is a part of another graph.
+    /// Whether an instance was made of it, or it is a part of another graph.
     is_run: bool,
 }
 
@@ -62,13 +62,19 @@ pub(super) struct Captured {
 
 #[derive(Clone, Debug)]
 pub(super) struct Exec {
-    graph: GraphId,
     nodes: Vec<Node>,
     family: Option<GraphId>,
     auto_free: bool,
     last: Option<usize>,
     /// What the latest launch began.
     outputs: Vec<(Memory, usize)>,
+    is_run: bool,
+}
+
+impl Exec {
+    fn new(nodes: Vec<Node>, family: Option<GraphId>, auto_free: bool) -> Self {
+        Exec { nodes, family, auto_free, last: None, outputs: Vec::new(), is_run: false }
+    }
 }
 
 impl Lower<'_> {
@@ -79,7 +85,7 @@ impl Lower<'_> {
                 self.graphs.insert(graph, Graph { family, ..Graph::default() });
             }
             What::GraphNode { graph, ref node, ref after, .. } => {
-                let work = self.work(node);
+                let work = self.node_work(node);
                 let after = after.iter().map(|node| node.index()).collect();
                 self.add_node(graph, work, after);
             }
@@ -114,9 +120,11 @@ impl Lower<'_> {
                 }
             }
             What::Instantiate { graph, exec, auto_free_on_launch: auto_free } => {
-                let Graph { nodes, family, .. } = self.graphs.get(&graph).cloned().unwrap_or_default();
+                let made = self.graphs.entry(graph).or_default();
+                made.is_run = true;
+                let Graph { nodes, family, .. } = made.clone();
                 let family = family.filter(|_| nodes.iter().any(has_allocs));
-                self.execs.insert(exec, Exec { graph, nodes, family, auto_free, last: None, outputs: Vec::new() });
+                self.execs.insert(exec, Exec::new(nodes, family, auto_free));
             }
             What::GraphUpload { .. } => return Err(TooMuch("an instance is uploaded".into())),
             What::GraphLaunch { exec, stream } => self.launch_exec(exec, stream),
@@ -132,8 +140,9 @@ impl Lower<'_> {
     }
 
     fn launch_exec(&mut self, exec: ExecId, stream: StreamId) {
-        let Some(found) = self.execs.get(&exec).cloned() else { return };
-        self.graphs.entry(found.graph).or_default().is_run = true;
+        let Some(found) = self.execs.get_mut(&exec) else { return };
+        found.is_run = true;
+        let found = found.clone();
         if self.captures.contains_key(&stream) {
             return self.capture(stream, Work::Child(found.nodes));
         }
@@ -157,7 +166,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    fn work(&mut self, node: &NodeOp) -> Work {
+    fn node_work(&mut self, node: &NodeOp) -> Work {
         match node {
             NodeOp::Kernel(uses) | NodeOp::Copy(uses) | NodeOp::Fill(uses) | NodeOp::HostFunction(uses) => {
                 Work::Uses(uses.to_vec())

@@ -24,15 +24,17 @@ impl Lower<'_> {
             What::Alloc { memory, stream, .. } => {
                 if !self.captured_alloc(stream, memory) {
                     let life = self.begin(memory, false);
+                    self.own(life, what);
                     self.allocate(stream, vec![Effect::of_all(life, Act::Allocate)]);
                 }
             }
-            What::AllocNow { memory, .. } => drop(self.begin(memory, true)),
+            What::AllocNow { memory, .. } => {
+                let life = self.begin(memory, true);
+                self.own(life, what);
+            }
             What::Free { memory, stream } => {
                 if !self.captured_free(stream, memory) {
-                    let effects = self.effect(memory, Act::Free);
-                    self.submit(stream, effects);
-                    self.stream(stream).early.iter_mut().for_each(|early| early.has_freed = true);
+                    self.free(memory, stream);
                 }
             }
             What::FreeNow { memory } => {
@@ -76,6 +78,16 @@ impl Lower<'_> {
             _ => return false,
         }
         true
+    }
+
+    fn free(&mut self, memory: Memory, stream: StreamId) {
+        let mut effects = self.effect(memory, Act::Free);
+        if effects.iter().any(|effect| self.of_host.contains(&effect.life)) {
+            // No stream has it: what is freed there never was.
+            effects = vec![Effect::of_all(self.new_life(memory, false), Act::Free)];
+        }
+        self.submit(stream, effects);
+        self.stream(stream).early.iter_mut().for_each(|early| early.has_freed = true);
     }
 
     /// Memory is freed after these tasks: the runs of launches that some are in have freed some.

@@ -4,17 +4,19 @@
 //! rules of default streams add. A wait needs the record that was the latest when it was called. Whoever learns that
 //! something has completed is a task of its host thread that needs it.
 
+mod access;
 mod graphs;
 mod memory;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use millpond_core::check::Settings;
 use millpond_core::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, ProcessId, StreamId, TicketId};
-use millpond_core::op::{Mark, Memory, Names, Start, StreamRole, What};
+use millpond_core::op::{Access, Mark, Memory, Names, Start, StreamRole, What};
 
 use super::{Effect, LifeOf, Model, TASKS_MAX, Task, TooMuch};
 use crate::Program;
+use access::{Grant, Owner};
 use graphs::{Captured, Exec, Graph};
 use memory::Named;
 
@@ -67,6 +69,12 @@ struct Lower<'a> {
     /// The last task of each host thread, or of all of a process as one.
     timelines: HashMap<(ProcessId, HostId), usize>,
     named: HashMap<Memory, Named>,
+    /// The grants that hold, each as a life.
+    grants: HashMap<Grant, usize>,
+    /// Of lives that other devices need a grant for: whose they are, and the device.
+    owners: HashMap<usize, (Owner, DeviceId)>,
+    /// Lives that are the host's.
+    of_host: HashSet<usize>,
     /// The life that the latest launch gave memory of an alloc node.
     latest: HashMap<Memory, usize>,
     /// As `latest`, of launches of one instance.
@@ -100,6 +108,9 @@ pub(super) fn lower(program: &Program) -> Result<Model, TooMuch> {
         processes: HashMap::new(),
         timelines: HashMap::new(),
         named: HashMap::new(),
+        grants: HashMap::new(),
+        owners: HashMap::new(),
+        of_host: HashSet::new(),
         latest: HashMap::new(),
         latest_of: HashMap::new(),
         tickets: HashMap::new(),
@@ -163,14 +174,10 @@ impl Lower<'_> {
                     self.synchronise(vec![record]);
                 }
             }
-            What::Launch { stream, ref accesses, start, .. } => {
-                if !self.captured_work(stream, accesses) {
-                    let effects = self.effects(accesses);
-                    self.launch(stream, effects, start);
-                }
-            }
+            What::Launch { stream, ref accesses, start, .. } => self.work(stream, accesses, start, false),
+            What::Copy { stream, ref accesses } => self.work(stream, accesses, Start::Ordered, true),
             ref other => {
-                if !self.memory_step(other) {
+                if !self.access_step(other) && !self.memory_step(other) {
                     self.graph_step(other)?;
                 }
             }
@@ -272,6 +279,15 @@ impl Lower<'_> {
 
     fn who(&mut self, stream: StreamId) -> String {
         self.stream(stream).name.clone().unwrap_or_else(|| stream.to_string())
+    }
+
+    /// Work of a stream, or a node of what captures that.
+    fn work(&mut self, stream: StreamId, accesses: &[Access], start: Start, is_copy: bool) {
+        if !self.captured_work(stream, accesses) {
+            let device = self.stream(stream).home.1;
+            let effects = self.granted(device, is_copy, accesses);
+            self.launch(stream, effects, start);
+        }
     }
 
     /// Work that may start before the work before it has completed, where that is to be looked at.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use millpond_core::ids::{EventId, GraphId};
+use millpond_core::ids::{EventId, ExecId, GraphId};
 use millpond_core::op::{Access, Act, Memory};
 
 use super::{Exec, Node, Work};
@@ -18,15 +18,17 @@ struct Launch {
 }
 
 impl Lower<'_> {
-    /// A graph that was never launched is launched once, to show what is wrong with it.
+    /// An instance that was never launched, and a graph without one, is launched once, to show what is wrong with it.
     pub(in crate::model::lower) fn launch_what_is_left(&mut self) {
-        let mut left: Vec<GraphId> = self.graphs.iter().filter(|(_, it)| !it.is_run).map(|(id, _)| *id).collect();
-        left.sort_unstable();
+        let mut graphs: Vec<GraphId> = self.graphs.iter().filter(|(_, it)| !it.is_run).map(|(id, _)| *id).collect();
+        let mut execs: Vec<ExecId> = self.execs.iter().filter(|(_, it)| !it.is_run).map(|(id, _)| *id).collect();
+        graphs.sort_unstable();
+        execs.sort_unstable();
+        let of_graphs = graphs.iter().map(|graph| self.graphs[graph].nodes.clone());
+        let left: Vec<_> = of_graphs.chain(execs.iter().map(|exec| self.execs[exec].nodes.clone())).collect();
         self.line = 0;
-        for graph in left {
-            let nodes = self.graphs[&graph].nodes.clone();
-            let exec = Exec { graph, nodes, family: None, auto_free: false, last: None, outputs: Vec::new() };
-            self.launch_graph(Vec::new(), "a launch".into(), exec);
+        for nodes in left {
+            self.launch_graph(Vec::new(), "a launch".into(), Exec::new(nodes, None, false));
         }
     }
 

@@ -1,0 +1,41 @@
+//! Which contexts have access to the memory of which others. It is kept for those who ask: all of it can be used.
+
+use std::collections::BTreeSet;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use millpond_driver::cuda::abi::{Code, Context};
+
+use crate::current;
+use crate::device::open;
+
+/// The context that has access, and the device of the other one.
+static ENABLED: LazyLock<Mutex<BTreeSet<(usize, i32)>>> = LazyLock::new(Mutex::default);
+
+fn enabled() -> MutexGuard<'static, BTreeSet<(usize, i32)>> {
+    ENABLED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The current context has access to another one from now on.
+pub(crate) fn enable(peer: Context) -> Result<(), Code> {
+    let owner = current::ordinal_of(peer)?;
+    if !open::are_peers(current::ordinal()?, owner)? {
+        return Err(Code::INVALID_DEVICE);
+    }
+    match enabled().insert((current::context().0, owner)) {
+        true => Ok(()),
+        false => Err(Code(704)), // CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
+    }
+}
+
+/// ... and not any more.
+pub(crate) fn disable(peer: Context) -> Result<(), Code> {
+    match enabled().remove(&(current::context().0, current::ordinal_of(peer)?)) {
+        true => Ok(()),
+        false => Err(Code(705)), // CUDA_ERROR_PEER_ACCESS_NOT_ENABLED
+    }
+}
+
+/// Whether the current context has access to a device.
+pub(crate) fn has_access(owner: i32) -> Result<bool, Code> {
+    Ok(enabled().contains(&(current::context().0, owner)))
+}

@@ -1,0 +1,50 @@
+//! Memory of a device that kernels of another use: `cuMemAlloc` is for its own device, until peer access is enabled.
+//!
+//! Access that comes by other calls (an imported handle that enables it) is asked for before such a kernel is noted.
+//! What the driver does not say passes.
+
+use millpond_core::ids::DeviceId;
+use millpond_core::op::What;
+use smallvec::SmallVec;
+
+use crate::ask;
+use crate::index::Kind;
+use crate::session::Session;
+
+impl Session {
+    /// The thread's device has access to another one from now on.
+    pub(crate) fn let_in(&mut self, owner: i32) {
+        self.set_peer(owner, ask::current_device(), true);
+    }
+
+    /// ... and not any more.
+    pub(crate) fn shut_out(&mut self, owner: i32) {
+        self.set_peer(owner, ask::current_device(), false);
+    }
+
+    fn set_peer(&mut self, owner: i32, device: i32, is_enabled: bool) {
+        let is_news = match is_enabled {
+            true => self.handles.peers.insert((owner, device)),
+            false => self.handles.peers.remove(&(owner, device)),
+        };
+        if is_news {
+            let [owner, device] = [owner, device].map(|device| DeviceId(device as u32));
+            self.push(What::PeerAccess { owner, device, is_enabled });
+        }
+    }
+
+    /// Asks which devices the kernel at hand may use the memory of.
+    #[cold]
+    pub(crate) fn ask_for_peers(&mut self) {
+        let What::Launch { accesses, .. } = &self.launch.what else { return };
+        let device = ask::current_device();
+        let of_others = accesses.iter().filter_map(|access| {
+            let entry = self.index.entry(access.memory).filter(|entry| entry.kind == Kind::Device)?;
+            let owner = self.handles.device_of(entry.home);
+            let is_known = owner == device || self.handles.peers.contains(&(owner, device));
+            (!is_known && ask::has_access(entry.start) != Some(false)).then_some(owner)
+        });
+        let owners: SmallVec<[i32; 2]> = of_others.collect();
+        owners.into_iter().for_each(|owner| self.set_peer(owner, device, true));
+    }
+}
