@@ -64,7 +64,7 @@ fn nodes_and_graphs_are_called_by_their_names() {
         "stream s\na = alloc s 64\ngraph g\nnode k1 in g: write a\nnode k2 in g: read a\nx = instantiate g\n\
          launch x s\nfree s a\n",
     );
-    let notes = ["there is no path from kernel `k1` to kernel `k2` in graph `g`"];
+    let notes = ["there is no path from kernel `k1` to kernel `k2` in graph `g` when it is instantiated (line 6)"];
     assert_eq!(finding.notes, notes);
     assert_eq!(finding.help(), "add an edge between kernel `k1` and kernel `k2`, either way");
     assert_eq!(finding.later.as_ref().expect("a later side").title(), "kernel `k2`");
@@ -169,6 +169,11 @@ fn memory_of_a_mended_graph_is_judged_again() {
                 edge n1 -> n2 in g\ny = instantiate g\nread s o\nlaunch y s\nfree s o\nread s o\n";
     let kinds: Vec<&str> = findings(text).iter().map(|finding| finding.kind.name()).collect();
     assert_eq!(kinds, ["use-before-alloc", "use-before-alloc", "use-after-free"]);
+    // What was left before a launch that was refused is freed: that is another mistake.
+    let text = "stream s nonblocking\ngraph g\nnode n in g: alloc o 64\nx = instantiate g\nlaunch x s\nlaunch x s\n\
+                free s o\nwrite s o\n";
+    let kinds: Vec<&str> = findings(text).iter().map(|finding| finding.kind.name()).collect();
+    assert_eq!(kinds, ["unfreed-launch", "use-after-free"]);
 }
 
 /// Rounds of loops that do nothing count as well: a text ends.

@@ -17,7 +17,7 @@ pub enum Source {
         /// As it stands in the file.
         text: String,
         /// As it was understood.
-        program: Program,
+        program: Box<Program>,
     },
     /// A trace, read as it is checked.
     Trace(Box<Trace>),
@@ -52,7 +52,7 @@ pub fn open(path: &Path) -> Result<Source, Refusal> {
         Kind::Litmus => Refusal::from(refusal),
         _ => Refusal::from(refusal).or("it is no operation trace, and was read as a litmus program"),
     })?;
-    Ok(Source::Litmus { text, program })
+    Ok(Source::Litmus { text, program: Box::new(program) })
 }
 
 /// Whether the text begins with a JSON object or list.

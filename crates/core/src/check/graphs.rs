@@ -10,7 +10,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::checker::{Call, Checker, Step, quiet};
-use super::finding::Finding;
+use super::finding::{Finding, Spot};
 use super::graph_state::Made;
 use super::homes::{Homes, empty_graph};
 use super::lives::{Found, Named};
@@ -351,7 +351,13 @@ impl Checker {
             Err(Refusal::Faults(faults)) => {
                 for fault in faults {
                     if !self.was_said(graph, &fault) {
-                        let finding = self.graph_fault(call, graph, &fault);
+                        let mut finding = self.graph_fault(call, graph, &fault);
+                        if let (What::Instantiate { .. }, Some(path)) = (&call.op.what, finding.notes.last_mut()) {
+                            *path += " when it is instantiated";
+                            if call.op.place != Default::default() {
+                                *path += &format!(" ({})", Spot::new(call.op.place, call.names));
+                            }
+                        }
                         self.more.push(finding);
                     }
                 }

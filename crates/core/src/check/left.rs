@@ -75,6 +75,10 @@ impl Checker {
     pub(super) fn output_freed(&mut self, exec: ExecId, alloc: GraphAllocId, freed: Freed) {
         let Some(instance) = self.graphs.execs.get_mut(&exec) else { return };
         instance.freed(alloc, freed);
+        // What comes after that free is wrong by itself.
+        if let Some(memory) = instance.names.of(instance.left_as(alloc)) {
+            self.graphs.unmade.remove(&memory);
+        }
         match instance.former.get(&alloc).copied() {
             Some(key) => self.graphs.forget_former(key, (exec, alloc)),
             None => {

@@ -235,11 +235,12 @@ impl Checker {
         let (sentence, help) = match Part::new(part.from().max(other.from()), part.to().min(other.to())) {
             Some(shared) if !(part.is_whole() && other.is_whole()) => {
                 let (source, target) = if act == Act::Read { (part, other) } else { (other, part) };
-                let (source, target) = (bytes(source), bytes(target));
                 (
                     format!("bytes {} of {subject} are read and written by one copy {by}", bytes(shared)),
                     format!(
-                        "copy between bytes that do not overlap (these are {source} and {target}), or through other memory"
+                        "copy between bytes that do not overlap (these are {} and {}), or through other memory",
+                        bytes(source),
+                        bytes(target)
                     ),
                 )
             }

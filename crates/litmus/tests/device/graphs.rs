@@ -288,6 +288,7 @@ impl Run {
             Ok(launch) => launch,
             Err(millpond::Error::Violation(violation)) if made.auto_free_on_launch() => {
                 self.found.verdict.insert(millpond_litmus::Expected { line: self.line, kind: violation.kind });
+                self.has_unmade = true;
                 return Ok(Said::Done);
             }
             Err(error) => return Ok(Said::Refused(error, Act::Read)),

@@ -27,7 +27,7 @@ pub(crate) use place::Place;
 pub(crate) use timing::Timing;
 
 use kernels::Accesses;
-use verdicts::kind_of;
+use verdicts::{kind_of, may_be_unmade};
 
 /// Why a program is not run.
 #[derive(Debug)]
@@ -108,6 +108,8 @@ struct Run {
     left: Vec<Buffer<u8>>,
     /// Where nodes copy to that only read.
     scratch: Vec<Buffer<u8>>,
+    /// Whether a graph or a launch was refused, so that memory of alloc nodes is not there.
+    has_unmade: bool,
     found: Found,
     line: u32,
     place: Place,
@@ -196,6 +198,7 @@ pub(crate) fn run(
         instantiating: None,
         left: Vec::new(),
         scratch: Vec::new(),
+        has_unmade: false,
         found: Found::default(),
         line: 0,
         place,
@@ -313,7 +316,10 @@ impl Run {
             }
             other => self.event_step(other)?,
         };
-        self.note(said);
+        let is_unmade = matches!(said, Said::Refused(..));
+        self.note(said)?;
+        let makes = matches!(op.what, What::Instantiate { .. } | What::ExecUpdate { .. } | What::GraphLaunch { .. });
+        self.has_unmade |= makes && is_unmade;
         Ok(())
     }
 
@@ -454,8 +460,8 @@ impl Run {
     }
 
     /// Notes a refusal, unless it follows from an earlier one.
-    fn note(&mut self, said: Said) {
-        let Said::Refused(error, act) = said else { return };
+    fn note(&mut self, said: Said) -> Result<(), Cannot> {
+        let Said::Refused(error, act) = said else { return Ok(()) };
         if let Error::Graph(graph) = &error
             && let millpond::error::GraphError::Faults(faults) = &**graph
         {
@@ -465,15 +471,19 @@ impl Run {
                 let line = line.unwrap_or(self.line);
                 self.found.verdict.insert(Expected { line, kind: fault.kind });
             }
-            return;
+            return Ok(());
         }
         if let Some(kind) = kind_of(&error, act) {
+            if self.has_unmade && may_be_unmade(&error, kind, !self.launched.is_empty()) {
+                return cannot("a launch that was refused would have allocated it");
+            }
             let expected = Expected { line: self.line, kind };
             if let Error::Violation(violation) = &error {
                 self.found.numbers.insert(expected, numbers(violation));
             }
             self.found.verdict.insert(expected);
         }
+        Ok(())
     }
 }
 

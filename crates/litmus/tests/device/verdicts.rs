@@ -57,3 +57,15 @@ pub(super) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
         other => panic!("not a verdict: {other}"),
     })
 }
+
+/// Whether a refusal may be of memory that is not there because its graph, or a launch, was refused: the checker says
+/// that once, and the library each time.
+pub(super) fn may_be_unmade(error: &Error, kind: Kind, has_launched: bool) -> bool {
+    match kind {
+        Kind::UseBeforeAlloc | Kind::FreeBeforeAlloc => {
+            !matches!(error, Error::Violation(violation) if violation.earlier.is_some())
+        }
+        Kind::UseAfterFree | Kind::DoubleFree => has_launched,
+        _ => false,
+    }
+}

@@ -174,7 +174,7 @@ fn a_kernel_captured_with_memory_that_was_freed_since_is_refused() {
         let violation = refused.violation().expect("it is of an earlier life");
         assert_eq!(violation.kind, Kind::UseAfterFree, "{refused}");
         let text = refused.report().to_string();
-        assert!(["  freed ", "  allocated ", "kernel node 0"].iter().all(|side| text.contains(side)), "{text}");
+        assert!(["  freed ", "  allocated ", "memset node 0"].iter().all(|side| text.contains(side)), "{text}");
         Ok(())
     });
 }

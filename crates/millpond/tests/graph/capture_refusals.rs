@@ -191,7 +191,7 @@ fn a_side_stream_that_is_not_joined_is_named_with_its_leaf() {
         visit(&side, ())?;
         let refused = stream.end_capture().unwrap_err();
         let text = refused.report().to_string();
-        assert!(text.contains("kernel at ") && text.contains("capture_refusals.rs"), "{text}");
+        assert!(text.contains("kernel node 0 at ") && text.contains("capture_refusals.rs"), "{text}");
         match rule(refused) {
             Rule::Unjoined { stream: unjoined, origin, .. } => assert_eq!((unjoined, origin), (side.id(), stream.id())),
             other => panic!("{other}"),
@@ -213,7 +213,7 @@ fn a_free_in_a_side_stream_that_is_not_joined_is_its_leaf() {
         side.wait(&stream.record()?)?;
         side.free(x)?;
         let refused = stream.end_capture().unwrap_err();
-        assert!(refused.report().to_string().contains("(mem free at "), "{refused}");
+        assert!(refused.report().to_string().contains("after mem free node 1 at "), "{refused}");
         Ok(())
     });
 }

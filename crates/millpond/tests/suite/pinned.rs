@@ -115,7 +115,7 @@ fn the_host_reads_what_is_known_to_have_come() {
         for part in [
             "`batch`",
             "is read by the host",
-            "a write on stream `loader`",
+            "wait for the write on stream `loader`",
             "pinned.rs:",
             "synchronize stream `loader`",
         ] {

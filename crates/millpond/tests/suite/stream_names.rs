@@ -52,7 +52,7 @@ fn a_closed_stream_keeps_its_name() {
         drop(s);
         let refusal = t.free(x).unwrap_err();
         let text = refusal.error.report().to_string();
-        assert!(text.contains("after its allocation on stream `loader`"), "{text}");
+        assert!(text.contains("wait for the allocation on stream `loader`"), "{text}");
         t.wait(&event).unwrap();
         t.free(refusal.buffer).unwrap();
     });
