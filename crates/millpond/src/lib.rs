@@ -1,15 +1,14 @@
 //! Stream-ordered GPU memory with graphs: allocate, use and free memory in stream order, as with `cudaMallocAsync`. A
 //! use or a free in the wrong order returns an error at the offending line.
 //!
-//! The [guide] begins with the concepts, and has what differs from other allocators, and recipes. Programs that use
-//! cuda-core, cudarc or candle begin with [their page](guide::rust).
+//! The [guide] begins with the concepts, and has what differs from other allocators, and recipes.
 //!
 //! # Which device
 //! * [`Device::host`] needs no GPU: streams are threads, and closures are kernels ([`Stream::launch`]). It is for tests
 //!   and for programs without a GPU.
-//! * [`Device::cuda`] is a GPU. It runs no closures. Launch CUDA kernels through
-//!   [cudarc](https://github.com/millpond/millpond/blob/main/docs/cudarc.md) and the crate `millpond-cudarc`, or by
-//!   [`Stream::enqueue`] with addresses. The checks are the same.
+//! * [`Device::cuda`] is a GPU. It runs no closures. Launch CUDA kernels through [cuda-core, cudarc or
+//!   candle](guide::rust), or by [`Stream::enqueue`] with addresses, which does not check for data races: call
+//!   [`Stream::declare`] first.
 //!
 //! # A tour, on the host device
 //! ```
@@ -67,7 +66,7 @@ struct Readme;
 /// 1. [Concepts](guide::concepts): points, orders, verdicts, who owns memory.
 /// 2. What you know already: from [`cudaMallocAsync`](guide::from_cuda), from [RMM](guide::from_rmm), from
 ///    [PyTorch](guide::from_pytorch).
-/// 3. Kernels for a GPU: [cudarc](https://github.com/millpond/millpond/blob/main/docs/cudarc.md), or
+/// 3. Kernels for a GPU: [cuda-core, cudarc or candle](guide::rust), or
 ///    [`Stream::enqueue`](crate::Stream::enqueue). Closures run on the host device only.
 /// 4. [Cookbook](guide::cookbook): a pipeline, a loop over a graph, a server with a limit, results in local variables.
 /// 5. [Questions](guide::faq), [troubleshooting](guide::troubleshooting), and [where what works](guide::platforms).
