@@ -93,7 +93,11 @@ impl Lent {
             return Err(Unreturned { error: Error::NotLent, buffer: Some(buffer) });
         };
         drop(buffer);
-        let back = loan.join().and_then(|()| loan.end());
+        // Not by closures, which would be the caller that reports name.
+        let back = match loan.join() {
+            Ok(()) => loan.end(),
+            Err(error) => Err(error),
+        };
         back.map_err(|error| Unreturned { error: error.into(), buffer: None })
     }
 }

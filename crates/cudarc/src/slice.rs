@@ -52,7 +52,9 @@ impl<T: Pod> Slice<T> {
     /// The device is lost, or a stream captures. The memory is then freed as by a drop.
     #[track_caller]
     pub fn into_buffer(mut self) -> millpond::Result<Buffer<T>> {
-        self.loan.as_ref().map_or(Ok(()), Loan::join)?;
+        if let Some(loan) = &self.loan {
+            loan.join()?;
+        }
         self.end().expect("it is taken at the end only").end()
     }
 

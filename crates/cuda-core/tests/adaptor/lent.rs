@@ -33,6 +33,10 @@ fn a_device_buffer_is_one_of_cuda_core_and_comes_back() -> Outcome {
 
     let back = context.buffer(lent)?;
     assert_eq!(back.address(), address);
+    let refused = right.free(back).expect_err("it is the other stream's again");
+    let report = refused.report().to_string();
+    assert!(!report.contains("src/"), "not the program's line: {report}");
+    let back = refused.buffer;
     left.memset(back.write(), 3)?;
     assert_eq!(left.copy_to_host(back.read())?, [3; 4096]);
     left.free(back)?;
