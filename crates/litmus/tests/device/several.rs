@@ -17,6 +17,9 @@ impl Run {
         if device == DeviceId(0) {
             return Ok(self.device.clone());
         }
+        if self.is_capturing() && !self.others.contains_key(&device) {
+            return cannot("a device is opened with its pool, which a capture of the same trace forbids");
+        }
         Ok(match self.others.entry(device) {
             Entry::Occupied(known) => known.get().clone(),
             Entry::Vacant(free) => {
