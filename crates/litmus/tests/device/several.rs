@@ -2,7 +2,6 @@
 
 use std::collections::hash_map::Entry;
 
-use millpond::config::HostThreads;
 use millpond::error::Invalid;
 use millpond::pool::PeerAccess;
 use millpond::{Device, Pool};
@@ -22,10 +21,7 @@ impl Run {
         }
         Ok(match self.others.entry(device) {
             Entry::Occupied(known) => known.get().clone(),
-            Entry::Vacant(free) => {
-                let threads = if self.owns.is_some() { HostThreads::Separate } else { HostThreads::One };
-                free.insert(self.place.device(device.0, threads, self.trace.clone())?).clone()
-            }
+            Entry::Vacant(free) => free.insert(self.place.device(device.0, self.trace.clone())?).clone(),
         })
     }
 
