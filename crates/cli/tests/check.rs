@@ -213,6 +213,40 @@ fn a_trace_is_checked_like_a_text() {
     assert!(err.contains("damaged.trace: byte 12: the frame's checksum is wrong"), "{err}");
 }
 
+/// Threads of one process could be told apart once: what one of them waited for counts for all, told or not.
+#[test]
+fn a_trace_of_threads_that_were_told_apart_is_of_one_process() {
+    let (memory, s, t) = (Memory::first(7), StreamId(1), StreamId(2));
+    let create = |stream| What::StreamCreate { stream, role: StreamRole::NonBlocking, device: DeviceId(0) };
+    let accesses = [Access::whole(memory, Act::Write)].into_iter().collect();
+    let (main, known, other, third) = (HostId(1), HostId(u32::MAX), HostId(2), HostId(3));
+    let mut writer = Writer::new();
+    for (host, what) in [
+        (main, create(s)),
+        (main, create(t)),
+        (main, What::Alloc { memory, pool: PoolId(0), stream: s, bytes: 4, name: None }),
+        (main, What::Tell { to: known }),
+        (main, What::StreamSynchronize { stream: s }),
+        (known, What::Tell { to: other }),
+        (other, What::Launch { stream: t, accesses, start: Start::Ordered, name: None }),
+        (third, What::StreamSynchronize { stream: t }),
+        (main, What::FreeNow { memory }),
+    ] {
+        writer.push(&Op { host, place: Place::Unknown, what }, &Names::new());
+    }
+    let path = file("told.trace", &writer.finish());
+    let (status, out, err) = run(&[path.to_str().unwrap()]);
+    assert_eq!((status, err.as_str()), (Status::Fine, ""), "{out}");
+}
+
+#[test]
+fn an_option_that_is_gone_says_what_holds_now() {
+    let (status, out, err) = run(&["--threads-apart", &litmus("measured/9-hand-over.litmus")]);
+    assert_eq!((status, out.as_str()), (Status::BadInput, ""));
+    assert!(err.contains("--threads-apart is no option any more"), "{err}");
+    assert!(err.contains("leave it out"), "{err}");
+}
+
 #[test]
 fn a_trace_that_was_cut_is_never_fine() {
     let mut writer = Writer::new();

@@ -231,6 +231,10 @@ impl Lower {
     }
 
     fn misunderstood(&self, text: &str, words: &[&str]) -> Result<(), Refusal> {
+        if let ["set", "threads", _] = words {
+            let help = "leave it out: what one thread has synchronised with counts for all threads of its process";
+            return self.refuse(format!("`{text}` is no statement any more"), help);
+        }
         // What it does is behind the name that it gives.
         let verb = match words {
             [_, "=", verb, ..] | [verb, ..] => *verb,

@@ -14,7 +14,6 @@ impl Lower {
         fn stream_statement(&mut self, words) -> (), STREAM_STATEMENTS;
         ["set", "races", is @ ("on" | "off")] => self.set(|settings| settings.races = is == "on");
         ["set", "leaks", is @ ("on" | "off")] => self.set(|settings| settings.leaks = is == "on");
-        ["set", "threads", are @ ("apart" | "joined")] => self.set(|settings| settings.threads_apart = are == "apart");
         ["set", "early", is @ ("strict" | "trusted")] => self.set(|settings| settings.weak_order = is == "strict");
         ["stream", s, ref rest @ ..] "[nonblocking | per-thread | legacy] [on 1]" => self.new_stream(s, rest);
         ["event", f, "holds", e] => self.copy_event(f, e);
@@ -35,10 +34,7 @@ impl Lower {
             let host = self.new_host(p)?;
             self.start(p, ProcessId(host.0))
         };
-        ["tell", t] => {
-            let to = self.host(t)?;
-            self.push(What::Tell { to })
-        };
+        ["tell", t] => self.tell(t);
         ["record", e, s] => self.record(e, s, false, Mark::Completion);
         ["record", e, s, "external"] => self.record(e, s, true, Mark::Completion);
         ["record", e, s, "progress"] => self.record(e, s, false, Mark::Progress);
@@ -165,6 +161,16 @@ impl Lower {
         };
         self.processes.insert(host, process);
         self.push_by(host, What::HostStart { process })
+    }
+
+    fn tell(&mut self, thread: &str) -> Result<(), Refusal> {
+        let to = self.host(thread)?;
+        let process = self.processes.get(&to).copied().unwrap_or(ProcessId(0));
+        if process == self.process() {
+            let help = "leave it out: threads of one process know the same, and `tell` is for another process";
+            return self.refuse(format!("`{thread}` is of this process"), help);
+        }
+        self.push(What::Tell { to })
     }
 
     fn record(&mut self, event: &str, stream: &str, external: bool, mark: Mark) -> Result<(), Refusal> {

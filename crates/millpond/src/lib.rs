@@ -170,7 +170,7 @@ pub use millpond_core::units::{GIB, KIB, MIB};
 
 /// Settings of devices and pools, and the values that they take.
 pub mod config {
-    pub use crate::names::config::{DeviceConfig, HostConfig, HostThreads, PoolConfig, StreamConfig};
+    pub use crate::names::config::{DeviceConfig, HostConfig, PoolConfig, StreamConfig};
     pub use crate::names::role::StreamKind;
     pub use crate::names::trace_file::Trace;
     pub use crate::names::violations::{Reporter, Violations};
@@ -180,7 +180,6 @@ pub mod config {
 
 /// What a device is, and how often its driver was called.
 pub mod device {
-    pub use crate::clock::hosts::HostKnowledge;
     pub use crate::names::device_name::DeviceName;
     pub use millpond_driver::{CallCounts, CallKind, Properties};
 }

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use std::fmt::Debug;
 
 use millpond::config::Trace;
-use millpond::device::HostKnowledge;
 use millpond::error::{CaptureError, Invalid};
 use millpond::graph::{ExternalEvent, Graph, GraphExec, GraphNode, Instantiate, Launch, MemAllocNode};
 use millpond::raw::{RawMemory, Trusted};
@@ -56,7 +55,7 @@ fn handles_cross_threads() {
     is_send_and_sync::<(Buffer<f32>, View<f32>, MemAllocNode<f32>, ExternalEvent, Error)>();
     is_send_and_sync::<(Read<'_, f32>, Write<'_, f32>)>();
     is_send_and_sync::<(PinnedBuffer<f32>, PinnedRead<'_, f32>, PinnedWrite<'_, f32>)>();
-    is_send_and_sync::<(GraphNode, RawMemory, Trusted, SharedPool, Ticket, HostKnowledge, Trace)>();
+    is_send_and_sync::<(GraphNode, RawMemory, Trusted, SharedPool, Ticket, Trace)>();
     is_send_and_sync::<Refused<f32>>();
     is_send::<(Launch, Scope<'_, '_>)>();
 }
@@ -98,9 +97,8 @@ fn debug_is_one_short_line() -> millpond::Result<()> {
     let x = &buffers[0];
     let trace = Trace::create(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("debug.trace"));
     let trace = trace.expect("its folder is there");
-    let all: [&dyn Debug; 14] = [
+    let all: [&dyn Debug; 13] = [
         &trace,
-        &device.knowledge(),
         &device,
         &pool,
         &stream,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Make, Subject, makes, visit};
-use millpond::config::{HostThreads, Trace};
+use millpond::config::Trace;
 use millpond::graph::{CaptureMode, Instantiate};
 use millpond::pool::PeerAccess;
 use millpond::{Device, DeviceConfig, HostConfig, PoolConfig};
@@ -146,32 +146,17 @@ fn capture_on(make: Make) {
 }
 
 #[test]
-fn threads_and_devices_are_told_apart() {
-    let path = file("threads.trace");
+fn devices_are_told_apart() {
+    let path = file("devices.trace");
     let trace = Trace::create(&path).unwrap();
-    let setting = DeviceConfig::default().host_threads(HostThreads::Separate).trace(trace.clone());
+    let setting = DeviceConfig::default().trace(trace.clone());
     let config = millpond_driver::HostConfig { memory: false, ..Default::default() };
     let driver = || std::sync::Arc::new(millpond_driver::HostDriver::new(config.clone()).unwrap());
     let device = Device::with_driver(driver(), setting.clone()).unwrap();
     let other = Device::with_driver(driver(), setting).unwrap();
-    let told = device.knowledge();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            device.learn(&told);
-            other.stream().unwrap();
-        });
-    });
+    other.stream().unwrap();
     drop((device, other, trace));
     let (ops, _) = read(&path);
-    let tells: Vec<_> = ops
-        .iter()
-        .filter_map(|(op, _)| match op.what {
-            What::Tell { to } => Some((op.host, to)),
-            _ => None,
-        })
-        .collect();
-    assert_eq!((tells.len(), tells[0].1), (2, tells[1].0), "through one who stands for what was told");
-    assert_ne!(tells[0].0, tells[1].1, "from one thread to another");
     let mut streams: Vec<_> = ops
         .iter()
         .filter_map(|(op, _)| match op.what {

@@ -16,7 +16,7 @@ kinds! {
     Open 6, Share 0, UseShared 0, Close 4, DropDevice 0,
     MakePool 4, DropPool 3, SetPool 2, Trim 2, Look 2,
     Alloc 30, Write 24, Read 16, Copy 5, WritePart 12, ReadPart 8, Free 18, Drop 5, FreeNow 2, FreeAddress 1, Stale 2,
-    Give 0, Take 0, Tell 0, Learn 0,
+    Give 0, Take 0,
     Record 6, Wait 10, RecordExternal 2, WaitExternal 3,
     SyncEvent 2, IsOver 2, SyncStream 3, IsIdle 1, SyncDevice 2,
     Hold 0, Owning 0, Panic 0, Fail 0, EndFailure 0, Grant 0,

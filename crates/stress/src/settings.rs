@@ -21,8 +21,6 @@ pub struct Setting {
     pub kinds: &'static [DeviceKind],
     /// Memory of each device, in bytes.
     pub total_bytes: u64,
-    /// Whether each thread knows only what it synchronised with itself.
-    pub separate: bool,
     /// How long kernels take at most, in microseconds.
     pub slow: u64,
     /// Which pools are made.
@@ -75,7 +73,6 @@ const PLAIN: Setting = Setting {
     devices: 1,
     kinds: &[Host],
     total_bytes: 1 << 32,
-    separate: false,
     slow: 100,
     pools: Pools::Any,
     guards: false,
@@ -147,15 +144,6 @@ pub const SETTINGS: &[Setting] = &[
         threads: 3,
         slow: 300,
         weights: &[&[(Open, 30), (Close, 30), (MakePool, 12), (DropPool, 12), (SyncDevice, 10)], SHARED, HANDED],
-        ..PLAIN
-    },
-    Setting {
-        name: "separate",
-        about: "threads that know only what they synchronised with",
-        share: 3,
-        threads: 3,
-        separate: true,
-        weights: &[&[(Give, 12), (Take, 16), (Tell, 6), (Learn, 8), (Share, 2), (UseShared, 4)]],
         ..PLAIN
     },
     Setting {

@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-use millpond::config::{HostThreads, ReusePolicy, Slack};
+use millpond::config::{ReusePolicy, Slack};
 use millpond::cuda::CudaConfig;
-use millpond::device::HostKnowledge;
 use millpond::ids::StreamId;
 use millpond::{Buffer, Device, DeviceConfig, Event, GIB, Pool, PoolConfig, Stream};
 use millpond_driver::{CallKind, Checked, Counting, CudaDriver, Driver, Failing, HostDriver, Schedule, Tapped};
@@ -93,12 +92,10 @@ pub(crate) struct World {
     pub(crate) devices: Vec<Dev>,
     /// What is known beside the library.
     pub(crate) oracle: Arc<Oracle>,
-    /// What the host knows of each device, where threads are one.
+    /// What the host knows of each device.
     pub(crate) hosts: Vec<Mutex<Past>>,
     /// Buffers on their way to another thread.
     pub(crate) mail: Vec<Mutex<Option<Buf>>>,
-    /// What a thread knew, for others.
-    pub(crate) passed_on: Mutex<Option<(usize, HostKnowledge, Past)>>,
     /// Streams that all use.
     pub(crate) shared: Vec<Mutex<Option<Held>>>,
     /// Default streams that are known.
@@ -120,7 +117,6 @@ impl World {
             oracle: Arc::default(),
             hosts: (0..setting.devices).map(|_| Mutex::default()).collect(),
             mail: (0..4).map(|_| Mutex::default()).collect(),
-            passed_on: Mutex::default(),
             shared: (0..3).map(|_| Mutex::default()).collect(),
             defaults: Mutex::default(),
             has_lost_track: AtomicBool::new(false),
@@ -216,7 +212,6 @@ impl World {
                 drop(buf);
             }
         }
-        lock(&self.passed_on).take();
         self.shared.iter().for_each(|slot| drop(lock(slot).take()));
         self.devices.iter().for_each(|dev| dev.driver.disarm());
         let device = |dev: &Dev| dev.device.write().unwrap_or_else(|it| it.into_inner()).take();
@@ -345,8 +340,7 @@ pub(crate) fn open(setting: &Setting, kind: DeviceKind, seed: u64) -> Dev {
         }
     };
     let driver = Arc::new(StressDriver::new(Counting::new(Tapped::new(driver))));
-    let host_threads = if setting.separate { HostThreads::Separate } else { HostThreads::One };
-    let device = Device::with_driver(driver.clone(), DeviceConfig::default().host_threads(host_threads));
+    let device = Device::with_driver(driver.clone(), DeviceConfig::default());
     let device = device.unwrap_or_else(|error| finding(&format!("no device: {error}")));
     Dev { device: RwLock::new(Some(device)), driver, inner }
 }

@@ -90,15 +90,19 @@ pub struct Check {
     #[arg(long = "trust-early", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = FILE)]
     pub weak_order: bool,
 
-    /// Count no order between host threads but what the program states
-    ///
-    /// Without it the threads of a process are joined in the order of their calls, because locks, channels and joins
-    /// are not seen.
-    #[arg(long, conflicts_with = "program", help_heading = FILE)]
-    pub threads_apart: bool,
+    #[arg(long, hide = true, conflicts_with = "program")]
+    threads_apart: bool,
 }
 
 impl Check {
+    /// Why an option that there was once is refused, and what to do.
+    pub fn gone(&self) -> Option<&'static str> {
+        self.threads_apart.then_some(
+            "--threads-apart is no option any more: what one host thread has synchronised with counts for all \
+             threads of its process; leave it out",
+        )
+    }
+
     /// What is looked for, given what the program asks for.
     pub fn settings(&self, program: Settings) -> Settings {
         Settings {
@@ -106,7 +110,6 @@ impl Check {
             leaks: self.leaks && program.leaks,
             advice: self.advice && program.advice,
             weak_order: self.weak_order && program.weak_order,
-            threads_apart: self.threads_apart || program.threads_apart,
         }
     }
 }

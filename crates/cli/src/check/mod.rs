@@ -110,6 +110,10 @@ impl Judged {
 /// # Errors
 /// Where `out` or `err` cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
+    if let Some(gone) = args.gone() {
+        complain(err, gone)?;
+        return Ok(Status::BadInput);
+    }
     if args.fix {
         return match &args.files[..] {
             [file] => fix::run(file, args, out, err),

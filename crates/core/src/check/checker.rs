@@ -8,7 +8,7 @@
 //! | file | one law |
 //! |---|---|
 //! | `history` | what was done to one life, as far as it can matter |
-//! | `timeline` | streams and threads |
+//! | `timeline` | streams and processes |
 //! | `lives` | names and what they lead to |
 //! | `checker`, `usage`, `events`, `graphs`, `launches`, `shares` | each kind of operation, in the order of its rules |
 //! | `kind`, `finding`, `violation`, `explain` | what is said |
@@ -33,9 +33,6 @@ use crate::op::{Act, Names, NodeOp, Op, Place, Reach, What};
 pub struct Settings {
     /// Whether two unordered accesses, one of them a write, are wrong. (Disjoint halves are legal to CUDA.)
     pub races: bool,
-    /// Whether each host thread is a timeline of its own. Otherwise the threads of a process are joined in the order of
-    /// their calls, because locks, channels and joins are not seen.
-    pub threads_apart: bool,
     /// Whether memory that is never freed is reported at the end.
     pub leaks: bool,
     /// Whether a launch that may start early must not rely on the launch before it. (A kernel may wait for it itself,
@@ -47,7 +44,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { races: true, threads_apart: false, leaks: true, weak_order: true, advice: true }
+        Settings { races: true, leaks: true, weak_order: true, advice: true }
     }
 }
 
@@ -110,7 +107,7 @@ impl Checker {
     pub fn new(settings: Settings) -> Self {
         Checker {
             settings,
-            time: Timeline::new(settings.threads_apart),
+            time: Timeline::new(),
             lives: Lives::default(),
             events: FxHashMap::default(),
             lost: Ring::default(),
@@ -151,7 +148,6 @@ impl Checker {
                 findings.push(*refused);
             }
         }
-        self.time.end(is_done);
         if !self.more.is_empty() {
             findings.append(&mut self.more);
         }

@@ -8,7 +8,7 @@ use crate::life::Kind;
 #[non_exhaustive]
 pub enum Edit {
     /// The later side's stream waits for events that are recorded on the streams of all other sides, at or after their
-    /// operations. A host synchronises them instead; a thread learns of it from the thread that knows.
+    /// operations. A host synchronises them instead; a process learns of it from the process that knows.
     Order,
     /// An edge from each node that has to come first to the later one.
     Edge,

@@ -241,7 +241,7 @@ impl Edge {
             _ => format!("an event recorded on {}{op}{at}{until}", before.who),
         };
         match &self.recorded {
-            _ if before.is_host() => format!("let {after} learn of it first: pass a message, or join the threads"),
+            _ if before.is_host() => format!("let {after} learn of it first: pass a message"),
             _ if later.is_host() && before.process.is_some() => format!("synchronize {event} before"),
             _ if later.is_host() && self.destroyed.is_some() => "synchronize the device before".to_owned(),
             _ if later.is_host() => {

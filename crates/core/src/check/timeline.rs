@@ -1,10 +1,11 @@
-//! Streams and host threads of the program that is checked: their chains, and enough of their past to explain.
+//! Streams and processes of the program that is checked: their chains, and enough of their past to explain.
 //!
-//! The order is that of [`Streams`]; here a thread may be a timeline of its own, and each stream remembers its last
-//! operations and the last synchronisations by which it learned something. What it remembers is bounded: an explanation
-//! may lack a line for something long ago, a verdict never depends on it.
+//! The order is that of [`Streams`]; the host threads of a process are one timeline, since the locks, channels and
+//! joins between them are not seen. Each stream remembers its last operations and the last synchronisations by which it
+//! learned something. What it remembers is bounded: an explanation may lack a line for something long ago, a verdict
+//! never depends on it.
 //!
-//! Knows no memory, no event and no graph. Invariant **flat**: what is kept grows with the streams and threads that
+//! Knows no memory, no event and no graph. Invariant **flat**: what is kept grows with the streams and processes that
 //! live, not with the operations.
 
 use std::sync::Arc;
@@ -17,18 +18,18 @@ use crate::ids::{DeviceId, HostId, Point, ProcessId, Seq, Slot, StreamId};
 use crate::life::Site;
 use crate::op::{Name, Place, StreamRole};
 use crate::order::default_streams::Standing;
-use crate::order::{self, Base, Chain, Clock, HomeNumber, Host, Knows, Rollback, Snapshot, Streams};
+use crate::order::{self, Base, Chain, Clock, HomeNumber, Host, Knows, Snapshot, Streams};
 
 pub(super) use crate::order::Seat;
 
 /// How many operations of a stream can still be shown.
 const RECENT: usize = 8;
-/// How many synchronisations of a stream or thread can still be shown.
+/// How many synchronisations of a stream or process can still be shown.
 const LEARNED: usize = 8;
 /// How many destroyed streams can still be shown.
 const ENDED: usize = 256;
 
-/// A synchronisation that was news to its thread.
+/// A synchronisation that was news to its stream or process.
 #[derive(Clone, Debug)]
 pub(super) struct Learned {
     /// What was learned.
@@ -79,19 +80,21 @@ impl Stream {
     }
 }
 
-/// A host thread, or all of a process as one.
+/// The host threads of a process.
 #[derive(Debug)]
-pub(super) struct Thread {
-    pub(super) host: Host,
-    /// Its own acts on memory.
-    pub(super) chain: Chain,
-    pub(super) learned: Ring<Learned, LEARNED>,
+struct Process {
+    id: ProcessId,
+    host: Host,
+    /// Their own acts on memory.
+    chain: Chain,
+    learned: Ring<Learned, LEARNED>,
+    /// Up to where its destroyed streams came.
+    ended: Clock,
 }
 
-/// Streams and threads: see the module.
+/// Streams and processes: see the module.
 #[derive(Debug)]
 pub(super) struct Timeline {
-    is_apart: bool,
     /// Where a stream that lives is in the table.
     seats: FxHashMap<StreamId, Seat>,
     /// The stream that was looked for last, if it lives.
@@ -99,49 +102,42 @@ pub(super) struct Timeline {
     streams: Streams<Past>,
     /// The process and the device of each home.
     homes: Vec<(ProcessId, DeviceId)>,
-    threads: Vec<Thread>,
-    /// With separate host threads: what the stream of this operation knew before.
-    rollback: Option<(Seat, Rollback)>,
-    /// Which thread, of which process, calls as a host.
-    hosts: FxHashMap<HostId, (ProcessId, usize)>,
+    processes: Vec<Process>,
+    /// Where each process is among those.
+    process_numbers: FxHashMap<ProcessId, usize>,
+    /// Which of them each thread is of.
+    hosts: FxHashMap<HostId, usize>,
     /// The thread that called last: nearly always the one that calls next.
     last_host: Option<(HostId, usize)>,
-    /// The one thread of a process, where threads are not distinguished.
-    joined: FxHashMap<ProcessId, usize>,
     /// Streams that ended: those that can still be shown, and below which number every stream was made.
     ended: Ring<(StreamId, Site, Option<Name>), ENDED>,
     made: u32,
     hosts_made: u32,
-    /// Up to where the destroyed streams of each process came.
-    gone: FxHashMap<ProcessId, Clock>,
     /// The last points after which memory of pools was freed, whose bytes an allocation may have.
     pub(super) freed: Clock,
 }
 
 impl Timeline {
-    pub(super) fn new(is_apart: bool) -> Self {
+    pub(super) fn new() -> Self {
         Timeline {
-            is_apart,
             seats: FxHashMap::default(),
             last_seat: None,
             streams: Streams::default(),
             homes: Vec::new(),
-            threads: Vec::new(),
-            rollback: None,
+            processes: Vec::new(),
+            process_numbers: FxHashMap::default(),
             hosts: FxHashMap::default(),
             last_host: None,
-            joined: FxHashMap::default(),
             ended: Ring::default(),
             made: 0,
             hosts_made: 0,
-            gone: FxHashMap::default(),
             freed: Clock::default(),
         }
     }
 
     /// The process that a thread is of.
     pub(super) fn process(&self, host: HostId) -> ProcessId {
-        self.hosts.get(&host).map_or(ProcessId(0), |(process, _)| *process)
+        self.hosts.get(&host).map_or(ProcessId(0), |at| self.processes[*at].id)
     }
 
     /// Whether the thread of a capture, by its number there, is of the process that a thread is of.
@@ -149,41 +145,44 @@ impl Timeline {
         self.process(HostId(capturing as u32)) == self.process(host)
     }
 
-    /// The timeline that a thread is on.
-    pub(super) fn thread(&mut self, host: HostId) -> usize {
+    /// Where the process of a thread is.
+    fn process_at(&mut self, host: HostId) -> usize {
         match self.hosts.get(&host) {
-            Some((_, thread)) => *thread,
+            Some(at) => *at,
             None => self.start_host(host, ProcessId(0)),
         }
     }
 
-    /// What a thread that has called knows.
+    /// The process of a thread.
+    fn process_mut(&mut self, host: HostId) -> &mut Process {
+        let at = self.process_at(host);
+        &mut self.processes[at]
+    }
+
+    /// What the process of a thread that has called knows.
     pub(super) fn base_of(&self, host: HostId) -> Option<&Base> {
-        let (_, thread) = self.hosts.get(&host)?;
-        Some(self.threads[*thread].host.base())
+        Some(self.processes[*self.hosts.get(&host)?].host.base())
     }
 
-    /// What a thread learned, from the oldest that is remembered.
+    /// What the process of a thread learned, from the oldest that is remembered.
     pub(super) fn learned_by(&self, host: HostId) -> impl Iterator<Item = &Learned> {
-        let thread = self.hosts.get(&host).map(|(_, thread)| &self.threads[*thread]);
-        thread.into_iter().flat_map(|thread| thread.learned.iter())
+        let process = self.hosts.get(&host).map(|at| &self.processes[*at]);
+        process.into_iter().flat_map(|process| process.learned.iter())
     }
 
-    /// A thread of a process begins.
-    pub(super) fn start_host(&mut self, host: HostId, process: ProcessId) -> usize {
-        let known = if self.is_apart { None } else { self.joined.get(&process).copied() };
-        let thread = known.unwrap_or_else(|| {
+    /// A thread of a process begins. Where the process is among those that are known.
+    pub(super) fn start_host(&mut self, host: HostId, id: ProcessId) -> usize {
+        let at = *self.process_numbers.entry(id).or_insert_with(|| {
             self.hosts_made += 1;
             let (slot, seq) = self.streams.slots.open(|_| false);
             let host = Host::new(self.hosts_made);
             let chain = Chain::new(slot, seq, Arc::clone(host.base()));
-            self.threads.push(Thread { host, chain, learned: Ring::default() });
-            self.threads.len() - 1
+            self.processes.push(Process { id, host, chain, learned: Ring::default(), ended: Clock::default() });
+            self.processes.len() - 1
         });
-        self.joined.entry(process).or_insert(thread);
-        self.hosts.insert(host, (process, thread));
-        self.last_host = Some((host, thread));
-        thread
+        self.hosts.insert(host, at);
+        self.last_host = Some((host, at));
+        at
     }
 
     /// The streams of a thread's process that live.
@@ -192,37 +191,28 @@ impl Timeline {
         self.streams.iter().filter(move |stream| self.homes[stream.home].0 == process)
     }
 
-    /// A process has ended, as the threads of another one know: whatever it did has completed. What that came after in
-    /// other processes they know as before.
+    /// A process has ended, as another one knows: whatever it did has completed. What that came after in other
+    /// processes is known as before.
     pub(super) fn end_process(&mut self, host: HostId, ended: ProcessId) {
-        // It may be the first that it does.
-        self.thread(host);
-        let mut points: Vec<Point> = self.gone.get(&ended).into_iter().flat_map(Clock::points).collect();
+        let Some(process) = self.process_numbers.get(&ended).map(|at| &self.processes[*at]) else { return };
+        let last = process.chain.last();
         let streams = self.streams.iter().filter(|stream| self.homes[stream.home].0 == ended);
-        points.extend(streams.map(|stream| stream.chain.last()));
-        let of = |process| self.hosts.values().filter(move |host| host.0 == process).map(|host| host.1);
-        points.extend(of(ended).map(|thread| self.threads[thread].chain.last()));
-        let Some(last) = points.last() else { return };
-        let what = Snapshot::foreign(*last, points.iter().copied());
-        let own: Vec<usize> = of(self.process(host)).collect();
-        for thread in own {
-            self.threads[thread].host.learn(&what);
-        }
+        let points = process.ended.points().chain(streams.map(|stream| stream.chain.last())).chain([last]);
+        let what = Snapshot::foreign(last, points);
+        self.process_mut(host).host.learn(&what);
     }
 
-    /// What a thread knows.
+    /// What the process of a thread knows.
     pub(super) fn base(&mut self, host: HostId) -> Arc<Base> {
-        let thread = self.thread(host);
-        Arc::clone(self.threads[thread].host.base())
+        Arc::clone(self.process_mut(host).host.base())
     }
 
-    /// The point of something that a thread does itself; what it submits later comes after it.
+    /// The point of something that a thread does itself; what its process submits later comes after it.
     pub(super) fn act(&mut self, host: HostId) -> Point {
-        let thread = self.thread(host);
-        let thread = &mut self.threads[thread];
-        thread.chain.learn_base(thread.host.base());
-        let point = thread.chain.submit();
-        thread.host.learn(&thread.chain.snapshot());
+        let process = self.process_mut(host);
+        process.chain.learn_base(process.host.base());
+        let point = process.chain.submit();
+        process.host.learn(&process.chain.snapshot());
         point
     }
 
@@ -259,7 +249,10 @@ impl Timeline {
         let Some(seat) = self.seats.remove(&id) else { return };
         self.last_seat = None;
         let Some(stream) = self.streams.destroy(seat) else { return };
-        self.gone.entry(self.homes[stream.home].0).or_default().raise(stream.chain.last());
+        let process = self.homes[stream.home].0;
+        if let Some(at) = self.process_numbers.get(&process) {
+            self.processes[*at].ended.raise(stream.chain.last());
+        }
         self.ended.push((id, site, stream.kept.name));
     }
 
@@ -292,50 +285,21 @@ impl Timeline {
         (id.0 < self.made).then_some(found)
     }
 
-    /// What every operation of a stream does first: the stream learns what the thread knows, and the rules of default
+    /// What every operation of a stream does first: the stream learns what the process knows, and the rules of default
     /// streams apply. The legacy default stream of process 0 and device 0 is there without being made.
     #[inline]
     pub(super) fn enter(&mut self, host: HostId, id: StreamId) -> Option<Seat> {
-        let thread = match self.last_host {
-            Some((last, thread)) if last == host => thread,
+        let process = match self.last_host {
+            Some((last, process)) if last == host => process,
             _ => {
-                let thread = self.thread(host);
-                self.last_host = Some((host, thread));
-                thread
+                let process = self.process_at(host);
+                self.last_host = Some((host, process));
+                process
             }
         };
         let seat = self.look(host, id)?;
-        match self.is_apart {
-            false => self.streams.enter(seat, self.threads[thread].host.base()),
-            true => self.enter_tentatively(seat, thread),
-        }
+        self.streams.enter(seat, self.processes[process].host.base());
         Some(seat)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn enter_tentatively(&mut self, seat: Seat, thread: usize) {
-        self.rollback = self.streams.enter_tentatively(seat, &self.threads[thread].host).map(|it| (seat, it));
-    }
-
-    /// An operation ends. With separate host threads, one that is refused does not put its stream after what its thread
-    /// knows.
-    #[inline]
-    pub(super) fn end(&mut self, is_done: bool) {
-        if self.is_apart {
-            self.end_tentative(is_done);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn end_tentative(&mut self, is_done: bool) {
-        if let Some((seat, rollback)) = self.rollback.take()
-            && !is_done
-            && let Some(stream) = self.streams.get_mut(seat)
-        {
-            stream.chain.roll_back(rollback);
-        }
     }
 
     /// Where a stream is, for what is no operation of it: a synchronisation, a query, a wait that is none. The stream
@@ -380,51 +344,47 @@ impl Timeline {
 
     /// A thread learned that a snapshot has completed.
     pub(super) fn learn(&mut self, host: HostId, learned: Learned) {
-        let thread = self.thread(host);
-        let thread = &mut self.threads[thread];
-        if thread.host.learn(&learned.what) {
-            thread.learned.push(learned);
+        let process = self.process_mut(host);
+        if process.host.learn(&learned.what) {
+            process.learned.push(learned);
         }
     }
 
     /// A thread waited for all streams of its process.
     pub(super) fn learn_all(&mut self, host: HostId, device: Option<DeviceId>, site: Site) {
-        let process = self.process(host);
-        let thread = self.thread(host);
-        let homes = &self.homes;
-        let is_meant =
-            |home: HomeNumber| homes[home].0 == process && device.is_none_or(|device| homes[home].1 == device);
+        let at = self.process_at(host);
+        let (homes, id) = (&self.homes, self.processes[at].id);
+        let is_meant = |home: HomeNumber| homes[home].0 == id && device.is_none_or(|device| homes[home].1 == device);
         let mine = |stream: &&Stream| is_meant(stream.home);
         let mut all: Vec<Snapshot> = self.streams.iter().filter(mine).map(|it| it.chain.snapshot()).collect();
         all.sort_unstable_by_key(Snapshot::point);
-        let thread = &mut self.threads[thread];
+        let process = &mut self.processes[at];
         for what in &all {
-            let news = !thread.host.base().covers(what.point());
+            let news = !process.host.base().covers(what.point());
             if news && all.len() <= LEARNED {
-                thread.learned.push(Learned { what: what.clone(), verb: "synchronized", recorded: None, site });
+                process.learned.push(Learned { what: what.clone(), verb: "synchronized", recorded: None, site });
             }
         }
-        thread.host.learn_all(&all);
+        process.host.learn_all(&all);
         for home in (0..homes.len()).filter(|home| is_meant(*home)) {
-            thread.host.learn_base(self.streams.ended(home));
+            process.host.learn_base(self.streams.ended(home));
         }
     }
 
-    /// One thread learned what another knows.
+    /// The process of one thread learned what that of another knows.
     pub(super) fn tell(&mut self, from: HostId, to: HostId) {
         let base = self.base(from);
         self.learn_base(to, &base);
     }
 
-    /// A thread learned what another knew once.
+    /// The process of a thread learned what another knew once.
     pub(super) fn learn_base(&mut self, host: HostId, base: &Base) {
-        let thread = self.thread(host);
-        self.threads[thread].host.learn_base(base);
+        self.process_mut(host).host.learn_base(base);
     }
 
-    /// Whether everything to come, in any stream, is after a point: there is one thread, and it knows.
+    /// Whether everything to come, in any stream, is after a point: there is one process, and it knows.
     pub(super) fn is_settled(&self, point: Point) -> bool {
-        !self.is_apart && self.threads.len() == 1 && self.threads[0].host.base().covers(point)
+        self.processes.len() == 1 && self.processes[0].host.base().covers(point)
     }
 
     /// A chain number for a party that is no stream; see [`Slots::open`].
@@ -453,7 +413,7 @@ impl Timeline {
     }
 }
 
-/// A thread as a party of the order, for questions about what it does itself.
+/// A process as a party of the order, for questions about what its threads do themselves.
 #[derive(Debug)]
 pub(super) struct HostKnows<'a>(pub(super) &'a Base);
 

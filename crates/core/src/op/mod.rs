@@ -108,10 +108,10 @@ pub enum What {
         /// Its process.
         process: ProcessId,
     },
-    /// `to` learned what the calling thread knows, by means that are not seen here: a lock, a channel, a join of
-    /// threads, a message to another process.
+    /// The process of `to` learned what the calling thread's process knows, by a message that is not seen here. Threads
+    /// of one process know the same without it.
     Tell {
-        /// The thread that learned.
+        /// A thread of the process that learned.
         to: HostId,
     },
     /// A stream is made, or a default stream used for the first time (`cudaStreamCreateWithFlags`).

@@ -51,15 +51,6 @@ pub struct Chain {
     knowledge: Arc<Knowledge>,
 }
 
-/// What a chain knew before it learned what a host knows, see [`Chain::learn_tentatively`].
-#[derive(Debug)]
-pub struct Rollback {
-    knowledge: Arc<Knowledge>,
-    host_edition: Edition,
-    /// Where the chain was afterwards.
-    at: Seq,
-}
-
 impl Chain {
     /// A chain on `slot` whose positions go on after `seq`, made by a host that knows `base`. Its birth is its first
     /// point, since it knows something there (*merge-advances*).
@@ -164,17 +155,6 @@ impl Chain {
         self.learned = self.seq;
     }
 
-    /// As [`wait`](Chain::wait), of an operation that learned tentatively: its wait stays where it is refused.
-    pub fn wait_beside(&mut self, snapshot: &Snapshot, tentative: Option<&mut Rollback>) -> bool {
-        let tentative = tentative.filter(|tentative| tentative.at == self.seq);
-        let is_news = self.wait(snapshot);
-        if let Some(tentative) = tentative.filter(|_| is_news) {
-            Arc::make_mut(&mut tentative.knowledge).merge(snapshot);
-            tentative.at = self.seq;
-        }
-        is_news
-    }
-
     /// Puts all later points after what a host knows, because that host submits here now. Two comparisons where the
     /// host has learned nothing since it last did.
     #[inline]
@@ -190,29 +170,6 @@ impl Chain {
     pub fn learn_from(&mut self, host: &Host) {
         if self.host_edition != host.base().edition() {
             self.learn_news(host.base(), Some(host.knowledge()));
-        }
-    }
-
-    /// As [`learn_from`](Chain::learn_from), for an operation that may still be refused: then
-    /// [`roll_back`](Chain::roll_back) undoes it, and what the same operation learned `before`. Nothing where it is no
-    /// news.
-    pub fn learn_tentatively(&mut self, host: &Host, before: Option<Rollback>) -> Option<Rollback> {
-        let before = before.filter(|before| before.at == self.seq);
-        if self.host_edition == host.base().edition() {
-            return before;
-        }
-        let known = || (Arc::clone(&self.knowledge), self.host_edition);
-        let (knowledge, host_edition) = before.map_or_else(known, |before| (before.knowledge, before.host_edition));
-        self.learn_news(host.base(), Some(host.knowledge()));
-        Some(Rollback { knowledge, host_edition, at: self.seq })
-    }
-
-    /// Restores what the chain knew before. Where it has gone on since, nothing: an operation has its point.
-    pub fn roll_back(&mut self, rollback: Rollback) {
-        if self.seq == rollback.at {
-            (self.knowledge, self.host_edition) = (rollback.knowledge, rollback.host_edition);
-            self.seq += 1;
-            self.learned = self.seq;
         }
     }
 
@@ -290,53 +247,6 @@ mod tests {
         assert!(c.seq() > last.seq && c.last().slot == last.slot);
         let mut d = chain(2);
         assert!(d.wait(&c.snapshot()) && d.covers(before), "closed-clock");
-    }
-
-    #[test]
-    fn what_was_learned_for_an_operation_that_is_refused_is_not_known_after_it() {
-        let (mut a, mut b, mut c) = (chain(0), chain(1), chain(2));
-        let mut host = Host::new(0);
-        let (before, done) = (b.submit(), a.submit());
-        host.learn(&a.snapshot());
-        let rollback = c.learn_tentatively(&host, None).expect("news");
-        assert!(c.covers(done));
-        c.roll_back(rollback);
-        assert!(!c.covers(done), "it was no operation");
-        assert!(c.wait(&b.snapshot()) && c.covers(before));
-
-        let rollback = c.learn_tentatively(&host, None).expect("news again");
-        let point = c.submit();
-        c.roll_back(rollback);
-        assert!(c.covers(done), "an operation took the next point");
-        assert!(c.learn_tentatively(&host, None).is_none() && point < c.submit());
-    }
-
-    #[test]
-    fn what_an_operation_learns_in_two_steps_is_undone_as_one() {
-        let (mut a, mut c) = (chain(0), chain(2));
-        let mut host = Host::new(0);
-        let first = a.submit();
-        host.learn(&a.snapshot());
-        let rollback = c.learn_tentatively(&host, None);
-        let second = a.submit();
-        host.learn(&a.snapshot());
-        let rollback = c.learn_tentatively(&host, rollback);
-        assert!(c.covers(second));
-        let rollback = c.learn_tentatively(&host, rollback);
-        c.roll_back(rollback.expect("no news keeps what there was"));
-        assert!(!c.covers(first) && !c.covers(second));
-    }
-
-    #[test]
-    fn what_a_refused_operation_waited_for_stays() {
-        let (mut a, mut b, mut c) = (chain(0), chain(1), chain(2));
-        let mut host = Host::new(0);
-        let (completed, waited) = (a.submit(), b.submit());
-        host.learn(&a.snapshot());
-        let mut rollback = c.learn_tentatively(&host, None);
-        assert!(c.wait_beside(&b.snapshot(), rollback.as_mut()));
-        c.roll_back(rollback.expect("news"));
-        assert!(c.covers(waited) && !c.covers(completed));
     }
 
     #[test]

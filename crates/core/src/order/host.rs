@@ -5,8 +5,8 @@
 //! part of *ordered*: the program was informed, so that every run of it that gets the same answers gets the same
 //! verdicts.
 //!
-//! By default all threads of a process are one [`Host`] (joined in the order of their calls), because locks, channels
-//! and joins between threads are not seen. With a `Host` for each thread, [`Host::learn_base`] states such an edge.
+//! All threads of a process are one [`Host`], joined in the order of their calls, because locks, channels and joins
+//! between threads are not seen. [`Host::learn_base`] states an edge between two processes.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::clock::Clock;
 use super::knowledge::{Base, Knowledge, Snapshot};
 use crate::ids::Slot;
 
-/// A host thread, or all of them as one.
+/// All host threads of a process.
 #[derive(Debug)]
 pub struct Host {
     /// Its base, as chains have it that waited for nothing beyond.
@@ -67,7 +67,7 @@ impl Host {
         learned
     }
 
-    /// It learned from another host, by means that are not seen here (a channel, a lock, a join of threads).
+    /// It learned from another host, by means that are not seen here (a message between processes).
     pub fn learn_base(&mut self, other: &Base) -> bool {
         let news = !self.base().includes(other);
         if news {

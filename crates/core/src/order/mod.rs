@@ -12,7 +12,7 @@ mod knowledge;
 mod slots;
 mod streams;
 
-pub use chain::{Chain, Rollback, next_op, op_at};
+pub use chain::{Chain, next_op, op_at};
 pub use clock::{Clock, SPARSE_ENTRIES_MAX};
 pub use host::Host;
 pub use knowledge::{Base, Snapshot};

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::default_streams::{Ties, after, before};
-use super::{Base, Chain, Host, Knows, Rollback, Slots, Snapshot};
+use super::{Base, Chain, Host, Knows, Slots, Snapshot};
 use crate::ids::Seq;
 use crate::op::StreamRole;
 
@@ -146,22 +146,7 @@ impl<T> Streams<T> {
     pub fn enter(&mut self, seat: Seat, base: &Arc<Base>) {
         let Some(Some(stream)) = self.streams.get_mut(seat) else { return };
         stream.chain.learn_base(base);
-        self.tie(seat);
-    }
-
-    /// As [`enter`](Self::enter), with separate host threads, for an operation that may still be refused: then
-    /// [`Chain::roll_back`] undoes what the stream learned of its thread.
-    #[cold]
-    pub fn enter_tentatively(&mut self, seat: Seat, host: &Host) -> Option<Rollback> {
-        self.tie(seat);
-        self.get_mut(seat)?.chain.learn_tentatively(host, None)
-    }
-
-    #[inline]
-    fn tie(&mut self, seat: Seat) {
-        if let Some(Some(stream)) = self.streams.get(seat) {
-            let Ok(()) = before(stream.role.standing(), &mut Entering { streams: self, seat, is_work: true });
-        }
+        let Ok(()) = before(stream.role.standing(), &mut Entering { streams: self, seat, is_work: true });
     }
 
     /// What every operation of a stream does last: blocking streams come after the legacy default stream's. One that is

@@ -12,7 +12,7 @@
 //!
 //! | file | one law |
 //! |---|---|
-//! | `lower` | streams, events and threads become edges |
+//! | `lower` | streams, events and processes become edges |
 //! | `lower/memory` | names become lives |
 //! | `lower/graphs` | nodes, captures and launches become tasks |
 //! | `modes` | which calls captures forbid |

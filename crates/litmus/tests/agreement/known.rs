@@ -66,50 +66,11 @@ const KNOWN: &[(&str, &[&str])] = &[
     ),
     // What an offer that was refused would have given is no further mistake.
     ("process q\nstream s\na = alloc s 256\nexport a as k\nq: b = import k", &["4 not-shareable"]),
-    // What is captured tells the stream nothing.
-    (
-        "set threads apart\nset leaks off\nstream s\nstream t nonblocking\nthread other\na = alloc s 256\n\
-         other: synchronize device\ncapture t as g\nother: read t a\nend capture t\nwrite t a",
-        &["11 use-before-alloc"],
-    ),
-    // What is refused orders nothing.
-    (
-        "set threads apart\nset leaks off\nstream s\nstream t\nthread other\nother: a = alloc t 256\nquery t yes\n\
-         end capture s\nother: write s a",
-        &["8 capture-state", "9 use-before-alloc"],
-    ),
-    (
-        "set threads apart\nset leaks off\nstream s\nstream t\nthread other\nother: a = alloc t 256\ngraph g\n\
-         node n in g: write a\nnode m in g: write a\nquery t yes\nx = instantiate g\nlaunch x s\nother: write s a",
-        &["9 race", "13 use-before-alloc"],
-    ),
     // One of two importers that the exporter's trace knows by one process ends: what the other holds is its own.
     (
         "set leaks off\nprocess q\nprocess r\nstream s\nr: stream t\npool p shared\na = alloc s 256 from p\n\
          export a as k\nq: b = import k\nexport a as l\nr: c = import l\ndestroy q\nr: free t c",
         &[],
-    ),
-    // What is asked of a stream tells it nothing.
-    (
-        "set threads apart\nset leaks off\nstream s\nstream t nonblocking\nthread other\na = alloc t 256\n\
-         synchronize t\nquery s yes\nother: read s a",
-        &["9 use-before-alloc"],
-    ),
-    (
-        "set threads apart\nstream s\nstream t\nthread other\na = alloc t 256\nsynchronize t\nsynchronize s\n\
-         other: free s a",
-        &["8 free-before-alloc"],
-    ),
-    // What a thread knows of one device it tells the streams of others.
-    (
-        "set threads apart\nset leaks off\nstream s\nstream t nonblocking on 1\nthread other\npool p\n\
-         grant p to 1\na = alloc s 256 from p\nsynchronize device\nrecord e t\nother: write t a",
-        &[],
-    ),
-    (
-        "set threads apart\nset leaks off\nstream s\nstream t nonblocking on 1\nthread other\npool p\n\
-         grant p to 1\na = alloc s 256 from p\nsynchronize device\nother: record e t\nother: write t a",
-        &["11 use-before-alloc"],
     ),
     // Memory with addresses in each instance only, of a graph that is not in this one any more, or of no node there.
     (
@@ -256,14 +217,6 @@ const KNOWN: &[(&str, &[&str])] = &[
          free s b\nlaunch y s",
         &[],
     ),
-    // One thread knows that a destroyed stream's work has completed and instantiates; another launches, which does not.
-    (
-        "set threads apart\nstream s\nstream t nonblocking\nthread other\ngraph g\nother: node e in g: record o\n\
-         node n in g after e: alloc a 256\nnode m in g after n: alloc b 256\nnode w in g after e n: write a\n\
-         c = alloc t 256\nother: synchronize device\ndestroy t\nother: x = instantiate g\nlaunch x s\n\
-         other: d = take a from x\nkernel s read c[0..128] write d",
-        &["16 use-before-alloc"],
-    ),
     // A node that was added to the original after it was copied is none of the copy's of the same number.
     (
         "set leaks off\nstream s\nstream t\ngraph g\nnode e in g: empty\nh = clone g\n\
@@ -277,42 +230,6 @@ const KNOWN: &[(&str, &[&str])] = &[
          update x from h\nupdate x from g\ny = instantiate h",
         &["7 graph-refused"],
     ),
-    // A thread knows that a stream's work has completed, and has another stream wait for nothing.
-    (
-        "set threads apart\nset leaks off\nstream s\nstream t\nthread other\na = alloc s 256\nrecord e s\n\
-         other: synchronize e\nevent f\nother: wait t f\nwrite t a",
-        &["11 use-before-alloc"],
-    ),
-    // A capture that begins and ends puts nothing into its stream: what its thread knows stays the thread's.
-    (
-        "set threads apart\nset leaks off\nstream s\nstream t nonblocking\nthread other\na = alloc s 256\n\
-         synchronize s\ncapture t as g\nend capture t\nother: read t a",
-        &["10 use-before-alloc"],
-    ),
-    // An operation that is refused puts nothing into its stream either.
-    (
-        "set threads apart\nset leaks off\nstream s\nstream t nonblocking\nthread other\na = alloc t 256\n\
-         b = alloc s 256\nfree s b\nsynchronize t\nwrite s b\nother: write s a",
-        &["10 use-after-free", "11 use-before-alloc"],
-    ),
-    (
-        "set threads apart\nset leaks off\nstream s\nstream t nonblocking\nstream u\nthread other\n\
-         a = alloc t 256\nb = alloc u 256\nsynchronize t\nfree s b\nother: record e s\nother: synchronize e\n\
-         other: free u a",
-        &["10 free-before-alloc", "13 free-before-alloc"],
-    ),
-    // Nor where it asks other devices before it is refused.
-    (
-        "set threads apart\nset leaks off\nstream s\nstream t\nthread other\nother: a = alloc s 256\n\
-         query s yes\npool p\nother: grant p to 1\nb = alloc s 256 from p\nwrite t b\nother: write t a",
-        &["11 use-before-alloc", "12 use-before-alloc"],
-    ),
-    // Nor does what is dropped in a capture.
-    (
-        "set threads apart\nset leaks off\nstream s\nstream t\nthread other\na = alloc s 256\nsynchronize s\n\
-         capture t as g\nb = alloc t 256\ndrop b\nend capture t\nother: read t a",
-        &["12 use-before-alloc"],
-    ),
     // An instance that became a copy's is a child with the copy's memory.
     (
         "set leaks off\nstream s\nstream t nonblocking\nstream u nonblocking\ngraph g\nnode n in g: alloc a 256\n\
@@ -325,12 +242,6 @@ const KNOWN: &[(&str, &[&str])] = &[
         "set leaks off\nstream s\ngraph g symbolic\nnode n in g: alloc a 256\nx = instantiate g auto-free\n\
          launch x s\nh = clone g\nupdate x from h\nlaunch x s\nfree s a\nfree s a",
         &["11 double-free"],
-    ),
-    // A stream comes after what the thread knew that made it.
-    (
-        "set threads apart\nset leaks off\nstream t nonblocking\nthread other\na = alloc t 256\nsynchronize t\n\
-         stream s nonblocking\nother: write s a",
-        &[],
     ),
     // An instance with addresses of its own that becomes another graph's has its memory at the same ones.
     (

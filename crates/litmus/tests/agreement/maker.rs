@@ -104,9 +104,6 @@ impl Maker {
         let has_default = lines.iter().any(|line| line.ends_with(" per-thread"));
         let has_thread = is_wide && random.one_in(if has_default { 12 } else { 4 });
         if has_thread {
-            if random.one_in(2) {
-                lines.insert(0, "set threads apart".to_owned());
-            }
             lines.push("thread other".to_owned());
         }
         let (pools, events, outside_events, memory, graphs, execs) = Default::default();
@@ -210,10 +207,6 @@ impl Maker {
             35..=37 => self.launch(),
             38 => self.take_or_update(),
             39 => self.destroy(),
-            40 if self.has_thread => {
-                let tell = self.random.pick(&["tell other", "other: tell main"]);
-                self.lines.push(tell.to_owned());
-            }
             40 | 41 => self.edit_graph(),
             _ => {}
         }

@@ -160,9 +160,6 @@ impl Run {
         accesses: &[Use],
         after: &[GraphNode],
     ) -> Result<Result<GraphNode, Error>, Cannot> {
-        if !self.place.runs_closures() && self.owns.is_some() {
-            return cannot("reading nodes copy to memory of theirs, which one thread knows to be there");
-        }
         if !self.place.runs_closures() && self.is_capturing() {
             return cannot("reading nodes copy to memory of theirs, which is there after a synchronisation");
         }

@@ -50,9 +50,6 @@ impl Run {
             self.memory.insert(memory, Held::Void);
             return Ok(Said::Refused(error, Act::Allocate));
         }
-        if self.owns.is_some() {
-            return cannot("the library has no immediate allocation, which all threads know to be there");
-        }
         let buffer = self.own.alloc::<u8>(&self.device.default_pool(), bytes as usize).expect("memory");
         self.own.synchronize().expect("the stream runs");
         self.memory.insert(memory, Held::Buffer(buffer));

@@ -13,13 +13,12 @@ mod verdicts;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use millpond::config::{HostThreads, Trace};
-use millpond::device::HostKnowledge;
+use millpond::config::Trace;
 use millpond::error::Invalid;
 use millpond::graph::{ExternalEvent, Graph, GraphExec, GraphNode, MemAllocNode};
 use millpond::{Buffer, Device, Error, Event, Pool, Stream, View};
 use millpond_core::check::{Finding, Side};
-use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId};
+use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, NodeId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, Mark, Memory, Op, Start, What};
 use millpond_litmus::{Expected, Program};
 
@@ -59,11 +58,6 @@ struct Run {
     born: HashMap<Memory, StreamId>,
     /// For what acts at once.
     own: Stream,
-    /// Where threads are told apart: such a stream for each, and what one tells another.
-    owns: Option<HashMap<HostId, Stream>>,
-    /// Threads that have used memory, on such a stream.
-    accessed: HashSet<HostId>,
-    told: Option<HostKnowledge>,
     streams: HashMap<StreamId, Stream>,
     events: HashMap<EventId, Event>,
     pools: HashMap<PoolId, Pool>,
@@ -158,11 +152,7 @@ pub(crate) fn run(
     if !matches!(place, Place::Host(_)) && threads::share_a_default_stream(program.ops()) {
         return cannot("a thread's default stream cannot be named by another one on CUDA");
     }
-    let (host_threads, owns) = match settings.threads_apart {
-        true => (HostThreads::Separate, Some(HashMap::new())),
-        false => (HostThreads::One, None),
-    };
-    let device = place.device(0, host_threads, trace.clone())?;
+    let device = place.device(0, trace.clone())?;
     let own = device.non_blocking_stream().expect("a stream");
     let mut run = Run {
         device,
@@ -170,9 +160,6 @@ pub(crate) fn run(
         homes: HashMap::new(),
         born: HashMap::new(),
         own,
-        owns,
-        accessed: HashSet::new(),
-        told: None,
         streams: HashMap::new(),
         events: HashMap::new(),
         pools: HashMap::new(),
@@ -246,31 +233,15 @@ impl Run {
 
     fn step(&mut self, op: &Op) -> Result<(), Cannot> {
         (self.line, self.instantiating) = (op.place.line().unwrap_or(0), None);
-        if let Some(owns) = &mut self.owns {
-            let own = owns.entry(op.host).or_insert_with(|| self.device.non_blocking_stream().expect("a stream"));
-            self.own = own.clone();
-        }
         let said = match &op.what {
             What::StreamCreate { stream, role, device } => self.create_stream(*stream, *role, *device)?,
             What::StreamName { .. } | What::SetName { .. } | What::HostStart { .. } => Said::Done,
-            // Otherwise all threads of a process count as one.
-            What::Tell { .. } => {
-                self.told = self.owns.is_some().then(|| self.device.knowledge());
-                Said::Done
-            }
             What::StreamDestroy { stream } => {
                 self.streams.remove(stream);
                 Said::Done
             }
             What::StreamQuery { stream, is_idle } if self.legacy.contains(stream) && !is_idle => {
                 return cannot("to ask the legacy stream is an operation of it here, which orders work");
-            }
-            What::StreamQuery { stream, .. } | What::StreamSynchronize { stream }
-                if self.owns.is_some() && self.legacy.contains(stream) =>
-            {
-                return cannot(
-                    "to synchronise or ask the legacy stream is an operation of it here, a barrier for all threads",
-                );
             }
             What::StreamSynchronize { stream } => said(self.stream(*stream)?.synchronize(), Act::Read),
             What::StreamQuery { stream, is_idle } => {
@@ -282,10 +253,11 @@ impl Run {
                     Ok(false) => Said::Done,
                 }
             }
-            What::SynchronizeDevice { .. } if self.accessed.iter().any(|host| *host != op.host) => {
-                return cannot("another thread's accesses are those of a stream, which the device waits for here");
-            }
             What::SynchronizeDevice { device } => said(self.device_of(*device)?.synchronize(), Act::Read),
+            What::DeviceSynchronize => {
+                let others = self.others.values().try_for_each(Device::synchronize);
+                said(self.device.synchronize().and(others), Act::Read)
+            }
             What::PoolCreate { pool, exportable: false } => match self.device.pool(Default::default()) {
                 Ok(made) => {
                     self.pools.insert(*pool, made);
@@ -310,10 +282,7 @@ impl Run {
             What::HostAccess { .. } if self.is_capturing() => {
                 return cannot("the host's accesses are a launch here, and a synchronisation that captures may forbid");
             }
-            What::HostAccess { accesses } => {
-                self.accessed.extend(self.owns.as_ref().map(|_| op.host));
-                self.launch(None, accesses, Run::launch_on)?
-            }
+            What::HostAccess { accesses } => self.launch(None, accesses, Run::launch_on)?,
             other => self.event_step(other)?,
         };
         let is_unmade = matches!(said, Said::Refused(..));
@@ -416,9 +385,8 @@ impl Run {
     ) -> Result<Said, Cannot> {
         let act = accesses.iter().map(|access| access.act).find(|act| *act == Act::Write).unwrap_or(Act::Read);
         let pause = self.place.pause();
-        // An operation of the legacy stream would be a barrier, and where threads know apart each operation tells its
-        // stream what the thread knows, although what follows may be refused.
-        let stream_to_delay = stream.filter(|stream| !self.legacy.contains(stream) && self.owns.is_none());
+        // An operation of the legacy stream would be a barrier.
+        let stream_to_delay = stream.filter(|stream| !self.legacy.contains(stream));
         if let (Some(stream), false) = (stream_to_delay, pause.is_zero() || !self.captures.is_empty()) {
             // What the stream does next comes late; a stream of a capture that went wrong refuses this, too.
             let _ = self.stream(stream)?.launch((), move |()| std::thread::sleep(pause));

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use millpond::config::{HostThreads, Trace};
+use millpond::config::Trace;
 use millpond::cuda::CudaConfig;
 use millpond::{Device, DeviceConfig, HostConfig};
 
@@ -39,11 +39,11 @@ impl Place {
     }
 
     /// A program's device, by its number in the program.
-    pub(super) fn device(self, number: u32, host_threads: HostThreads, trace: Option<Trace>) -> Result<Device, Cannot> {
+    pub(super) fn device(self, number: u32, trace: Option<Trace>) -> Result<Device, Cannot> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let config = match self {
             Place::Host(timing) => {
-                let config = HostConfig::default().schedule(timing.schedule()).host_threads(host_threads).trace(trace);
+                let config = HostConfig::default().schedule(timing.schedule()).trace(trace);
                 return Ok(Device::host(config).expect("a host device"));
             }
             Place::Fake => {
@@ -57,7 +57,7 @@ impl Place {
                 CudaConfig::default().ordinal(number)
             }
         };
-        match Device::cuda_with(config, DeviceConfig::default().host_threads(host_threads).trace(trace)) {
+        match Device::cuda_with(config, DeviceConfig::default().trace(trace)) {
             Ok(device) => Ok(device),
             Err(error) if number > 0 => cannot(&format!("another GPU: {error}")),
             Err(error) => panic!("a CUDA device: {error}"),

@@ -2,7 +2,6 @@
 
 use std::collections::hash_map::Entry;
 
-use millpond::config::HostThreads;
 use millpond::pool::PeerAccess;
 use millpond::{Device, Pool};
 use millpond_core::ids::{DeviceId, PoolId, StreamId};
@@ -16,12 +15,12 @@ impl Run {
         if device == DeviceId(0) {
             return Ok(self.device.clone());
         }
+        if self.is_capturing() && !self.others.contains_key(&device) {
+            return cannot("a device is opened with its pool, which a capture of the same trace forbids");
+        }
         Ok(match self.others.entry(device) {
             Entry::Occupied(known) => known.get().clone(),
-            Entry::Vacant(free) => {
-                let threads = if self.owns.is_some() { HostThreads::Separate } else { HostThreads::One };
-                free.insert(self.place.device(device.0, threads, self.trace.clone())?).clone()
-            }
+            Entry::Vacant(free) => free.insert(self.place.device(device.0, self.trace.clone())?).clone(),
         })
     }
 

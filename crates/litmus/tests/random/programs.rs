@@ -63,7 +63,7 @@ fn statement(random: &mut Random, streams: &[&str], live: &mut [u8; 2]) -> Strin
     }
 }
 
-fn streams_program(random: &mut Random, apart: bool) -> Vec<String> {
+fn streams_program(random: &mut Random, has_thread: bool) -> Vec<String> {
     let mut lines: Vec<String> = vec!["set leaks off".into()];
     lines.push(if random.one_in(2) { "set races off".into() } else { "set races on".into() });
     let mut streams = vec!["s", "t"];
@@ -74,17 +74,13 @@ fn streams_program(random: &mut Random, apart: bool) -> Vec<String> {
         lines.push(if random.one_in(2) { "stream u legacy".into() } else { "stream u".into() });
     }
     lines.extend(EVENTS.map(|event| format!("event {event}")));
-    if apart {
-        lines.push("set threads apart".into());
+    if has_thread {
         lines.push("thread w".into());
     }
     let mut live = [0; 2];
     for _ in 0..6 + random.below(7) {
-        let by = if apart && random.one_in(2) { "w: " } else { "" };
-        lines.push(match apart && random.one_in(6) {
-            true => (if by.is_empty() { "tell w" } else { "w: tell main" }).into(),
-            false => format!("{by}{}", statement(random, &streams, &mut live)),
-        });
+        let by = if has_thread && random.one_in(2) { "w: " } else { "" };
+        lines.push(format!("{by}{}", statement(random, &streams, &mut live)));
     }
     lines
 }

@@ -20,7 +20,7 @@ use millpond_driver::{
 };
 
 use crate::clock::chains::Chains;
-use crate::clock::hosts::{HostKnowledge, Hosts};
+use crate::clock::hosts::Hosts;
 use crate::clock::progress::Progress;
 use crate::graph::Graphs;
 use crate::names::config::{DeviceConfig, GRAIN, HostConfig, PoolConfig, StreamConfig, check_memory};
@@ -143,13 +143,13 @@ impl Device {
         let properties = driver.properties();
         check_memory(GRAIN, properties.granularity, properties.total_bytes)?;
         let number = NEXT_DEVICE.fetch_add(1, Ordering::Relaxed);
-        let tracer = Tracer::of(number, config.trace, config.host_threads)?;
+        let tracer = Tracer::of(number, config.trace)?;
         let context = Arc::new(Context {
             number,
             graphs: Box::new(Graphs::new(number, properties.granularity)),
             properties,
             driver: Arc::new(Counting::new(driver)),
-            hosts: Hosts::new(number, config.host_threads),
+            hosts: Hosts::new(number),
             chains: Chains::default(),
             slots: Mutex::new(Slots::beside(peers::numbers())),
             in_flight: InFlight::default(),
@@ -335,7 +335,7 @@ impl Device {
             tracer.synchronized(Place::Source(Location::caller()));
         }
         context.synchronized(ends.iter().map(|(snapshot, _)| snapshot));
-        context.learn_ended();
+        context.in_flight.sweep(&context.hosts.base());
         context.free_retired();
         context.chains.sweep();
         Ok(())
@@ -347,28 +347,6 @@ impl Device {
     /// The file cannot be written.
     pub fn flush_trace(&self) -> std::io::Result<()> {
         self.shared.context.tracer.as_ref().map_or(Ok(()), |tracer| tracer.flush())
-    }
-
-    /// What the calling thread knows, of this device and of all others of the process that keep threads apart, for
-    /// another thread to [`learn`](Self::learn).
-    pub fn knowledge(&self) -> HostKnowledge {
-        let context = &self.shared.context;
-        context.learn_all();
-        HostKnowledge { base: context.hosts.base(), traced: context.tracer.as_ref().map(|tracer| tracer.knowledge()) }
-    }
-
-    /// The calling thread has learned from another, by a channel, a lock or a join: what that one knew then, this one
-    /// knows now, on all devices of the process that keep threads apart. A trace has it where both devices are in that
-    /// trace. Only needed with [`HostThreads::Separate`](crate::config::HostThreads::Separate).
-    pub fn learn(&self, known: &HostKnowledge) {
-        let context = &self.shared.context;
-        for other in peers::apart(context) {
-            other.hosts.join(known);
-        }
-        context.hosts.join(known);
-        if let (Some(tracer), Some(traced)) = (&context.tracer, &known.traced) {
-            tracer.learned(traced);
-        }
     }
 }
 

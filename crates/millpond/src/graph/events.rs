@@ -74,9 +74,7 @@ impl Events {
         // Held until the chains are listed: slots are dense in that list.
         let mut slots = lock(&context.slots);
         let lanes = Lanes::new(&core, || {
-            // Another thread may launch, which need not know what this one does: then launches would come after the
-            // work of a slot's former chain by number alone.
-            let (slot, seq) = slots.open(|point| !context.hosts.are_separate() && base.covers(point));
+            let (slot, seq) = slots.open(|point| base.covers(point));
             let lane = Arc::new(Progress::of_launches(seq));
             context.chains.insert(slot, Arc::clone(&lane));
             progress.push(lane);

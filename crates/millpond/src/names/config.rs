@@ -34,40 +34,22 @@ macro_rules! setters {
     };
 }
 
-/// Whether host threads count as one another.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum HostThreads {
-    /// All threads are one host, in the order of their calls: locks, channels and joins between them are not seen, so
-    /// that they are taken to order everything.
-    #[default]
-    One,
-    /// Each thread knows what it has synchronised with; [`Device::knowledge`](crate::Device::knowledge) and
-    /// [`Device::learn`](crate::Device::learn) state an edge between two. A stream comes after what the thread that
-    /// made it knew; an operation that is refused teaches its stream nothing. A thread that ends forgets what it knows
-    /// with its thread-local values: in the destructor of another one each call begins anew. Where a device of the
-    /// other kind shares events or memory with this one, what any thread learned by that device all threads know.
-    Separate,
-}
-
 /// Settings of every kind of device.
 ///
 /// ```
-/// use millpond::config::{HostThreads, Trace};
-/// let config = millpond::DeviceConfig::default().host_threads(HostThreads::Separate);
+/// let config = millpond::DeviceConfig::default();
 /// assert_eq!(config.trace, None);
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct DeviceConfig {
-    /// Whether host threads count as one another.
-    pub host_threads: HostThreads,
     /// Where what the program does is written. Default: where the environment variable `MILLPOND_TRACE` says.
     pub trace: Option<Trace>,
     /// What becomes of a violation. Default: the operation is refused.
     pub violations: Violations,
 }
 
-setters!(DeviceConfig: host_threads: HostThreads, violations: Violations; trace: Trace);
+setters!(DeviceConfig: violations: Violations; trace: Trace);
 
 /// A host device.
 ///
@@ -107,8 +89,6 @@ pub struct HostConfig {
     /// # }
     /// ```
     pub memory: bool,
-    /// Whether host threads count as one another.
-    pub host_threads: HostThreads,
     /// As [`DeviceConfig::trace`].
     pub trace: Option<Trace>,
     /// As [`DeviceConfig::violations`].
@@ -116,22 +96,22 @@ pub struct HostConfig {
 }
 
 setters!(
-    HostConfig: total_bytes: u64, granularity: u64, schedule: Schedule, memory: bool, host_threads: HostThreads,
-    violations: Violations; trace: Trace
+    HostConfig: total_bytes: u64, granularity: u64, schedule: Schedule, memory: bool, violations: Violations;
+    trace: Trace
 );
 
 impl Default for HostConfig {
     fn default() -> Self {
         let millpond_driver::HostConfig { total_bytes, granularity, schedule, memory } = Default::default();
-        let (host_threads, trace, violations) = Default::default();
-        Self { total_bytes, granularity, schedule, memory, host_threads, trace, violations }
+        let (trace, violations) = Default::default();
+        Self { total_bytes, granularity, schedule, memory, trace, violations }
     }
 }
 
 impl HostConfig {
     pub(crate) fn split(self) -> (millpond_driver::HostConfig, DeviceConfig) {
-        let Self { total_bytes, granularity, schedule, memory, host_threads, trace, violations } = self;
-        let device = DeviceConfig { host_threads, trace, violations };
+        let Self { total_bytes, granularity, schedule, memory, trace, violations } = self;
+        let device = DeviceConfig { trace, violations };
         (millpond_driver::HostConfig { total_bytes, granularity, schedule, memory }, device)
     }
 }

@@ -59,9 +59,7 @@ impl Stream {
         let shared = &self.shared;
         let mut state = shared.state.lock();
         let was_recorded = event.record().is_some();
-        // A wait for nothing submits nothing, so that the stream does not come after what its caller knows.
-        let mode = if was_recorded { shared.enter(&mut state) } else { shared.enter_to_ask(&mut state) };
-        match mode {
+        match shared.enter(&mut state) {
             Err(error) => {
                 drop(state);
                 shared.note_refused(&error, |tracer| {

@@ -157,7 +157,7 @@ impl StreamShared {
     fn settle(&self, allocation: &Allocation, life: &mut Life) {
         let is_own = allocation.device == self.context.number
             && matches!(allocation.origin, Origin::Pool(_) | Origin::Graph(_) | Origin::Pinned(_));
-        if is_own && life.lent.is_none() && !self.context.hosts.are_separate() {
+        if is_own && life.lent.is_none() {
             let base = self.context.hosts.base();
             life.history.settle(|point| base.covers(point));
         }

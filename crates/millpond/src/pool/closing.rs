@@ -12,7 +12,6 @@ use millpond_core::order::{Base, Chain, Slots, Snapshot};
 use millpond_driver::locks::{Guard, lock};
 use millpond_driver::{Driver, DriverError, RawStream, is_in_item, process};
 
-use crate::clock::hosts::HostKnowledge;
 use crate::clock::mark::Mark;
 use crate::clock::progress::Progress;
 use crate::state::context::Context;
@@ -123,14 +122,6 @@ impl Context {
     pub(crate) fn is_idle(&self) -> bool {
         let chains = self.in_flight.chains();
         self.chains.poll(&*self.driver).is_over_abroad() && chains.iter().all(|chain| chain.is_idle(&*self.driver))
-    }
-
-    /// The calling thread has waited for the whole device: it knows what others waited for, too.
-    pub(crate) fn learn_ended(&self) {
-        let known = self.in_flight.sweep(&self.hosts.base());
-        if self.hosts.are_separate() {
-            self.hosts.join(&HostKnowledge { base: known, traced: None });
-        }
     }
 
     /// The host has waited until everything up to the snapshots had completed: beyond knowing it, pools may give memory
@@ -266,8 +257,7 @@ impl Drop for Context {
         peers::leave(self);
         // What no other device has met, none can name; and what the program waited for, all later work comes after.
         let base = self.hosts.base();
-        let is_one = !self.hosts.are_separate();
         let slots = self.slots.get_mut();
-        slots.retire(|last| !has_met || (is_one && base.covers(last)));
+        slots.retire(|last| !has_met || base.covers(last));
     }
 }

@@ -15,7 +15,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use millpond_core::order::{Base, Host, Snapshot};
+use millpond_core::order::{Base, Snapshot};
 use millpond_driver::RawStream;
 use millpond_driver::locks::{Mutex, lock};
 
@@ -58,8 +58,6 @@ struct Table<S> {
     /// How many are closed, and when those are looked for that a host has waited for.
     closed: usize,
     sweep: Sweep,
-    /// A party that knows all those that left.
-    over: Host,
 }
 
 #[derive(Debug)]
@@ -94,7 +92,7 @@ pub(crate) struct Unclosed {
 impl<S> Default for InFlight<S> {
     fn default() -> Self {
         let (seats, vacant, ended, sweep) = Default::default();
-        let table = Table { seats, vacant, ended, closed: 0, sweep, over: Host::new(u32::MAX) };
+        let table = Table { seats, vacant, ended, closed: 0, sweep };
         Self { unclosed: Mutex::default(), let_go: Mutex::default(), table: Mutex::new(table) }
     }
 }
@@ -187,14 +185,11 @@ impl<S> InFlight<S> {
         table.sweep.is_due(table.closed)
     }
 
-    /// Lets go of the ends that a host knows to have completed. What is known of all those that were let go of.
-    pub(crate) fn sweep(&self, base: &Base) -> Arc<Base> {
-        let mut table = lock(&self.table);
-        let over = table.sweep(base);
-        let known = Arc::clone(table.over.base());
-        drop(table);
+    /// Lets go of the ends that the host knows to have completed.
+    pub(crate) fn sweep(&self, base: &Base) {
+        let over = lock(&self.table).sweep(base);
+        // Behind the lock.
         drop(over);
-        known
     }
 }
 
@@ -250,7 +245,6 @@ impl<S> Table<S> {
         for seat in std::mem::take(&mut self.ended) {
             match &self.seats[seat] {
                 Entry::Closed { snapshot, .. } if base.covers(snapshot.point()) => {
-                    self.over.learn(snapshot);
                     over.push(self.vacate(seat));
                 }
                 _ => self.ended.push_back(seat),

@@ -10,11 +10,11 @@ use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock, Weak};
 
-use millpond_core::order::{Base, Numbers};
+use millpond_core::order::Numbers;
 use millpond_driver::locks::{Guard, Mutex, lock};
 use millpond_driver::{Driver, process};
 
-use crate::clock::hosts::{HostKnowledge, Knowledge, known_of_gone};
+use crate::clock::hosts::Knowledge;
 use crate::clock::mark::Mark;
 use crate::names::device_name::DeviceName;
 use crate::names::error::{Invalid, Result};
@@ -40,8 +40,8 @@ struct Open {
 }
 /// What hosts know of those devices that have met others.
 static MET: Mutex<ranks::Met, Vec<(u32, Weak<Knowledge>)>> = Mutex::new(Vec::new());
-/// What all threads knew of those among them that are gone.
-static GONE: LazyLock<Arc<Knowledge>> = LazyLock::new(Arc::default);
+/// What hosts knew of those among them that are gone.
+static GONE: LazyLock<Arc<Knowledge>> = LazyLock::new(|| Arc::new(Knowledge::new(0)));
 
 /// Where chains get their numbers from.
 pub(crate) fn numbers() -> &'static Numbers {
@@ -84,8 +84,8 @@ pub(crate) fn enter(context: &Arc<Context>) {
 /// A device goes. What its hosts know stays true.
 pub(crate) fn leave(context: &Context) {
     let knowledge = &context.hosts.knowledge;
-    if let Some(known) = knowledge.end().filter(|_| knowledge.has_met.load(Ordering::Acquire)) {
-        GONE.join(&known);
+    if knowledge.has_met.load(Ordering::Acquire) {
+        GONE.join(&knowledge.base());
     }
     lock(&DEVICES).retain(|other| other.number != context.number);
     lock(&MET).retain(|(other, _)| *other != context.number);
@@ -128,12 +128,6 @@ pub(crate) fn others(context: &Context) -> Vec<FoundContext> {
     others.filter_map(|other| FoundContext::upgrade(&other.context)).collect()
 }
 
-/// The other devices of the process that keep threads apart. What one thread learns, the others must not learn by a
-/// device that takes all for one.
-pub(crate) fn apart(context: &Context) -> impl Iterator<Item = FoundContext> {
-    others(context).into_iter().filter(|other| other.hosts.are_separate())
-}
-
 /// From now on two devices may have each other's points.
 fn meet(both: [&Arc<Knowledge>; 2]) {
     for hosts in both {
@@ -154,7 +148,7 @@ impl Context {
         meet([&self.hosts.knowledge, &other.hosts.knowledge]);
     }
 
-    /// The calling thread has synchronised with other devices, too: that counts here. Whether that is news.
+    /// The program has synchronised with other devices, too: that counts here. Whether that is news.
     #[cold]
     pub(crate) fn learn_abroad(&self) -> bool {
         let others: Vec<_> = match self.hosts.knowledge.has_met.load(Ordering::Acquire) {
@@ -163,36 +157,14 @@ impl Context {
         };
         let others = others.iter().filter(|other| !Arc::ptr_eq(other, &self.hosts.knowledge));
         let mut is_news = false;
-        for base in others.map(Knowledge::base).chain(known_of_gone()) {
+        for base in others.map(|other| other.base()) {
             let own = self.hosts.base();
             if base.points().any(|point| !own.covers(point)) {
-                self.hosts.join(&HostKnowledge { base, traced: None });
+                self.hosts.join(&base);
                 is_news = true;
             }
         }
         is_news
-    }
-
-    /// Where threads are apart a stream learns all that its thread knows: who submits to it later may not know it.
-    #[cold]
-    pub(crate) fn learn_beside(&self) {
-        for (other, base) in self.hosts.knowledge.beside() {
-            meet([&self.hosts.knowledge, &other]);
-            self.learn_base(base);
-        }
-    }
-
-    /// As [`learn_abroad`](Self::learn_abroad), of all devices of the process that keep threads apart.
-    #[cold]
-    pub(crate) fn learn_all(&self) {
-        self.learn_abroad();
-        for other in apart(self) {
-            self.learn_base(other.hosts.base());
-        }
-    }
-
-    fn learn_base(&self, base: Arc<Base>) {
-        self.hosts.join(&HostKnowledge { base, traced: None });
     }
 
     /// Refuses two devices that can have nothing to do with each other.
@@ -219,10 +191,8 @@ impl StreamShared {
     #[cold]
     fn learn_from_others(&self, state: &mut State) -> bool {
         let (hosts, is_news) = (&self.context.hosts, self.context.learn_abroad());
-        match is_news {
-            true if hosts.are_separate() => hosts.with(|host| state.learn_tentatively(host)),
-            true => hosts.tell(&mut state.chain),
-            false => {}
+        if is_news {
+            hosts.tell(&mut state.chain);
         }
         is_news
     }

@@ -9,9 +9,9 @@ use std::sync::{Arc, Weak};
 use millpond_core::graph::NodeId;
 use millpond_core::ids::{Slot, StreamId};
 use millpond_core::op::StreamRole;
-use millpond_core::order::{Chain, Host, Rollback, Snapshot, op_at};
+use millpond_core::order::{Chain, op_at};
 use millpond_driver::RawStream;
-use millpond_driver::locks::{Biased, BiasedGuard};
+use millpond_driver::locks::Biased;
 
 use crate::clock::progress::Progress;
 use crate::state::in_flight::Seat;
@@ -70,40 +70,8 @@ pub(crate) struct StreamShared<C: Pools> {
     pub(crate) state: StateLock<C>,
 }
 
-/// The lock of a stream's state. Who takes it finds what a refused operation learned undone: see [`State::rollback`].
-#[derive(Debug)]
-pub(crate) struct StateLock<C: Pools>(Biased<ranks::Stream, State<C>>);
-
-/// Holds it.
-pub(crate) type StateGuard<'a, C> = BiasedGuard<'a, State<C>>;
-
-impl<C: Pools> StateLock<C> {
-    pub(crate) fn new(state: State<C>) -> Self {
-        Self(Biased::new(state))
-    }
-
-    /// Takes the lock. A thread that has it already waits for ever.
-    #[inline]
-    pub(crate) fn lock(&self) -> StateGuard<'_, C> {
-        let mut state = self.0.lock();
-        state.roll_back();
-        state
-    }
-
-    /// Takes the lock where it is free this moment.
-    pub(crate) fn try_lock(&self) -> Option<StateGuard<'_, C>> {
-        let mut state = self.0.try_lock()?;
-        state.roll_back();
-        Some(state)
-    }
-
-    /// Takes the lock where this thread owns it, for who only goes on where the stream has nothing to learn: with
-    /// separate host threads it always has, and nothing else is ever undone.
-    #[inline(always)]
-    pub(crate) fn try_own(&self) -> Option<StateGuard<'_, C>> {
-        self.0.try_own()
-    }
-}
+/// The lock of a stream's state. A thread that has it already waits for ever.
+pub(crate) type StateLock<C> = Biased<ranks::Stream, State<C>>;
 
 impl<C: Pools> fmt::Debug for StreamShared<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -115,8 +83,6 @@ impl<C: Pools> fmt::Debug for StreamShared<C> {
 #[derive(Debug)]
 pub(crate) struct State<C: Pools> {
     pub(crate) chain: Chain,
-    /// With separate host threads: what the chain knew before the last operation, which may have been refused.
-    rollback: Option<Rollback>,
     /// Where the chain began: operations are counted from here.
     pub(crate) birth: u64,
     /// The epoch up to which it knows everything; 0 where it must always ask, and while it captures.
@@ -141,32 +107,11 @@ pub(crate) enum Mode {
     Capturing,
 }
 
-impl<C: Pools> State<C> {
-    /// Undoes what the chain learned for an operation that was refused.
-    #[inline]
-    fn roll_back(&mut self) {
-        if let Some(rollback) = self.rollback.take() {
-            self.chain.roll_back(rollback);
-        }
-    }
-
-    /// The chain learns, by [`Chain::learn_tentatively`], for an operation that may still be refused.
-    pub(crate) fn learn_tentatively(&mut self, host: &Host) {
-        self.rollback = self.chain.learn_tentatively(host, self.rollback.take());
-    }
-
-    /// Puts all later points after the snapshot, also where this operation is refused.
-    pub(crate) fn wait(&mut self, snapshot: &Snapshot) {
-        self.chain.wait_beside(snapshot, self.rollback.as_mut());
-    }
-}
-
 impl<C: Pools<Stream = StreamShared<C>>> State<C> {
     pub(crate) fn new(chain: Chain) -> Self {
         Self {
             birth: op_at(chain.seq()),
             chain,
-            rollback: None,
             epoch: 0,
             is_closed: false,
             is_noted: false,

@@ -27,7 +27,7 @@ impl StreamShared {
             return Ok(());
         }
         self.context.driver.wait(self.raw, mark)?;
-        state.wait(snapshot);
+        state.chain.wait(snapshot);
         Ok(())
     }
 
@@ -38,7 +38,7 @@ impl StreamShared {
         self.context.meet(of);
         if !state.chain.knows_of(snapshot) {
             self.context.wait_abroad(self.raw, mark)?;
-            state.wait(snapshot);
+            state.chain.wait(snapshot);
         }
         Ok(())
     }
@@ -50,7 +50,7 @@ impl StreamShared {
         }
         let driver = &*self.context.driver;
         progress.with_mark(driver, |mark| driver.wait(self.raw, mark))?;
-        state.wait(snapshot);
+        state.chain.wait(snapshot);
         Ok(())
     }
 

@@ -66,12 +66,6 @@ impl StreamShared {
         if self.is_current(state) { Ok(Mode::Live) } else { self.learn(state) }
     }
 
-    /// As [`enter`](Self::enter), of a call that submits nothing (a host asks how far the stream is, a wait for
-    /// nothing): other threads' work there does not come after what this one knows.
-    pub(crate) fn enter_to_ask(&self, state: &mut State) -> Result<Mode> {
-        if self.context.hosts.are_separate() { self.look(state, false) } else { self.enter(state) }
-    }
-
     /// Whether there is nothing to learn: the stream is open, and captures nothing.
     #[inline]
     pub(crate) fn is_current(&self, state: &State) -> bool {
@@ -112,8 +106,8 @@ impl StreamShared {
     #[cold]
     fn learn(&self, state: &mut State) -> Result<Mode> {
         let epoch = self.context.hosts.epoch();
-        let mode = self.look(state, true)?;
-        if mode == Mode::Live && self.role.standing() != Standing::Barrier && !self.context.hosts.are_separate() {
+        let mode = self.look(state)?;
+        if mode == Mode::Live && self.role.standing() != Standing::Barrier {
             state.epoch = epoch;
         }
         Ok(mode)
@@ -128,22 +122,13 @@ impl StreamShared {
         Ok(mode)
     }
 
-    /// What an operation finds; what its thread knows goes to the stream where it `submits`.
-    fn look(&self, state: &mut State, submits: bool) -> Result<Mode> {
+    /// What an operation finds: unless it is captured, the stream learns what the host knows.
+    fn look(&self, state: &mut State) -> Result<Mode> {
         if self.find(state)? == Mode::Capturing {
             return Ok(Mode::Capturing);
         }
-        let hosts = &self.context.hosts;
-        if !hosts.are_separate() {
-            hosts.tell(&mut state.chain);
-            before(self.role.standing(), &mut self.ties(state))?;
-            return Ok(Mode::Live);
-        }
+        self.context.hosts.tell(&mut state.chain);
         before(self.role.standing(), &mut self.ties(state))?;
-        if submits {
-            self.context.learn_beside();
-            hosts.with(|host| state.learn_tentatively(host));
-        }
         Ok(Mode::Live)
     }
 

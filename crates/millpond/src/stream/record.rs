@@ -65,7 +65,7 @@ impl StreamShared {
         let once = || {
             let mut state = self.state.lock();
             loop {
-                let mode = self.enter_to_ask(&mut state)?;
+                let mode = self.enter(&mut state)?;
                 // Not refused where the capture ended this moment.
                 self.context.graphs.refuse_to_ask(self.id, ask.call())?;
                 if mode != Mode::Capturing {

@@ -104,7 +104,7 @@ impl StreamShared {
         for (last, (snapshot, mark)) in &ends {
             if !state.chain.covers(*last) {
                 self.context.driver.wait(self.raw, mark.raw)?;
-                state.wait(snapshot);
+                state.chain.wait(snapshot);
                 followed = Followed::New;
             }
         }

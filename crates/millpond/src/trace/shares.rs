@@ -11,7 +11,7 @@ use millpond_core::share::LeaseId;
 use millpond_driver::locks::lock;
 use millpond_driver::process;
 
-use crate::trace::tracer::Tracer;
+use crate::trace::tracer::{MAIN, Tracer};
 
 impl Tracer {
     /// Memory is offered.
@@ -76,7 +76,7 @@ impl Tracer {
             false => vec![What::ProcessEnd { process: ProcessId(process) }],
         };
         for what in ends {
-            output.push(&Op { host: self.host(), place: Place::Unknown, what });
+            output.push(&Op { host: MAIN, place: Place::Unknown, what });
         }
     }
 

@@ -9,8 +9,8 @@
 
 use std::collections::VecDeque;
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
 
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, DeviceId, EventId, GraphId, HostId, PoolId, StreamId};
@@ -21,7 +21,6 @@ use millpond_driver::{PeerAccess, process};
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
-use crate::names::config::HostThreads;
 use crate::names::error::{Invalid, Result};
 use crate::names::role::Ask;
 use crate::names::trace_file::{Shared, Trace};
@@ -41,9 +40,6 @@ pub(crate) struct Tracer {
     /// The device's number in the process, and in the trace.
     pub(crate) context: u32,
     pub(crate) device: u32,
-    threads: HostThreads,
-    /// Who records what a host asks about where threads are apart: it knows nothing, and the stream learns nothing.
-    asker: HostId,
     pub(crate) nodes: Mutex<ranks::TracedNodes, NodeNumbers>,
     /// For graphs that were refused nodes: how many nodes each of those came after.
     pub(crate) refused: Mutex<ranks::TracedRefused, FxHashMap<GraphId, Vec<u32>>>,
@@ -77,13 +73,8 @@ fn life(id: AllocId, generation: u64) -> Memory {
     Memory { id, generation }
 }
 
-/// What a thread knew, as a trace has it.
-#[derive(Clone, Debug)]
-pub(crate) struct TracedKnowledge {
-    trace: Weak<Shared>,
-    /// The host that stands for it.
-    host: HostId,
-}
+/// Who stands for all threads, where it is all one which of them calls.
+pub(crate) const MAIN: HostId = HostId(0);
 
 /// The calling thread.
 fn thread() -> HostId {
@@ -106,7 +97,7 @@ impl Tracer {
     ///
     /// # Errors
     /// The trace of the setting is full.
-    pub(crate) fn of(context: u32, setting: Option<Trace>, threads: HostThreads) -> Result<Option<Arc<Tracer>>> {
+    pub(crate) fn of(context: u32, setting: Option<Trace>) -> Result<Option<Arc<Tracer>>> {
         let found = match setting {
             Some(trace) => match trace.add_device() {
                 Some(device) => Some((trace, device)),
@@ -121,10 +112,8 @@ impl Tracer {
         let _ = output.reopen();
         drop(output);
         let (nodes, refused, next_node, shares) = Default::default();
-        let (shared, asker) = (trace.shared, HostId(0));
-        let mut tracer = Tracer { shared, context, device, threads, asker, nodes, refused, next_node, shares };
-        tracer.asker = tracer.new_host();
-        Ok(Some(Arc::new(tracer)))
+        let shared = trace.shared;
+        Ok(Some(Arc::new(Tracer { shared, context, device, nodes, refused, next_node, shares })))
     }
 
     /// The device is gone.
@@ -159,22 +148,14 @@ impl Tracer {
         GraphId(self.number(graph.0))
     }
 
-    pub(crate) fn host(&self) -> HostId {
-        match self.threads {
-            HostThreads::One => HostId(0),
-            HostThreads::Separate => thread(),
-        }
-    }
-
-    /// Writes down what a capture may forbid its own thread only: by which thread it is done, also where all threads
-    /// count as one another.
+    /// Writes down what a capture may forbid its own thread only: by which thread it is done.
     pub(crate) fn push_of_thread(&self, place: Place, what: What) {
         self.push_op(&Op { host: thread(), place, what });
     }
 
     #[inline]
     pub(crate) fn push(&self, place: Place, what: What) {
-        let host = if what.unsafe_call().is_some() { thread() } else { self.host() };
+        let host = if what.unsafe_call().is_some() { thread() } else { MAIN };
         self.push_op(&Op { host, place, what });
     }
 
@@ -210,7 +191,7 @@ impl Tracer {
         }
         let mut output = lock(&self.shared.output);
         let name = output.names.intern(text);
-        let op = Op { host: self.host(), place: Place::Unknown, what: what(name) };
+        let op = Op { host: MAIN, place: Place::Unknown, what: what(name) };
         output.push(&op);
     }
 
@@ -267,20 +248,18 @@ impl Tracer {
 
     #[cold]
     pub(crate) fn record(&self, stream: StreamId, event: &TracedEvent, place: Place) {
-        self.record_by(self.host(), stream, event, (Mark::Completion, place));
+        self.record_as(stream, event, Mark::Completion, place);
     }
 
     /// As [`record`](Self::record), of a host that asks how far the stream is.
     #[cold]
     pub(crate) fn record_to_ask(&self, stream: StreamId, event: &TracedEvent, place: Place) {
-        let host = if self.threads == HostThreads::Separate { self.asker } else { self.host() };
-        self.record_by(host, stream, event, (Mark::Asked, place));
+        self.record_as(stream, event, Mark::Asked, place);
     }
 
-    fn record_by(&self, host: HostId, stream: StreamId, event: &TracedEvent, (mark, place): (Mark, Place)) {
+    fn record_as(&self, stream: StreamId, event: &TracedEvent, mark: Mark, place: Place) {
         let (event, stream) = (event.id, self.stream_id(stream));
-        let what = What::EventRecord { event, stream, external: false, mark };
-        self.push_op(&Op { host, place, what });
+        self.push(place, What::EventRecord { event, stream, external: false, mark });
     }
 
     /// The host waits for a stream, or asks whether it is idle and it is not.
@@ -326,25 +305,6 @@ impl Tracer {
         if output.writer.pending() > 0 {
             output.flush_full();
         }
-    }
-
-    /// What the calling thread knows is put by: the host that stands for it.
-    #[cold]
-    pub(crate) fn knowledge(&self) -> TracedKnowledge {
-        let to = self.new_host();
-        self.push(Place::Unknown, What::Tell { to });
-        TracedKnowledge { trace: Arc::downgrade(&self.shared), host: to }
-    }
-
-    /// The calling thread learns what was put by, where it is in this trace: another one's numbers mean others here.
-    #[cold]
-    pub(crate) fn learned(&self, known: &TracedKnowledge) {
-        if process::is_forked() || !std::ptr::eq(known.trace.as_ptr(), Arc::as_ptr(&self.shared)) {
-            return;
-        }
-        let from = known.host;
-        let op = Op { host: from, place: Place::Unknown, what: What::Tell { to: self.host() } };
-        lock(&self.shared.output).push(&op);
     }
 
     // Memory.

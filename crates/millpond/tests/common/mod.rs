@@ -77,12 +77,8 @@ impl Subject {
     /// A device of so many bytes.
     pub(crate) fn sized(make: Make, config: DeviceConfig, total_bytes: u64) -> Subject {
         let (mut is_parallel, mut is_instant) = (false, false);
-        let DeviceConfig { host_threads, trace, violations, .. } = config.clone();
-        let host = HostConfig::default()
-            .total_bytes(total_bytes)
-            .host_threads(host_threads)
-            .trace(trace)
-            .violations(violations);
+        let DeviceConfig { trace, violations, .. } = config.clone();
+        let host = HostConfig::default().total_bytes(total_bytes).trace(trace).violations(violations);
         let (device, checked) = match make {
             Make::Sim(schedule) => {
                 is_instant = schedule == Schedule::AtOnce;

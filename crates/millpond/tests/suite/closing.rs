@@ -5,13 +5,11 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use millpond::config::{HostThreads, Reporter, Schedule, Violations};
+use millpond::config::{Reporter, Schedule, Violations};
 use millpond::device::CallKind;
 use millpond::{Device, DeviceConfig, HostConfig, PoolConfig, Stream};
 
-use crate::common::{
-    Subject, makes, on_devices_that_run_closures, on_every_device, on_parallel_devices_that_run_closures,
-};
+use crate::common::{on_devices_that_run_closures, on_every_device, on_parallel_devices_that_run_closures};
 
 /// A synchronisation of the device comes after work of a stream that is closed at that moment.
 #[test]
@@ -153,26 +151,20 @@ fn what_another_device_was_waited_for_ends_closed_streams() {
 /// And if it is used after all, it comes after all of them.
 #[test]
 fn the_legacy_stream_comes_after_closed_streams_of_which_nothing_is_kept() {
-    for make in makes() {
-        let on = Subject::with(make, DeviceConfig::default().host_threads(HostThreads::Separate));
+    on_every_device(|on| {
         let (pool, legacy) = (on.device.default_pool(), on.device.legacy_stream());
         let buffer = legacy.alloc::<u8>(&pool, 64).unwrap();
-        // Another thread waits for each of them, so that this one was told of none.
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for at in 0..200 {
-                    let stream = on.device.stream().unwrap();
-                    if at == 0 {
-                        stream.memset(buffer.write(), 1).unwrap();
-                    }
-                    stream.free(stream.alloc::<u8>(&pool, 64).unwrap()).unwrap();
-                    stream.synchronize().unwrap();
-                }
-            });
-        });
+        // No host waits for any of them.
+        for at in 0..200 {
+            let stream = on.device.stream().unwrap();
+            if at == 0 {
+                stream.memset(buffer.write(), 1).unwrap();
+            }
+            stream.free(stream.alloc::<u8>(&pool, 64).unwrap()).unwrap();
+        }
         legacy.memset(buffer.write(), 2).unwrap();
         legacy.free(buffer).unwrap();
-    }
+    });
 }
 
 /// A thread's default stream is closed with it.
@@ -205,8 +197,7 @@ fn handles_outlive_what_a_thread_knew() {
         }
     }
     thread_local!(static LAST: Mutex<Last> = const { Mutex::new(Last(Vec::new())) });
-    let config = HostConfig::default().host_threads(HostThreads::Separate);
-    let device = Device::host(config).unwrap();
+    let device = Device::host(HostConfig::default()).unwrap();
     let done = Arc::new(Mutex::new(Vec::new()));
     std::thread::spawn({
         let (device, done) = (device.clone(), Arc::clone(&done));

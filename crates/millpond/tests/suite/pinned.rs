@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use millpond::check::Kind;
-use millpond::config::{HostThreads, Reporter, Violations};
+use millpond::config::{Reporter, Violations};
 use millpond::device::CallKind;
 use millpond::error::{CaptureError, Invalid};
 use millpond::graph::Instantiate;
@@ -335,28 +335,6 @@ fn threads_share_it_and_pass_it_on() {
             scope.spawn(|| host.as_mut_slice().expect("what one thread waited for, all did").fill(1));
         });
     });
-}
-
-#[test]
-fn threads_apart_read_what_they_know_to_have_come() {
-    for make in makes() {
-        eprintln!("on {make:?}:");
-        let on = Subject::with(make, DeviceConfig::default().host_threads(HostThreads::Separate));
-        let s = on.stream();
-        let (x, mut host) = both(&on, &s, 7);
-        s.copy_to_pinned(x.read(), host.write()).unwrap();
-        s.synchronize().unwrap();
-        host.as_slice().unwrap();
-        let (host, told) = (&host, on.device.knowledge());
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                refused("a read by a thread that knows nothing", host.as_slice());
-                on.device.learn(&told);
-                host.as_slice().unwrap();
-            });
-        });
-        on.assert_contract();
-    }
 }
 
 /// Closures may have it: they are host code, whichever thread runs them.

@@ -58,8 +58,6 @@ pub(crate) struct Thread<'w> {
     pub(crate) parked: Vec<(Life, u64)>,
     /// Instances.
     pub(crate) execs: Vec<Option<Instance>>,
-    /// What it knows itself of each device, where threads are separate.
-    pub(crate) own: Vec<Past>,
     /// What a stream learns with the operation at hand.
     learned: RefCell<Option<(usize, Past)>>,
     /// The number of the operation at hand, for whoever watches.
@@ -99,7 +97,6 @@ impl<'w> Thread<'w> {
             parked: Vec::new(),
             graphs: places(3),
             execs: places(4),
-            own: vec![Past::default(); world.devices.len()],
             learned: RefCell::default(),
             progress,
         }
@@ -143,8 +140,6 @@ impl<'w> Thread<'w> {
             Kind::Stale => self.use_stale(op),
             Kind::Give => self.give(op),
             Kind::Take => self.take(op),
-            Kind::Tell => self.tell(op),
-            Kind::Learn => self.take_knowledge(op),
             Kind::Record => self.record(op),
             Kind::Wait => self.wait(op),
             Kind::RecordExternal => self.record_external(op),
@@ -195,10 +190,7 @@ impl<'w> Thread<'w> {
 
     /// What the host knows of a device.
     pub(crate) fn host(&self, device: usize) -> Past {
-        match self.world.setting.separate {
-            true => self.own[device].clone(),
-            false => lock(&self.world.hosts[device]).clone(),
-        }
+        lock(&self.world.hosts[device]).clone()
     }
 
     /// The host learns that everything up to there has completed. It must be so.
@@ -206,10 +198,7 @@ impl<'w> Thread<'w> {
         if self.world.runs_kernels() {
             self.world.oracle.check_over(past, call);
         }
-        match self.world.setting.separate {
-            true => self.own[device].join(past),
-            false => lock(&self.world.hosts[device]).join(past),
-        }
+        lock(&self.world.hosts[device]).join(past);
     }
 
     /// What a stream's next operation comes after: it learns from the host, and from the legacy stream. Others see that
@@ -244,15 +233,6 @@ impl<'w> Thread<'w> {
         if line.tie == Tie::Legacy {
             let now = line.now();
             lock(&line.published).join(&now);
-        }
-    }
-
-    /// A stream was asked how far it is. That submits nothing: where threads know apart, the stream learns nothing of
-    /// what this one knows, and what another thread does there next need not come after it.
-    pub(crate) fn asked(&self, line: &Line) {
-        match self.world.setting.separate {
-            true => drop(self.learned.take()),
-            false => self.publish(line),
         }
     }
 

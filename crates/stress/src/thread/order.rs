@@ -1,4 +1,4 @@
-//! What orders things: events, external events, synchronisation, what threads tell each other.
+//! What orders things: events, external events, synchronisation.
 
 use millpond::{Error, Event};
 use millpond_driver::{CallKind, DriverError};
@@ -129,7 +129,7 @@ impl Thread<'_> {
             let waited = held.stream.synchronize();
             self.judge("Stream::synchronize", Expect::Accepted, waited.as_ref().err());
             if waited.as_ref().err().is_none_or(was_recorded) {
-                self.asked(&held.line);
+                self.publish(&held.line);
             }
             if waited.is_ok() {
                 self.learn(held.line.device, &past, "Stream::synchronize");
@@ -139,7 +139,7 @@ impl Thread<'_> {
             let idle = held.stream.is_idle();
             self.judge("Stream::is_idle", Expect::Accepted, idle.as_ref().err());
             if idle.as_ref().err().is_none_or(was_recorded) {
-                self.asked(&held.line);
+                self.publish(&held.line);
             }
             if idle == Ok(true) {
                 self.learn(held.line.device, &past, "Stream::is_idle");
@@ -161,23 +161,6 @@ impl Thread<'_> {
         self.judge("Device::synchronize", Expect::Accepted, waited.as_ref().err());
         if waited.is_ok() {
             self.learn(at, &past, "Device::synchronize");
-        }
-    }
-
-    pub(crate) fn tell(&mut self, op: Op) {
-        let at = op.a as usize % self.world.devices.len();
-        let Some(device) = self.device(at) else { return };
-        let past = self.host(at);
-        *lock(&self.world.passed_on) = Some((at, device.knowledge(), past));
-    }
-
-    pub(crate) fn take_knowledge(&mut self, _: Op) {
-        let known = lock(&self.world.passed_on).clone();
-        if let Some((at, known, past)) = known
-            && let Some(device) = self.device(at)
-        {
-            device.learn(&known);
-            self.learn(at, &past, "Device::learn");
         }
     }
 }

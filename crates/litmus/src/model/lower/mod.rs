@@ -1,8 +1,8 @@
-//! Streams, events and host threads become edges.
+//! Streams, events and processes become edges.
 //!
-//! A stream's task needs the stream's task before it, what its thread knew before it was submitted, and what the
+//! A stream's task needs the stream's task before it, what its process knew before it was submitted, and what the
 //! rules of default streams add. A wait needs the record that was the latest when it was called. Whoever learns that
-//! something has completed is a task of its host thread that needs it.
+//! something has completed is a task of its process that needs it.
 
 mod access;
 mod graphs;
@@ -29,7 +29,7 @@ struct Stream {
     role: StreamRole,
     home: Home,
     name: Option<String>,
-    /// What the thread had done last that made it: its handle is not there before.
+    /// What the process had done last that made it: its handle is not there before.
     made_after: Option<usize>,
     last: Option<usize>,
     early: Option<Early>,
@@ -66,8 +66,8 @@ struct Lower<'a> {
     ended: HashMap<Home, Vec<usize>>,
     events: HashMap<EventId, Stands>,
     processes: HashMap<HostId, ProcessId>,
-    /// The last task of each host thread, or of all of a process as one.
-    timelines: HashMap<(ProcessId, HostId), usize>,
+    /// The last task of each process's host threads.
+    timelines: HashMap<ProcessId, usize>,
     named: HashMap<Memory, Named>,
     /// The grants that hold, each as a life.
     grants: HashMap<Grant, usize>,
@@ -215,20 +215,15 @@ impl Lower<'_> {
         self.processes.get(&host).copied().unwrap_or(ProcessId(0))
     }
 
-    fn key(&self, host: HostId) -> (ProcessId, HostId) {
-        let thread = if self.settings.threads_apart { host } else { HostId(0) };
-        (self.process(host), thread)
-    }
-
     fn timeline(&self, host: HostId) -> Option<usize> {
-        self.timelines.get(&self.key(host)).copied()
+        self.timelines.get(&self.process(host)).copied()
     }
 
-    /// What a thread does next comes after a task.
+    /// What a thread's process does next comes after a task.
     fn learn(&mut self, host: HostId, known: Option<usize>) {
         let needs = known.into_iter().chain(self.timeline(host)).collect();
         let edge = self.push(Task { needs, is_hidden: true, ..Task::default() });
-        self.timelines.insert(self.key(host), edge);
+        self.timelines.insert(self.process(host), edge);
     }
 
     /// What a stream's next task needs.
@@ -326,10 +321,10 @@ impl Lower<'_> {
 
     /// The calling thread does something itself, or learns that something has completed.
     fn act(&mut self, mut needs: Vec<usize>, effects: Vec<Effect>) -> usize {
-        let key = self.key(self.host);
-        needs.extend(self.timelines.get(&key));
+        let process = self.process(self.host);
+        needs.extend(self.timelines.get(&process));
         let task = self.push(Task { needs, effects, who: "host".into(), ..Task::default() });
-        self.timelines.insert(key, task);
+        self.timelines.insert(process, task);
         task
     }
 
