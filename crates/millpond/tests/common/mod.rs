@@ -1,7 +1,7 @@
 //! What the tests share: the devices under test, streams that are kept busy, and random numbers.
 //!
 //! A body is written once and run on a fresh device of every kind. `MILLPOND_TEST_DEVICE` picks one kind: `host`,
-//! `sim` (the host device without memory, checked), `fake` (CUDA over `fakecuda`) or `cuda` (a real GPU, which then has
+//! `sim` (the host device without memory), `fake` (CUDA over `fakecuda`) or `cuda` (a real GPU, which then has
 //! to be there). Without a wish all run but `cuda`. What a kind cannot do is skipped, and said.
 
 // Each test program uses its own part of this file.
@@ -17,8 +17,8 @@ use millpond::check::Kind;
 use millpond::config::{ReusePolicy, Schedule};
 use millpond::cuda::CudaConfig;
 use millpond::error::Invalid;
-use millpond::{Access, Buffer, Device, DeviceConfig, Error, GIB, HostConfig, Pool, PoolConfig, Stream};
-use millpond_driver::{Checked, HostDriver};
+use millpond::{Access, Buffer, Device, DeviceConfig, Error, GIB, Pool, PoolConfig, Stream};
+use millpond_driver::{Checked, HostConfig, HostDriver};
 
 /// A device under test.
 pub(crate) struct Subject {
@@ -40,7 +40,7 @@ pub(crate) struct Subject {
 pub(crate) enum Make {
     Parallel,
     Seeded(u64),
-    /// The host device without memory, checked.
+    /// The host device without memory.
     Sim(Schedule),
     /// CUDA over `fakecuda`.
     Fake,
@@ -59,10 +59,27 @@ const ALL: [Make; 8] = [
     Make::Cuda,
 ];
 
-/// A host device without memory, checked.
-pub(crate) fn sim(schedule: Schedule, total_bytes: u64) -> Arc<Checked<HostDriver>> {
-    let config = millpond_driver::HostConfig { schedule, total_bytes, memory: false, ..Default::default() };
+impl Make {
+    /// Of a host device, who runs its work, and whether it has memory.
+    fn host(self) -> Option<(Schedule, bool)> {
+        match self {
+            Make::Parallel => Some((Schedule::Parallel, true)),
+            Make::Seeded(seed) => Some((Schedule::Seeded(seed), true)),
+            Make::Sim(schedule) => Some((schedule, false)),
+            Make::Fake | Make::Cuda => None,
+        }
+    }
+}
+
+/// A host device whose caller is held to the contract.
+fn checked(schedule: Schedule, memory: bool, total_bytes: u64) -> Arc<Checked<HostDriver>> {
+    let config = HostConfig { schedule, total_bytes, memory, ..Default::default() };
     Arc::new(Checked::new(HostDriver::new(config).expect("a host device")))
+}
+
+/// ... without memory.
+pub(crate) fn sim(schedule: Schedule, total_bytes: u64) -> Arc<Checked<HostDriver>> {
+    checked(schedule, false, total_bytes)
 }
 
 impl Subject {
@@ -76,25 +93,15 @@ impl Subject {
 
     /// A device of so many bytes.
     pub(crate) fn sized(make: Make, config: DeviceConfig, total_bytes: u64) -> Subject {
-        let (mut is_parallel, mut is_instant) = (false, false);
-        let DeviceConfig { trace, violations, .. } = config.clone();
-        let host = HostConfig::default().total_bytes(total_bytes).trace(trace).violations(violations);
-        let (device, checked) = match make {
-            Make::Sim(schedule) => {
-                is_instant = schedule == Schedule::AtOnce;
-                let sim = sim(schedule, total_bytes);
-                (Device::with_driver(sim.clone(), config), Some(sim))
+        let (device, checked) = match make.host() {
+            Some((schedule, memory)) => {
+                let checked = checked(schedule, memory, total_bytes);
+                (Device::with_driver(checked.clone(), config), Some(checked))
             }
-            Make::Parallel => {
-                is_parallel = true;
-                (Device::host(host), None)
-            }
-            Make::Seeded(seed) => (Device::host(host.clone().schedule(Schedule::Seeded(seed))), None),
-            Make::Fake | Make::Cuda => {
-                is_parallel = true;
-                (Device::cuda_with(cuda(make, total_bytes), config), None)
-            }
+            None => (Device::cuda_with(cuda(make, total_bytes), config), None),
         };
+        let is_parallel = matches!(make, Make::Parallel | Make::Fake | Make::Cuda);
+        let is_instant = make == Make::Sim(Schedule::AtOnce);
         let device = device.expect("a device");
         let (runs_closures, has_memory) = (device.properties().runs_closures, device.properties().has_memory);
         Subject { make, device, has_memory, is_parallel, runs_closures, is_instant, checked }
