@@ -26,7 +26,7 @@ fn host(schedule: Schedule) -> Subject {
         has_memory: true,
         is_parallel: schedule == Schedule::Parallel,
         has_clock: schedule == Schedule::Parallel,
-        progresses: true,
+        progresses: schedule != Schedule::AtWait,
         work_may_submit: true,
     }
 }
@@ -118,6 +118,8 @@ conform! {
     host_parallel: "host", host(Schedule::Parallel);
     host_seed_1: "host", host(Schedule::Seeded(1));
     host_seed_2: "host", host(Schedule::Seeded(2));
+    host_at_once: "host", host(Schedule::AtOnce);
+    host_at_wait: "host", host(Schedule::AtWait);
     host_checked: "host", checked();
     sim_at_once: "sim", sim(Schedule::AtOnce);
     sim_at_wait: "sim", sim(Schedule::AtWait);

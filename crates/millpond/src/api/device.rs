@@ -23,7 +23,7 @@ use crate::clock::chains::Chains;
 use crate::clock::hosts::Hosts;
 use crate::clock::progress::Progress;
 use crate::graph::Graphs;
-use crate::names::config::{DeviceConfig, GRAIN, HostConfig, PoolConfig, StreamConfig, check_memory};
+use crate::names::config::{DeviceConfig, GRAIN, HostConfig, PoolConfig, StreamConfig, check_memory, check_schedule};
 use crate::names::error::{Invalid, Result};
 use crate::names::stream_names;
 use crate::pool::handle::Pool;
@@ -130,6 +130,7 @@ impl Device {
         let (driver, device) = config.split();
         let least = if driver.memory { rustix::param::page_size() as u64 } else { GRAIN };
         check_memory(least, driver.granularity, driver.total_bytes)?;
+        check_schedule(driver.schedule)?;
         Self::with_driver(Arc::new(HostDriver::new(driver)?), device)
     }
 

@@ -69,8 +69,8 @@ pub struct HostConfig {
     pub total_bytes: u64,
     /// Physical chunks are multiples of this many bytes, a power of two. Default 2 MiB, as on a GPU.
     pub granularity: u64,
-    /// Who runs the work: threads in parallel (default), or the program's own, in an order chosen by a seed, as it
-    /// submits, or as it waits.
+    /// Who runs the work: threads in parallel (default), or the program's own where they wait, in an order chosen by a
+    /// seed. [`Schedule::AtOnce`] is refused: a kernel would run inside the call that launches it.
     pub schedule: Schedule,
     /// Whether there is memory (default). Without, allocations have addresses at which nothing is, copies, fills and
     /// kernels are checked, recorded and do nothing, and nothing can be shared: for orders and footprints, at sizes
@@ -221,6 +221,15 @@ pub(crate) fn check_memory(least: u64, granularity: u64, total_bytes: u64) -> Re
         return refuse("total_bytes", format!("{total_bytes} B is larger than any memory"));
     }
     Ok(())
+}
+
+/// Whether programs can use a host device whose work runs so.
+pub(crate) fn check_schedule(schedule: Schedule) -> Result<()> {
+    let reason = "a kernel would run inside the call that launches it, which holds the stream's lock";
+    match schedule {
+        Schedule::AtOnce => Err(Invalid::Setting { setting: "schedule", reason: reason.into() }.into()),
+        Schedule::Parallel | Schedule::Seeded(_) | Schedule::AtWait => Ok(()),
+    }
 }
 
 impl PoolConfig {

@@ -1,6 +1,6 @@
 //! Pools by CUDA's rules: figures, limits, the current pool, and the end of a pool.
 
-use millpond::config::{ReusePolicy, Slack};
+use millpond::config::{ReusePolicy, Schedule, Slack};
 use millpond::error::Invalid;
 use millpond::{Device, Error, HostConfig, KIB, MIB, Pool, PoolConfig};
 use millpond_driver::CallKind;
@@ -353,6 +353,7 @@ fn memory_that_cannot_be_had_is_refused() {
         other => panic!("{other:?}"),
     };
     let setting = |config| refused(Device::host(config));
+    assert_eq!(setting(HostConfig::default().schedule(Schedule::AtOnce)), "schedule");
     let usual = HostConfig::default().memory(false);
     // The host device's pages are no smaller than the system's.
     for granularity in [0, 1, 512, 4097, 1 << 63, u64::MAX] {

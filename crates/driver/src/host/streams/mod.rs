@@ -94,7 +94,8 @@ pub enum Schedule {
     /// ever where no thread waits for it.
     Seeded(u64),
     /// No worker threads: work runs on the thread that submits it, before that call returns, unless another thread is
-    /// at it already. Such a device has nothing to do with others, for whom it would have to wait there.
+    /// at it already. Such a device has nothing to do with others, for whom it would have to wait there. For tests of
+    /// what is above a driver: work must not need a lock that its caller holds.
     AtOnce,
     /// No worker threads: a thread that blocks on a mark runs what is ready until the mark has completed. Asking runs
     /// nothing.
