@@ -44,11 +44,11 @@ pub(super) fn run(path: &Path, args: &Args, out: &mut dyn Write, err: &mut dyn W
         writeln!(err, "{at}: corrected {}: {}", finding.kind.name(), added.join(", "))?;
     }
     for group in left.chunk_by(|one, other| said(one) == said(other)) {
-        let (kind, line, help, why) = said(&group[0]);
+        let (kind, line, why) = said(&group[0]);
         let at = line.map_or_else(String::new, |line| format!(", now line {line}"));
         let more = if group.len() > 1 { format!(" ({} times)", group.len()) } else { String::new() };
         let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
-        writeln!(err, "{file}{at}: left {}{more}: {help}{why}", kind.name())?;
+        writeln!(err, "{file}{at}: left {}{more}: {}{why}", kind.name(), group[0].finding.help())?;
     }
     not_found.iter().try_for_each(|unmet| writeln!(err, "{file}: {unmet}"))?;
     let is_wrong = !not_found.is_empty() || left.iter().any(|left| !left.finding.kind.is_advice());
@@ -57,8 +57,9 @@ pub(super) fn run(path: &Path, args: &Args, out: &mut dyn Write, err: &mut dyn W
     Ok(if is_wrong { Status::Found } else { Status::Fine })
 }
 
-fn said(left: &Left) -> (Kind, Option<u32>, String, Option<&str>) {
-    (left.finding.kind, left.finding.line(), left.finding.help(), left.why)
+/// What is the same mistake, whatever round of a loop it is in.
+fn said(left: &Left) -> (Kind, Option<u32>, Option<&str>) {
+    (left.finding.kind, left.finding.line(), left.why)
 }
 
 /// A line that was put in, or moved.
