@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use fastrand::Rng;
 use millpond_core::check::{Checker, Settings};
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Part, Place, Start, StreamRole, What};
+use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Part, Place, StreamRole, What};
 use smallvec::smallvec;
 
 const STREAMS: u64 = 4;
@@ -105,7 +105,6 @@ fn ops(steps: &[Step]) -> Vec<Op> {
             Step::Use(memory, at, act, part) => What::Launch {
                 stream: stream_id(at),
                 accesses: smallvec![Access { memory: Memory::first(memory as u32), act, part }],
-                start: Start::Ordered,
                 name: None,
             },
             Step::Free(memory, at) => What::Free { memory: Memory::first(memory as u32), stream: stream_id(at) },

@@ -30,8 +30,6 @@ pub enum Edit {
     AutoFree,
     /// The graph has symbolic addresses.
     Symbolic,
-    /// The launch starts when the launch before it has completed.
-    NotEarly,
     /// The pool or the event is made for other processes.
     Shareable,
     /// The pool lets the other device in.
@@ -53,7 +51,6 @@ impl Edit {
             Edit::Internal => "internal",
             Edit::AutoFree => "auto-free",
             Edit::Symbolic => "symbolic",
-            Edit::NotEarly => "not-early",
             Edit::Shareable => "shareable",
             Edit::Grant => "grant",
         }
@@ -74,7 +71,6 @@ impl Kind {
                 Edit::MoveBehind
             }
             Kind::DoubleFree | Kind::StaleFree | Kind::RedundantWait | Kind::EmptyWait => Edit::LeaveOut,
-            Kind::WeakOrder => Edit::NotEarly,
             Kind::Leak => Edit::Free,
             Kind::UnfreedLaunch => Edit::AutoFree,
             Kind::SharedAddresses => Edit::Symbolic,

@@ -2,7 +2,7 @@
 
 use std::ffi::c_uint;
 
-use millpond_core::op::{Act, Start, StreamRole, What};
+use millpond_core::op::{Act, StreamRole, What};
 use smallvec::SmallVec;
 
 use crate::abi::{EXTERNAL, Event, Stream, StreamMemOp};
@@ -71,7 +71,7 @@ impl Session {
             self.access(*from, *bytes, *act, &mut accesses);
         }
         let stream = self.stream(at, stream);
-        self.push(What::Launch { stream, accesses, start: Start::Ordered, name: None });
+        self.push(What::Launch { stream, accesses, name: None });
     }
 
     /// Words that a stream writes or waits for.

@@ -138,7 +138,6 @@ fn tried(edit: Edit) -> &'static str {
         Edit::Internal => "leaving the word `external` out",
         Edit::AutoFree => "the word `auto-free`",
         Edit::Symbolic => "the word `symbolic`",
-        Edit::NotEarly => "leaving the word `early` out",
         Edit::Shareable => "the word `shared`",
         Edit::Grant => "a grant to the device",
         _ => "what its help says",

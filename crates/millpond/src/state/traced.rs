@@ -3,7 +3,7 @@
 use millpond_core::check::Act;
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::StreamId;
-use millpond_core::op::{Access, Memory, Part, Place, Start, What};
+use millpond_core::op::{Access, Memory, Part, Place, What};
 use smallvec::SmallVec;
 
 use crate::state::access::{Access as Declare, Source};
@@ -45,7 +45,7 @@ impl Tracer {
             Some(Access { memory: self.memory_of(allocation, generation)?, act, part })
         };
         let (stream, accesses) = (self.stream_id(stream), accesses.filter_map(access).collect());
-        self.push(Place::Source(caller), What::Launch { stream, accesses, start: Start::Ordered, name: None });
+        self.push(Place::Source(caller), What::Launch { stream, accesses, name: None });
     }
 
     /// A launch as the program asked for it.
@@ -58,7 +58,7 @@ impl Tracer {
         caller: Caller,
     ) {
         let (stream, accesses) = (self.stream_id(stream), self.declared(graphs, accesses));
-        self.push(Place::Source(caller), What::Launch { stream, accesses, start: Start::Ordered, name: None });
+        self.push(Place::Source(caller), What::Launch { stream, accesses, name: None });
     }
 
     /// Accesses as the program declares them, to a device with these graphs.

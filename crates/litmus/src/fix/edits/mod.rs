@@ -22,7 +22,6 @@ pub(super) fn candidates(lines: &Lines, finding: &Finding, edit: Edit) -> Vec<(E
         Edit::OutsideCapture => it.outside_capture(),
         Edit::External => vec![it.with_word(line, "external")],
         Edit::Internal => vec![it.without_word(line, "external")],
-        Edit::NotEarly => vec![it.without_word(line, "early")],
         Edit::AutoFree => it.auto_free(),
         Edit::Symbolic => it.symbolic(),
         Edit::Shareable => it.shareable(),
