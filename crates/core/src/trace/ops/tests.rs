@@ -306,7 +306,7 @@ fn a_launch_of_an_older_trace_is_a_launch() {
     let what = What::Launch { stream: StreamId(3), accesses: SmallVec::new(), name: None };
     let launch = shown(&Op { host: HostId(0), place: Place::Unknown, what }, &names());
     for start in [0, 1] {
-        assert_eq!(read(&traced(start), 50).0, [launch.clone()], "{start}");
+        assert_eq!(read(&traced(start), 50).0, std::slice::from_ref(&launch), "{start}");
     }
     assert_eq!(read(&traced(2), 50).1.map_err(|damage| damage.reason), Err(Reason::Field));
 }
