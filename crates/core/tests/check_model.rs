@@ -121,7 +121,7 @@ fn ops(steps: &[Step]) -> Vec<Op> {
 }
 
 fn is_clean(steps: &[Step], races: bool) -> bool {
-    let settings = Settings { races, leaks: false, advice: false, ..Settings::default() };
+    let settings = Settings { races, leaks: false, advice: false };
     let (mut checker, mut findings, names) = (Checker::new(settings), Vec::new(), Names::new());
     for op in ops(steps) {
         checker.check(&op, &names, &mut findings);
