@@ -328,9 +328,7 @@ mod tests {
             let error = check(&[option, "file"]).unwrap_err().to_string();
             assert!(error.contains(&format!("'{option}' cannot be used with '[FILE]...'")), "{error}");
         }
-        for option in
-            ["--expect", "--json", "--witness", "--fix", "--no-races", "--no-leaks", "--no-advice", "--trust-early"]
-        {
+        for option in ["--expect", "--json", "--witness", "--fix", "--no-races", "--no-leaks", "--no-advice"] {
             assert!(check(&[option, "file"]).is_ok(), "{option}");
             let error = check(&[option, "--", "it"]).unwrap_err().to_string();
             assert!(error.contains(&format!("'{option}' cannot be used with '[PROGRAM]...'")), "{error}");

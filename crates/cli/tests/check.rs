@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use millpond_cli::Status;
 use millpond_core::ids::{DeviceId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Memory, Names, Op, Place, Start, StreamRole, What};
+use millpond_core::op::{Access, Act, Memory, Names, Op, Place, StreamRole, What};
 use millpond_core::trace::ops::Writer;
 
 fn run(args: &[&str]) -> (Status, String, String) {
@@ -184,7 +184,7 @@ fn a_trace_is_checked_like_a_text() {
         at(1, create(left)),
         at(2, create(right)),
         at(3, What::Alloc { memory, pool: PoolId(0), stream: left, bytes: 4, name: Some(name) }),
-        at(4, What::Launch { stream: right, accesses, start: Start::Ordered, name: None }),
+        at(4, What::Launch { stream: right, accesses, name: None }),
         at(5, What::Free { memory, stream: left }),
     ];
     let mut writer = Writer::new();
@@ -228,7 +228,7 @@ fn a_trace_of_threads_that_were_told_apart_is_of_one_process() {
         (main, What::Tell { to: known }),
         (main, What::StreamSynchronize { stream: s }),
         (known, What::Tell { to: other }),
-        (other, What::Launch { stream: t, accesses, start: Start::Ordered, name: None }),
+        (other, What::Launch { stream: t, accesses, name: None }),
         (third, What::StreamSynchronize { stream: t }),
         (main, What::FreeNow { memory }),
     ] {
@@ -241,10 +241,12 @@ fn a_trace_of_threads_that_were_told_apart_is_of_one_process() {
 
 #[test]
 fn an_option_that_is_gone_says_what_holds_now() {
-    let (status, out, err) = run(&["--threads-apart", &litmus("measured/9-hand-over.litmus")]);
-    assert_eq!((status, out.as_str()), (Status::BadInput, ""));
-    assert!(err.contains("--threads-apart is no option any more"), "{err}");
-    assert!(err.contains("leave it out"), "{err}");
+    for option in ["--threads-apart", "--trust-early"] {
+        let (status, out, err) = run(&[option, &litmus("measured/9-hand-over.litmus")]);
+        assert_eq!((status, out.as_str()), (Status::BadInput, ""));
+        assert!(err.contains(&format!("{option} is no option any more")), "{err}");
+        assert!(err.contains("leave it out"), "{err}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@
 use std::io::Write;
 
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, Start, StreamRole, What};
+use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, StreamRole, What};
 use millpond_core::trace::ops::Writer;
 use smallvec::smallvec;
 
@@ -38,7 +38,7 @@ fn main() -> std::io::Result<()> {
         let (event, generation) = (EventId(round % 16), u64::from(round / 64));
         let memory = Memory { generation, ..Memory::first(round % 64) };
         let access = Access::whole;
-        let launch = |stream, accesses| What::Launch { stream, accesses, start: Start::Ordered, name: None };
+        let launch = |stream, accesses| What::Launch { stream, accesses, name: None };
         push(3, What::Alloc { memory, pool: PoolId(0), stream: here, bytes: 4096, name: None })?;
         push(
             4,

@@ -2,7 +2,7 @@
 
 use millpond_core::check::{Checker, Finding, Settings};
 use millpond_core::ids::{DeviceId, ExecId, GraphId, HostId, StreamId};
-use millpond_core::op::{Access, Act, CaptureMode, Memory, Names, NodeOp, Op, Place, Start, StreamRole, What};
+use millpond_core::op::{Access, Act, CaptureMode, Memory, Names, NodeOp, Op, Place, StreamRole, What};
 use smallvec::smallvec;
 
 fn check(all: Vec<What>) -> Vec<Finding> {
@@ -39,8 +39,7 @@ fn an_instance_keeps_its_number() {
         What::CaptureBegin { stream: t, graph: GraphId(3), mode: CaptureMode::Relaxed, symbolic: false },
         What::Free { memory: m, stream: t },
     ];
-    let read =
-        What::Launch { stream: s, accesses: smallvec![Access::whole(m, Act::Read)], start: Start::Ordered, name: None };
+    let read = What::Launch { stream: s, accesses: smallvec![Access::whole(m, Act::Read)], name: None };
     for end in [in_capture.to_vec(), vec![What::Free { memory: m, stream: s }, read]] {
         let findings = check(begin.iter().cloned().chain(end).collect());
         assert!(findings.iter().any(|it| it.sentence == "instance 0 exists already"), "{findings:?}");

@@ -2,13 +2,13 @@
 
 use millpond_core::check::{Checker, Finding, Kind, Settings};
 use millpond_core::ids::{AllocId, DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, Start, StreamRole, What};
+use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, StreamRole, What};
 
 const MEMORY: Memory = Memory { id: AllocId(7), generation: 3 };
 
 /// What a program is told whose first two operations make streams 1 and 2.
 fn found(program: &[What]) -> Vec<Finding> {
-    let mut checker = Checker::new(Settings { races: false, leaks: false, advice: false, ..Settings::default() });
+    let mut checker = Checker::new(Settings { races: false, leaks: false, advice: false });
     let (names, mut findings) = (Names::new(), Vec::new());
     let stream = |stream| What::StreamCreate { stream, role: StreamRole::NonBlocking, device: DeviceId(0) };
     let streams = [stream(StreamId(1)), stream(StreamId(2))];
@@ -25,7 +25,7 @@ fn alloc() -> What {
 
 fn launch(stream: u32, act: Act) -> What {
     let accesses = std::iter::once(Access::whole(MEMORY, act)).collect();
-    What::Launch { stream: StreamId(stream), accesses, start: Start::Ordered, name: None }
+    What::Launch { stream: StreamId(stream), accesses, name: None }
 }
 
 fn free(stream: u32) -> What {
@@ -92,7 +92,6 @@ fn a_number_that_leads_elsewhere_takes_no_use_with_it() {
     let use_anew = |stream: u32| What::Launch {
         stream: StreamId(stream),
         accesses: std::iter::once(Access::whole(anew, Act::Read)).collect(),
-        start: Start::Ordered,
         name: None,
     };
     // The first one is never freed: its uses are its own, also those that were not written back yet.
@@ -112,7 +111,6 @@ fn what_many_accesses_repeat_is_judged_as_what_few_do() {
     let launch = |stream: u32| What::Launch {
         stream: StreamId(stream),
         accesses: all.iter().map(|memory| Access::whole(*memory, Act::Read)).collect(),
-        start: Start::Ordered,
         name: None,
     };
     let mut program: Vec<What> = all.iter().map(alloc).collect();

@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, CaptureMode, Memory, Names, Op, Part, Place, Space, Start, StreamRole, What};
+use millpond_core::op::{Access, Act, CaptureMode, Memory, Names, Op, Part, Place, Space, StreamRole, What};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -45,6 +45,8 @@ pub(crate) struct Coverage {
     pub(crate) with_address: u64,
     /// Launches of which the arguments are not known.
     pub(crate) without_information: u64,
+    /// Launches that may start before the launch before them has completed.
+    pub(crate) early: u64,
     /// Calls that operations cannot say, by what they are.
     pub(crate) unsupported: FxHashMap<&'static str, u64>,
 }
@@ -172,7 +174,7 @@ fn session() -> Option<Guard<'static, Session>> {
 
 /// A launch of nothing.
 fn no_launch() -> What {
-    What::Launch { stream: StreamId::LEGACY, accesses: Accesses::new(), start: Start::Ordered, name: None }
+    What::Launch { stream: StreamId::LEGACY, accesses: Accesses::new(), name: None }
 }
 
 #[cold]
@@ -296,8 +298,11 @@ impl Session {
     }
 
     fn coverage_lines(&self) -> String {
-        let Coverage { calls, launches, with_address, without_information, .. } = self.coverage;
+        let Coverage { calls, launches, with_address, without_information, early, .. } = self.coverage;
         let mut lines = format!("coverage\t{calls}\t{launches}\t{with_address}\t{without_information}\n");
+        if early > 0 {
+            lines += &format!("early\t{early}\n");
+        }
         for (name, count) in &self.coverage.unsupported {
             lines += &format!("unsupported\t{name}\t{count}\n");
         }

@@ -16,7 +16,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use millpond_core::ids::DeviceId;
-use millpond_core::op::{Act, NodeOp, Start, What};
+use millpond_core::op::{Act, NodeOp, What};
 use millpond_driver::cuda::abi::{EVENT_INTERPROCESS, EventName};
 use smallvec::SmallVec;
 
@@ -349,14 +349,14 @@ calls! {
     P cuLaunchKernel(
         function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
         stream: Stream, params: *const *const c_void, extra: *const *const c_void
-    ) => after session.kernel(call, function, stream, params, extra, Start::Ordered);
+    ) => after session.kernel(call, function, stream, params, extra);
     P cuLaunchKernelEx(
         config: *const LaunchConfig, function: Function, params: *const *const c_void, extra: *const *const c_void
     ) => after session.launch_ex(call, read(config)?, function, params, extra);
     P cuLaunchCooperativeKernel(
         function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
         stream: Stream, params: *const *const c_void
-    ) => after session.kernel(call, function, stream, params, std::ptr::null(), Start::Ordered);
+    ) => after session.kernel(call, function, stream, params, std::ptr::null());
     // Handles of functions may mean others from now on.
     N cuModuleUnload(module: usize) => before session.kernels.forget();
     N cuLibraryUnload(library: usize) => before session.kernels.forget();

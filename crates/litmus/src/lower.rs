@@ -231,9 +231,13 @@ impl Lower {
     }
 
     fn misunderstood(&self, text: &str, words: &[&str]) -> Result<(), Refusal> {
-        if let ["set", "threads", _] = words {
-            let help = "leave it out: what one thread has synchronised with counts for all threads of its process";
-            return self.refuse(format!("`{text}` is no statement any more"), help);
+        let gone = match words {
+            ["set", "threads", _] => "what one thread has synchronised with counts for all threads of its process",
+            ["set", "early", _] => "a launch with programmatic stream serialization is judged as an ordinary one",
+            _ => "",
+        };
+        if !gone.is_empty() {
+            return self.refuse(format!("`{text}` is no statement any more"), format!("leave it out: {gone}"));
         }
         // What it does is behind the name that it gives.
         let verb = match words {

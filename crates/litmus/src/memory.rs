@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use millpond_core::ids::{DeviceId, PoolId, TicketId};
-use millpond_core::op::{Access, Act, Memory, Part, Space, Start, What};
+use millpond_core::op::{Access, Act, Memory, Part, Space, What};
 use smallvec::SmallVec;
 
 use crate::Refusal;
@@ -58,7 +58,7 @@ impl Lower {
             let stream = self.stream(s)?;
             self.push(What::Copy { stream, accesses })
         };
-        ["kernel", s, ref rest @ ..] "read A B write C [early] [named N]" => self.kernel(s, rest);
+        ["kernel", s, ref rest @ ..] "read A B write C [named N]" => self.kernel(s, rest);
         ["export", a, "as", t] => self.export(a, t);
         [a, "=", "import", t] => self.import(a, t);
     }
@@ -66,7 +66,7 @@ impl Lower {
     fn use_all(&mut self, stream: &str, act: Act, names: &[&str]) -> Result<(), Refusal> {
         let mut accesses = SmallVec::new();
         self.add_accesses(&mut accesses, act, names)?;
-        self.work(stream, accesses, Start::Ordered, None)
+        self.work(stream, accesses, None)
     }
 
     fn kernel(&mut self, stream: &str, rest: &[&str]) -> Result<(), Refusal> {
@@ -74,12 +74,14 @@ impl Lower {
             [rest @ .., "named", name] => (Some(*name), rest),
             rest => (None, rest),
         };
-        let (start, rest) = match rest {
-            [rest @ .., "early"] => (Start::Early, rest),
-            rest => (Start::Ordered, rest),
-        };
+        if let [.., "early"] = rest
+            && self.symbol("early").is_none()
+        {
+            let help = "leave it out: a launch with programmatic stream serialization is judged as an ordinary one";
+            return self.refuse("`early` is no word of a kernel any more", help);
+        }
         let accesses = self.accesses(rest)?;
-        self.work(stream, accesses, start, name)
+        self.work(stream, accesses, name)
     }
 
     fn export(&mut self, memory: &str, ticket: &str) -> Result<(), Refusal> {
@@ -119,16 +121,10 @@ impl Lower {
         self.push(What::AllocNow { memory, space, bytes, name })
     }
 
-    fn work(
-        &mut self,
-        stream: &str,
-        accesses: SmallVec<[Access; 2]>,
-        start: Start,
-        name: Option<&str>,
-    ) -> Result<(), Refusal> {
+    fn work(&mut self, stream: &str, accesses: SmallVec<[Access; 2]>, name: Option<&str>) -> Result<(), Refusal> {
         let stream = self.stream(stream)?;
         let name = name.and_then(|name| self.name(name));
-        self.push(What::Launch { stream, accesses, start, name })
+        self.push(What::Launch { stream, accesses, name })
     }
 
     /// `read A B write C`: what a kernel does.

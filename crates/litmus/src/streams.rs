@@ -14,7 +14,6 @@ impl Lower {
         fn stream_statement(&mut self, words) -> (), STREAM_STATEMENTS;
         ["set", "races", is @ ("on" | "off")] => self.set(|settings| settings.races = is == "on");
         ["set", "leaks", is @ ("on" | "off")] => self.set(|settings| settings.leaks = is == "on");
-        ["set", "early", is @ ("strict" | "trusted")] => self.set(|settings| settings.weak_order = is == "strict");
         ["stream", s, ref rest @ ..] "[nonblocking | per-thread | legacy] [on 1]" => self.new_stream(s, rest);
         ["event", f, "holds", e] => self.copy_event(f, e);
         ["event", e, ref rest @ ..] "[shared] [on 1]" => self.new_event(e, rest);

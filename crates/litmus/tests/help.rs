@@ -176,15 +176,6 @@ fn a_query_in_a_capture_is_called_one() {
     }
 }
 
-/// Memory that a child makes is named by its node, with its bytes.
-#[test]
-fn memory_of_a_child_is_named() {
-    let text = "set leaks off\nstream s\ngraph g\nnode a in g: alloc a 64\nx = instantiate g\ncapture s as h\n\
-                launch x s\nwrite s a\nkernel s read a early\nend capture s\n";
-    let findings = Program::parse(text).expect("it can be read").check();
-    assert!(findings[0].to_string().contains("`a` (allocation 0, 64 B) is read"), "{}", findings[0]);
-}
-
 /// What a process made has a meaning there only.
 #[test]
 fn a_name_of_another_process_is_refused() {

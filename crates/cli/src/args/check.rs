@@ -86,9 +86,8 @@ pub struct Check {
     #[arg(long = "no-advice", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = FILE)]
     pub advice: bool,
 
-    /// Trust launches that may start early to wait for what they need
-    #[arg(long = "trust-early", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = FILE)]
-    pub weak_order: bool,
+    #[arg(long, hide = true, conflicts_with = "program")]
+    trust_early: bool,
 
     #[arg(long, hide = true, conflicts_with = "program")]
     threads_apart: bool,
@@ -97,10 +96,17 @@ pub struct Check {
 impl Check {
     /// Why an option that there was once is refused, and what to do.
     pub fn gone(&self) -> Option<&'static str> {
-        self.threads_apart.then_some(
-            "--threads-apart is no option any more: what one host thread has synchronised with counts for all \
-             threads of its process; leave it out",
-        )
+        match self {
+            Self { threads_apart: true, .. } => Some(
+                "--threads-apart is no option any more: what one host thread has synchronised with counts for all \
+                 threads of its process; leave it out",
+            ),
+            Self { trust_early: true, .. } => Some(
+                "--trust-early is no option any more: a launch with programmatic stream serialization is judged as an \
+                 ordinary one; leave it out",
+            ),
+            _ => None,
+        }
     }
 
     /// What is looked for, given what the program asks for.
@@ -109,7 +115,6 @@ impl Check {
             races: self.races && program.races,
             leaks: self.leaks && program.leaks,
             advice: self.advice && program.advice,
-            weak_order: self.weak_order && program.weak_order,
         }
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Report {
     coverage: [u64; 4],
     /// Calls that operations cannot say, and calls that are not known.
     passed: BTreeMap<String, u64>,
+    /// Launches with programmatic stream serialization.
+    early: u64,
     processes: u64,
     /// Processes that ended without saying what they had seen.
     silent: u64,
@@ -63,6 +65,7 @@ impl Report {
             ["unsupported" | "unknown", name, count] => {
                 *self.passed.entry(name.to_owned()).or_default() += count.parse().unwrap_or(0);
             }
+            ["early", count] => self.early += count.parse().unwrap_or(0),
             ["without-lines"] => self.without_lines += 1,
             _ => self.served.add(&fields),
         }
@@ -108,6 +111,14 @@ impl Report {
         for (name, count) in &self.passed {
             let times = counted(*count, "time", "times");
             writeln!(err, "millpond: coverage: passed on and not understood, {times}: {name}")?;
+        }
+        if self.early > 0 {
+            let launches = counted(self.early, "launch", "launches");
+            writeln!(
+                err,
+                "millpond: coverage: {launches} with programmatic stream serialization: judged as ordinary launches; \
+                 an early start is not judged"
+            )?;
         }
         if self.without_lines > 0 {
             let processes = counted(self.without_lines, "process", "processes");

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Name, Names, Op, Place, Start, StreamRole, What};
+use millpond_core::op::{Access, Act, Mark, Memory, Name, Names, Op, Place, StreamRole, What};
 use millpond_core::trace::ops::Writer;
 use serde_json::Value;
 
@@ -35,12 +35,8 @@ fn long_trace(operations: u32) -> PathBuf {
         let (memory, event, line) = (Memory::first(round), EventId(round % 64), 10 + round % 97);
         let name = Some(kernels[(round % 40) as usize]);
         let size = 512 << (round * 7 % 13);
-        let launch = |stream, act| What::Launch {
-            stream,
-            accesses: [Access::whole(memory, act)].into_iter().collect(),
-            start: Start::Ordered,
-            name,
-        };
+        let launch =
+            |stream, act| What::Launch { stream, accesses: [Access::whole(memory, act)].into_iter().collect(), name };
         push(What::Alloc { memory, pool, stream: own, bytes: size, name: None }, line);
         push(launch(own, Act::Write), line + 1);
         push(What::EventRecord { event, stream: own, external: false, mark: Mark::Completion }, line + 2);

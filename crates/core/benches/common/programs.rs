@@ -5,7 +5,7 @@
 
 use millpond_core::check::{Checker, Finding, Settings};
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, Start, StreamRole, What};
+use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, StreamRole, What};
 
 /// Few enough that reading them costs little beside checking them.
 pub(crate) const OPERATIONS: usize = 20_480;
@@ -20,7 +20,7 @@ fn alloc(memory: Memory, stream: StreamId) -> Op {
 
 fn launch(stream: StreamId, accesses: &[(Memory, Act)]) -> Op {
     let accesses = accesses.iter().map(|&(memory, act)| Access::whole(memory, act)).collect();
-    op(What::Launch { stream, accesses, start: Start::Ordered, name: None })
+    op(What::Launch { stream, accesses, name: None })
 }
 
 fn create(streams: u32) -> Vec<Op> {

@@ -21,7 +21,7 @@ use crate::graph::{
 };
 use crate::ids::{DeviceId, EventId, GraphId, NodeId, PoolId, StreamId};
 use crate::life::{Kind, Site};
-use crate::op::{Access, Act, CaptureMode, Memory, Name, Start, Thing, What};
+use crate::op::{Access, Act, CaptureMode, Memory, Name, Thing, What};
 use crate::order::default_streams::Standing;
 
 impl Checker {
@@ -141,7 +141,6 @@ impl Checker {
         seat: Seat,
         work: Work,
         accesses: &[Access],
-        start: Start,
         name: Option<Name>,
     ) -> Step {
         let graph = self.captured_graph(seat);
@@ -157,19 +156,11 @@ impl Checker {
         self.look_at(call, seat, name, |uses, graph, tails, label| {
             uses.check(graph, tails, &accesses, may_share, work.noun(), label)
         })?;
-        let completed = match start == Start::Early && self.settings.weak_order {
-            true => Some(self.check_captured_early(call, seat, named, &accesses)?),
-            false => None,
-        };
-        let node = self.captured_node(call, seat, "launched", name, |graph, tails, label| {
+        self.captured_node(call, seat, "launched", name, |graph, tails, label| {
             let node = graph.add_work(work, tails, &accesses, label)?;
             graph.set_may_share(node, may_share);
-            Ok((node, node))
-        })?;
-        if let (Some(completed), Some(captured)) = (completed, self.graphs.captured.get_mut(&graph)) {
-            captured.early.insert(node, completed);
-        }
-        Ok(())
+            Ok((node, ()))
+        })
     }
 
     pub(super) fn captured_free(&mut self, call: Call<'_>, seat: Seat, memory: Memory) -> Step {

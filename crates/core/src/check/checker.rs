@@ -35,16 +35,13 @@ pub struct Settings {
     pub races: bool,
     /// Whether memory that is never freed is reported at the end.
     pub leaks: bool,
-    /// Whether a launch that may start early must not rely on the launch before it. (A kernel may wait for it itself,
-    /// which is not seen.)
-    pub weak_order: bool,
     /// Whether advice is given.
     pub advice: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { races: true, leaks: true, weak_order: true, advice: true }
+        Settings { races: true, leaks: true, advice: true }
     }
 }
 
@@ -233,7 +230,7 @@ impl Checker {
     #[inline]
     fn step(&mut self, what: &What, call: Call<'_>) -> Step {
         match what {
-            What::Launch { stream, accesses, start, name } => self.launch(call, *stream, accesses, *start, *name),
+            What::Launch { stream, accesses, name } => self.launch(call, *stream, accesses, *name),
             What::Alloc { memory, pool, stream, bytes, name } => {
                 self.alloc(call, *memory, *pool, *stream, *bytes, *name)
             }
@@ -367,14 +364,7 @@ impl Checker {
     #[inline]
     pub(super) fn done(&mut self, seat: Seat, verb: &'static str, place: Place) {
         self.time.at_mut(seat).note(verb, place);
-        self.time.leave(seat, true);
-    }
-
-    /// As [`done`](Self::done), of an allocation or a free: for these nothing is done on the device.
-    #[inline]
-    pub(super) fn placed(&mut self, seat: Seat, verb: &'static str, place: Place) {
-        self.time.at_mut(seat).note(verb, place);
-        self.time.leave(seat, false);
+        self.time.leave(seat);
     }
 
     fn destroy_stream(&mut self, call: Call<'_>, stream: StreamId) -> Step {

@@ -75,7 +75,7 @@ impl Checker {
         match mark {
             Mark::Asked => {
                 site.op -= 1;
-                self.time.leave(seat, true);
+                self.time.leave(seat);
             }
             Mark::Completion | Mark::Progress => self.done(seat, "recorded", call.op.place),
         }
@@ -117,10 +117,6 @@ impl Checker {
                 recorded.is_waited = true;
                 lost = recorded.lost.take().map(|lost| (lost, recorded.site));
                 let stream = self.time.at_mut(seat);
-                let slot = stream.chain.slot();
-                if let Some(last) = &mut stream.kept.last_work {
-                    last.wait(slot, &recorded.snapshot, call.op.place);
-                }
                 if stream.chain.wait(&recorded.snapshot) {
                     let what = recorded.snapshot.clone();
                     let (recorded, site) = (Some(recorded.site), site);

@@ -190,30 +190,6 @@ impl Checker {
         Box::new(finding)
     }
 
-    /// A launch that may start early relies on the work before it.
-    #[cold]
-    pub(super) fn weakly_ordered(&self, call: Call<'_>, life: LifeId, earlier: Use, later: Site) -> Refused {
-        self.weak(call, self.subject_of(call, self.lives.at(life)), earlier.site, later)
-    }
-
-    /// As [`weakly_ordered`](Self::weakly_ordered), of two sites.
-    #[cold]
-    pub(super) fn weak(&self, call: Call<'_>, subject: Subject, earlier: Site, later: Site) -> Refused {
-        let sentence = format!(
-            "{subject} is {} {} by a launch that may start before {} has completed",
-            later.act.past(),
-            self.by(call, later.stream),
-            earlier.act.noun()
-        );
-        let help =
-            "launch it without programmatic stream serialization, or let the kernel wait for its grid dependency";
-        let mut finding = Finding::new(Kind::WeakOrder, sentence, help);
-        finding.subject = Some(subject);
-        finding.earlier = Some(self.act_side(call, earlier));
-        finding.later = Some(self.act_side(call, later));
-        Box::new(finding)
-    }
-
     /// A stream that is not there.
     #[cold]
     pub(super) fn no_stream(&self, call: Call<'_>, stream: StreamId) -> Refused {

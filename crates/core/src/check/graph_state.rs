@@ -10,7 +10,7 @@ use super::homes::{Family, FreshAddresses, Homes, Left};
 use super::let_in::Kept;
 use super::lives::{Freed, LifeId};
 use super::names::{Key, Names};
-use crate::graph::{Captures, CompletedNodes, Exec, Graph, GraphAllocId, Lanes, Memory as NodeMemory, Origin, Uses};
+use crate::graph::{Captures, Exec, Graph, GraphAllocId, Lanes, Memory as NodeMemory, Origin, Uses};
 use crate::ids::{ExecId, GraphId, HostId, NodeId, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{CaptureMode, Memory, Name};
@@ -48,8 +48,6 @@ pub(super) struct Captured {
     pub(super) homes: Homes,
     /// What its nodes did so far.
     pub(super) uses: Uses,
-    /// Its nodes that may start early, and what has completed when they do.
-    pub(super) early: FxHashMap<NodeId, CompletedNodes>,
     /// Where the capture began: on which stream, and in the program.
     pub(super) origin: Option<StreamId>,
     pub(super) begun: Option<Site>,

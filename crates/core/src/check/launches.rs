@@ -13,7 +13,6 @@ use super::checker::{Call, Checker, Step, quiet};
 use super::finding::Finding;
 use super::graph_state::{Instance, Last, Output};
 use super::homes::Family;
-use super::last_work::LastWork;
 use super::lives::{LifeId, Source};
 use super::names::Key;
 use super::protocol::Launched;
@@ -184,7 +183,6 @@ impl Checker {
     /// The launch is made: see `graph/lanes.rs` for the steps.
     fn commit_launch(&mut self, call: Call<'_>, seat: Seat, exec: ExecId, freed: Vec<LifeId>) {
         let Some(mut instance) = self.graphs.execs.remove(&exec) else { return };
-        let before = self.time.at(seat).chain.snapshot();
         self.follow_launches(seat, &instance);
         let all = instance.exec.summary().waits.iter();
         let waited = |&(node, _): &(NodeId, _)| Some((node, self.waited_for(&instance, node)?.clone()));
@@ -232,11 +230,9 @@ impl Checker {
         }
         let snapshot = self.time.at(seat).chain.snapshot();
         self.note_in_families(exec, &instance, &snapshot);
-        instance.last = Some(Last { snapshot: snapshot.clone(), site });
+        instance.last = Some(Last { snapshot, site });
         instance.launched = Some((site.stream, site.op));
         self.graphs.execs.insert(exec, instance);
-        let stream = self.time.at_mut(seat);
-        stream.kept.last_work = Some(LastWork::of_graph(point.seq, before, snapshot));
         self.done(seat, "launched", call.op.place);
     }
 

@@ -33,8 +33,6 @@ pub(super) enum Source {
         pool: PoolId,
         /// The device that it is of.
         device: DeviceId,
-        /// The last position of its stream before it after which memory was freed, whose bytes it may have.
-        after: Seq,
     },
     /// Made at once.
     Now(Space),

@@ -7,7 +7,6 @@
 
 mod captures;
 mod checker;
-mod early;
 mod edges;
 mod edit;
 mod event_state;
@@ -19,7 +18,6 @@ mod graph_state;
 mod graphs;
 mod homes;
 mod inside;
-mod last_work;
 mod launches;
 mod launching;
 mod left;

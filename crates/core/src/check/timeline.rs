@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::last_work::LastWork;
 use super::ring::Ring;
 use crate::ids::{DeviceId, HostId, Point, ProcessId, Seq, Slot, StreamId};
 use crate::life::Site;
@@ -55,8 +54,6 @@ pub(super) struct Past {
     pub(super) name: Option<Name>,
     recent: Ring<(Seq, &'static str, u64, Place), RECENT>,
     pub(super) learned: Ring<Learned, LEARNED>,
-    /// Its last work, which work that may start early can overlap.
-    pub(super) last_work: Option<LastWork>,
 }
 
 impl Stream {
@@ -113,8 +110,6 @@ pub(super) struct Timeline {
     ended: Ring<(StreamId, Site, Option<Name>), ENDED>,
     made: u32,
     hosts_made: u32,
-    /// The last points after which memory of pools was freed, whose bytes an allocation may have.
-    pub(super) freed: Clock,
 }
 
 impl Timeline {
@@ -131,7 +126,6 @@ impl Timeline {
             ended: Ring::default(),
             made: 0,
             hosts_made: 0,
-            freed: Clock::default(),
         }
     }
 
@@ -231,15 +225,7 @@ impl Timeline {
         let base = self.base(host);
         let home = self.home(self.process(host), device);
         self.made = self.made.max(stream.0.saturating_add(1));
-        let past = Past {
-            id: stream,
-            device,
-            ops: 0,
-            name: None,
-            recent: Ring::default(),
-            learned: Ring::default(),
-            last_work: None,
-        };
+        let past = Past { id: stream, device, ops: 0, name: None, recent: Ring::default(), learned: Ring::default() };
         let seat = self.streams.create(home, role, base, past);
         self.seats.insert(stream, seat);
     }
@@ -338,8 +324,8 @@ impl Timeline {
 
     /// An operation of a stream is done: the legacy default stream's is one that the blocking streams come after.
     #[inline]
-    pub(super) fn leave(&mut self, seat: Seat, is_work: bool) {
-        self.streams.leave(seat, is_work);
+    pub(super) fn leave(&mut self, seat: Seat) {
+        self.streams.leave(seat);
     }
 
     /// A thread learned that a snapshot has completed.

@@ -2,7 +2,6 @@
 
 use super::checker::{Call, Checker, Step};
 use super::graph_state::{Instance, Last};
-use super::last_work::LastWork;
 use super::timeline::Seat;
 use crate::ids::{ExecId, StreamId};
 use crate::op::Act;
@@ -24,14 +23,11 @@ impl Checker {
         self.instance(call, exec)?;
         self.refuse_in_capture(call, stream, "a graph is uploaded")?;
         let Some(mut instance) = self.graphs.execs.remove(&exec) else { return Ok(()) };
-        let before = self.time.at(seat).chain.snapshot();
         self.follow_launches(seat, &instance);
         let site = self.site(call, seat, Act::Read);
         let uploading = self.time.at_mut(seat);
         uploading.chain.submit();
-        let (snapshot, met) = (uploading.chain.snapshot(), uploading.met());
-        let last = uploading.kept.last_work.take();
-        uploading.kept.last_work = Some(LastWork::uploaded(last, met, before, snapshot.clone()));
+        let snapshot = uploading.chain.snapshot();
         for id in &instance.families {
             if let Some(family) = self.graphs.families.get_mut(id) {
                 family.last = Some(snapshot.clone());

@@ -8,14 +8,13 @@ use smallvec::SmallVec;
 
 use super::checker::{Call, Checker, Refused, Step};
 use super::finding::{Finding, Subject};
-use super::last_work::LastWork;
 use super::let_in::User;
 use super::lives::{Found, LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
 use crate::graph::Work;
 use crate::ids::{Point, PoolId, Slot, StreamId};
 use crate::life::{Kind, Site, Use};
-use crate::op::{Access, Act, Memory, Name, Part, Space, Start, What, find_aliased};
+use crate::op::{Access, Act, Memory, Name, Part, Space, What, find_aliased};
 use crate::order::{Knows, Learns};
 
 /// The point of something that all streams come after.
@@ -56,10 +55,9 @@ impl Checker {
         let site = self.site(call, seat, Act::Allocate);
         let stream = self.time.at_mut(seat);
         let (point, device) = (stream.chain.submit(), stream.kept.device);
-        let after = self.time.freed.seen(point.slot);
-        self.placed(seat, "allocated", call.op.place);
+        self.done(seat, "allocated", call.op.place);
         let born = Use { point, site };
-        let life = self.born(memory, born, bytes, name, Source::Stream { exportable, pool, device, after });
+        let life = self.born(memory, born, bytes, name, Source::Stream { exportable, pool, device });
         self.lives.note_newest(life, born);
         Ok(())
     }
@@ -97,20 +95,13 @@ impl Checker {
 
     /// Work of a stream uses memory.
     #[inline]
-    pub(super) fn launch(
-        &mut self,
-        call: Call<'_>,
-        stream: StreamId,
-        accesses: &[Access],
-        start: Start,
-        name: Option<Name>,
-    ) -> Step {
+    pub(super) fn launch(&mut self, call: Call<'_>, stream: StreamId, accesses: &[Access], name: Option<Name>) -> Step {
         let seat = self.enter(call, stream)?;
         if self.graphs.is_captured(stream) {
-            return self.captured_work(call, seat, Work::Kernel, accesses, start, name);
+            return self.captured_work(call, seat, Work::Kernel, accesses, name);
         }
-        if !(start == Start::Ordered && self.repeat(call, seat, accesses)) {
-            self.launch_anew(call, seat, accesses, start)?;
+        if !self.repeat(call, seat, accesses) {
+            self.launch_anew(call, seat, accesses)?;
         }
         self.done(seat, "launched", call.op.place);
         Ok(())
@@ -120,9 +111,9 @@ impl Checker {
     pub(super) fn copy(&mut self, call: Call<'_>, stream: StreamId, accesses: &[Access]) -> Step {
         let seat = self.enter(call, stream)?;
         if self.graphs.is_captured(stream) {
-            return self.captured_work(call, seat, Work::Copy, accesses, Start::Ordered, None);
+            return self.captured_work(call, seat, Work::Copy, accesses, None);
         }
-        self.launch_anew(call, seat, accesses, Start::Ordered)?;
+        self.launch_anew(call, seat, accesses)?;
         self.done(seat, "launched", call.op.place);
         Ok(())
     }
@@ -137,7 +128,7 @@ impl Checker {
         if !accesses.iter().all(is_so) {
             return false;
         }
-        let (point, id, op) = self.submit_work(seat, Start::Ordered);
+        let (point, id, op) = self.submit_work(seat);
         for access in accesses {
             let site = Site { act: access.act, stream: id, op, place: call.op.place };
             self.lives.repeat(access.memory, Use { point, site });
@@ -147,17 +138,13 @@ impl Checker {
 
     /// Takes the point of work; of which stream it is, and the how many-th operation there.
     #[inline]
-    fn submit_work(&mut self, seat: Seat, start: Start) -> (Point, StreamId, u64) {
+    fn submit_work(&mut self, seat: Seat) -> (Point, StreamId, u64) {
         let stream = self.time.at_mut(seat);
-        let point = stream.chain.submit();
-        if start == Start::Ordered || stream.kept.last_work.is_none() {
-            stream.kept.last_work = Some(LastWork::at(point.seq));
-        }
-        (point, stream.kept.id, stream.kept.ops + 1)
+        (stream.chain.submit(), stream.kept.id, stream.kept.ops + 1)
     }
 
     #[inline]
-    fn launch_anew(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access], start: Start) -> Step {
+    fn launch_anew(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access]) -> Step {
         if self.lives.is_any_behind() {
             accesses.iter().for_each(|access| self.lives.write_back(access.memory));
         }
@@ -173,12 +160,9 @@ impl Checker {
             let subject = |at: usize| self.subject_of(call, self.lives.at(targets[at].life));
             self.refuse_overlap(call, self.site(call, seat, Act::Write), named, subject)?;
         }
-        if start == Start::Early && self.settings.weak_order {
-            self.check_early(call, seat, accesses, &targets)?;
-        }
         let is_one = accesses.len() < 2;
-        let may_repeat = start == Start::Ordered && accesses.iter().all(|access| may_repeat(access, is_one));
-        let (point, id, op) = self.submit_work(seat, start);
+        let may_repeat = accesses.iter().all(|access| may_repeat(access, is_one));
+        let (point, id, op) = self.submit_work(seat);
         for (access, target) in accesses.iter().zip(&targets) {
             let new = Use { point, site: Site { act: access.act, stream: id, op, place: call.op.place } };
             self.add_use(*target, *access, new, seat);
@@ -322,7 +306,7 @@ impl Checker {
             return Err(self.unordered(call, target.life, fault, site));
         }
         let point = self.time.at_mut(seat).chain.submit();
-        self.placed(seat, "freed", call.op.place);
+        self.done(seat, "freed", call.op.place);
         self.end(target.life, Use { point, site });
         Ok(())
     }
@@ -383,11 +367,6 @@ impl Checker {
     pub(super) fn end(&mut self, id: LifeId, by: Use) {
         let Some(life) = self.lives.end(id, by) else { return };
         match life.source {
-            // Freed by no operation, it is free after all that used it.
-            Source::Stream { .. } if by.point == ALWAYS => {
-                life.history.uses().for_each(|known| self.time.freed.raise(known.point));
-            }
-            Source::Stream { .. } => self.time.freed.raise(by.point),
             Source::Launch(exec, alloc) => self.output_freed(exec, alloc, life.freed_by(by)),
             Source::Parted => self.graphs.parted_freed(id, life.freed_by(by)),
             _ => {}

@@ -120,11 +120,6 @@ impl Life {
         self.history.by_part()
     }
 
-    /// The last uses of some bytes.
-    pub(super) fn uses_of(&self, part: Part) -> impl Iterator<Item = &NodeUse> {
-        self.history.uses_of(part)
-    }
-
     /// The nodes of all last uses; one of several parts may come several times.
     pub(super) fn last(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.history.uses().map(|it| it.node)

@@ -22,13 +22,11 @@
 //! | `lanes` | launches seen from inside, where events are recorded in them |
 //! | `uses` | the same, checked for each node as a capture adds it |
 //! | `capture` | streams whose work becomes nodes |
-//! | `early` | kernels that a node which may start early overlaps |
 //! | `backing` | which physical chunks lie under whose launches |
 
 mod address;
 mod backing;
 mod capture;
-mod early;
 mod edges;
 mod error;
 mod exec;
@@ -50,7 +48,6 @@ mod validate;
 pub use address::GRAIN;
 pub use backing::{ArenaKey, Backing, BackingStatistics, BackingStep, Blocked};
 pub use capture::{CaptureError, CaptureId, CaptureMode, CapturedEvent, Captures, Ended, Tails};
-pub use early::CompletedNodes;
 pub use error::GraphError;
 pub use exec::{Draft, Exec, FreeRefused, LaunchRefused, Refusal, UpdateRefused};
 pub use fault::{FaultSubject, GraphFault, NodeSite, Words};

@@ -126,12 +126,6 @@ impl Uses {
         self.lives.get(&memory).into_iter().flat_map(Life::last)
     }
 
-    /// The last uses that conflict with one: by which node, and what it did.
-    pub fn conflicting(&self, access: Access) -> impl Iterator<Item = (NodeId, Act)> + '_ {
-        let uses = self.lives.get(&access.memory).into_iter().flat_map(move |life| life.uses_of(access.part));
-        uses.filter(move |known| access.act.conflicts(known.act)).map(|known| (known.node, known.act))
-    }
-
     fn life(&mut self, graph: &Graph, memory: Memory) -> &mut Life {
         self.lives.entry(memory).or_insert_with(|| Life::new(born(graph, memory)))
     }

@@ -22,8 +22,6 @@ pub enum Kind {
     DoubleFree,
     /// A free by a name whose number has another life by now.
     StaleFree,
-    /// A launch starts before the operation that it relies on has completed.
-    WeakOrder,
     /// Memory is never freed.
     Leak,
     /// A graph is launched again, and memory of its last launch is not freed.
@@ -82,7 +80,6 @@ impl Kind {
         Kind::Race,
         Kind::DoubleFree,
         Kind::StaleFree,
-        Kind::WeakOrder,
         Kind::Leak,
         Kind::UnfreedLaunch,
         Kind::AutoFreeBeforeUse,
@@ -141,7 +138,6 @@ impl Kind {
             Kind::Race => "race",
             Kind::DoubleFree => "double-free",
             Kind::StaleFree => "stale-free",
-            Kind::WeakOrder => "weak-order",
             Kind::Leak => "leak",
             Kind::UnfreedLaunch => "unfreed-launch",
             Kind::AutoFreeBeforeUse => "auto-free-before-use",
@@ -183,7 +179,7 @@ impl Kind {
     pub fn is_about_order(self) -> bool {
         use Kind::*;
         matches!(self, UseBeforeAlloc | UseAfterFree | FreeBeforeAlloc | FreeBeforeUse | Race | DoubleFree | StaleFree)
-            || matches!(self, WeakOrder | AutoFreeBeforeUse | FreeWhileImported)
+            || matches!(self, AutoFreeBeforeUse | FreeWhileImported)
     }
 }
 

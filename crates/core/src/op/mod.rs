@@ -75,16 +75,6 @@ impl From<StreamKind> for StreamRole {
     }
 }
 
-/// How a launch stands to the operation before it on its stream.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Start {
-    /// It starts when that has completed.
-    #[default]
-    Ordered,
-    /// It may start earlier (CUDA: `cudaLaunchAttributeProgrammaticStreamSerialization`).
-    Early,
-}
-
 /// What an event stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Mark {
@@ -293,8 +283,6 @@ pub enum What {
         stream: StreamId,
         /// What it does to which memory. It may read and write the same bytes.
         accesses: SmallVec<[Access; 2]>,
-        /// Whether it waits for the operation before it.
-        start: Start,
         /// What the program calls it.
         name: Option<Name>,
     },

@@ -157,7 +157,7 @@ mod tests {
             let [a, b] = [first, then].map(|role| streams.create(home, role, host.base().clone(), ()));
             streams.enter(a, host.base());
             let point = streams.get_mut(a).unwrap().chain.submit();
-            streams.leave(a, true);
+            streams.leave(a);
             if is_destroyed {
                 streams.destroy(a);
             }

@@ -154,12 +154,6 @@ impl Snapshot {
         self.to_clock().points().collect()
     }
 
-    /// The last position of `slot` that comes before the recorded position or is at it.
-    pub fn seen(&self, slot: Slot) -> Seq {
-        let own = if slot == self.point.slot { self.point.seq } else { 0 };
-        own.max(self.knowledge.waited.seen(slot)).max(self.knowledge.base.clock().seen(slot))
-    }
-
     /// Whether `point` comes before or is at the recorded position.
     pub fn covers(&self, point: Point) -> bool {
         (point.slot == self.point.slot && point.seq <= self.point.seq) || self.knowledge.covers(point)

@@ -7,8 +7,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::default_streams::{Ties, after, before};
-use super::{Base, Chain, Host, Knows, Slots, Snapshot};
-use crate::ids::Seq;
+use super::{Base, Chain, Host, Slots, Snapshot};
 use crate::op::StreamRole;
 
 /// Where a stream is while it lives.
@@ -25,17 +24,12 @@ pub struct Stream<T> {
     pub chain: Chain,
     /// The operation of the legacy default stream that it already comes after.
     followed: u64,
-    /// The last of its own positions that the rule of the default streams made it wait for.
-    met: Seq,
     /// Its home.
     pub home: HomeNumber,
     /// How it stands to the legacy default stream.
     pub role: StreamRole,
     /// Whether it has work that the legacy default stream does not come after yet.
     is_noted: bool,
-    /// Whether work of it was made since the legacy default stream came after it: operations that are refused, or that
-    /// become nodes, and allocations and frees put nothing between operations of that.
-    has_work: bool,
     /// What its owner keeps of it.
     pub kept: T,
 }
@@ -46,11 +40,9 @@ struct Home {
     version: u64,
     /// The legacy default stream after its last operation.
     last: Option<Snapshot>,
-    /// The same after the last that was work.
-    last_work: Option<Snapshot>,
     noted: Vec<Seat>,
-    /// The ends of such streams that are destroyed, and whether these had work.
-    noted_ends: Vec<(Snapshot, bool)>,
+    /// The ends of such streams that are destroyed.
+    noted_ends: Vec<Snapshot>,
     /// A party that knows every destroyed stream's work.
     ended: Host,
 }
@@ -65,15 +57,6 @@ pub struct Streams<T> {
     pub slots: Slots,
 }
 
-impl<T> Stream<T> {
-    /// The last of its own positions that it comes after by way of another stream, by the rule of the default streams:
-    /// work in between was done there.
-    #[inline]
-    pub fn met(&self) -> Seq {
-        self.met
-    }
-}
-
 impl<T> Default for Streams<T> {
     fn default() -> Self {
         Streams { homes: Vec::new(), streams: Vec::new(), vacant: Vec::new(), slots: Slots::default() }
@@ -84,14 +67,7 @@ impl<T> Streams<T> {
     /// A new home. `party` is a number that no host has.
     pub fn open_home(&mut self, party: u32) -> HomeNumber {
         let ended = Host::new(party);
-        self.homes.push(Home {
-            version: 0,
-            last: None,
-            last_work: None,
-            noted: Vec::new(),
-            noted_ends: Vec::new(),
-            ended,
-        });
+        self.homes.push(Home { version: 0, last: None, noted: Vec::new(), noted_ends: Vec::new(), ended });
         self.homes.len() - 1
     }
 
@@ -103,8 +79,7 @@ impl<T> Streams<T> {
             self.streams.push(None);
             self.streams.len() - 1
         });
-        self.streams[seat] =
-            Some(Stream { chain, role, home, kept, followed: 0, met: 0, is_noted: false, has_work: false });
+        self.streams[seat] = Some(Stream { chain, role, home, kept, followed: 0, is_noted: false });
         seat
     }
 
@@ -116,7 +91,7 @@ impl<T> Streams<T> {
         let home = &mut self.homes[stream.home];
         if stream.is_noted {
             home.noted.retain(|noted| *noted != seat);
-            home.noted_ends.push((end.clone(), stream.has_work));
+            home.noted_ends.push(end.clone());
         }
         home.ended.learn(&end);
         self.slots.close(end.point());
@@ -146,16 +121,14 @@ impl<T> Streams<T> {
     pub fn enter(&mut self, seat: Seat, base: &Arc<Base>) {
         let Some(Some(stream)) = self.streams.get_mut(seat) else { return };
         stream.chain.learn_base(base);
-        let Ok(()) = before(stream.role.standing(), &mut Entering { streams: self, seat, is_work: true });
+        let Ok(()) = before(stream.role.standing(), &mut Entering { streams: self, seat });
     }
 
-    /// What every operation of a stream does last: blocking streams come after the legacy default stream's. One that is
-    /// no work is a place in the order, and nothing that others wait for.
+    /// What every operation of a stream does last: blocking streams come after the legacy default stream's.
     #[inline]
-    pub fn leave(&mut self, seat: Seat, is_work: bool) {
-        if let Some(Some(stream)) = self.streams.get_mut(seat) {
-            stream.has_work |= is_work;
-            after(stream.role.standing(), &mut Entering { streams: self, seat, is_work });
+    pub fn leave(&mut self, seat: Seat) {
+        if let Some(Some(stream)) = self.streams.get(seat) {
+            after(stream.role.standing(), &mut Entering { streams: self, seat });
         }
     }
 
@@ -178,8 +151,6 @@ impl<T> Streams<T> {
 struct Entering<'s, T> {
     streams: &'s mut Streams<T>,
     seat: Seat,
-    /// Whether its operation is work.
-    is_work: bool,
 }
 
 impl<T> Entering<'_, T> {
@@ -200,9 +171,6 @@ impl<T> Ties for Entering<'_, T> {
             && stream.followed != home.version
         {
             stream.followed = home.version;
-            if let Some(work) = &home.last_work {
-                stream.met = stream.met.max(work.seen(stream.chain.slot()));
-            }
             if let Some(last) = &home.last {
                 stream.chain.wait(last);
             }
@@ -229,14 +197,11 @@ impl<T> Ties for Entering<'_, T> {
         for noted in noted {
             if let Some(stream) = &mut self.streams.streams[noted] {
                 stream.is_noted = false;
-                before.push((stream.chain.snapshot(), std::mem::take(&mut stream.has_work)));
+                before.push(stream.chain.snapshot());
             }
         }
         if let Some((legacy, _)) = self.parts() {
-            for (end, has_work) in &before {
-                if *has_work {
-                    legacy.met = legacy.met.max(end.seen(legacy.chain.slot()));
-                }
+            for end in &before {
                 legacy.chain.wait(end);
             }
         }
@@ -244,13 +209,8 @@ impl<T> Ties for Entering<'_, T> {
     }
 
     fn publish(&mut self) {
-        let is_work = self.is_work;
         if let Some((stream, home)) = self.parts() {
-            let last = stream.chain.snapshot();
-            if is_work {
-                home.last_work = Some(last.clone());
-            }
-            home.last = Some(last);
+            home.last = Some(stream.chain.snapshot());
         }
     }
 }
@@ -274,9 +234,7 @@ impl<T> Ties for Ends<'_, T> {
 
     fn gather(&mut self) -> Result<(), Infallible> {
         let noted = self.home.noted.iter().filter_map(|seat| self.streams.get(*seat));
-        self.ends.extend(
-            noted.map(|stream| stream.chain.snapshot()).chain(self.home.noted_ends.iter().map(|it| it.0.clone())),
-        );
+        self.ends.extend(noted.map(|stream| stream.chain.snapshot()).chain(self.home.noted_ends.iter().cloned()));
         Ok(())
     }
 

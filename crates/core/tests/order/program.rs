@@ -62,7 +62,7 @@ impl Program {
         let base = self.base(host);
         self.streams.enter(stream, &base);
         let result = operation(&mut self.streams.get_mut(stream).expect("the stream lives").chain);
-        self.streams.leave(stream, true);
+        self.streams.leave(stream);
         result
     }
 

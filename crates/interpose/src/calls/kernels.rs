@@ -6,7 +6,7 @@
 
 use std::ffi::c_void;
 
-use millpond_core::op::{Mark, Name, Start, What};
+use millpond_core::op::{Mark, Name, What};
 
 use super::list;
 use crate::abi::*;
@@ -30,9 +30,9 @@ impl Session {
         // SAFETY: the caller's list.
         let attributes = unsafe { list(config.attributes, config.count as usize) };
         let is_early = attributes.iter().any(|it| it.id == ATTRIBUTE_EARLY && it.value[0] as u32 != 0);
-        let start = if is_early { Start::Early } else { Start::Ordered };
+        self.coverage.early += u64::from(is_early);
         // SAFETY: the caller's arguments.
-        unsafe { self.kernel(at, function, config.stream, params, extra, start) };
+        unsafe { self.kernel(at, function, config.stream, params, extra) };
         for attribute in attributes.iter().filter(|it| matches!(it.id, ATTRIBUTE_EVENT | ATTRIBUTE_STARTED)) {
             let event = self.event(Event(attribute.value[0] as usize));
             let stream = self.stream(at, config.stream);
@@ -51,7 +51,6 @@ impl Session {
         stream: Stream,
         params: *const *const c_void,
         extra: *const *const c_void,
-        start: Start,
     ) {
         self.coverage.launches += 1;
         let known = self.kernel_of(function);
@@ -61,9 +60,8 @@ impl Session {
         };
         self.search.set_for_node(origin.is_some());
         let Self { index, kernels, coverage, launch, kernel_act, search, sink, .. } = self;
-        let What::Launch { accesses, name, start: as_before, .. } = &mut launch.what else { return };
+        let What::Launch { accesses, name, .. } = &mut launch.what else { return };
         accesses.clear();
-        *as_before = start;
         let Some(kernel) = kernels.at(known) else { return };
         let mut known = Known { index, ahead: sink.ahead(), act: *kernel_act, accesses };
         // SAFETY: the caller's promise.

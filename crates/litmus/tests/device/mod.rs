@@ -19,7 +19,7 @@ use millpond::graph::{ExternalEvent, Graph, GraphExec, GraphNode, MemAllocNode};
 use millpond::{Buffer, Device, Error, Event, Pool, Stream, View};
 use millpond_core::check::{Finding, Side};
 use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, NodeId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Op, Start, What};
+use millpond_core::op::{Access, Act, Mark, Memory, Op, What};
 use millpond_litmus::{Expected, Program};
 
 pub(crate) use place::Place;
@@ -275,9 +275,7 @@ impl Run {
             What::Free { memory, stream } => self.free(*memory, Some(*stream))?,
             What::FreeNow { memory } => self.free(*memory, None)?,
             What::Drop { memory } => self.drop_memory(*memory)?,
-            What::Launch { stream, accesses, start: Start::Ordered, .. } => {
-                self.launch(Some(*stream), accesses, Run::launch_on)?
-            }
+            What::Launch { stream, accesses, .. } => self.launch(Some(*stream), accesses, Run::launch_on)?,
             What::Copy { stream, accesses } => self.launch(Some(*stream), accesses, Run::copy_on)?,
             What::HostAccess { .. } if self.is_capturing() => {
                 return cannot("the host's accesses are a launch here, and a synchronisation that captures may forbid");

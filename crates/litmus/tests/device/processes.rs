@@ -14,7 +14,7 @@ use millpond::share::{Refusal, Ticket};
 use millpond::{Buffer, Device, Error, Event, HostConfig, Pool, PoolConfig, Stream, View};
 use millpond_core::check::Kind;
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, ProcessId, StreamId, TicketId};
-use millpond_core::op::{Access, Act, Mark, Memory, Op, Start, StreamRole, What};
+use millpond_core::op::{Access, Act, Mark, Memory, Op, StreamRole, What};
 use millpond_litmus::{Expected, Program};
 
 use super::kernels::{copied, launched, on_slices};
@@ -196,7 +196,7 @@ impl Run {
                 self.memory.insert(*memory, (owner, gone));
                 Said::Done
             }
-            What::Launch { stream, accesses, start: Start::Ordered, .. } => self.launch(*stream, accesses, false)?,
+            What::Launch { stream, accesses, .. } => self.launch(*stream, accesses, false)?,
             What::Copy { stream, accesses } => self.launch(*stream, accesses, true)?,
             other => return cannot(&format!("between processes: {other:?}")),
         })

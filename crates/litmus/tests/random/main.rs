@@ -116,12 +116,6 @@ fn processes_are_right_exactly_where_no_schedule_does_damage() {
     assert!(right > 300 && wrong > 1_000, "{right} right, {wrong} wrong");
 }
 
-#[test]
-fn early_launches_are_right_exactly_where_no_schedule_does_damage() {
-    let (right, wrong) = run(Shape::Early, 0x7654_3210_FEDC_BA98, 10_000);
-    assert!(right > 300 && wrong > 1_000, "{right} right, {wrong} wrong");
-}
-
 /// A line without one of its edges: none where it has none.
 fn fewer_edges(line: &str) -> Vec<Option<String>> {
     let words: Vec<&str> = line.trim_start_matches("w: ").split(' ').collect();

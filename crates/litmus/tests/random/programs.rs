@@ -1,4 +1,4 @@
-//! The programs, as text: streams, threads, graphs, captures, processes, launches that may start early.
+//! The programs, as text: streams, threads, graphs, captures, processes.
 
 use fastrand::Rng;
 
@@ -26,7 +26,6 @@ pub(crate) enum Shape {
     Graph,
     Capture,
     Processes,
-    Early,
 }
 
 const MEMORY: [&str; 2] = ["a", "b"];
@@ -226,29 +225,9 @@ fn processes_program(random: &mut Random) -> Vec<String> {
     lines
 }
 
-/// Launches that may start before the one before them is over.
-fn early_program(random: &mut Random) -> Vec<String> {
-    let mut lines: Vec<String> = ["stream s", "stream t", "set leaks off"].map(str::to_owned).into();
-    lines.extend(["a = alloc s 64", "b = alloc s 64", "record e s", "wait t e"].map(str::to_owned));
-    for _ in 0..3 + random.below(5) {
-        let stream = random.pick(&["s", "s", "t"]);
-        let (memory, act) = (random.pick(&MEMORY), random.pick(&["read", "write"]));
-        lines.push(match random.below(10) {
-            0 => format!("record e {stream}"),
-            1 => format!("wait {stream} e"),
-            8 => random.pick(&["drop b", "free s b"]).to_owned(),
-            9 => format!("b = alloc {stream} 64"),
-            2..=4 => format!("kernel {stream} {act} {memory} early"),
-            _ => format!("{act} {stream} {memory}"),
-        });
-    }
-    lines
-}
-
 pub(crate) fn lines(random: &mut Random, shape: Shape) -> Vec<String> {
     match shape {
         Shape::Processes => processes_program(random),
-        Shape::Early => early_program(random),
         Shape::Streams => streams_program(random, false),
         Shape::Threads => streams_program(random, true),
         Shape::Graph => graph_program(random),

@@ -3,7 +3,7 @@
 use millpond_core::check::Act;
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::StreamId;
-use millpond_core::op::{Access, Memory, Part, Place, Start, What};
+use millpond_core::op::{Access, Memory, Part, Place, What};
 use smallvec::SmallVec;
 
 use crate::state::access::{Access as Declare, Source};
@@ -18,7 +18,7 @@ use crate::trace::tracer::{Caller, Tracer};
 fn done(stream: StreamId, accesses: SmallVec<[Access; 2]>, job: Job) -> What {
     match job {
         Job::Copy => What::Copy { stream, accesses },
-        _ => What::Launch { stream, accesses, start: Start::Ordered, name: None },
+        _ => What::Launch { stream, accesses, name: None },
     }
 }
 

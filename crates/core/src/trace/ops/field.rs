@@ -9,7 +9,7 @@ use super::bytes::{fold, put_number, short, unfold};
 use super::frame::Reason;
 use super::state::{In, Last, Out, REMEMBERED, put_name, take_name};
 use crate::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId, TicketId};
-use crate::op::{Access, Act, CaptureMode, Mark, Memory, Name, NodeOp, Part, Reach, Space, Start, StreamRole};
+use crate::op::{Access, Act, CaptureMode, Mark, Memory, Name, NodeOp, Part, Reach, Space, StreamRole};
 
 /// Longer lists are cut: so many accesses, of at most 10 bytes, have room in a frame.
 const LIST_MAX: usize = 1 << 24;
@@ -80,12 +80,28 @@ macro_rules! choice {
 
 choice! {
     StreamRole { 0 Blocking, 1 NonBlocking, 2 PerThread, 3 Legacy }
-    Start { 0 Ordered, 1 Early }
     Mark { 0 Completion, 1 Progress, 2 Asked }
     CaptureMode { 0 Global, 1 ThreadLocal, 2 Relaxed }
     Reach { 0 None, 1 Read, 2 ReadWrite }
 }
 
+/// A number that says nothing any more: written as 0, and read as 0 or 1 (how a launch started: in order or early).
+pub(super) struct Gone;
+
+impl Field for Gone {
+    #[inline]
+    fn put(&self, out: &mut Out<'_>) {
+        out.bytes.push(0);
+    }
+
+    #[inline]
+    fn take(from: &mut In<'_, '_>) -> Result<Self, Reason> {
+        match from.number()? {
+            0 | 1 => Ok(Gone),
+            _ => Err(Reason::Field),
+        }
+    }
+}
 /// What is managed has the number behind that of the last device.
 const MANAGED: u64 = u32::MAX as u64 + 2;
 

@@ -1,14 +1,15 @@
 //! The code of each operation and its fields, in order: one table, from which writing and reading both follow.
 //!
-//! Codes are never given to another operation; a new one gets the next.
+//! Codes are never given to another operation; a new one gets the next. `[Gone]` behind a field is a number that was a
+//! field once.
 
-use super::field::Field;
+use super::field::{Field, Gone};
 use super::frame::Reason;
 use super::state::{In, Out};
 use crate::op::What;
 
 macro_rules! table {
-    ($($code:literal $what:ident { $($field:ident),* })*) => {
+    ($($code:literal $what:ident { $($field:ident $([$gone:ident])?),* })*) => {
         /// The code of an operation.
         #[inline]
         pub(super) fn code(what: &What) -> u8 {
@@ -19,7 +20,7 @@ macro_rules! table {
         #[inline]
         pub(super) fn put(what: &What, out: &mut Out<'_>) {
             match what {
-                $(What::$what { $($field),* } => { $($field.put(out);)* })*
+                $(What::$what { $($field),* } => { $($field.put(out); $($gone.put(out);)?)* })*
             }
         }
 
@@ -27,7 +28,10 @@ macro_rules! table {
         #[inline]
         pub(super) fn take(code: u8, from: &mut In<'_, '_>) -> Result<What, Reason> {
             match code {
-                $($code => Ok(What::$what { $($field: Field::take(from)?),* }),)*
+                $($code => {
+                    $(let $field = Field::take(from)?; $($gone::take(from)?;)?)*
+                    Ok(What::$what { $($field),* })
+                })*
                 _ => Err(Reason::Code(code)),
             }
         }
@@ -57,7 +61,7 @@ table! {
     19 Free { memory, stream }
     20 FreeNow { memory }
     21 Drop { memory }
-    22 Launch { stream, accesses, start, name }
+    22 Launch { stream, accesses [Gone], name }
     23 HostAccess { accesses }
     24 GraphCreate { graph, symbolic }
     25 GraphNode { graph, node, after, name }

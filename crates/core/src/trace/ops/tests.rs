@@ -7,7 +7,7 @@ use super::frame::{FRAME_HEAD, HEADER};
 use super::*;
 use crate::ids::*;
 use crate::op::{
-    Access, Act, CaptureMode, Mark, Memory, Name, Names, NodeOp, Op, Part, Place, Reach, Space, Start, StreamRole, What,
+    Access, Act, CaptureMode, Mark, Memory, Name, Names, NodeOp, Op, Part, Place, Reach, Space, StreamRole, What,
 };
 
 /// Small numbers mostly, and now and then any.
@@ -77,12 +77,11 @@ fn stream_op() -> impl Strategy<Value = What> {
         Just(StreamRole::Legacy)
     ];
     let mark = prop_oneof![Just(Mark::Completion), Just(Mark::Progress), Just(Mark::Asked)];
-    let start = prop_oneof![Just(Start::Ordered), Just(Start::Early)];
     let device = any::<u32>().prop_map(|number| Space::Device(DeviceId(number)));
     let space = prop_oneof![device, Just(Space::Host), Just(Space::Managed)];
     let small = (number(), number(), any::<bool>(), any::<bool>(), name(), any::<u64>());
-    (0_u8..29, small, role, mark, start, space, memory(), accesses(), prop::option::of(name())).prop_map(
-        |(kind, (a, b, yes, also, text, bytes), role, mark, start, space, memory, accesses, name)| {
+    (0_u8..29, small, role, mark, space, memory(), accesses(), prop::option::of(name())).prop_map(
+        |(kind, (a, b, yes, also, text, bytes), role, mark, space, memory, accesses, name)| {
             let (stream, event, pool, process) = (StreamId(a), EventId(b), PoolId(b), ProcessId(a));
             match kind {
                 0 => What::HostStart { process },
@@ -107,7 +106,7 @@ fn stream_op() -> impl Strategy<Value = What> {
                 19 => What::Free { memory, stream },
                 20 => What::FreeNow { memory },
                 21 => What::Drop { memory },
-                22 => What::Launch { stream, accesses, start, name },
+                22 => What::Launch { stream, accesses, name },
                 23 => What::PoolAccess {
                     pool,
                     device: DeviceId(a),
@@ -297,6 +296,24 @@ fn damage_says_where_and_why() {
     assert_eq!(text, "a frame of 4278190084 bytes; 268435456 are the most");
 }
 
+/// Once a launch said whether it may start early: that is read, and says nothing.
+#[test]
+fn a_launch_of_an_older_trace_is_a_launch() {
+    let traced = |start| {
+        let (mut trace, mut frame) = (frame::header().to_vec(), vec![0; FRAME_HEAD]);
+        frame.extend_from_slice(&[22, 3, 0, start, 0]);
+        frame::seal(&mut frame, 1, false);
+        trace.append(&mut frame);
+        trace
+    };
+    let what = What::Launch { stream: StreamId(3), accesses: SmallVec::new(), name: None };
+    let launch = shown(&Op { host: HostId(0), place: Place::Unknown, what }, &names());
+    for start in [0, 1] {
+        assert_eq!(read(&traced(start), 50).0, std::slice::from_ref(&launch), "{start}");
+    }
+    assert_eq!(read(&traced(2), 50).1.map_err(|damage| damage.reason), Err(Reason::Field));
+}
+
 #[test]
 fn most_operations_take_few_bytes() {
     let (mut writer, names) = (Writer::new(), Names::new());
@@ -308,7 +325,7 @@ fn most_operations_take_few_bytes() {
         let stream = StreamId(turn % 4);
         push(What::Alloc { memory, pool: PoolId(0), stream, bytes: 1 << 20, name: None });
         let accesses = SmallVec::from_slice(&[Access::whole(memory, Act::Write)]);
-        push(What::Launch { stream, accesses, start: Start::Ordered, name: None });
+        push(What::Launch { stream, accesses, name: None });
         push(What::Free { memory, stream });
     }
     let bytes = writer.finish().len() as f64 / 3000.0;

@@ -7,8 +7,8 @@ mod launches;
 use millpond_core::ids::{EventId, ExecId, GraphId, StreamId};
 use millpond_core::op::{Access, Memory, NodeOp, What};
 
+use super::Lower;
 use super::memory::Named;
-use super::{Early, Lower};
 use crate::model::TooMuch;
 use launches::has_allocs;
 
@@ -147,11 +147,10 @@ impl Lower<'_> {
             return self.capture(stream, Work::Child(found.nodes));
         }
         let (needs, who) = (self.needs(stream), self.who(stream));
-        let early = Some(Early { needs: needs.clone(), from: self.model.tasks.len(), has_freed: false });
         let launched = self.launch_graph(needs, who, found);
         self.latest_of.extend(launched.outputs.iter().map(|(memory, life)| ((exec, *memory), *life)));
         let stream = self.streams.get_mut(&stream).expect("it was entered");
-        (stream.last, stream.early) = (launched.last, early);
+        stream.last = launched.last;
         self.execs.insert(exec, launched);
     }
 

@@ -3,7 +3,7 @@
 use millpond_core::ids::StreamId;
 use millpond_core::op::{Access, Act, Memory, What};
 
-use super::{Early, Lower};
+use super::Lower;
 use crate::model::{Effect, Task};
 
 /// What a name leads to.
@@ -25,7 +25,7 @@ impl Lower<'_> {
                 if !self.captured_alloc(stream, memory) {
                     let life = self.begin(memory, false);
                     self.own(life, what);
-                    self.allocate(stream, vec![Effect::of_all(life, Act::Allocate)]);
+                    self.submit(stream, vec![Effect::of_all(life, Act::Allocate)]);
                 }
             }
             What::AllocNow { memory, .. } => {
@@ -46,7 +46,6 @@ impl Lower<'_> {
                 if !self.captured_drop(memory) && !self.is_lent(memory) {
                     let effects = self.effect(memory, Act::Free);
                     let needs: Vec<usize> = effects.iter().flat_map(|effect| self.users(effect.life)).collect();
-                    self.freed_after(&needs);
                     self.push(Task { needs, effects, who: "host".into(), ..Task::default() });
                 }
             }
@@ -87,20 +86,6 @@ impl Lower<'_> {
             effects = vec![Effect::of_all(self.new_life(memory, false), Act::Free)];
         }
         self.submit(stream, effects);
-        self.stream(stream).early.iter_mut().for_each(|early| early.has_freed = true);
-    }
-
-    /// Memory is freed after these tasks: the runs of launches that some are in have freed some.
-    fn freed_after(&mut self, users: &[usize]) {
-        let streams: Vec<StreamId> = self.streams.keys().copied().collect();
-        for stream in streams {
-            let who = self.who(stream);
-            let is_in = |user: &usize, early: &Early| *user >= early.from && self.model.tasks[*user].who == who;
-            let early = self.streams[&stream].early.as_ref();
-            if early.is_some_and(|early| users.iter().any(|user| is_in(user, early))) {
-                self.stream(stream).early.iter_mut().for_each(|early| early.has_freed = true);
-            }
-        }
     }
 
     fn is_lent(&self, memory: Memory) -> bool {

@@ -10,9 +10,8 @@ mod memory;
 
 use std::collections::{HashMap, HashSet};
 
-use millpond_core::check::Settings;
 use millpond_core::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, ProcessId, StreamId, TicketId};
-use millpond_core::op::{Access, Mark, Memory, Names, Start, StreamRole, What};
+use millpond_core::op::{Access, Mark, Memory, Names, StreamRole, What};
 
 use super::{Effect, LifeOf, Model, TASKS_MAX, Task, TooMuch};
 use crate::Program;
@@ -32,18 +31,6 @@ struct Stream {
     /// What the process had done last that made it: its handle is not there before.
     made_after: Option<usize>,
     last: Option<usize>,
-    early: Option<Early>,
-}
-
-/// The run of launches that work which may start early joins.
-#[derive(Clone, Debug)]
-struct Early {
-    /// What such work needs: what the run needed, and what the stream was made to wait for since.
-    needs: Vec<usize>,
-    /// Where it began, among all tasks.
-    from: usize,
-    /// Whether memory was freed in it: what is allocated next may have its bytes.
-    has_freed: bool,
 }
 
 /// What an event stands for.
@@ -57,7 +44,6 @@ enum Stands {
 struct Lower<'a> {
     names: &'a Names,
     called: &'a HashMap<AllocId, String>,
-    settings: Settings,
     model: Model,
     line: u32,
     host: HostId,
@@ -88,17 +74,13 @@ struct Lower<'a> {
     execs: HashMap<ExecId, Exec>,
     /// The launch before, of any instance with the same addresses.
     families: HashMap<GraphId, usize>,
-    /// Whether any work of the program may start early.
-    starts_early: bool,
 }
 
 pub(super) fn lower(program: &Program) -> Result<Model, TooMuch> {
     let Program { ops, names, settings, called, .. } = program;
-    let settings = *settings;
     let mut lower = Lower {
         names,
         called,
-        settings,
         model: Model { races: settings.races, ..Model::default() },
         line: 0,
         host: HostId(0),
@@ -119,7 +101,6 @@ pub(super) fn lower(program: &Program) -> Result<Model, TooMuch> {
         captures: HashMap::new(),
         execs: HashMap::new(),
         families: HashMap::new(),
-        starts_early: ops.iter().any(|op| matches!(op.what, What::Launch { start: Start::Early, .. })),
     };
     for op in ops {
         (lower.line, lower.host) = (op.place.line().unwrap_or(0), op.host);
@@ -174,8 +155,8 @@ impl Lower<'_> {
                     self.synchronise(vec![record]);
                 }
             }
-            What::Launch { stream, ref accesses, start, .. } => self.work(stream, accesses, start, false),
-            What::Copy { stream, ref accesses } => self.work(stream, accesses, Start::Ordered, true),
+            What::Launch { stream, ref accesses, .. } => self.work(stream, accesses, false),
+            What::Copy { stream, ref accesses } => self.work(stream, accesses, true),
             ref other => {
                 if !self.access_step(other) && !self.memory_step(other) {
                     self.graph_step(other)?;
@@ -196,7 +177,7 @@ impl Lower<'_> {
     fn create(&mut self, id: StreamId, role: StreamRole, device: DeviceId) {
         let home = (self.process(self.host), device);
         let made_after = self.timeline(self.host);
-        let new = Stream { role, home, name: None, made_after, last: None, early: None };
+        let new = Stream { role, home, name: None, made_after, last: None };
         let old = self.streams.insert(id, new);
         // The work of a stream whose number is given out again goes on.
         if let Some(Stream { home, last: Some(last), .. }) = old {
@@ -207,7 +188,7 @@ impl Lower<'_> {
     /// A stream; the legacy default stream is there without being made.
     fn stream(&mut self, id: StreamId) -> &mut Stream {
         let home = (self.process(self.host), DeviceId(0));
-        let made = || Stream { role: StreamRole::Legacy, home, name: None, made_after: None, last: None, early: None };
+        let made = || Stream { role: StreamRole::Legacy, home, name: None, made_after: None, last: None };
         self.streams.entry(id).or_insert_with(made)
     }
 
@@ -228,15 +209,8 @@ impl Lower<'_> {
 
     /// What a stream's next task needs.
     fn needs(&mut self, id: StreamId) -> Vec<usize> {
-        let mut needs = self.needs_of_others(id);
-        needs.extend(self.stream(id).last);
-        needs
-    }
-
-    /// What a stream's next task needs besides the one before it there.
-    fn needs_of_others(&mut self, id: StreamId) -> Vec<usize> {
         let timeline = self.timeline(self.host);
-        let Stream { role, home, made_after, .. } = *self.stream(id);
+        let Stream { role, home, made_after, last, .. } = *self.stream(id);
         let is_blocking = |role| matches!(role, StreamRole::Blocking | StreamRole::PerThread);
         let others = self.streams.values().filter(|it| it.home == home);
         let mut needs: Vec<usize> = match role {
@@ -247,7 +221,7 @@ impl Lower<'_> {
             StreamRole::NonBlocking => Vec::new(),
             _ => others.filter(|it| it.role == StreamRole::Legacy).filter_map(|it| it.last).collect(),
         };
-        needs.extend(timeline.into_iter().chain(made_after));
+        needs.extend(timeline.into_iter().chain(made_after).chain(last));
         needs
     }
 
@@ -277,46 +251,12 @@ impl Lower<'_> {
     }
 
     /// Work of a stream, or a node of what captures that.
-    fn work(&mut self, stream: StreamId, accesses: &[Access], start: Start, is_copy: bool) {
+    fn work(&mut self, stream: StreamId, accesses: &[Access], is_copy: bool) {
         if !self.captured_work(stream, accesses) {
             let device = self.stream(stream).home.1;
             let effects = self.granted(device, is_copy, accesses);
-            self.launch(stream, effects, start);
+            self.submit(stream, effects);
         }
-    }
-
-    /// Work that may start before the work before it has completed, where that is to be looked at.
-    fn launch(&mut self, stream: StreamId, effects: Vec<Effect>, start: Start) {
-        match self.stream(stream).early.clone().filter(|_| start == Start::Early && self.settings.weak_order) {
-            None => {
-                let (needs, from) = (self.needs(stream), self.model.tasks.len());
-                self.submit(stream, effects);
-                self.stream(stream).early = Some(Early { needs, from, has_freed: false });
-            }
-            Some(early) => drop(self.start_early(stream, effects, early.needs)),
-        }
-    }
-
-    /// An allocation waits for nothing, where its bytes are no others' that the run of launches may use. Only where
-    /// some work of the program starts early does that make a difference.
-    fn allocate(&mut self, stream: StreamId, effects: Vec<Effect>) {
-        match self.stream(stream).early.clone().filter(|early| self.starts_early && !early.has_freed) {
-            None => drop(self.submit(stream, effects)),
-            Some(early) => {
-                let born = self.start_early(stream, effects, early.needs);
-                self.stream(stream).early.iter_mut().for_each(|early| early.needs.push(born));
-            }
-        }
-    }
-
-    /// Appends a task of a stream that needs these and not the one before it; what comes next needs both.
-    fn start_early(&mut self, stream: StreamId, effects: Vec<Effect>, mut needs: Vec<usize>) -> usize {
-        let (all, who) = (self.needs(stream), self.who(stream));
-        needs.extend(self.needs_of_others(stream));
-        let work = self.push(Task { needs, effects, who, ..Task::default() });
-        let all = all.iter().copied().chain([work]).collect();
-        self.stream(stream).last = Some(self.push(Task { needs: all, is_hidden: true, ..Task::default() }));
-        work
     }
 
     /// The calling thread does something itself, or learns that something has completed.
@@ -361,9 +301,7 @@ impl Lower<'_> {
                 let (mut needs, who) = (self.needs(stream), self.who(stream));
                 needs.push(record);
                 let task = self.push(Task { needs, who, ..Task::default() });
-                let stream = self.stream(stream);
-                stream.last = Some(task);
-                stream.early.iter_mut().for_each(|early| early.needs.push(record));
+                self.stream(stream).last = Some(task);
             }
             _ => {}
         }
