@@ -79,7 +79,7 @@ pub enum Deed {
     Build,
     /// A graph is made ready for launches.
     Instantiate,
-    /// Threads or processes tell each other something.
+    /// Processes tell each other something.
     Tell,
     /// A stream, a pool or a process ends.
     End,
@@ -138,7 +138,7 @@ pub enum Tie {
     Submit,
     /// The rules of default streams.
     Default,
-    /// Threads or processes tell each other something.
+    /// Processes tell each other something.
     Tell,
 }
 

@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `lower` | streams, events and processes become edges |
 //! | `lower/memory` | names become lives |
+//! | `lower/access` | grants to other devices become lives |
 //! | `lower/graphs` | nodes, captures and launches become tasks |
 //! | `modes` | which calls captures forbid |
 //! | `run` | what goes wrong in a schedule; all schedules of a small program |

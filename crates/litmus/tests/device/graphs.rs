@@ -275,6 +275,9 @@ impl Run {
         };
         let graph = *graph;
         let is_captured = self.stream(stream)?.is_capturing().unwrap_or(false);
+        if is_captured && !self.scratch.is_empty() {
+            return cannot("reading nodes copy to memory of theirs, which is one for all places of a child");
+        }
         let launch = match made.launch(self.stream(stream)?) {
             Ok(_) if is_captured => {
                 let around = self.captures.values().next().map(|capture| capture.graph);
