@@ -95,7 +95,8 @@ fn the_same_bytes_are_read_and_written_in_place() {
             list.read(x.raw().unwrap(), 0, 1000).unwrap();
             list
         };
-        let run: [&dyn Fn(&Stream) -> Result<(), Error>; 4] = [
+        type Run<'a> = &'a dyn Fn(&Stream) -> Result<(), Error>;
+        let run: [Run<'_>; 4] = [
             &|on| on.declare((x.read(), x.write())),
             &|on| on.declare((part(&x, 100, 200).write(), part(&x, 0, 150).read())),
             &|on| visit(on, list()),
