@@ -101,11 +101,6 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/stress/src/preempt.rs",
 ];
 
-/// Most lines of a file.
-const FILE_LINES: usize = 500;
-/// Most lines of a function; of one in a test, which may be a long list of cases.
-const FUNCTION_LINES: usize = 60;
-const TEST_FUNCTION_LINES: usize = 90;
 /// Most columns of a line.
 const COLUMNS: usize = 120;
 
