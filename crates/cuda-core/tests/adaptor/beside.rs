@@ -169,8 +169,9 @@ fn a_drop_waits_for_no_other_stream() -> Outcome {
     drop(go);
     busy.cuda_core().synchronize()?;
     assert!(!is_fake() || calls_of_a_drop() > before, "calls are not counted");
+    // A pool of CUDA's that was idle may give other addresses.
     let mut polls = 0;
-    while !reused()? {
+    while is_fake() && !reused()? {
         polls += 1;
         assert!(polls < 100, "cuda-core's thread frees nothing more");
     }
