@@ -165,8 +165,8 @@ calls! {
     N cuCtxSynchronize() => after session.synchronize_device(ask::current_device())
         => Some(What::SynchronizeDevice { device: DeviceId(ask::current_device() as u32) }), hold::synchronized(real());
     N cuCtxSynchronize_v2(context: Context) => around contexts::synchronize, hold::synchronized(real());
-    N cuCtxEnablePeerAccess(peer: Context, flags: c_uint) => after session.let_in(ask::device_of(peer));
-    N cuCtxDisablePeerAccess(peer: Context) => after session.shut_out(ask::device_of(peer));
+    N cuCtxEnablePeerAccess(peer: Context, flags: c_uint) => after session.enable_peer_access(ask::device_of(peer));
+    N cuCtxDisablePeerAccess(peer: Context) => after session.disable_peer_access(ask::device_of(peer));
     N cuCtxDestroy(context: Context) => around contexts::destroy, hold::destroy(context, real);
     N cuCtxDestroy_v2(context: Context) => around contexts::destroy, hold::destroy(context, real);
     N cuDevicePrimaryCtxReset(device: c_int) => after session.lose_device(device), hold::reset(real(), device);

@@ -135,7 +135,7 @@ fn the_node_of_a_launch_is_not_named_where_the_instance_has_others_now() {
 fn a_launch_on_another_device_needs_access() {
     let text = "pool p\nstream s\nstream t on 1\na = alloc s 64 from p\ngraph g\nnode n in g: write a\n\
                 x = instantiate g\nrecord e s\nwait t e\nlaunch x t\nrecord f t\nwait s f\nfree s a\n";
-    assert_eq!(help(text), "grant device 1 access to pool `p` before, to write it");
+    assert_eq!(help(text), "grant device 1 access to pool `p` first, to write it");
     let findings = Program::parse(text).expect("it can be read").check();
     assert!(findings[0].to_string().contains("kernel `n`"), "{}", findings[0]);
     let granted = text.replace("launch x t", "grant p to 1\nlaunch x t");

@@ -21,7 +21,7 @@ use crate::op::{Access, Act, Memory, Reach, Space, Thing};
 use crate::order::Knows;
 
 /// When a pool has to let a device in: before the use, or earlier.
-const NOW: &str = "before";
+const NOW: &str = "first";
 const CAPTURED: &str = "before the memory is allocated in the capture";
 
 /// Memory of a pool or a device, for [`Checker::refuse_reach`].

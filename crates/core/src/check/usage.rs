@@ -215,7 +215,10 @@ impl Checker {
         let other = sorted[..at].iter().map(|(_, access)| *access).find(is_other).map_or(part, |(_, _, has)| has);
         let subject = subject(which);
         let bytes = |part: Part| format!("{}..{}", part.from(), part.to().min(subject.bytes));
-        let by = self.by(call, later.stream);
+        let by = match later.stream {
+            StreamId::HOST => "in a graph".to_owned(),
+            stream => self.by(call, stream),
+        };
         let (sentence, help) = match Part::new(part.from().max(other.from()), part.to().min(other.to())) {
             Some(shared) if !(part.is_whole() && other.is_whole()) => {
                 let (source, target) = if act == Act::Read { (part, other) } else { (other, part) };

@@ -12,13 +12,13 @@ use crate::index::Kind;
 use crate::session::Session;
 
 impl Session {
-    /// The thread's device has access to another one from now on.
-    pub(crate) fn let_in(&mut self, owner: i32) {
+    /// The thread's device has access to another one's memory from now on.
+    pub(crate) fn enable_peer_access(&mut self, owner: i32) {
         self.set_peer(owner, ask::current_device(), true);
     }
 
-    /// ... and not any more.
-    pub(crate) fn shut_out(&mut self, owner: i32) {
+    /// The thread's device has no access to another one's memory any more.
+    pub(crate) fn disable_peer_access(&mut self, owner: i32) {
         self.set_peer(owner, ask::current_device(), false);
     }
 
