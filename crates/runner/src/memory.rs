@@ -1,4 +1,4 @@
-//! Memory of litmus programs on the library: allocated, freed, dropped.
+//! Memory on the library: allocated, freed, dropped.
 
 use millpond::Error;
 use millpond::error::{Invalid, Nearest};
@@ -6,10 +6,10 @@ use millpond::graph::MemAllocNode;
 use millpond_core::ids::{GraphId, PoolId, StreamId};
 use millpond_core::op::{Act, Memory, Space};
 
-use super::{Cannot, Held, Run, Said, cannot, said};
+use crate::{Cannot, Held, Run, Said, cannot, said};
 
 impl Run {
-    pub(super) fn alloc(&mut self, memory: Memory, pool: PoolId, stream: StreamId, bytes: u64) -> Result<Said, Cannot> {
+    pub(crate) fn alloc(&mut self, memory: Memory, pool: PoolId, stream: StreamId, bytes: u64) -> Result<Said, Cannot> {
         let default = self.default_pool(stream)?;
         self.born.insert(memory, stream);
         let pool = match self.pools.get(&pool) {
@@ -35,7 +35,7 @@ impl Run {
         })
     }
 
-    pub(super) fn alloc_now(&mut self, memory: Memory, space: Space, bytes: u64) -> Result<Said, Cannot> {
+    pub(crate) fn alloc_now(&mut self, memory: Memory, space: Space, bytes: u64) -> Result<Said, Cannot> {
         if space == Space::Host {
             self.pinned.insert(memory);
         }
@@ -56,7 +56,7 @@ impl Run {
         Ok(Said::Done)
     }
 
-    pub(super) fn free(&mut self, memory: Memory, stream_id: Option<StreamId>) -> Result<Said, Cannot> {
+    pub(crate) fn free(&mut self, memory: Memory, stream_id: Option<StreamId>) -> Result<Said, Cannot> {
         let home = |of: &StreamId| self.homes.get(of).copied().unwrap_or_default();
         if self.born.get(&memory).map(home).unwrap_or_default() != stream_id.as_ref().map(home).unwrap_or_default() {
             return cannot("memory is freed on its own device");
@@ -139,7 +139,7 @@ impl Run {
         if let Err(Error::InvalidArgument(invalid)) = &freed
             && let Invalid::Pointer { nearest: Nearest::Between { .. } | Nearest::Outside { .. }, .. } = **invalid
         {
-            return cannot("the address is nobody's by now");
+            return cannot("the address has no owner by now");
         }
         Ok(said(freed, Act::Free))
     }
@@ -169,7 +169,7 @@ impl Run {
         Ok(node.address())
     }
 
-    pub(super) fn drop_memory(&mut self, memory: Memory) -> Result<Said, Cannot> {
+    pub(crate) fn drop_memory(&mut self, memory: Memory) -> Result<Said, Cannot> {
         if self.freed_by_nodes.contains(&memory) {
             return cannot("a graph may have freed what is dropped");
         }

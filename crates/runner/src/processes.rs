@@ -1,28 +1,27 @@
-//! Litmus programs with processes: each process has a host device of its own, and what it is given passes by tickets.
+//! Programs with processes: each process has a host device of its own, and what it is given passes by tickets.
 //!
 //! The processes are devices of this one: an importer that is gone has given back all, after all that it did. What one
 //! tells another without an event the library cannot see; programs that need more of it than an export carries along
 //! are not run here. Nor are those that race with an importer that is at it: each process is checked against what it
-//! was told, so that the race would be a real one.
+//! has learned, so that the race would be a real one.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
 use millpond::config::Trace;
 use millpond::error::ShareError;
-use millpond::share::{Refusal, Ticket};
+use millpond::share::{self, Ticket};
 use millpond::{Buffer, Device, Error, Event, HostConfig, Pool, PoolConfig, Stream, View};
-use millpond_core::check::Kind;
+use millpond_core::check::{Checker, Kind, Settings};
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, ProcessId, StreamId, TicketId};
-use millpond_core::op::{Access, Act, Mark, Memory, Op, StreamRole, What};
-use millpond_litmus::{Expected, Program};
+use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, StreamRole, What};
 
-use super::kernels::{copied, launched, on_slices};
-use super::{Cannot, Found, Said, cannot, kind_of, said};
+use crate::kernels::{copied, launched, on_slices};
+use crate::{Cannot, Found, Refusal, Said, cannot, kind_of, said};
 
 /// Whether a program has other processes.
-pub(super) fn has(program: &Program) -> bool {
-    program.ops().iter().any(|op| matches!(op.what, What::HostStart { process } if process != ProcessId(0)))
+pub(crate) fn has(ops: &[Op]) -> bool {
+    ops.iter().any(|op| matches!(op.what, What::HostStart { process } if process != ProcessId(0)))
 }
 
 /// Memory as a process knows it.
@@ -47,7 +46,7 @@ struct Run {
     /// What a ticket, and what an import is of.
     offered: HashMap<TicketId, Memory>,
     imported: HashMap<Memory, Memory>,
-    /// Processes whose host was told something since it offered memory: no ticket carries that along.
+    /// Processes whose host learned something since it offered memory: no ticket carries that along.
     knows_more: BTreeSet<ProcessId>,
     /// Tickets that came with less than a `tell` brings.
     untold: BTreeSet<TicketId>,
@@ -56,15 +55,14 @@ struct Run {
     heard: HashMap<ProcessId, BTreeSet<ProcessId>>,
     /// The lines that race.
     races: BTreeSet<u32>,
-    found: BTreeSet<Expected>,
+    found: BTreeSet<Refusal>,
     line: u32,
 }
 
 /// Runs a program; what was refused, and where.
-pub(super) fn run(program: &Program, trace: &dyn Fn() -> Option<Trace>) -> Result<Found, Cannot> {
-    let races = program.check().iter().filter(|it| it.kind == Kind::Race).filter_map(|it| it.line()).collect();
-    let mut run = Run { races, ..Run::default() };
-    for op in program.ops() {
+pub(crate) fn run(ops: &[Op], trace: &dyn Fn() -> Option<Trace>) -> Result<Found, Cannot> {
+    let mut run = Run { races: races(ops), ..Run::default() };
+    for op in ops {
         run.line = op.place.line().unwrap_or(0);
         let process = match op.what {
             What::HostStart { process } => process,
@@ -89,6 +87,15 @@ pub(super) fn run(program: &Program, trace: &dyn Fn() -> Option<Trace>) -> Resul
     Ok(Found { verdict: run.found, ..Found::default() })
 }
 
+/// The lines of operations that race with another process.
+fn races(ops: &[Op]) -> BTreeSet<u32> {
+    let (names, mut checker, mut findings) = (Names::default(), Checker::new(Settings::default()), Vec::new());
+    for op in ops {
+        checker.check(op, &names, &mut findings);
+    }
+    findings.iter().filter(|it| it.kind == Kind::Race).filter_map(|it| it.line()).collect()
+}
+
 impl Run {
     fn step(&mut self, op: &Op) -> Result<(), Cannot> {
         let process = self.hosts.get(&op.host).copied().unwrap_or(ProcessId(0));
@@ -103,7 +110,7 @@ impl Run {
                 if self.knows_more.contains(&process)
                     && (self.heard.contains_key(&process) || self.offered_by.values().any(|it| *it == process)) =>
             {
-                return cannot("what a host is told later it tells nobody");
+                return cannot("what a host learns later it tells no other");
             }
             What::Tell { .. } if !self.untold.is_empty() && !self.imported.is_empty() => {
                 return cannot("a ticket tells of its own memory only");
@@ -147,11 +154,13 @@ impl Run {
         let Said::Refused(error, act) = said else { return Ok(()) };
         let kind = match error.share() {
             Some(ShareError::NotShareable { .. } | ShareError::Imported { .. }) => Some(Kind::NotShareable),
-            Some(ShareError::Refused { why: Refusal::Stale | Refusal::Used, .. }) => Some(Kind::UnknownName),
+            Some(ShareError::Refused { why: share::Refusal::Stale | share::Refusal::Used, .. }) => {
+                Some(Kind::UnknownName)
+            }
             Some(other) => return cannot(&other.to_string()),
             None => kind_of(&error, act),
         };
-        self.found.extend(kind.map(|kind| Expected { line: self.line, kind }));
+        self.found.extend(kind.map(|kind| Refusal { line: self.line, kind }));
         Ok(())
     }
 
@@ -245,6 +254,7 @@ impl Run {
         })
     }
 
+    #[allow(unsafe_code)] // The one call that is not safe.
     fn import(&mut self, process: ProcessId, ticket: TicketId, memory: Memory) -> Result<Said, Cannot> {
         if self.untold.contains(&ticket) {
             return cannot("a ticket tells what its host knows, and a `tell` says so");

@@ -7,11 +7,11 @@ use millpond::{Device, Pool};
 use millpond_core::ids::{DeviceId, PoolId, StreamId};
 use millpond_core::op::{Act, Reach, StreamRole};
 
-use super::{Cannot, Run, Said, cannot, said};
+use crate::{Cannot, Run, Said, cannot, said};
 
 impl Run {
     /// A device of the program, made where it is first named.
-    pub(super) fn device_of(&mut self, device: DeviceId) -> Result<Device, Cannot> {
+    pub(crate) fn device_of(&mut self, device: DeviceId) -> Result<Device, Cannot> {
         if device == DeviceId(0) {
             return Ok(self.device.clone());
         }
@@ -24,7 +24,7 @@ impl Run {
         })
     }
 
-    pub(super) fn create_stream(
+    pub(crate) fn create_stream(
         &mut self,
         stream: StreamId,
         role: StreamRole,
@@ -46,13 +46,13 @@ impl Run {
     }
 
     /// The default pool of a stream's device.
-    pub(super) fn default_pool(&mut self, stream: StreamId) -> Result<Pool, Cannot> {
+    pub(crate) fn default_pool(&mut self, stream: StreamId) -> Result<Pool, Cannot> {
         let home = self.homes.get(&stream).copied().unwrap_or_default();
         Ok(self.device_of(home)?.default_pool())
     }
 
     /// A pool lets a device in, or not any more.
-    pub(super) fn let_in(&mut self, pool: PoolId, device: DeviceId, reach: Reach) -> Result<Said, Cannot> {
+    pub(crate) fn let_in(&mut self, pool: PoolId, device: DeviceId, reach: Reach) -> Result<Said, Cannot> {
         let access = match reach {
             Reach::None => PeerAccess::None,
             Reach::Read => PeerAccess::Read,

@@ -1,4 +1,4 @@
-//! Graphs of litmus programs on the library: by hand, by capture, launched.
+//! Graphs on the library: by hand, by capture, launched.
 
 use std::collections::HashSet;
 
@@ -6,11 +6,11 @@ use millpond::graph::{GraphExec, GraphNode, Instantiate};
 use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use millpond_core::op::{Act, CaptureMode, Memory, NodeOp, Op, What};
 
-use super::kernels::{borrowed, copied, is_aliased};
-use super::{Cannot, Capture, Child, Held, Place, Run, Said, cannot, said};
+use crate::kernels::{borrowed, copied, is_aliased};
+use crate::{Cannot, Capture, Child, Held, Place, Run, Said, cannot, said};
 
 /// The event of an operation that a node of a graph records or waits for.
-pub(super) fn outside_event(op: &Op) -> Option<EventId> {
+pub(crate) fn outside_event(op: &Op) -> Option<EventId> {
     match &op.what {
         What::EventRecord { event, external: true, .. } | What::EventWait { event, external: true, .. } => Some(*event),
         What::GraphNode { node, .. } => match **node {
@@ -22,7 +22,7 @@ pub(super) fn outside_event(op: &Op) -> Option<EventId> {
 }
 
 impl Run {
-    pub(super) fn graph_step(&mut self, what: &What) -> Result<Said, Cannot> {
+    pub(crate) fn graph_step(&mut self, what: &What) -> Result<Said, Cannot> {
         match what {
             What::GraphCreate { symbolic: true, .. } if !self.place.runs_closures() => {
                 cannot("reading nodes copy to memory of theirs, which instances that run at once would share")
@@ -158,15 +158,15 @@ impl Run {
     }
 
     /// Whether a graph is there, or an instance of all its nodes.
-    pub(super) fn is_there(&self, graph: GraphId) -> bool {
+    pub(crate) fn is_there(&self, graph: GraphId) -> bool {
         let nodes = self.lines.get(&graph).map_or(0, Vec::len);
         let has_all =
             |(exec, made): (&ExecId, &(GraphExec, GraphId))| made.1 == graph && self.instantiated[exec] == nodes;
         self.graphs.contains_key(&graph) || self.execs.iter().any(has_all)
     }
 
-    /// Whether a graph has copies, and it or one of those is gone: a name may mean what nobody can name.
-    pub(super) fn has_lost_copy(&self, owner: GraphId) -> bool {
+    /// Whether a graph has copies, and it or one of those is gone: a name may mean what has no name any more.
+    pub(crate) fn has_lost_copy(&self, owner: GraphId) -> bool {
         let is_gone = |it: &GraphId| !self.graphs.contains_key(it);
         self.copies.iter().any(|(copy, original)| *original == owner && (is_gone(copy) || is_gone(original)))
     }
@@ -290,7 +290,7 @@ impl Run {
             }
             Ok(launch) => launch,
             Err(millpond::Error::Violation(violation)) if made.auto_free_on_launch() => {
-                self.found.verdict.insert(millpond_litmus::Expected { line: self.line, kind: violation.kind });
+                self.found.verdict.insert(crate::Refusal { line: self.line, kind: violation.kind });
                 self.has_unmade = true;
                 return Ok(Said::Done);
             }
@@ -353,7 +353,7 @@ impl Run {
     }
 
     /// What a copy calls the memory of an alloc node of its original.
-    pub(super) fn named_by_copy(
+    pub(crate) fn named_by_copy(
         &self,
         copy: GraphId,
         owner: GraphId,
@@ -364,7 +364,7 @@ impl Run {
 
     /// What a node of a graph calls the memory of an alloc node: its own, its original's or a child's, or else what the
     /// latest launch gave, of a copy perhaps.
-    pub(super) fn named_to(
+    pub(crate) fn named_to(
         &self,
         (made, graph): (Option<&millpond::graph::Graph>, GraphId),
         memory: Memory,
@@ -392,7 +392,7 @@ impl Run {
     }
 
     /// The same for a copy that is at hand.
-    pub(super) fn named_in(
+    pub(crate) fn named_in(
         &self,
         made: &millpond::graph::Graph,
         copy: GraphId,

@@ -1,4 +1,13 @@
-//! Does what a litmus program says on a device, and notes what is refused and at which line.
+//! Does a list of operations ([`Op`]) on the library, on any device, and notes what is refused and at which line.
+//!
+//! | file | what |
+//! |---|---|
+//! | `place`, `timing` | the device that a program runs on, and how fast that is |
+//! | `threads` | an operation is done by the thread that it is of |
+//! | `memory`, `graphs`, `kernels`, `several` | what operations are as calls of the library |
+//! | `processes` | the same for programs of several processes |
+//! | `verdicts` | what the library's refusals are to the checker |
+#![deny(unsafe_code)]
 
 mod graphs;
 mod kernels;
@@ -13,24 +22,23 @@ mod verdicts;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use millpond::config::Trace;
+pub use millpond::config::Trace;
 use millpond::error::Invalid;
 use millpond::graph::{ExternalEvent, Graph, GraphExec, GraphNode, MemAllocNode};
 use millpond::{Buffer, Device, Error, Event, Pool, Stream, View};
-use millpond_core::check::{Finding, Side};
+use millpond_core::check::{Finding, Kind, Side};
 use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, NodeId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, Mark, Memory, Op, What};
-use millpond_litmus::{Expected, Program};
 
-pub(crate) use place::Place;
-pub(crate) use timing::Timing;
+pub use place::Place;
+pub use timing::Timing;
 
 use kernels::Accesses;
 use verdicts::{kind_of, may_be_unmade};
 
-/// Why a program is not run.
+/// Why a program is not run: the library cannot be asked to do it.
 #[derive(Debug)]
-pub(crate) struct Cannot(pub(crate) String);
+pub struct Cannot(pub String);
 
 fn cannot<T>(why: &str) -> Result<T, Cannot> {
     Err(Cannot(why.to_owned()))
@@ -112,7 +120,7 @@ struct Run {
     marker: Option<Buffer<u8>>,
 }
 
-/// No litmus program that is run on CUDA reads more at once in a node.
+/// No program that is run on CUDA reads more at once in a node.
 const BYTES_MAX: usize = 1 << 20;
 
 /// The graph in a child node, and whether the node is still there: what was made with it has it.
@@ -130,26 +138,20 @@ struct Capture {
 /// Runs a program; what was refused, and where. In its trace a buffer has the name of the line that is done next.
 ///
 /// Each process has a trace of its own: `more` makes those of all but the first.
-pub(crate) fn run(
-    program: &Program,
-    place: Place,
-    trace: Option<Trace>,
-    more: &dyn Fn() -> Option<Trace>,
-) -> Result<Found, Cannot> {
-    let settings = program.settings();
-    if !settings.races {
-        return cannot("settings of its own");
-    }
-    if processes::has(program) {
+///
+/// # Errors
+/// What the library cannot be asked to do: another program than this one would run.
+pub fn run(ops: &[Op], place: Place, trace: Option<Trace>, more: &dyn Fn() -> Option<Trace>) -> Result<Found, Cannot> {
+    if processes::has(ops) {
         return match place {
             Place::Host(_) => {
                 let first = Cell::new(trace);
-                processes::run(program, &|| first.take().or_else(more))
+                processes::run(ops, &|| first.take().or_else(more))
             }
             Place::Fake | Place::Cuda => cannot("processes are host devices of this one"),
         };
     }
-    if !matches!(place, Place::Host(_)) && threads::share_a_default_stream(program.ops()) {
+    if !matches!(place, Place::Host(_)) && threads::share_a_default_stream(ops) {
         return cannot("a thread's default stream cannot be named by another one on CUDA");
     }
     let device = place.device(0, trace.clone())?;
@@ -192,26 +194,37 @@ pub(crate) fn run(
         trace,
         marker: None,
     };
-    for event in program.ops().iter().filter_map(graphs::outside_event) {
+    for event in ops.iter().filter_map(graphs::outside_event) {
         run.externals.entry(event).or_insert(run.device.external_event());
     }
     run.marker = run.trace.is_some().then(|| run.own.alloc::<u8>(&run.device.default_pool(), 1).expect("memory"));
-    threads::run(&mut run, program.ops())?;
+    threads::run(&mut run, ops)?;
     Ok(run.found)
+}
+
+/// That an operation was refused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Refusal {
+    /// The line of the operation; 0 where it has none.
+    pub line: u32,
+    /// The rule that it breaks.
+    pub kind: Kind,
 }
 
 /// What the library said of a program.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Found {
-    pub(crate) verdict: BTreeSet<Expected>,
+pub struct Found {
+    /// What was refused.
+    pub verdict: BTreeSet<Refusal>,
     /// The numbers of the operations that a violation names.
-    pub(crate) numbers: BTreeMap<Expected, Numbers>,
+    pub numbers: BTreeMap<Refusal, Numbers>,
 }
 
 /// The numbers of the earlier operation and of the later one, and up to which the one is known.
-pub(crate) type Numbers = [Option<u64>; 3];
+pub type Numbers = [Option<u64>; 3];
 
-pub(crate) fn numbers(finding: &Finding) -> Numbers {
+/// The numbers of the operations that a finding names.
+pub fn numbers(finding: &Finding) -> Numbers {
     let op = |side: &Option<Side>| side.as_ref().and_then(|side| side.op);
     [op(&finding.earlier), op(&finding.later), finding.known.as_ref().and_then(|known| known.op)]
 }
@@ -435,7 +448,7 @@ impl Run {
                 // A captured node is refused before it is there: at this line.
                 let line = self.instantiating.and_then(|graph| self.line_of(graph, &origin(fault.later.as_ref()?)?));
                 let line = line.unwrap_or(self.line);
-                self.found.verdict.insert(Expected { line, kind: fault.kind });
+                self.found.verdict.insert(Refusal { line, kind: fault.kind });
             }
             return Ok(());
         }
@@ -443,7 +456,7 @@ impl Run {
             if self.has_unmade && may_be_unmade(&error, kind, !self.launched.is_empty()) {
                 return cannot("a launch that was refused would have allocated it");
             }
-            let expected = Expected { line: self.line, kind };
+            let expected = Refusal { line: self.line, kind };
             if let Error::Violation(violation) = &error {
                 self.found.numbers.insert(expected, numbers(violation));
             }
