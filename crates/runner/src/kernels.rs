@@ -107,7 +107,7 @@ impl Run {
                     [access.part.from(), access.part.to()].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
                 view.slice(from..to.min(view.len())).map_or_else(|_| cannot("bytes that are not there"), Ok)
             };
-            let (read, write) = match self.memory.get(&memory) {
+            let (read, write) = match self.memory.held.get(&memory) {
                 Some(Held::Buffer(buffer)) if access.part.is_whole() => (buffer.read(), buffer.write()),
                 Some(Held::Buffer(buffer)) => part(buffer.view()).map(|view| (view.read(), view.write()))?,
                 Some(Held::Gone { view, .. }) => part(*view).map(|view| (view.read(), view.write()))?,
@@ -141,13 +141,13 @@ impl Run {
     /// Launches on a stream, which may be capturing.
     pub(crate) fn launch_on(&self, stream: &Stream, accesses: Accesses<'_>) -> Result<Result<(), Error>, Cannot> {
         let (reads, writes) = accesses;
-        if self.place.runs_closures() {
+        if self.devices.place.runs_closures() {
             return Ok(on_slices!(reads, writes, |declared, kernel| launched(stream, declared, kernel)));
         }
         let written = writes.clone();
         let declared = on_slices!(reads, writes, |declared, _kernel| stream.declare(declared));
         // In a capture what is declared is the node.
-        Ok(match self.captures.is_empty() {
+        Ok(match self.graphs.captures.is_empty() {
             true => declared.and_then(|()| written.into_iter().try_for_each(|write| stream.memset(write, VALUE))),
             false => declared,
         })
@@ -160,16 +160,18 @@ impl Run {
         accesses: &[Use],
         after: &[GraphNode],
     ) -> Result<Result<GraphNode, Error>, Cannot> {
-        if !self.place.runs_closures() && self.is_capturing() {
+        if !self.devices.place.runs_closures() && self.is_capturing() {
             return cannot("reading nodes copy to memory of theirs, which is there after a synchronisation");
         }
         // Nodes that only read copy to memory of their own.
-        let scratch = match self.place.runs_closures() {
+        let scratch = match self.devices.place.runs_closures() {
             true => None,
-            false => Some(self.own.alloc::<u8>(&self.device.default_pool(), crate::BYTES_MAX).expect("memory")),
+            false => Some(
+                self.devices.own.alloc::<u8>(&self.devices.first.default_pool(), crate::BYTES_MAX).expect("memory"),
+            ),
         };
         if scratch.is_some() {
-            self.own.synchronize().expect("the stream runs");
+            self.devices.own.synchronize().expect("the stream runs");
         }
         let Some((reads, writes)) = self.accesses(accesses, Some((Some(graph), id)))? else {
             return cannot("memory that was refused");
@@ -187,7 +189,7 @@ impl Run {
             }
             _ => return cannot("a node of so many accesses, where kernels are no closures"),
         };
-        self.scratch.push(scratch);
+        self.memory.scratch.push(scratch);
         Ok(added)
     }
 }

@@ -31,6 +31,28 @@ enum Held {
     Gone(Option<(View<u8>, u64)>),
 }
 
+/// Memory that passes between processes.
+#[derive(Default)]
+struct Shared {
+    tickets: HashMap<TicketId, Ticket>,
+    /// The memory that a ticket is for.
+    offered: HashMap<TicketId, Memory>,
+    /// The exporter's name of imported memory.
+    imported: HashMap<Memory, Memory>,
+}
+
+/// What processes know of each other.
+#[derive(Default)]
+struct Knowledge {
+    /// Processes whose host learned something since it offered memory: no ticket carries that along.
+    knows_more: BTreeSet<ProcessId>,
+    /// Tickets that came with less than a `tell` brings.
+    untold: BTreeSet<TicketId>,
+    offered_by: HashMap<TicketId, ProcessId>,
+    /// Whose events each process has waited for, also through others.
+    waited_for: HashMap<ProcessId, BTreeSet<ProcessId>>,
+}
+
 #[derive(Default)]
 struct Run {
     /// Each with a buffer that has the name of the line that is done next.
@@ -42,17 +64,8 @@ struct Run {
     private: BTreeSet<EventId>,
     pools: HashMap<PoolId, Pool>,
     memory: HashMap<Memory, (ProcessId, Held)>,
-    tickets: HashMap<TicketId, Ticket>,
-    /// What a ticket, and what an import is of.
-    offered: HashMap<TicketId, Memory>,
-    imported: HashMap<Memory, Memory>,
-    /// Processes whose host learned something since it offered memory: no ticket carries that along.
-    knows_more: BTreeSet<ProcessId>,
-    /// Tickets that came with less than a `tell` brings.
-    untold: BTreeSet<TicketId>,
-    offered_by: HashMap<TicketId, ProcessId>,
-    /// Whose events each process has waited for, also through others.
-    heard: HashMap<ProcessId, BTreeSet<ProcessId>>,
+    shared: Shared,
+    knowledge: Knowledge,
     /// The lines that race.
     races: BTreeSet<u32>,
     found: BTreeSet<Refusal>,
@@ -107,16 +120,17 @@ impl Run {
             What::StreamName { .. } | What::SetName { .. } => Said::Done,
             // What a host knows goes along with a ticket.
             What::Tell { .. }
-                if self.knows_more.contains(&process)
-                    && (self.heard.contains_key(&process) || self.offered_by.values().any(|it| *it == process)) =>
+                if self.knowledge.knows_more.contains(&process)
+                    && (self.knowledge.waited_for.contains_key(&process)
+                        || self.knowledge.offered_by.values().any(|it| *it == process)) =>
             {
                 return cannot("what a host learns later it tells no other");
             }
-            What::Tell { .. } if !self.untold.is_empty() && !self.imported.is_empty() => {
+            What::Tell { .. } if !self.knowledge.untold.is_empty() && !self.shared.imported.is_empty() => {
                 return cannot("a ticket tells of its own memory only");
             }
             What::Tell { .. } => {
-                self.untold.retain(|ticket| self.offered_by[ticket] != process);
+                self.knowledge.untold.retain(|ticket| self.knowledge.offered_by[ticket] != process);
                 Said::Done
             }
             What::StreamCreate { stream, role: StreamRole::Blocking, .. } => {
@@ -128,11 +142,11 @@ impl Run {
                 return cannot("what an importer's host learns goes to its exporter with what is given back");
             }
             What::StreamSynchronize { stream } => {
-                self.knows_more.insert(process);
+                self.knowledge.knows_more.insert(process);
                 said(self.stream(*stream)?.1.synchronize(), Act::Read)
             }
             What::SynchronizeDevice { device: DeviceId(0) } => {
-                self.knows_more.insert(process);
+                self.knowledge.knows_more.insert(process);
                 said(self.device(process).synchronize(), Act::Read)
             }
             What::EventCreate { event, shared, .. } => {
@@ -181,9 +195,9 @@ impl Run {
                 Said::Done
             }
             What::Export { memory, ticket } => {
-                self.offered_by.insert(*ticket, process);
-                if self.knows_more.remove(&process) {
-                    self.untold.insert(*ticket);
+                self.knowledge.offered_by.insert(*ticket, process);
+                if self.knowledge.knows_more.remove(&process) {
+                    self.knowledge.untold.insert(*ticket);
                 }
                 self.export(*memory, *ticket)?
             }
@@ -228,13 +242,13 @@ impl Run {
         if self.private.contains(&event) {
             return cannot("the library has no events that cannot be exported");
         }
-        let before = self.heard.get(&recorded_by).cloned().unwrap_or_default();
+        let before = self.knowledge.waited_for.get(&recorded_by).cloned().unwrap_or_default();
         if before.contains(&process) && self.streams.values().filter(|it| it.0 == process).count() > 1 {
             return cannot("what others say of a process's own streams is not believed");
         }
-        let heard = self.heard.entry(process).or_default();
-        heard.extend(before);
-        heard.insert(recorded_by);
+        let waited_for = self.knowledge.waited_for.entry(process).or_default();
+        waited_for.extend(before);
+        waited_for.insert(recorded_by);
         let device = self.device(process).clone();
         let passed = recorded.export().and_then(|ticket| device.import_event(&ticket));
         Ok(said(passed.and_then(|event| stream.wait(&event)), Act::Read))
@@ -246,8 +260,8 @@ impl Run {
         };
         Ok(match buffer.export() {
             Ok(made) => {
-                self.tickets.insert(ticket, made);
-                self.offered.insert(ticket, memory);
+                self.shared.tickets.insert(ticket, made);
+                self.shared.offered.insert(ticket, memory);
                 Said::Done
             }
             Err(error) => Said::Refused(error, Act::Read),
@@ -256,11 +270,11 @@ impl Run {
 
     #[allow(unsafe_code)] // The one call that is not safe.
     fn import(&mut self, process: ProcessId, ticket: TicketId, memory: Memory) -> Result<Said, Cannot> {
-        if self.untold.contains(&ticket) {
+        if self.knowledge.untold.contains(&ticket) {
             return cannot("a ticket tells what its host knows, and a `tell` says so");
         }
-        self.imported.extend(self.offered.get(&ticket).map(|offered| (memory, *offered)));
-        let Some(ticket) = self.tickets.get(&ticket).cloned() else {
+        self.shared.imported.extend(self.shared.offered.get(&ticket).map(|offered| (memory, *offered)));
+        let Some(ticket) = self.shared.tickets.get(&ticket).cloned() else {
             self.memory.insert(memory, (process, Held::Gone(None)));
             return Ok(Said::Done);
         };
@@ -335,7 +349,7 @@ impl Run {
     }
 
     fn has_imported(&self, process: ProcessId) -> bool {
-        self.imported.keys().any(|import| self.memory.get(import).is_some_and(|(owner, _)| *owner == process))
+        self.shared.imported.keys().any(|import| self.memory.get(import).is_some_and(|(owner, _)| *owner == process))
     }
 
     /// Whether a buffer that lives has this address.
@@ -345,11 +359,11 @@ impl Run {
 
     /// Whether another process may be at the memory: its owner, or an importer.
     fn is_at_it(&self, memory: Memory) -> bool {
-        let owned = *self.imported.get(&memory).unwrap_or(&memory);
+        let owned = *self.shared.imported.get(&memory).unwrap_or(&memory);
         if owned != memory {
             return true;
         }
-        let others = self.imported.iter().filter(|(import, of)| **import != memory && **of == owned);
+        let others = self.shared.imported.iter().filter(|(import, of)| **import != memory && **of == owned);
         others.into_iter().any(|(import, _)| matches!(self.memory.get(import), Some((_, Held::Buffer(_)))))
     }
 

@@ -13,14 +13,16 @@ impl Run {
     /// A device of the program, made where it is first named.
     pub(crate) fn device_of(&mut self, device: DeviceId) -> Result<Device, Cannot> {
         if device == DeviceId(0) {
-            return Ok(self.device.clone());
+            return Ok(self.devices.first.clone());
         }
-        if self.is_capturing() && !self.others.contains_key(&device) {
+        if self.is_capturing() && !self.devices.others.contains_key(&device) {
             return cannot("a device is opened with its pool, which a capture of the same trace forbids");
         }
-        Ok(match self.others.entry(device) {
+        Ok(match self.devices.others.entry(device) {
             Entry::Occupied(known) => known.get().clone(),
-            Entry::Vacant(free) => free.insert(self.place.device(device.0, self.trace.clone())?).clone(),
+            Entry::Vacant(free) => {
+                free.insert(self.devices.place.device(device.0, self.devices.trace.clone())?).clone()
+            }
         })
     }
 
@@ -30,9 +32,9 @@ impl Run {
         role: StreamRole,
         device: DeviceId,
     ) -> Result<Said, Cannot> {
-        self.homes.insert(stream, device);
+        self.streams.devices.insert(stream, device);
         if role == StreamRole::Legacy {
-            self.legacy.insert(stream);
+            self.streams.legacy.insert(stream);
         }
         let device = self.device_of(device)?;
         let made = match role {
@@ -41,13 +43,13 @@ impl Run {
             StreamRole::PerThread => device.per_thread_stream(),
             StreamRole::Legacy => Ok(device.legacy_stream()),
         };
-        self.streams.insert(stream, made.expect("a stream"));
+        self.streams.all.insert(stream, made.expect("a stream"));
         Ok(Said::Done)
     }
 
     /// The default pool of a stream's device.
     pub(crate) fn default_pool(&mut self, stream: StreamId) -> Result<Pool, Cannot> {
-        let home = self.homes.get(&stream).copied().unwrap_or_default();
+        let home = self.streams.devices.get(&stream).copied().unwrap_or_default();
         Ok(self.device_of(home)?.default_pool())
     }
 
@@ -59,7 +61,7 @@ impl Run {
             Reach::ReadWrite => PeerAccess::ReadWrite,
         };
         let device = self.device_of(device)?;
-        match self.pools.get(&pool) {
+        match self.memory.pools.get(&pool) {
             Some(pool) => Ok(said(pool.grant(&device, access), Act::Free)),
             None => cannot("a pool that is gone cannot be named"),
         }
