@@ -5,6 +5,8 @@
 //! each loop runs (without it each takes as many rounds as show a leak); `MILLPOND_STEADY_ONLY` names one loop. The
 //! figures are printed (`--nocapture`).
 
+mod processes;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -50,13 +52,19 @@ struct Kept {
     heap: u64,
     files: usize,
     mappings: usize,
+    threads: usize,
+    resident_kib: usize,
 }
 
 impl Kept {
     fn now() -> Self {
         let files = std::fs::read_dir("/proc/self/fd").unwrap().count();
         let mappings = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
-        Self { heap: BYTES.load(Ordering::Relaxed), files, mappings }
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().count();
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let resident_kib = resident.trim().trim_end_matches(" kB").parse().unwrap();
+        Self { heap: BYTES.load(Ordering::Relaxed), files, mappings, threads, resident_kib }
     }
 }
 
@@ -65,6 +73,8 @@ impl Kept {
 const HEAP_NOISE: u64 = 32 << 10;
 const FILES_NOISE: usize = 32;
 const MAPPINGS_NOISE: usize = 128;
+const THREADS_NOISE: usize = 32;
+const RESIDENT_NOISE_KIB: usize = 8 << 10;
 
 fn seconds() -> Option<Duration> {
     let seconds = std::env::var("MILLPOND_STEADY_SECONDS").ok()?;
@@ -77,16 +87,23 @@ fn run(name: &str, rounds: usize, mut round: impl FnMut() -> Result<()>) -> Opti
     // Tables take their full size: closed streams, numbers that rest, names of what is gone.
     go(2 * rounds);
     let before = Kept::now();
-    let (began, mut done) = (Instant::now(), 0);
+    let (began, mut done, mut samples) = (Instant::now(), 0, 0);
     while done == 0 || seconds().is_some_and(|seconds| began.elapsed() < seconds) {
         go(rounds);
         done += rounds;
+        // Ten of a long run: whether it grows on, or once.
+        if seconds().is_some_and(|seconds| began.elapsed() > seconds * samples / 10) {
+            samples += 1;
+            println!("{name}: {done} rounds: {:?}", Kept::now());
+        }
     }
     let each = began.elapsed() / done as u32;
     let after = Kept::now();
     let is_more = after.heap > before.heap + HEAP_NOISE
         || after.files > before.files + FILES_NOISE
-        || after.mappings > before.mappings + MAPPINGS_NOISE;
+        || after.mappings > before.mappings + MAPPINGS_NOISE
+        || after.threads > before.threads + THREADS_NOISE
+        || after.resident_kib > before.resident_kib + RESIDENT_NOISE_KIB;
     let figures = format!("{name}: {done} rounds of {each:?}: from {before:?} to {after:?}");
     println!("{figures}");
     is_more.then_some(figures)
@@ -115,6 +132,8 @@ type Round = Box<dyn FnMut() -> Result<()>>;
 /// Makes a loop over a device of its own, and a stream of that.
 type Make = fn(Device, Stream) -> Round;
 
+/// Bytes of a request's memory.
+const LEN: usize = 4096;
 /// Enough to pass all tables that have a bound, and to see eight bytes a round.
 const MANY: usize = 4_000;
 /// Of what takes its time.
@@ -310,6 +329,13 @@ const LOOPS: &[(&str, usize, Make)] = &[
             pool.revoke(&other)
         })
     }),
+    ("exports to a process", MANY / 2, |d, s| processes::exports(d, s, usize::MAX)),
+    ("exports to processes that are killed", FEW, |d, s| processes::exports(d, s, 5)),
+    ("exports of a pool", MANY / 2, |d, s| processes::exports_of_a_pool(d, s, usize::MAX)),
+    ("exports of a pool to processes that are killed", FEW, |d, s| processes::exports_of_a_pool(d, s, 5)),
+    ("imports of a process", MANY / 2, |d, s| processes::imports(d, s, usize::MAX)),
+    ("imports of processes that are killed", FEW, |d, s| processes::imports(d, s, 5)),
+    ("tickets that nobody uses", MANY, processes::tickets),
 ];
 
 /// A graph that allocates memory and writes to it: the memory, and the kernel.
