@@ -5,10 +5,12 @@
 //! has finished cannot change what it says (*timing-blind*). Which allocations of a graph share bytes follows from the
 //! graph's edges: for that graphs have addresses here that no device has.
 
+mod answer;
 mod captures;
 mod checker;
 mod edges;
 mod edit;
+mod engine;
 mod event_state;
 mod events;
 mod explain;
@@ -36,9 +38,11 @@ mod usage;
 mod words;
 
 pub use crate::life::{Fault, History, Kind, Site, Use};
+pub use answer::{Begun, Done, Ended, Reason, Refusal, StreamIndex, Wait};
 pub use checker::{Checker, Settings};
 pub use edges::{Way, brought, settled_by};
 pub use edit::Edit;
+pub use event_state::Recorded;
 pub use finding::{Edge, Finding, Known, Side, Spot, Subject};
 pub use inside::Sought;
 pub use protocol::{Launch, Launched, judge};

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::default_streams::{Ties, after, before};
 use super::{Base, Chain, Host, Slots, Snapshot};
+use crate::ids::Point;
 use crate::op::StreamRole;
 
 /// Where a stream is while it lives.
@@ -116,19 +117,20 @@ impl<T> Streams<T> {
     }
 
     /// What every operation of a stream does first: the stream knows what the host knows that submits it, and the rules
-    /// of the default streams apply. Nothing where no stream lives there.
+    /// of the default streams apply: `on_wait` gets the points of waits that are news. Nothing where no stream lives
+    /// there.
     #[inline]
-    pub fn enter(&mut self, seat: Seat, base: &Arc<Base>) {
+    pub fn enter(&mut self, seat: Seat, base: &Arc<Base>, on_wait: impl FnMut(Point)) {
         let Some(Some(stream)) = self.streams.get_mut(seat) else { return };
         stream.chain.learn_base(base);
-        let Ok(()) = before(stream.role.standing(), &mut Entering { streams: self, seat });
+        let Ok(()) = before(stream.role.standing(), &mut Entering { streams: self, seat, on_wait });
     }
 
     /// What every operation of a stream does last: blocking streams come after the legacy default stream's.
     #[inline]
     pub fn leave(&mut self, seat: Seat) {
         if let Some(Some(stream)) = self.streams.get(seat) {
-            after(stream.role.standing(), &mut Entering { streams: self, seat });
+            after(stream.role.standing(), &mut Entering { streams: self, seat, on_wait: |_| () });
         }
     }
 
@@ -148,12 +150,13 @@ impl<T> Streams<T> {
 }
 
 /// A stream that is about to have an operation. One lives at the seat.
-struct Entering<'s, T> {
+struct Entering<'s, T, F> {
     streams: &'s mut Streams<T>,
     seat: Seat,
+    on_wait: F,
 }
 
-impl<T> Entering<'_, T> {
+impl<T, F> Entering<'_, T, F> {
     #[inline]
     fn parts(&mut self) -> Option<(&mut Stream<T>, &mut Home)> {
         let stream = self.streams.streams.get_mut(self.seat)?.as_mut()?;
@@ -162,7 +165,7 @@ impl<T> Entering<'_, T> {
     }
 }
 
-impl<T> Ties for Entering<'_, T> {
+impl<T, F: FnMut(Point)> Ties for Entering<'_, T, F> {
     type Refused = Infallible;
 
     #[inline]
@@ -171,8 +174,11 @@ impl<T> Ties for Entering<'_, T> {
             && stream.followed != home.version
         {
             stream.followed = home.version;
-            if let Some(last) = &home.last {
-                stream.chain.wait(last);
+            if let Some(last) = &home.last
+                && stream.chain.wait(last)
+            {
+                let point = last.point();
+                (self.on_wait)(point);
             }
         }
         Ok(())
@@ -200,9 +206,11 @@ impl<T> Ties for Entering<'_, T> {
                 before.push(stream.chain.snapshot());
             }
         }
-        if let Some((legacy, _)) = self.parts() {
-            for end in &before {
-                legacy.chain.wait(end);
+        for end in &before {
+            if let Some((legacy, _)) = self.parts()
+                && legacy.chain.wait(end)
+            {
+                (self.on_wait)(end.point());
             }
         }
         Ok(())

@@ -1,0 +1,5 @@
+//! The checker as it is asked: what it answers, beside naive twins.
+
+mod handles;
+mod program;
+mod waits;
