@@ -4,13 +4,14 @@
 //! program costs one test of a flag at each place.
 
 use super::finding::Finding;
+use super::withdraw::Change;
 use crate::ids::{NodeId, Point};
 use crate::op::Memory;
 use crate::order::Seat;
 
 /// A stream that lives, by its place in the checker's table: it names no other one until the stream is destroyed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct StreamIndex(pub(super) Seat);
+pub struct StreamHandle(pub(super) Seat);
 
 /// A wait that puts an operation after a point that it did not come after before. The device has to wait, too, unless
 /// it has completed that point.
@@ -49,7 +50,7 @@ pub struct Done {
     /// and on a captured stream.
     pub point: Option<Point>,
     /// Its stream, for steps by handle. None where that does not live.
-    pub stream: Option<StreamIndex>,
+    pub stream: Option<StreamHandle>,
     /// Which operation of its stream it is, counted from 1. What is no operation has the number of the last one.
     pub number: u64,
     /// The waits that were news, in the order in which they were made: for events, for the legacy default stream or by
@@ -72,6 +73,8 @@ pub struct Done {
     pub closed: Vec<Point>,
     /// Advice, and what else was found: it did not refuse the operation.
     pub findings: Vec<Finding>,
+    /// What a launch changed, for who withdraws it.
+    pub(super) changes: Vec<Change>,
 }
 
 /// Why an operation is not done.
@@ -80,6 +83,10 @@ pub struct Done {
 pub enum Reason {
     /// It is wrong.
     Finding(Box<Finding>),
+    /// It may be wrong because of the last launch of this stream, which may still be withdrawn. Wait until the device has
+    /// that launch or it is withdrawn, [advance](super::Checker::advance) the stream or
+    /// [retract](super::Checker::retract) the launch, and make this step again.
+    AskAgain(StreamHandle),
     /// It names something that is not there because an earlier operation was refused. That was told then.
     Follows,
 }
@@ -97,6 +104,8 @@ pub struct Refusal {
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     is_wanted: bool,
+    /// The step is to be made again once the last launch of this stream has ended.
+    pub(super) again: Option<StreamHandle>,
     done: Done,
 }
 
@@ -117,6 +126,17 @@ impl Answer {
     pub(super) fn take_waits(&mut self, waits: &mut Vec<Wait>) {
         self.is_wanted = false;
         waits.append(&mut self.done.waits);
+    }
+
+    /// Whether the step at hand is to be answered: it may be withdrawn, then, if it is a launch.
+    #[inline]
+    pub(super) fn is_wanted(&self) -> bool {
+        self.is_wanted
+    }
+
+    /// What the step at hand has changed, to be added to.
+    pub(super) fn changes(&mut self) -> &mut Vec<Change> {
+        &mut self.done.changes
     }
 
     /// Adds something to the answer.

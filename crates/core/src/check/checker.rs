@@ -12,6 +12,9 @@
 //! | `lives` | names and what they lead to |
 //! | `checker`, `usage`, `events`, `graphs`, `launches`, `shares` | each kind of operation, in the order of its rules |
 //! | `kind`, `finding`, `violation`, `explain` | what is said |
+//! | `engine`, `answer` | a step that says what the device has to do, for a library; events by handle |
+//! | `withdraw` | launches that a driver refuses after they were judged right |
+//! | `private` | memory that one stream alone has named, which is not stepped |
 
 use std::collections::BTreeMap;
 
@@ -159,6 +162,10 @@ impl Checker {
     /// An operation is refused.
     #[cold]
     fn refuse(&mut self, call: Call<'_>, mut refused: Refused) -> Refused {
+        self.time.answer.again = self.unconfirmed_side(&refused);
+        if self.time.answer.again.is_some() {
+            return refused;
+        }
         refused.name_nodes(|side, sought| self.node_of(call, side, sought));
         if !refused.missing.is_empty() && refused.graph.is_none() {
             refused.missing = self.few_edges(call, std::mem::take(&mut refused.missing));

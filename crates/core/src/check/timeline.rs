@@ -18,7 +18,7 @@ use crate::ids::{DeviceId, HostId, NodeId, Point, ProcessId, Seq, Slot, StreamId
 use crate::life::Site;
 use crate::op::{Name, Place, StreamRole};
 use crate::order::default_streams::Standing;
-use crate::order::{self, Base, Chain, Clock, HomeNumber, Host, Knows, Snapshot, Streams};
+use crate::order::{self, Base, Chain, Clock, HomeNumber, Host, Knows, Snapshot, Streams, op_at};
 
 pub(super) use crate::order::Seat;
 
@@ -26,6 +26,8 @@ pub(super) use crate::order::Seat;
 const RECENT: usize = 8;
 /// How many synchronisations of a stream or process can still be shown.
 const LEARNED: usize = 8;
+/// The position of an operation that was withdrawn.
+const WITHDRAWN: Seq = Seq::MAX;
 /// How many destroyed streams can still be shown.
 const ENDED: usize = 256;
 
@@ -73,7 +75,7 @@ impl Stream {
 
     /// The newest operation that is still remembered at or before a position: what it was, its number, its place.
     pub(super) fn newest(&self, seq: Seq) -> Option<(&'static str, u64, Place)> {
-        let before = self.kept.recent.iter().filter(|it| it.0 <= seq).last();
+        let before = self.kept.recent.iter().filter(|it| it.0 <= seq && it.0 < WITHDRAWN).last();
         before.map(|&(_, verb, op, place)| (verb, op, place))
     }
 }
@@ -209,7 +211,7 @@ impl Timeline {
         let Some(process) = self.process_numbers.get(&ended).map(|at| &self.processes[*at]) else { return };
         let last = process.chain.last();
         let streams = self.streams.iter().filter(|stream| self.homes[stream.home].0 == ended);
-        let points = process.ended.points().chain(streams.map(|stream| stream.chain.last())).chain([last]);
+        let points = process.ended.points().chain(streams.map(|stream| stream.end().point())).chain([last]);
         let what = Snapshot::foreign(last, points);
         if self.process_mut(host).host.learn(&what) {
             self.answer.tell(|done| done.learned.extend(what.points()));
@@ -364,8 +366,51 @@ impl Timeline {
     }
 
     /// The seat of a stream that lives.
+    #[inline]
     pub(super) fn seat(&self, id: StreamId) -> Option<Seat> {
-        self.seats.get(&id).copied()
+        match self.last_seat {
+            Some((last, seat)) if last == id => Some(seat),
+            _ => self.seats.get(&id).copied(),
+        }
+    }
+
+    /// The next operation of a stream may be withdrawn.
+    pub(super) fn begin(&mut self, seat: Seat) {
+        self.streams.begin(seat);
+    }
+
+    /// A launch of the stream that might have been withdrawn cannot be any more.
+    #[inline]
+    pub(super) fn confirm(&mut self, seat: Seat) {
+        self.streams.confirm(seat);
+    }
+
+    /// The last launch of the stream is withdrawn: it is not shown any more.
+    pub(super) fn withdraw(&mut self, seat: Seat) {
+        self.streams.withdraw(seat);
+        if let Some(stream) = self.streams.get_mut(seat)
+            && let Some(last) = stream.kept.recent.last_mut()
+        {
+            last.0 = WITHDRAWN;
+        }
+    }
+
+    /// All operations of a stream up to a position are done.
+    pub(super) fn advance(&mut self, seat: Seat, position: Seq) {
+        let Some(stream) = self.streams.get_mut(seat).filter(|stream| position >= stream.chain.seq()) else { return };
+        let private = op_at(position) - op_at(stream.chain.seq());
+        stream.chain.pass_to(position);
+        if private > 0 {
+            stream.kept.ops += private;
+            stream.kept.recent.push((position, "submitted", stream.kept.ops, Place::Unknown));
+        }
+        self.streams.confirm(seat);
+    }
+
+    /// The stream whose last launch may be withdrawn and has this point.
+    pub(super) fn unconfirmed_at(&self, point: Point) -> Option<Seat> {
+        let stream = self.streams.iter().find(|stream| stream.may_withdraw(point))?;
+        self.seat(stream.kept.id)
     }
 
     /// The stream of a seat, if one lives there.
@@ -412,7 +457,7 @@ impl Timeline {
         let (homes, id) = (&self.homes, self.processes[at].id);
         let is_meant = |home: HomeNumber| homes[home].0 == id && device.is_none_or(|device| homes[home].1 == device);
         let mine = |stream: &&Stream| is_meant(stream.home);
-        let mut all: Vec<Snapshot> = self.streams.iter().filter(mine).map(|it| it.chain.snapshot()).collect();
+        let mut all: Vec<Snapshot> = self.streams.iter().filter(mine).map(Stream::end).collect();
         all.sort_unstable_by_key(Snapshot::point);
         let process = &mut self.processes[at];
         for what in &all {

@@ -104,7 +104,7 @@ impl Checker {
         if self.graphs.is_captured(stream) {
             return self.captured_work(call, seat, Work::Kernel, accesses, name);
         }
-        if !self.repeat(call, seat, accesses) {
+        if self.time.answer.is_wanted() || !self.repeat(call, seat, accesses) {
             self.launch_anew(call, seat, accesses)?;
         }
         self.done(seat, "launched", call.op.place);
@@ -165,7 +165,11 @@ impl Checker {
             self.refuse_overlap(call, self.site(call, seat, Act::Write), named, subject)?;
         }
         let is_one = accesses.len() < 2;
-        let may_repeat = accesses.iter().all(|access| may_repeat(access, is_one));
+        let is_asked = self.time.answer.is_wanted();
+        let may_repeat = !is_asked && accesses.iter().all(|access| may_repeat(access, is_one));
+        if is_asked {
+            self.time.begin(seat);
+        }
         let (point, id, op) = self.submit_work(seat);
         for (access, target) in accesses.iter().zip(&targets) {
             let new = Use { point, site: Site { act: access.act, stream: id, op, place: call.op.place } };
@@ -247,7 +251,15 @@ impl Checker {
     #[inline]
     fn add_use(&mut self, target: Target, access: Access, new: Use, seat: Seat) {
         let import = target.is_lease.then_some(access.memory);
-        self.lives.add_use(target.life, import, new, access.part, &self.time.at(seat).chain);
+        match self.time.answer.is_wanted() {
+            true => {
+                let mut changes = std::mem::take(self.time.answer.changes());
+                let (chain, new) = (&self.time.at(seat).chain, (new, access.part));
+                self.lives.add_provisional(target.life, import, new, chain, &mut changes);
+                *self.time.answer.changes() = changes;
+            }
+            false => self.lives.add_use(target.life, import, new, access.part, &self.time.at(seat).chain),
+        }
         let life = self.lives.at_mut(target.life);
         if (life.history.len() > life.settle_at || life.history.is_due()) && !life.is_exportable() {
             let time = &self.time;

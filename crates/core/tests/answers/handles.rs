@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use millpond_core::check::{Checker, Done, Finding, Reason, Recorded, Refusal, Settings, StreamIndex, Wait};
+use millpond_core::check::{Checker, Finding, Reason, Recorded, Refusal, Settings, StreamHandle, Wait};
 use millpond_core::ids::{EventId, Point, StreamId};
 use millpond_core::op::{Mark, Names, Op, What};
 
@@ -18,14 +18,17 @@ struct Told {
     finding: Option<Finding>,
 }
 
-fn told(step: Result<Done, Box<Refusal>>) -> (Told, Option<StreamIndex>) {
-    let (done, finding) = match step {
+fn told(checker: &mut Checker, op: &Op, names: &Names) -> (Told, Option<StreamHandle>) {
+    let (done, finding) = match checker.step(op, names) {
         Ok(done) => (done, None),
         Err(refusal) => match *refusal {
             Refusal { reason: Reason::Finding(finding), done } => (done, Some(*finding)),
             Refusal { done, .. } => (done, None),
         },
     };
+    if let Some((stream, point)) = done.stream.zip(done.point) {
+        checker.advance(stream, point.seq);
+    }
     (Told { point: done.point, waits: done.waits, learned: done.learned, finding }, done.stream)
 }
 
@@ -33,7 +36,7 @@ fn told(step: Result<Done, Box<Refusal>>) -> (Told, Option<StreamIndex>) {
 struct Library {
     checker: Checker,
     names: Names,
-    streams: BTreeMap<StreamId, StreamIndex>,
+    streams: BTreeMap<StreamId, StreamHandle>,
     records: BTreeMap<EventId, Recorded>,
     by_handle: u64,
 }
@@ -63,7 +66,7 @@ impl Library {
         for (event, recorded) in std::mem::take(&mut self.records) {
             self.checker.set_record(event, recorded);
         }
-        let (mut told, stream) = told(self.checker.step(op, &self.names));
+        let (mut told, stream) = told(&mut self.checker, op, &self.names);
         told.waits.splice(0..0, waits);
         if let Some(stream) = op.what.stream().zip(stream) {
             self.streams.insert(stream.0, stream.1);
@@ -91,7 +94,7 @@ fn records_and_waits_by_handle_are_those_by_name() {
             by_handle: 0,
         };
         for (at, op) in ops.iter().enumerate() {
-            let (expected, is) = (told(named.step(op, &names)).0, library.step(op));
+            let (expected, is) = (told(&mut named, op, &names).0, library.step(op));
             assert_eq!(is, expected, "program {seed}, operation {at}: {op:?}");
             found += u64::from(is.finding.is_some());
         }

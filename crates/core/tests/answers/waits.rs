@@ -134,6 +134,9 @@ fn run(seed: u64) -> [u64; 3] {
             Err(refusal) => (refusal.done, false),
         };
         waits += done.waits.len() as u64;
+        if let Some((stream, point)) = done.stream.zip(done.point) {
+            checker.advance(stream, point.seq);
+        }
         device.follow(op, &done, is_done);
         device.compare(&checker, &format!("program {seed}, operation {at}: {op:?}"));
     }
