@@ -13,8 +13,8 @@ use super::timeline::{Learned, Seat, Timeline};
 use crate::ids::{EventId, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Act, Mark, Thing, What};
-use crate::order::{Chain, Knows};
 use crate::order::default_streams::Standing;
+use crate::order::{Chain, Knows};
 
 impl Checker {
     /// The rare operations of events.
@@ -108,7 +108,8 @@ impl Checker {
             }
             _ if is_captured => return self.captured_wait_outside(call, seat, event),
             Some(Stands::Recorded(recorded)) => {
-                let (is_news, recorded) = (wait_end(&mut self.time, &mut self.lost, seat, site, recorded), recorded.site);
+                let (is_news, recorded) =
+                    (wait_end(&mut self.time, &mut self.lost, seat, site, recorded), recorded.site);
                 // An operation of the legacy default stream is one that others come after.
                 let is_barrier = self.time.at(seat).role.standing() == Standing::Barrier;
                 match is_news {

@@ -78,12 +78,7 @@ impl<D: Done> Kept<D> {
     }
 
     /// Drops those that are so, from this place on.
-    fn drop_before(
-        &mut self,
-        from: usize,
-        is_before: impl Fn(&D) -> bool,
-        mut replaced: impl FnMut(usize, D),
-    ) {
+    fn drop_before(&mut self, from: usize, is_before: impl Fn(&D) -> bool, mut replaced: impl FnMut(usize, D)) {
         let (mut to, mut writes) = (from, self.writes);
         for at in from..self.list.len() {
             match is_before(&self.list[at]) {

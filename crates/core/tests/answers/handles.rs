@@ -53,9 +53,10 @@ impl Library {
                 self.records.insert(event, recorded);
                 Some(point)
             }),
-            What::EventWait { event, stream, .. } => self.streams.get(&stream).and_then(|&stream| {
-                self.checker.wait_end(at, stream, self.records.get_mut(&event)?, &mut waits)
-            }),
+            What::EventWait { event, stream, .. } => self
+                .streams
+                .get(&stream)
+                .and_then(|&stream| self.checker.wait_end(at, stream, self.records.get_mut(&event)?, &mut waits)),
             _ => None,
         };
         if by_handle.is_some() {
