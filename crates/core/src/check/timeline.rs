@@ -112,7 +112,7 @@ pub(super) struct Timeline {
     /// Streams that ended: those that can still be shown, and below which number every stream was made.
     ended: Ring<(StreamId, Site, Option<Name>), ENDED>,
     made: u32,
-    hosts_made: u32,
+    hosts_made: u64,
     /// What the step at hand does.
     pub(super) answer: Answer,
 }
