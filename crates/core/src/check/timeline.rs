@@ -277,6 +277,20 @@ impl Timeline {
         self.stream(id).map(|stream| stream.kept.device).filter(|_| !is_alone)
     }
 
+    /// Later work of a stream comes after all work so far of another; where that has ended, of all that have.
+    pub(super) fn follow(&mut self, seat: Seat, other: Option<Seat>) {
+        match other {
+            Some(other) => {
+                let end = self.at(other).chain.snapshot();
+                self.wait(seat, &end);
+            }
+            None => {
+                let ended = Arc::clone(self.streams.ended(self.at(seat).home));
+                self.at_mut(seat).chain.learn_base(&ended);
+            }
+        }
+    }
+
     /// A stream that lives.
     #[inline]
     pub(super) fn stream(&self, id: StreamId) -> Option<&Stream> {

@@ -3,7 +3,7 @@
 use std::ffi::c_uint;
 
 use millpond_core::ids::StreamId;
-use millpond_core::op::{Act, StreamRole, What};
+use millpond_core::op::{Act, StreamRole, Trust, What};
 use smallvec::SmallVec;
 
 use crate::abi::{EXTERNAL, Event, Stream, StreamMemOp};
@@ -71,7 +71,7 @@ impl Session {
 
     /// Work that uses these bytes, or none.
     pub(crate) fn work(&mut self, at: &At, stream: Stream, uses: &[(u64, u64, Act)]) {
-        let launch = |stream, accesses| What::Launch { stream, accesses, name: None };
+        let launch = |stream, accesses| What::Launch { stream, accesses, trust: Trust::None, name: None };
         self.work_as(at, stream, uses, launch);
     }
 

@@ -310,9 +310,8 @@ impl Device {
         process::refuse_forked()?;
         let context = &self.shared.context;
         context.graphs().refuse_synchronize().inspect_err(|error| {
-            if let Some(tracer) = context.tracer.as_ref().filter(|_| error.is_verdict()) {
-                tracer.synchronized(Place::Source(Location::caller()));
-            }
+            let place = Place::Source(Location::caller());
+            Tracer::refused(context.tracer.as_ref(), error, |tracer| tracer.synchronized(place));
         })?;
         let Everything { live, ended: mut ends } = context.everything()?;
         for shared in live {
@@ -412,8 +411,9 @@ fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, o
 fn open_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Result<Pool> {
     process::refuse_forked()?;
     if let Err(error) = context.graphs.refuse_unsafe("pool") {
-        if let Some(tracer) = context.tracer.as_ref().filter(|_| error.is_verdict()) {
-            tracer.pool(PoolId(Context::next_number(&context.next_pool, "pools")?), config.shareable);
+        if let Some(tracer) = &context.tracer {
+            let id = PoolId(Context::next_number(&context.next_pool, "pools")?);
+            Tracer::refused(Some(tracer), &error, |tracer| tracer.pool(id, config.shareable));
         }
         return Err(error);
     }

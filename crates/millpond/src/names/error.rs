@@ -107,7 +107,9 @@ impl Error {
                     | SymbolicCapture(_)
             )
         };
-        let is_of_capture = |it: &CaptureError| !matches!(it, CaptureError::Uncapturable { .. });
+        // Memory that a capture has allocated is a launch's by another name only.
+        let is_name = |it: &CaptureError| matches!(it, CaptureError::NotLaunched { goes_on: false, .. });
+        let is_of_capture = |it: &CaptureError| !matches!(it, CaptureError::Uncapturable { .. }) && !is_name(it);
         self.violation().is_some()
             || self.invalid().is_some_and(is_use)
             || self.graph().is_some_and(is_of_graph)

@@ -8,21 +8,25 @@
 //! last of all.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, DeviceId, EventId, GraphId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Name, NodeOp, Op, Part, Place, Reach, Space, StreamRole, What};
+use millpond_core::op::{
+    Access, Act, Mark, Memory, Name, NodeOp, Op, Part, Place, Reach, Space, StreamRole, Trust, What,
+};
 use millpond_core::trace::ops::Writer;
 use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::{PeerAccess, process};
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
-use crate::names::error::{Invalid, Result};
+use crate::names::error::{Error, Invalid, Result};
 use crate::names::role::Ask;
+use crate::names::shadow;
 use crate::names::trace_file::{Shared, Trace};
 use crate::sync::ranks;
 use crate::trace::{TracedShares, callers};
@@ -110,7 +114,7 @@ impl Tracer {
                 Some(device) => Some((trace, device)),
                 None => return Err(Invalid::Setting { setting: "trace", reason: FULL.into() }.into()),
             },
-            None => Trace::of_environment(),
+            None => Trace::of_environment().or_else(Trace::judged),
         };
         let Some((trace, device)) = found else { return Ok(None) };
         let mut output = lock(&trace.shared.output);
@@ -130,6 +134,14 @@ impl Tracer {
         if self.shared.open.fetch_sub(1, Ordering::AcqRel) == 1 {
             // What cannot be written is lost, as in a crash.
             let _ = output.finish();
+        }
+    }
+
+    /// Has an operation written down that was refused, if it is the program that is wrong.
+    #[cold]
+    pub(crate) fn refused<T: Deref<Target = Tracer>>(tracer: Option<&T>, error: &Error, write: impl FnOnce(&T)) {
+        if let Some(tracer) = tracer.filter(|_| error.is_verdict()) {
+            shadow::judged(Some(error), || write(tracer));
         }
     }
 
@@ -302,6 +314,13 @@ impl Tracer {
         self.push(place, What::EventWait { event: event.id, stream: self.stream_id(stream), external: false });
     }
 
+    /// A stream waits for another, as the library has it.
+    #[cold]
+    pub(crate) fn followed(&self, stream: StreamId, after: StreamId) {
+        let [stream, after] = [stream, after].map(|stream| self.stream_id(stream));
+        self.push(Place::Unknown, What::Follow { stream, after });
+    }
+
     #[cold]
     pub(crate) fn synchronized_with(&self, event: &TracedEvent, caller: Caller) {
         self.push(Place::Source(caller), What::EventSynchronize { event: event.id });
@@ -329,7 +348,8 @@ impl Tracer {
 
     #[cold]
     pub(crate) fn pool(&self, pool: PoolId, exportable: bool) {
-        self.push(Place::Unknown, What::PoolCreate { pool: PoolId(self.number(pool.0)), exportable });
+        let (pool, device) = (PoolId(self.number(pool.0)), Some(DeviceId(self.device)));
+        self.push(Place::Unknown, What::PoolCreate { pool, exportable, device });
     }
 
     /// A pool lets another device in, or not any more; a device of another trace has no name here.
@@ -374,14 +394,15 @@ impl Tracer {
     }
 
     #[cold]
-    pub(crate) fn free(&self, id: AllocId, generation: u64, stream: StreamId, caller: Caller) {
-        self.free_of(self.memory(id, generation), stream, caller);
+    pub(crate) fn free(&self, who: (AllocId, u64), stream: StreamId, trust: Trust, caller: Caller) {
+        let (memory, stream) = (self.memory(who.0, who.1), self.stream_id(stream));
+        self.push(Place::Source(caller), What::Free { memory, stream, trust });
     }
 
     /// A free of memory by the name that the trace has for it.
     #[cold]
     pub(crate) fn free_of(&self, memory: Memory, stream: StreamId, caller: Caller) {
-        self.push(Place::Source(caller), What::Free { memory, stream: self.stream_id(stream) });
+        self.push(Place::Source(caller), What::Free { memory, stream: self.stream_id(stream), trust: Trust::None });
     }
 
     /// Memory is freed at once, by the name that the trace has for it.
