@@ -409,6 +409,11 @@ impl Timeline {
         }
     }
 
+    /// As [`withdraw`](Self::withdraw), of an operation that was never shown.
+    pub(super) fn release(&mut self, seat: Seat) {
+        self.streams.withdraw(seat);
+    }
+
     /// All operations of a stream up to a position are done.
     pub(super) fn advance(&mut self, seat: Seat, position: Seq) {
         let Some(stream) = self.streams.get_mut(seat).filter(|stream| position >= stream.chain.seq()) else { return };
