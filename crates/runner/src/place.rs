@@ -1,29 +1,39 @@
-//! Where a program runs: a host device, or CUDA, over `fakecuda` or on a GPU.
+//! Where a program runs: a host device, one that is held to the driver's contract, or CUDA, over `fakecuda` or on a GPU.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use millpond::config::Trace;
 use millpond::cuda::CudaConfig;
 use millpond::{Device, DeviceConfig, HostConfig};
+use millpond_driver::{Checked, HostDriver, Schedule};
 
-use super::{Cannot, Timing, cannot};
+use crate::{Cannot, Timing, cannot};
 
 /// Where a program runs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
+pub enum Place {
+    /// A host device.
     Host(Timing),
+    /// A host device without memory, whose caller is held to the driver's contract.
+    Checked(Schedule),
     /// CUDA over `fakecuda`.
     Fake,
     /// CUDA on a GPU.
     Cuda,
 }
 
+/// A driver that holds its caller to the contract.
+pub(crate) fn checked(schedule: Schedule) -> Arc<Checked<HostDriver>> {
+    let config = millpond_driver::HostConfig { schedule, memory: false, ..Default::default() };
+    Arc::new(Checked::new(HostDriver::new(config).expect("a host device")))
+}
+
 impl Place {
     /// The place that MILLPOND_TEST_DEVICE names for what also runs on CUDA: `fake`, which is meant without a wish, or
     /// `cuda`; none for other kinds of devices.
-    pub(crate) fn wished() -> Option<Place> {
+    pub fn wished() -> Option<Place> {
         match std::env::var("MILLPOND_TEST_DEVICE").unwrap_or_default().as_str() {
             "" => {
                 println!("skipped on a GPU: MILLPOND_TEST_DEVICE is not `cuda`");
@@ -39,13 +49,14 @@ impl Place {
     }
 
     /// A program's device, by its number in the program.
-    pub(super) fn device(self, number: u32, trace: Option<Trace>) -> Result<Device, Cannot> {
+    pub(crate) fn device(self, number: u32, trace: Option<Trace>) -> Result<Device, Cannot> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let config = match self {
             Place::Host(timing) => {
                 let config = HostConfig::default().schedule(timing.schedule()).trace(trace);
                 return Ok(Device::host(config).expect("a host device"));
             }
+            Place::Checked(_) => return cannot("a second device that is held to the contract"),
             Place::Fake => {
                 let ordinal = NEXT.fetch_add(1, Ordering::Relaxed) % 64;
                 CudaConfig::default().ordinal(ordinal).library(fakecuda::library())
@@ -65,15 +76,15 @@ impl Place {
     }
 
     /// Whether kernels are closures there.
-    pub(super) fn runs_closures(self) -> bool {
+    pub(crate) fn runs_closures(self) -> bool {
         matches!(self, Place::Host(_))
     }
 
     /// Sleeps, or not.
-    pub(super) fn pause(&mut self) -> Duration {
+    pub(crate) fn pause(&mut self) -> Duration {
         match self {
             Place::Host(timing) => timing.pause(),
-            Place::Fake | Place::Cuda => Duration::ZERO,
+            Place::Checked(_) | Place::Fake | Place::Cuda => Duration::ZERO,
         }
     }
 }

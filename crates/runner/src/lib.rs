@@ -1,0 +1,565 @@
+//! Does a list of operations ([`Op`]) on the library, on any device, and notes what is refused and at which line.
+//!
+//! | file | what |
+//! |---|---|
+//! | `place`, `timing` | the device that a program runs on, and how fast that is |
+//! | `threads` | an operation is done by the thread that it is of |
+//! | `memory`, `graphs`, `kernels`, `several` | what operations are as calls of the library |
+//! | `processes` | the same for programs of several processes |
+//! | `verdicts` | what the library's refusals are to the checker |
+#![deny(unsafe_code)]
+
+mod graphs;
+mod kernels;
+mod memory;
+mod place;
+mod processes;
+mod several;
+mod threads;
+mod timing;
+mod verdicts;
+
+use std::cell::{Cell, OnceCell};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt;
+
+pub use millpond::config::{Schedule, Trace};
+use millpond::error::Invalid;
+use millpond::graph::{ExternalEvent, Graph, GraphExec, GraphNode, MemAllocNode};
+use millpond::{Buffer, Device, DeviceConfig, Error, Event, Pool, PoolConfig, Stream, View};
+use millpond_core::check::{Finding, Kind, Side};
+use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, NodeId, PoolId, StreamId};
+use millpond_core::op::{Access, Act, Mark, Memory, Op, What};
+
+pub use place::Place;
+pub use timing::Timing;
+
+use kernels::Accesses;
+use verdicts::{kind_of, may_be_unmade};
+
+/// Why a program is not run, or not to its end.
+#[derive(Debug)]
+pub enum Cannot {
+    /// The library cannot be asked to do something, for this reason.
+    Ask(String),
+    /// An allocation found no memory.
+    Memory(String),
+}
+
+impl fmt::Display for Cannot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Cannot::Ask(why) | Cannot::Memory(why)) = self;
+        f.write_str(why)
+    }
+}
+
+fn cannot<T>(why: &str) -> Result<T, Cannot> {
+    Err(Cannot::Ask(why.to_owned()))
+}
+
+/// Memory as the library knows it.
+enum Held {
+    Buffer(Buffer<u8>),
+    /// Freed or given away: the address, and a name that may be stale.
+    Gone {
+        address: u64,
+        view: View<u8>,
+    },
+    Node(MemAllocNode<u8>, GraphId),
+    Void,
+}
+
+/// The devices of a program.
+struct Devices {
+    place: Place,
+    trace: Option<Trace>,
+    first: Device,
+    /// All but the first.
+    others: HashMap<DeviceId, Device>,
+    /// A stream of the first for what acts at once: see [`own`](Self::own).
+    opened: OnceCell<Stream>,
+    /// In a trace: it has the name of the line that is done next.
+    marker: Option<Buffer<u8>>,
+}
+
+impl Devices {
+    /// A stream of the first for what acts at once.
+    fn own(&self) -> &Stream {
+        self.opened.get_or_init(|| self.first.non_blocking_stream().expect("a stream"))
+    }
+}
+
+#[derive(Default)]
+struct Streams {
+    all: HashMap<StreamId, Stream>,
+    /// The device of each, closed ones too.
+    devices: HashMap<StreamId, DeviceId>,
+    /// Those that are the legacy default stream.
+    legacy: HashSet<StreamId>,
+}
+
+#[derive(Default)]
+struct Events {
+    recorded: HashMap<EventId, Event>,
+    /// Events that nodes of graphs record or wait for.
+    external: HashMap<EventId, ExternalEvent>,
+}
+
+/// Memory by its name in the program.
+#[derive(Default)]
+struct Memories {
+    /// For pools that the program makes.
+    pool_config: PoolConfig,
+    pools: HashMap<PoolId, Pool>,
+    held: HashMap<Memory, Held>,
+    /// The stream that memory was allocated on.
+    allocated_on: HashMap<Memory, StreamId>,
+    /// Memory of the host.
+    pinned: HashSet<Memory>,
+    /// For an alloc node's memory the name of what the latest launch gave.
+    latest: HashMap<Memory, Memory>,
+    /// What launches of other instances gave to names that lead elsewhere by now.
+    displaced: Vec<Buffer<u8>>,
+    /// Memory that some graph has a free node for.
+    freed_by_nodes: HashSet<Memory>,
+    /// Memory of alloc nodes that were removed.
+    removed: HashSet<Memory>,
+    /// Where nodes copy to that only read.
+    scratch: Vec<Buffer<u8>>,
+}
+
+#[derive(Default)]
+struct Graphs {
+    all: HashMap<GraphId, Graph>,
+    /// The nodes of each; none for those that were refused.
+    nodes: HashMap<GraphId, Vec<Option<GraphNode>>>,
+    /// The lines of those that were not refused.
+    lines: HashMap<GraphId, Vec<u32>>,
+    /// The graph in each child node, by the graph around it and the node's number there.
+    children: HashMap<(GraphId, usize), Child>,
+    /// The graph that each copy is of.
+    copies: HashMap<GraphId, GraphId>,
+    /// How many nodes its original had when a copy was made.
+    copied_nodes: HashMap<GraphId, usize>,
+    /// Copies whose memory has names of its own.
+    renamed: HashMap<GraphId, GraphId>,
+    /// By the stream where a capture began: its graph, and what was allocated in it.
+    captures: HashMap<StreamId, Capture>,
+    /// The graph that this line instantiates.
+    instantiating: Option<GraphId>,
+}
+
+#[derive(Default)]
+struct Instances {
+    all: HashMap<ExecId, (GraphExec, GraphId)>,
+    /// How many nodes its graph had when an instance was made, or updated.
+    nodes: HashMap<ExecId, usize>,
+    destroyed: HashSet<ExecId>,
+    /// The instance whose launch gave an alloc node's memory its latest life, and its graph.
+    launched: HashMap<Memory, (ExecId, GraphId)>,
+    /// Whether a graph or a launch was refused, so that memory of alloc nodes is not there.
+    is_any_refused: bool,
+}
+
+/// A program of one process on its way. Its memory is dropped before the streams that it was used on.
+pub struct Run {
+    memory: Memories,
+    devices: Devices,
+    streams: Streams,
+    events: Events,
+    graphs: Graphs,
+    instances: Instances,
+    found: Found,
+    /// The line of the operation at hand.
+    line: u32,
+}
+
+/// No program that is run on CUDA reads more at once in a node.
+const BYTES_MAX: usize = 1 << 20;
+
+/// The graph in a child node, and whether the node is still there: what was made with it has it.
+#[derive(Clone, Copy)]
+struct Child {
+    graph: GraphId,
+    is_there: bool,
+}
+
+struct Capture {
+    graph: GraphId,
+    allocated: Vec<Memory>,
+}
+
+/// Runs a program; what was refused, and where. In its trace a buffer has the name of the line that is done next.
+///
+/// Each process has a trace of its own: `more` makes those of all but the first.
+///
+/// # Errors
+/// What the library cannot be asked to do: another program than this one would run.
+///
+/// # Panics
+/// The library breaks the driver's contract, or refuses for a reason that is no verdict.
+pub fn run(ops: &[Op], place: Place, trace: Option<Trace>, more: &dyn Fn() -> Option<Trace>) -> Result<Found, Cannot> {
+    if processes::has(ops) {
+        return match place {
+            Place::Host(_) => {
+                let first = Cell::new(trace);
+                processes::run(ops, &|| first.take().or_else(more))
+            }
+            Place::Checked(_) | Place::Fake | Place::Cuda => cannot("processes are host devices of this one"),
+        };
+    }
+    if !matches!(place, Place::Host(_)) && threads::share_a_default_stream(ops) {
+        return cannot("a thread's default stream cannot be named by another one on CUDA");
+    }
+    let checked = match place {
+        Place::Checked(schedule) => Some(place::checked(schedule)),
+        Place::Host(_) | Place::Fake | Place::Cuda => None,
+    };
+    let device = match &checked {
+        Some(driver) => Device::with_driver(driver.clone(), DeviceConfig::default().trace(trace.clone())),
+        None => Ok(place.device(0, trace.clone())?),
+    };
+    let mut run = Run::new(device.expect("a device"), place, trace);
+    run.prepare(ops);
+    threads::run(&mut run, ops)?;
+    let found = std::mem::take(&mut run.found);
+    drop(run);
+    if let Some(driver) = checked {
+        assert_eq!(driver.violations(), [], "the driver's contract");
+    }
+    Ok(found)
+}
+
+/// That an operation was refused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Refusal {
+    /// The line of the operation; 0 where it has none.
+    pub line: u32,
+    /// The rule that it breaks.
+    pub kind: Kind,
+}
+
+/// What the library said of a program.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Found {
+    /// What was refused.
+    pub verdict: BTreeSet<Refusal>,
+    /// The numbers of the operations that a violation names.
+    pub numbers: BTreeMap<Refusal, Numbers>,
+}
+
+/// The numbers of the earlier operation and of the later one, and up to which the one is known.
+pub type Numbers = [Option<u64>; 3];
+
+/// The numbers of the operations that a finding names.
+pub fn numbers(finding: &Finding) -> Numbers {
+    let op = |side: &Option<Side>| side.as_ref().and_then(|side| side.op);
+    [op(&finding.earlier), op(&finding.later), finding.known.as_ref().and_then(|known| known.op)]
+}
+
+/// What a library call came to: done, refused, or not to be said again.
+enum Said {
+    Done,
+    Refused(Error, Act),
+}
+
+impl Run {
+    /// A program that has done nothing yet, on this device.
+    ///
+    /// # Panics
+    /// Where the device opens no stream.
+    pub fn new(device: Device, place: Place, trace: Option<Trace>) -> Self {
+        let is_traced = trace.is_some();
+        let (others, opened) = (HashMap::new(), OnceCell::new());
+        let mut devices = Devices { place, trace, first: device, others, opened, marker: None };
+        if is_traced {
+            let marker = devices.own().alloc::<u8>(&devices.first.default_pool(), 1);
+            devices.marker = Some(marker.expect("memory"));
+        }
+        Run {
+            memory: Memories::default(),
+            devices,
+            streams: Streams::default(),
+            events: Events::default(),
+            graphs: Graphs::default(),
+            instances: Instances::default(),
+            found: Found::default(),
+            line: 0,
+        }
+    }
+
+    /// Settings for the pools that the program makes.
+    pub fn with_pools(mut self, config: PoolConfig) -> Self {
+        self.memory.pool_config = config;
+        self
+    }
+
+    /// A pool that the program has made and not destroyed.
+    pub fn pool(&self, pool: PoolId) -> Option<&Pool> {
+        self.memory.pools.get(&pool)
+    }
+
+    /// Makes the events that nodes of graphs record or wait for: of these operations, which are to be done.
+    pub fn prepare(&mut self, ops: &[Op]) {
+        for event in ops.iter().filter_map(graphs::outside_event) {
+            self.events.external.entry(event).or_insert_with(|| self.devices.first.external_event());
+        }
+    }
+
+    /// What was refused so far.
+    pub fn found(&self) -> &Found {
+        &self.found
+    }
+
+    fn step_marked(&mut self, op: &Op) -> Result<(), Cannot> {
+        std::thread::sleep(self.devices.place.pause());
+        if let Some(marker) = &self.devices.marker {
+            marker.set_name(&format!("line {}", op.place.line().unwrap_or(0)));
+        }
+        self.step(op)
+    }
+
+    /// Does an operation; what is refused is in [`found`](Self::found).
+    ///
+    /// # Errors
+    /// The library cannot be asked to do it: the run is not the program's any more.
+    pub fn step(&mut self, op: &Op) -> Result<(), Cannot> {
+        (self.line, self.graphs.instantiating) = (op.place.line().unwrap_or(0), None);
+        let said = match &op.what {
+            What::StreamCreate { stream, role, device } => self.create_stream(*stream, *role, *device)?,
+            What::StreamName { .. } | What::SetName { .. } | What::HostStart { .. } => Said::Done,
+            What::StreamDestroy { stream } => {
+                self.streams.all.remove(stream);
+                Said::Done
+            }
+            What::StreamQuery { stream, is_idle } if self.streams.legacy.contains(stream) && !is_idle => {
+                return cannot("to ask the legacy stream is an operation of it here, which orders work");
+            }
+            What::StreamSynchronize { stream } => said(self.stream(*stream)?.synchronize(), Act::Read),
+            What::StreamQuery { stream, is_idle } => {
+                let stream = self.stream(*stream)?;
+                match stream.is_idle() {
+                    Err(error) => Said::Refused(error, Act::Read),
+                    Ok(_) if *is_idle => said(stream.synchronize(), Act::Read),
+                    Ok(true) => return cannot("a query that says no cannot be had for certain"),
+                    Ok(false) => Said::Done,
+                }
+            }
+            What::SynchronizeDevice { device } => said(self.device_of(*device)?.synchronize(), Act::Read),
+            What::DeviceSynchronize => {
+                let others = self.devices.others.values().try_for_each(Device::synchronize);
+                said(self.devices.first.synchronize().and(others), Act::Read)
+            }
+            What::PoolCreate { pool, exportable: false } => {
+                match self.devices.first.pool(self.memory.pool_config.clone()) {
+                    Ok(made) => {
+                        self.memory.pools.insert(*pool, made);
+                        Said::Done
+                    }
+                    Err(error) => Said::Refused(error, Act::Read),
+                }
+            }
+            What::PoolAccess { pool, device, reach } => self.let_in(*pool, *device, *reach)?,
+            What::PoolDestroy { pool } => {
+                self.memory.pools.remove(pool);
+                Said::Done
+            }
+            What::Alloc { memory, pool, stream, bytes, .. } => self.alloc(*memory, *pool, *stream, *bytes)?,
+            What::AllocNow { memory, space, bytes, .. } => self.alloc_now(*memory, *space, *bytes)?,
+            What::Free { memory, stream } => self.free(*memory, Some(*stream))?,
+            What::FreeNow { memory } => self.free(*memory, None)?,
+            What::Drop { memory } => self.drop_memory(*memory)?,
+            What::Launch { stream, accesses, .. } => self.launch(Some(*stream), accesses, Run::launch_on)?,
+            What::Copy { stream, accesses } => self.launch(Some(*stream), accesses, Run::copy_on)?,
+            What::HostAccess { .. } if self.is_capturing() => {
+                return cannot("the host's accesses are a launch here, and a synchronisation that captures may forbid");
+            }
+            What::HostAccess { accesses } => self.launch(None, accesses, Run::launch_on)?,
+            other => self.event_step(other)?,
+        };
+        let is_unmade = matches!(said, Said::Refused(..));
+        self.note(said)?;
+        let makes = matches!(op.what, What::Instantiate { .. } | What::ExecUpdate { .. } | What::GraphLaunch { .. });
+        self.instances.is_any_refused |= makes && is_unmade;
+        Ok(())
+    }
+
+    /// Events; what is none of theirs is a graph's.
+    fn event_step(&mut self, what: &What) -> Result<Said, Cannot> {
+        Ok(match what {
+            // The library's are of no device until they are recorded, and here of one process.
+            What::EventCreate { device: DeviceId(0), .. } if self.devices.others.is_empty() => Said::Done,
+            What::EventDestroy { event } if self.events.external.contains_key(event) => {
+                return cannot("an event that nodes of a graph name is not destroyed");
+            }
+            What::EventDestroy { event } => {
+                self.events.recorded.remove(event);
+                Said::Done
+            }
+            What::EventRecord { event, stream, external: false, mark: Mark::Completion }
+                if self.events.external.contains_key(event) =>
+            {
+                if !self.graphs.captures.is_empty() {
+                    return cannot("an event is an edge of a capture and stands for a launch, too");
+                }
+                said(self.stream(*stream)?.record_external(&self.events.external[event]), Act::Read)
+            }
+            What::EventWait { event, stream, external: false } if self.events.external.contains_key(event) => {
+                if !self.graphs.captures.is_empty() {
+                    return cannot("an event is an edge of a capture and stands for a launch, too");
+                }
+                said(self.stream(*stream)?.wait_external(&self.events.external[event]), Act::Read)
+            }
+            What::EventSynchronize { event } if self.events.external.contains_key(event) => {
+                said(self.events.external[event].last().map_or(Ok(()), |event| event.synchronize()), Act::Read)
+            }
+            What::EventRecord { event, stream, external: false, mark: Mark::Completion } => {
+                match self.stream(*stream)?.record() {
+                    Ok(recorded) => {
+                        self.events.recorded.insert(*event, recorded);
+                        Said::Done
+                    }
+                    Err(error) => Said::Refused(error, Act::Read),
+                }
+            }
+            What::EventWait { event, stream, external: false } => match self.events.recorded.get(event) {
+                Some(recorded) => said(self.stream(*stream)?.wait(recorded), Act::Read),
+                None if self.stream(*stream)?.is_capturing().unwrap_or(false) => {
+                    return cannot("the library has no events that were never recorded");
+                }
+                None => said(self.stream(*stream)?.wait_external(&self.devices.first.external_event()), Act::Read),
+            },
+            What::EventSynchronize { event } | What::EventQuery { event, is_over: true } => {
+                said(self.events.recorded.get(event).map_or(Ok(()), Event::synchronize), Act::Read)
+            }
+            What::EventQuery { event, is_over: false } if !self.events.external.contains_key(event) => {
+                match self.events.recorded.get(event).map_or(Ok(false), Event::is_over) {
+                    Err(error) => Said::Refused(error, Act::Read),
+                    Ok(true) => return cannot("a query that says no cannot be had for certain"),
+                    Ok(false) => Said::Done,
+                }
+            }
+            other => self.graph_step(other)?,
+        })
+    }
+
+    /// Whether a capture goes on, which may forbid what is done here beside the program's own calls.
+    fn is_capturing(&self) -> bool {
+        !self.graphs.captures.is_empty()
+            || self.streams.all.values().any(|stream| stream.is_capturing().unwrap_or(true))
+    }
+
+    fn stream(&self, stream: StreamId) -> Result<&Stream, Cannot> {
+        self.streams.all.get(&stream).map_or_else(|| cannot("a stream that is gone cannot be named"), Ok)
+    }
+
+    /// The memory that a name leads to: what the latest launch gave, for an alloc node's.
+    fn current(&self, memory: Memory) -> Memory {
+        self.memory.latest.get(&memory).copied().unwrap_or(memory)
+    }
+
+    /// While something is captured (one stream's work at a time, and what joins it), each operation of a stream that
+    /// takes part is the next node.
+    fn note_captured(&mut self, stream: StreamId) -> bool {
+        let Some(capture) = self.graphs.captures.values().next() else { return false };
+        if !self.streams.all[&stream].is_capturing().unwrap_or(false) {
+            return false;
+        }
+        self.graphs.lines.entry(capture.graph).or_default().push(self.line);
+        true
+    }
+
+    /// Work that sums what it reads and fills what it writes: on a stream, or by the host and over when this returns.
+    fn launch(
+        &mut self,
+        stream: Option<StreamId>,
+        accesses: &[Access],
+        launch: impl Fn(&Run, &Stream, Accesses<'_>) -> Result<Result<(), Error>, Cannot>,
+    ) -> Result<Said, Cannot> {
+        let act = accesses.iter().map(|access| access.act).find(|act| *act == Act::Write).unwrap_or(Act::Read);
+        let pause = self.devices.place.pause();
+        // An operation of the legacy stream would be a barrier.
+        let stream_to_delay = stream.filter(|stream| !self.streams.legacy.contains(stream));
+        if let (Some(stream), false) = (stream_to_delay, pause.is_zero() || !self.graphs.captures.is_empty()) {
+            // What the stream does next comes late; a stream of a capture that went wrong refuses this, too.
+            let _ = self.stream(stream)?.launch((), move |()| std::thread::sleep(pause));
+        }
+        let captured = stream.filter(|stream| self.streams.all[stream].is_capturing().unwrap_or(false));
+        let graph = captured.and(self.graphs.captures.values().next()).map(|capture| (None, capture.graph));
+        let Some(accesses) = self.accesses(accesses, graph)? else { return Ok(Said::Done) };
+        let on = stream.map_or(Ok(self.devices.own()), |stream| self.stream(stream))?;
+        let said = said(launch(self, on, accesses)?, act);
+        if let (None, Said::Refused(Error::Graph(error), act)) = (captured, &said)
+            && matches!(**error, millpond::error::GraphError::Symbolic(_))
+        {
+            // To a stream it is memory that no launch has left.
+            let freed = None;
+            let not_live = millpond::error::GraphError::NotLive { graph: GraphId(0), act: *act, freed };
+            return Ok(Said::Refused(not_live.into(), *act));
+        }
+        if let (None, Said::Refused(Error::InvalidArgument(invalid), _)) = (stream, &said)
+            && let Invalid::NoAccess { .. } = **invalid
+        {
+            return cannot("the host's accesses are those of a stream of the first device");
+        }
+        if matches!(said, Said::Done) {
+            match stream {
+                None => self.devices.own().synchronize().expect("the stream runs"),
+                Some(stream) => _ = self.note_captured(stream),
+            }
+        }
+        Ok(said)
+    }
+
+    /// The line of a node, with the child nodes around it first.
+    fn line_of(&self, mut graph: GraphId, origin: &[NodeId]) -> Option<u32> {
+        let (node, around) = origin.split_last()?;
+        for child in around {
+            graph = self.graphs.children.get(&(graph, child.index()))?.graph;
+        }
+        self.graphs.lines.get(&graph)?.get(node.index()).copied()
+    }
+
+    /// Notes a refusal, unless it follows from an earlier one.
+    fn note(&mut self, said: Said) -> Result<(), Cannot> {
+        let Said::Refused(error, act) = said else { return Ok(()) };
+        if let Error::OutOfMemory(report) = &error {
+            return Err(Cannot::Memory(report.to_string()));
+        }
+        if let Error::Graph(graph) = &error
+            && let millpond::error::GraphError::Faults(faults) = &**graph
+        {
+            for fault in faults {
+                // A captured node is refused before it is there: at this line.
+                let line =
+                    self.graphs.instantiating.and_then(|graph| self.line_of(graph, &origin(fault.later.as_ref()?)?));
+                let line = line.unwrap_or(self.line);
+                self.found.verdict.insert(Refusal { line, kind: fault.kind });
+            }
+            return Ok(());
+        }
+        if let Some(kind) = kind_of(&error, act) {
+            if self.instances.is_any_refused && may_be_unmade(&error, kind, !self.instances.launched.is_empty()) {
+                return cannot("a launch that was refused would have allocated it");
+            }
+            let expected = Refusal { line: self.line, kind };
+            if let Error::Violation(violation) = &error {
+                self.found.numbers.insert(expected, numbers(violation));
+            }
+            self.found.verdict.insert(expected);
+        }
+        Ok(())
+    }
+}
+
+fn said(result: Result<(), Error>, act: Act) -> Said {
+    match result {
+        Ok(()) => Said::Done,
+        Err(error) => Said::Refused(error, act),
+    }
+}
+
+/// The node that a side is, with the child nodes around it first.
+fn origin(side: &Side) -> Option<Vec<NodeId>> {
+    side.node.as_ref()?.split('.').map(|node| node.parse().ok().map(NodeId)).collect()
+}
