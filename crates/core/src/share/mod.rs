@@ -2,7 +2,8 @@
 //!
 //! Pure: tickets and messages as bytes, and both ends of a connection as state machines without I/O ([`ExporterEnd`],
 //! [`ImporterEnd`]); no socket, no memory, no thread. Nothing that comes from the other side is trusted: every decoder
-//! takes any bytes and returns a value or a reason, allocates no more than the bytes at hand can fill, and never panics.
+//! takes any bytes and returns a value or a reason, allocates no more than the bytes at hand can fill, and never
+//! panics.
 //!
 //! Chains of another process are named by the random number of the device they are of and their slot there: a
 //! [`ForeignPoint`]. Whoever receives one gives that chain a slot of its own, and from then on the order is one.

@@ -1,5 +1,5 @@
-//! Both ends of a connection, in memory: every order that sockets allow, with late answers, full sockets, a talk that is
-//! cut and a process that is killed at any point.
+//! Both ends of a connection, in memory: every order that sockets allow, with late answers, full sockets, a talk that
+//! is cut and a process that is killed at any point.
 //!
 //! The model keeps what is true of the importer: which leases it has, and whether their uses run. Checked in each step:
 //! memory that the importer may still use has not come back (held-by-all), no handle of a mapped chunk is destroyed,

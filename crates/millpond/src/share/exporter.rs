@@ -1,9 +1,9 @@
 //! An exporter: its tickets, its connections, and what they count.
 //!
 //! The device's thread serves it (`serving`): takes importers in, answers their questions and closes their files. What
-//! importers state is received by whoever must know it, the thread or not (`connection`): no verdict depends on how fast
-//! the thread is, and no importer that is refused, idle or loud costs a launch, an allocation or a free anything. What
-//! they may say is the core's (`millpond_core::share::ExporterEnd`).
+//! importers state is received by whoever must know it, the thread or not (`connection`): no verdict depends on how
+//! fast the thread is, and no importer that is refused, idle or loud costs a launch, an allocation or a free anything.
+//! What they may say is the core's (`millpond_core::share::ExporterEnd`).
 
 mod connection;
 mod lease;

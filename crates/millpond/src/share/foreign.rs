@@ -13,11 +13,11 @@
 //! anybody says of this device's chains must be true of them already.
 //!
 //! A speaker is needed while it holds something; while another process holds memory that it used, which knows of its
-//! uses and has to learn that they have completed ([`Context::completed_abroad`]); and while memory is imported here that
-//! it used. When the last that needs it is gone, its chains are forgotten, and their slots serve other chains: whose
-//! positions then go on counting, so that no point is ever mistaken for one of a chain before. What is known by hearsay
-//! alone has no end that could be seen: beyond so many unused chains the oldest are forgotten. What is said
-//! of a chain counts from where it began on its own device: two devices that import from each other would add up each
+//! uses and has to learn that they have completed ([`Context::completed_abroad`]); and while memory is imported here
+//! that it used. When the last that needs it is gone, its chains are forgotten, and their slots serve other chains:
+//! whose positions then go on counting, so that no point is ever mistaken for one of a chain before. What is known by
+//! hearsay alone has no end that could be seen: beyond so many unused chains the oldest are forgotten. What is said of
+//! a chain counts from where it began on its own device: two devices that import from each other would add up each
 //! other's positions otherwise.
 //!
 //! Knows points and slots; no sockets, no memory. Its lock is a leaf but for the list of slots.

@@ -12,7 +12,7 @@
 // | `socket` | packets with files, and who is at the other end |
 // | `thread` | the one thread: it waits for sockets, times and devices |
 // | `foreign` | chains of other processes in this order |
-// | `exporter` | tickets; `serving`: what the thread does for importers; `connection`: one importer; `lease`: what it is lent |
+// | `exporter` | tickets; the thread's work for importers (`serving`), one importer (`connection`), its leases (`lease`) |
 // | `announced`, `event` | events, at the exporter and at the importer |
 // | `peer` | an exporter as an importer knows it |
 // | `import`, `mapping` | memory of another process: its life, and where it is mapped |

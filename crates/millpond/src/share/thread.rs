@@ -1,14 +1,15 @@
 //! The one thread of a device that shares: it waits for sockets, for times, and for devices.
 //!
 //! What waits is an [`Entry`]. The thread calls it when its file is ready, when its time has come, or when it is called
-//! by its number ([`Watch::call`]); what it does then waits for nothing. The thread starts with the first entry and ends
-//! with the last.
+//! by its number ([`Watch::call`]); what it does then waits for nothing. The thread starts with the first entry and
+//! ends with the last.
 //!
 //! No file becomes ready where a device passes a mark. A host device has waiters instead, which call the entry at once.
-//! CUDA has a host function in a stream for that, but other host functions that block hold it up, and a stream that waits
-//! may hold up streams of the program that share its queue. So CUDA is asked ([`wait_for_mark`]): at pauses of an eighth of the
-//! time waited so far, from a tenth of a millisecond up to 64 ms. That is some eighty questions for the first second
-//! and 16 for each later one, and no thread is kept for each wait. A device that refuses to answer is asked again, too.
+//! CUDA has a host function in a stream for that, but other host functions that block hold it up, and a stream that
+//! waits may hold up streams of the program that share its queue. So CUDA is asked ([`wait_for_mark`]): at pauses of an
+//! eighth of the time waited so far, from a tenth of a millisecond up to 64 ms. That is some eighty questions for the
+//! first second and 16 for each later one, and no thread is kept for each wait. A device that refuses to answer is
+//! asked again, too.
 //!
 //! Knows files, times and marks, and nothing of what is said.
 

@@ -2,12 +2,12 @@
 //!
 //! Whoever must know now what an importer has said receives it ([`Connection::receive`]); so does the device's thread
 //! when something is there. That takes packets in and applies what follows from them (`millpond_core::share::Effect`).
-//! It closes, accepts and receives no file, sends nothing and answers nothing: questions are left to the thread. So what
-//! it costs depends on how much a holder of leases says, and a holder can say only so much of each lease.
+//! It closes, accepts and receives no file, sends nothing and answers nothing: questions are left to the thread. So
+//! what it costs depends on how much a holder of leases says, and a holder can say only so much of each lease.
 //!
-//! Who an importer is the system says (**own-word**): its process, of which it speaks for one device. What it still holds
-//! where its talk ends comes back when that process has ended. Where the system has no pidfds, the end of the socket
-//! counts as the end of the process.
+//! Who an importer is the system says (**own-word**): its process, of which it speaks for one device. What it still
+//! holds where its talk ends comes back when that process has ended. Where the system has no pidfds, the end of the
+//! socket counts as the end of the process.
 //!
 //! Locks: a connection's, then heaps and lives, chains of others; no thread that holds one of those takes it. A lease
 //! lets go under it, so that whoever has received finds it so, and is dropped behind it: the last reference to an
@@ -191,11 +191,6 @@ impl Connection {
     /// Its process, as messages name it.
     pub(super) fn process(&self) -> u32 {
         self.party.process
-    }
-
-    /// Whether it is another process than this.
-    pub(super) fn is_foreign(&self) -> bool {
-        self.party.process != std::process::id()
     }
 
     /// Takes a file of its process, without which nothing is lent to it.

@@ -1,5 +1,5 @@
-//! What an exporter lends: an allocation's life gets a holder more, and its chunks go along; and when its memory is free
-//! again.
+//! What an exporter lends: an allocation's life gets a holder more, and its chunks go along; and when its memory is
+//! free again.
 //!
 //! Invariant **held-by-all**: a life that is lent ends only when its owner and all importers have let go and their uses
 //! have completed: until then its block stays held, so that its chunks stay where they are. Knows lives and heaps; no
@@ -16,11 +16,10 @@ use millpond_core::share::{ChunkName, ForeignUse, LeaseId, MemoryGrant, PARTS_MA
 use millpond_core::units::Range;
 use millpond_driver::locks::BiasedGuard;
 
-use super::connection::Connection;
 use crate::share::foreign::{Hold, Names};
 use crate::state::context::Context;
 use crate::state::device::{Allocation, Heap, Life, Origin, PoolShared};
-use crate::state::lent::Holder;
+use crate::state::lent::{Holder, Importer};
 use crate::state::listening::{Listening, expose, own_points};
 
 /// What a ticket for memory stands for.
@@ -59,13 +58,13 @@ impl Offer {
         Some(foreign)
     }
 
-    /// Lends it to a connection: what that is sent, all its chunks, and what the lease holds.
+    /// Lends it to an importer: what that is sent, all its chunks, and what the lease holds.
     pub(super) fn lend(
         &self,
         context: &Arc<Context>,
         number: u128,
-        connection: &Arc<Connection>,
         id: LeaseId,
+        (process, connection): (u32, Weak<dyn Importer>),
     ) -> std::result::Result<(MemoryGrant, Arc<[Part]>, Lease), Refusal> {
         let allocation = self.allocation.upgrade().ok_or(Refusal::Stale)?;
         // What its other holders have said by now is sent.
@@ -89,9 +88,8 @@ impl Offer {
             return Err(Refusal::Uses);
         }
         let born = foreign(&life.history.born()).ok_or(Refusal::System)?;
-        let held_by: Weak<Connection> = Arc::downgrade(connection);
-        let holder = Holder { lease: id, process: connection.process(), connection: held_by, phase: Phase::Held };
-        if connection.is_foreign() && !pool.is_open.load(Ordering::Acquire) {
+        let holder = Holder { lease: id, process, connection, phase: Phase::Held };
+        if process != std::process::id() && !pool.is_open.load(Ordering::Acquire) {
             expose(&mut life, &mut heap, &allocation, pool);
         }
         drop(heap);

@@ -2,12 +2,12 @@
 //!
 //! No lock that others take is held while it accepts, receives a file, sends or closes. Where files are scarce no
 //! connection is accepted, and each gets the reason. What is lacking is found out before a ticket is used up. An answer
-//! that cannot be sent gives back what it lent. An importer that breaks the rules of the messages, or does not read what
-//! it asked for, is treated as gone.
+//! that cannot be sent gives back what it lent. An importer that breaks the rules of the messages, or does not read
+//! what it asked for, is treated as gone.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use millpond_core::share::{Admission, Broken, ChunkName, LeaseId, Refusal, Reply, Request, Stage, TicketKind};
@@ -293,7 +293,9 @@ impl Serving {
         let answer = match target {
             Target::Memory(offer) => {
                 let id = LeaseId(exporter.next.fetch_add(1, Ordering::Relaxed));
-                let (mut grant, parts, lease) = offer.lend(context, exporter.number, connection, id)?;
+                let importer: Weak<Connection> = Arc::downgrade(connection);
+                let importer = (connection.process(), importer as _);
+                let (mut grant, parts, lease) = offer.lend(context, exporter.number, id, importer)?;
                 let host = connection.lend(exporter, context, (id, lease), (parts, grant.can_write));
                 let host = host.map_err(|_| Refusal::System)?;
                 if let (Some(tracer), Some(host)) = (&context.tracer, host) {
