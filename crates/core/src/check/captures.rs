@@ -12,12 +12,12 @@ use super::event_state::Stands;
 use super::finding::Finding;
 use super::graph_state::Captured;
 use super::graphs::used;
-use super::homes::{Homes, empty_graph};
+use super::addresses::empty_graph;
 use super::lives::{Found, Named};
 use super::names::Names;
 use super::timeline::Seat;
 use crate::graph::{
-    CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, Uses, Work,
+    Asked, CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, Uses, Work,
 };
 use crate::ids::{DeviceId, EventId, GraphId, NodeId, PoolId, StreamId};
 use crate::life::{Kind, Site};
@@ -287,17 +287,13 @@ impl Checker {
         seat: Seat,
         child: Arc<Graph>,
         names: &Names,
-        homes: &Homes,
     ) -> Step {
+        child.check_copy(Asked::Captured, None).map_err(|refused| self.copy_refused(call, &refused))?;
         let into = self.captured_graph(seat);
-        let node = self.captured_node(call, seat, "launched", None, |graph, tails, label| {
-            let node = graph.add_child(tails, child, label)?;
-            Ok((node, node))
+        self.captured_node(call, seat, "launched", None, |graph, tails, label| {
+            Ok((graph.add_child(tails, child, label)?, ()))
         })?;
-        self.graphs.adopt(into, node, names);
-        if let Some(captured) = self.graphs.captured.get_mut(&into) {
-            captured.homes.adopt(homes);
-        }
+        self.graphs.adopt(into, names);
         Ok(())
     }
 
@@ -377,8 +373,7 @@ impl Checker {
         match self.graphs.captures.begin(origin, empty, &[], u64::from(call.op.host.0), mode) {
             Ok(_) => {
                 self.graphs.capturing += 1;
-                let homes = Homes::of(graph, symbolic);
-                let captured = Captured { homes, origin: Some(stream), begun, ..Captured::default() };
+                let captured = Captured { origin: Some(stream), begun, ..Captured::default() };
                 self.graphs.captured.insert(graph, captured);
                 Ok(())
             }
@@ -417,10 +412,10 @@ impl Checker {
         let ended = ended.map_err(|error| self.capture_refused(call, error, stream))?;
         self.graphs.capturing -= 1;
         let captured = graph.and_then(|graph| self.graphs.captured.remove(&graph)).unwrap_or_default();
-        let Captured { names, homes, .. } = captured;
+        let Captured { names, .. } = captured;
         match ended.graph {
             Ok(graph) => {
-                self.add_graph(graph, names, homes);
+                self.add_graph(graph, names);
                 Ok(())
             }
             Err(error) => {

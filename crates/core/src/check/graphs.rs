@@ -11,13 +11,13 @@ use smallvec::SmallVec;
 
 use super::checker::{Call, Checker, Step, quiet};
 use super::finding::{Finding, Spot};
-use super::graph_state::Made;
-use super::homes::{Homes, empty_graph};
+use super::graph_state::{Before, Made};
+use super::addresses::empty_graph;
 use super::lives::{Found, Named};
 use super::names::{Key, Names};
 use crate::graph::{
-    Access as NodeAccess, Draft, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, NodeKind,
-    Origin, Pin, Refusal, Work,
+    Access as NodeAccess, Asked, Draft, EventKey, Graph, GraphError, GraphFault, Holder, Label, Memory as NodeMemory,
+    NodeKind, Origin, Pin, Refusal, Work,
 };
 use crate::ids::{GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site};
@@ -39,13 +39,11 @@ impl Checker {
         memory: Memory,
         later: Site,
     ) -> Step<NodeMemory> {
+        if let Some(alloc) = self.graphs.names_of(graph).and_then(|names| names.own(memory)) {
+            return Ok(NodeMemory::Own(alloc));
+        }
         let (key, name) = match self.lives.find(memory) {
-            Found::Named(Named::Node { graph: owner, alloc }) => {
-                let here = self.graphs.names_of(graph).and_then(|names| names.key(memory));
-                // Elsewhere it is what the latest launch left, of a copy perhaps.
-                let key = here.or_else(|| self.latest_key(memory));
-                (key.unwrap_or((owner, alloc)), memory)
-            }
+            Found::Named(Named::Node { graph: owner, alloc }) => ((owner, alloc), memory),
             _ => {
                 let target = self.resolve(call, memory, later)?;
                 let Some(named) = self.left_by_launch(target.life) else {
@@ -106,10 +104,8 @@ impl Checker {
             removed = Some(graph.remove_node(node)?);
             Ok(())
         })?;
-        let Some(kind) = removed else { return Ok(()) };
-        self.take_back(graph, &kind);
-        if let NodeKind::Child(_) = kind {
-            self.graphs.abandon(graph, node);
+        if let Some(kind) = removed {
+            self.take_back(graph, &kind);
         }
         Ok(())
     }
@@ -123,7 +119,7 @@ impl Checker {
             | What::GraphClone { copy: graph, .. }
             | What::CaptureBegin { graph, .. } => {
                 let is_taken = it.graphs.contains_key(&graph) || it.captured.contains_key(&graph);
-                (is_taken || it.families.contains_key(&graph)).then(|| call.names.title(Thing::Graph(graph)))
+                is_taken.then(|| call.names.title(Thing::Graph(graph)))
             }
             What::Instantiate { exec, .. } => it.execs.contains_key(&exec).then(|| call.names.title(Thing::Exec(exec))),
             _ => None,
@@ -139,7 +135,7 @@ impl Checker {
         self.check_number(what, call)?;
         match *what {
             What::GraphCreate { graph, symbolic } => {
-                self.add_graph(empty_graph(graph, symbolic), Names::default(), Homes::of(graph, symbolic));
+                self.add_graph(empty_graph(graph, symbolic), Names::default());
                 Ok(())
             }
             What::GraphNode { graph, ref node, ref after, name } => {
@@ -198,21 +194,35 @@ impl Checker {
 
     fn clone_graph(&mut self, call: Call<'_>, graph: GraphId, copy: GraphId) -> Step {
         let made = self.made(call, graph)?;
-        let (copied, names) = (made.graph.duplicate(copy), made.names.copied(graph, copy));
-        let (homes, refused) = (made.homes.copied(graph, copy), made.refused.clone());
+        let (names, refused) = (made.names.copied(graph, copy), made.refused.clone());
+        let copied = made.graph.duplicate(copy);
+        let copied = copied.map_err(|refused| self.copy_refused(call, &refused))?;
         self.graphs.hold(&names);
-        self.graphs.grant_copy(&copied);
-        self.add_graph(copied, names, homes);
+        self.add_graph(copied, names);
         self.made(call, copy)?.refused = refused;
         Ok(())
     }
 
-    pub(super) fn add_graph(&mut self, graph: Graph, names: Names, homes: Homes) {
+    pub(super) fn add_graph(&mut self, graph: Graph, names: Names) {
         self.graphs.said.remove(&graph.id());
-        self.graphs.graphs.insert(
-            graph.id(),
-            Made { graph, names, homes, is_checked: false, is_made_of: false, refused: Vec::new() },
-        );
+        let made = Made {
+            graph,
+            names,
+            holder: None,
+            before: Before::default(),
+            is_checked: false,
+            is_made_of: false,
+            refused: Vec::new(),
+        };
+        self.graphs.graphs.insert(made.graph.id(), made);
+    }
+
+    /// Whether a graph may have an instance, or be in another one: where its addresses are fixed, once.
+    pub(super) fn check_copy(&mut self, call: Call<'_>, graph: GraphId, asked: Asked) -> Step {
+        let made = self.made(call, graph)?;
+        let Some((holder, _)) = made.holder else { return Ok(()) };
+        let checked = made.graph.check_copy(asked, Some(holder));
+        checked.map_err(|refused| self.copy_refused(call, &refused))
     }
 
     /// A graph or an instance is gone: names of memory that no other one has lead to its last free, or nowhere.
@@ -311,11 +321,17 @@ impl Checker {
             NodeOp::Child(child) => {
                 let made = self.made(call, child)?;
                 made.is_made_of = true;
-                let (child, names, homes) = (Arc::new(made.graph.clone()), made.names.clone(), made.homes.clone());
-                let mut node = NodeId::default();
-                self.edit(call, graph, |graph| graph.add_child(after, child, label).map(|added| node = added))?;
-                self.graphs.adopt(graph, node, &names);
-                self.made(call, graph)?.homes.adopt(&homes);
+                let (inside, names) = (Arc::new(made.graph.clone()), made.names.clone());
+                self.check_copy(call, child, Asked::Child)?;
+                let is_fixed = inside.fixed_memory().is_some();
+                self.edit(call, graph, |graph| graph.add_child(after, inside, label).map(drop))?;
+                self.graphs.adopt(graph, &names);
+                if is_fixed {
+                    let made = self.made(call, child)?;
+                    made.holder = Some((Holder::Parent(graph, call.op.place), None));
+                    let before = std::mem::take(&mut made.before);
+                    self.made(call, graph)?.before.extend(before);
+                }
                 Ok(())
             }
             ref other => {

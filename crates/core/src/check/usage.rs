@@ -371,7 +371,6 @@ impl Checker {
         let Some(life) = self.lives.end(id, by) else { return };
         match life.source {
             Source::Launch(exec, alloc) => self.output_freed(exec, alloc, life.freed_by(by)),
-            Source::Parted => self.graphs.parted_freed(id, life.freed_by(by)),
             _ => {}
         }
     }

@@ -195,7 +195,10 @@ impl Run {
         if self.copies.contains_key(&graph) && self.memory.values().any(is_own) {
             return cannot("a copy of a copy that has memory of its own, whose names would be of two graphs");
         }
-        let made = self.graph(graph)?.clone();
+        let made = match self.graph(graph)?.try_clone() {
+            Ok(made) => made,
+            Err(error) => return Ok(Said::Refused(error, Act::Read)),
+        };
         let nodes = self.nodes.get(&graph).map_or_else(Vec::new, |nodes| {
             nodes.iter().map(|node| node.as_ref().and_then(|node| made.find(*node))).collect()
         });

@@ -455,21 +455,3 @@ fn names_of_a_capture_that_came_to_nothing_name_nothing() {
         Ok(())
     });
 }
-
-/// With fixed addresses a clone's allocations are its own, at the addresses of what the instance left before.
-#[test]
-fn what_was_left_before_an_update_from_a_clone_is_freed_first() {
-    each(|on| {
-        let (device, stream) = (&on.device, on.device.stream()?);
-        let (graph, x, _) = with_alloc(device);
-        let clone = graph.clone();
-        let mut exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true))?;
-        let left = exec.launch(&stream)?.take(x)?;
-        exec.update(&clone)?;
-        let refused = exec.launch(&stream).unwrap_err();
-        assert!(matches!(refused.graph(), Some(GraphError::AddressesTaken { .. })), "{refused}");
-        assert!(refused.report().to_string().contains("before its update"), "{refused}");
-        stream.free(left)?;
-        exec.launch(&stream).map(drop)
-    });
-}

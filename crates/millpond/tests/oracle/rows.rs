@@ -144,8 +144,8 @@ fn code_of(error: &Error) -> Option<Code> {
             | GraphError::Unfreed(_)
             | GraphError::NotLive { .. }
             | GraphError::FreedByOther { .. } => Code::INVALID_VALUE,
-            GraphError::CudaLimit { .. } => Code::NOT_SUPPORTED,
-            GraphError::Update(_) => Code(910),
+            GraphError::Copy(refused) if refused.asked != Asked::Update => Code::NOT_SUPPORTED,
+            GraphError::Update(_) | GraphError::Copy(_) => Code(910),
             _ => return None,
         },
         _ => return None,
