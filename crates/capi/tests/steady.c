@@ -1,6 +1,8 @@
 // A server written in C keeps nothing for each request: bytes of the heap are the same after many rounds.
+// MILLPOND_STEADY_SECONDS is how long each loop runs.
 #include "example.h"
 #include <malloc.h>
+#include <time.h>
 
 enum { BYTES = 512, NOISE = 16 << 10 };
 
@@ -112,12 +114,19 @@ static size_t in_use(void) {
 static int check(const char *name, int rounds, void (*round)(void)) {
     for (int i = 0; i < 2 * rounds; i++)
         round();
+    const char *seconds = getenv("MILLPOND_STEADY_SECONDS");
     for (int again = 0; again < 5; again++) {
         size_t before = in_use();
-        for (int i = 0; i < rounds; i++)
-            round();
+        time_t end = time(NULL) + (seconds ? atoi(seconds) : 0);
+        long done = 0;
+        do {
+            for (int i = 0; i < rounds; i++)
+                round();
+            done += rounds;
+        } while (time(NULL) < end);
         size_t after = in_use();
-        printf("%s: from %zu to %zu bytes\n", name, before, after);
+        printf("%s: %ld rounds: from %zu to %zu bytes\n", name, done, before, after);
+        fflush(stdout);
         if (after <= before + NOISE)
             return 0;
     }

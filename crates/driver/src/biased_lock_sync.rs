@@ -140,10 +140,12 @@ pub(crate) fn relax() {
 #[cfg(test)]
 #[expect(clippy::print_stderr, reason = "a test says why it was left out")]
 mod tests {
+    use std::process::Command;
     use std::sync::mpsc::channel;
 
-    use super::{AtomicBool, Ordering, can_stop_all, thread_number};
+    use super::{AtomicBool, MembarrierCommand, Ordering, can_stop_all, membarrier, thread_number};
     use crate::biased_lock::BiasedLock;
+    use crate::{HostConfig, HostDriver};
 
     const NO_THREAD: u64 = 0;
 
@@ -167,6 +169,24 @@ mod tests {
         assert_eq!(lock.owner(), NO_THREAD, "twice as many turns");
         *lock.lock() += 1;
         assert_eq!((lock.owner(), *lock.lock()), (thread_number(), 11));
+    }
+
+    /// Asked for by the first lock that gets an owner, it would stop an allocation or a free for milliseconds. In a
+    /// process of its own, as it is for the whole process.
+    #[test]
+    fn an_open_device_has_asked_for_what_owners_need() {
+        const CHILD: &str = "MILLPOND_OPEN_DEVICE";
+        if std::env::var_os(CHILD).is_none() {
+            let mut child = Command::new(std::env::current_exe().expect("a running program has a path"));
+            let test = "biased_lock_sync::tests::an_open_device_has_asked_for_what_owners_need";
+            let status = child.args([test, "--exact", "--nocapture"]).env(CHILD, "1").status().expect("it starts");
+            return assert!(status.success(), "{status}");
+        }
+        let stop = || membarrier(MembarrierCommand::PrivateExpedited);
+        assert!(stop().is_err(), "nothing has asked for it");
+        let device = HostDriver::new(HostConfig::default()).expect("a device");
+        assert!(stop().is_ok() || !can_stop_all(), "it is not asked for yet");
+        drop(device);
     }
 
     #[test]

@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use forked::{is_forked, refuse_forked};
 
-use crate::biased_lock_sync::forget_thread_number;
+use crate::biased_lock_sync::{can_stop_all, forget_thread_number};
+use crate::Result;
 
 /// A function that the system calls. It must not panic.
 pub type Handler = extern "C" fn();
@@ -25,6 +26,17 @@ unsafe extern "C" {
     safe fn atexit(handler: Handler) -> c_int;
     safe fn _exit(status: c_int) -> !;
     safe fn pthread_atfork(before: Option<Handler>, parent: Option<Handler>, child: Option<Handler>) -> c_int;
+}
+
+/// A device is about to be opened: refused in a forked process.
+///
+/// What a lock needs before it can have an owner is asked for here. In a process with threads the system takes
+/// milliseconds for it, once, and the first lock that gets an owner does so in an allocation or a free.
+pub(crate) fn open_device() -> Result<()> {
+    refuse_forked()?;
+    // Without it locks have no owners.
+    let _ = can_stop_all();
+    Ok(())
 }
 
 /// Has `handler` called when the process ends by `exit`, or `main` returns. Whether it will be.

@@ -56,10 +56,21 @@ extern "C" fn in_child() {
 
 extern "C" fn at_signal(signal: c_int, info: *mut libc::siginfo_t, _context: *mut std::ffi::c_void) {
     end(|end| end.save.into_iter().for_each(|save| save()));
+    // A handler that was put in later may have called this one. It is still the signal's, and keeps the signal blocked:
+    // the signal has to end the process all the same.
+    // SAFETY: a structure of numbers, for which 0 is a value: no flags, an empty set, the default.
+    let default: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: as above; `sigaddset` writes to a set of this function.
+    unsafe {
+        libc::sigaction(signal, &raw const default, std::ptr::null_mut());
+        let mut only = default.sa_mask;
+        libc::sigaddset(&raw mut only, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const only, std::ptr::null_mut());
+    }
     // SAFETY: what the system hands over.
     let is_fault = unsafe { info.as_ref() }.is_some_and(|info| info.si_code > 0) && signal != libc::SIGABRT;
     if !is_fault || signal == libc::SIGTERM || signal == libc::SIGINT || signal == libc::SIGHUP {
-        // The handler is gone by now, so that it ends the process; a fault comes again by itself.
+        // A fault comes again by itself.
         // SAFETY: a number of a signal.
         unsafe { libc::raise(signal) };
     }

@@ -5,7 +5,6 @@
 //! event recorded again, a stream used after it is gone, other processes) makes a program one that is not run here; how
 //! many run is held below.
 
-mod device;
 mod files;
 
 use std::collections::BTreeSet;
@@ -13,9 +12,9 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use millpond_core::check::Kind;
-use millpond_litmus::{Expected, Program};
+use millpond_litmus::Program;
+use millpond_runner::{Cannot, Found, Place, Refusal, Timing};
 
-use device::{Place, Timing};
 use files::corpus;
 
 /// What the library does not say: nobody asks it at the end, and its events are never recorded again.
@@ -33,18 +32,25 @@ const OTHERWISE: &[&str] = &[
     "capture-never-ended.litmus",
 ];
 
+fn run(program: &Program, place: Place) -> Result<Found, Cannot> {
+    match program.settings().races {
+        true => millpond_runner::run(program.ops(), place, None, &|| None),
+        false => Err(Cannot("settings of its own".into())),
+    }
+}
+
 /// Runs every program that can be run there; each gets the verdicts that it states.
 fn verdicts_are_as_stated(place: Place, at_least: usize) {
     let (mut ran, mut wrong, mut skipped) = (0, Vec::new(), Vec::new());
     for (name, text) in corpus() {
         let program = Program::parse(&text).expect("it can be read");
-        match device::run(&program, place, None, &|| None) {
+        match run(&program, place) {
             Ok(_) if OTHERWISE.iter().any(|it| name.ends_with(it)) => skipped.push(format!("{name}: judged otherwise")),
-            Err(device::Cannot(why)) => skipped.push(format!("{name}: {why}")),
+            Err(Cannot(why)) => skipped.push(format!("{name}: {why}")),
             Ok(found) => {
                 ran += 1;
-                let expected: BTreeSet<Expected> =
-                    program.expected().iter().copied().filter(|it| is_said(it.kind)).collect();
+                let expected = program.expected().iter().filter(|it| is_said(it.kind));
+                let expected: BTreeSet<Refusal> = expected.map(|it| Refusal { line: it.line, kind: it.kind }).collect();
                 let found = found.verdict;
                 if found != expected {
                     wrong.push(format!("{name}: expected {expected:?}\n  found {found:?}"));
@@ -75,10 +81,10 @@ fn same_verdicts(timings: impl Fn() -> Vec<Timing>) -> usize {
     let mut ran = 0;
     for (name, text) in corpus() {
         let program = Program::parse(&text).expect("it can be read");
-        let Ok(first) = device::run(&program, Place::Host(Timing::Fast), None, &|| None) else { continue };
+        let Ok(first) = run(&program, Place::Host(Timing::Fast)) else { continue };
         for timing in timings() {
             // A query's answer is the device's: where the program needs a no, this run may not give it.
-            let Ok(found) = device::run(&program, Place::Host(timing), None, &|| None) else { continue };
+            let Ok(found) = run(&program, Place::Host(timing)) else { continue };
             ran += 1;
             // Not the numbers of operations: kernels that sleep are put in between.
             assert_eq!(found.verdict, first.verdict, "{name}, {timing:?}");
@@ -110,11 +116,11 @@ fn every_device_goes_with_its_last_handle() {
     let mut kept = Vec::new();
     for (name, text) in corpus() {
         let program = Program::parse(&text).expect("it can be read");
-        if device::run(&program, Place::Host(Timing::Seeded(0)), None, &|| None).is_err() {
+        if run(&program, Place::Host(Timing::Seeded(0))).is_err() {
             continue;
         }
         let before = mappings();
-        (0..200).for_each(|seed| drop(device::run(&program, Place::Host(Timing::Seeded(seed)), None, &|| None)));
+        (0..200).for_each(|seed| drop(run(&program, Place::Host(Timing::Seeded(seed)))));
         // Other tests of this process have devices, too, but fewer; threads that share memory end a little later.
         let end = Instant::now() + Duration::from_secs(20);
         while mappings() > before + 150 && Instant::now() < end {

@@ -392,6 +392,18 @@ fn a_crash_is_passed_on_and_the_trace_is_there() {
 }
 
 #[test]
+fn a_signal_ends_a_program_whose_handler_calls_the_one_before() {
+    for (name, signal) in [("terminated", 15), ("faulting", 11)] {
+        for way in WAYS {
+            let (trace, output) = record(way, name);
+            assert_eq!(output.status.signal(), Some(signal), "{name}: {}", text(&output.stderr));
+            let (said, status) = check(&trace);
+            assert!(status == Some(2) && said.contains("was stopped"), "{said}");
+        }
+    }
+}
+
+#[test]
 fn each_process_has_a_trace() {
     for way in WAYS {
         let (trace, output) = record(way, "forks");

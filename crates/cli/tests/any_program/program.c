@@ -495,6 +495,36 @@ static void crash(void) {
     raise(SIGSEGV);
 }
 
+static struct sigaction before;
+
+/* As libraries do that keep the handler that was there, and call it. */
+static void handler(int number, siginfo_t *info, void *context) {
+    if (before.sa_flags & SA_SIGINFO)
+        before.sa_sigaction(number, info, context);
+    else if (before.sa_handler == SIG_DFL) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+}
+
+static void chain(int number) {
+    MUST(cuMemFreeAsync(alloc(s), s));
+    struct sigaction own = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO};
+    sigaction(number, &own, &before);
+    alarm(20); /* rather than for ever */
+}
+
+static void terminated(void) {
+    chain(SIGTERM);
+    kill(getpid(), SIGTERM);
+    sleep(30);
+}
+
+static void faulting(void) {
+    chain(SIGSEGV);
+    *(volatile int *)1 = 1;
+}
+
 int main(int count, char **names) {
     const struct {
         const char *name;
@@ -504,7 +534,7 @@ int main(int count, char **names) {
                {"8", use_after_free}, {"9", right}, {"filled-in-part", filled_in_part}, {"filled", filled}, {"right-graph", right_graph}, {"right-capture", right_capture}, {"two-devices", two_devices},
                {"wrong-capture", wrong_capture}, {"copies", copies}, {"double-free", double_free},
                {"default-streams", default_streams}, {"many", many}, {"race", race}, {"unknown", unknown}, {"threads", threads}, {"joined", joined}, {"plugins", plugins}, {"host-again", host_again},
-               {"refused-free", refused_free}, {"side-captured", side_captured}, {"awake", awake}, {"used-asleep", used_asleep}, {"mapped-range", mapped_range}, {"mapped-apart", mapped_apart}, {"crash", crash},
+               {"refused-free", refused_free}, {"side-captured", side_captured}, {"awake", awake}, {"used-asleep", used_asleep}, {"mapped-range", mapped_range}, {"mapped-apart", mapped_apart}, {"crash", crash}, {"terminated", terminated}, {"faulting", faulting},
                {"watchdog", watchdog}, {"relaxed-watchdog", relaxed_watchdog}, {"watchdog-elsewhere", watchdog_elsewhere},
                {"host-told", host_told}, {"host-not-told", host_not_told}};
     if (count < 2)

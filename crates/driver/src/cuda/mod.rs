@@ -99,7 +99,7 @@ impl CudaDriver {
     /// error says which.
     pub fn new(config: CudaConfig) -> Result<Self> {
         const CALL: &str = "open CUDA";
-        process::refuse_forked()?;
+        process::open_device()?;
         let api = Api::load(config.library.as_deref())?;
         let gpu = Arc::new(Gpu::new(api, config.ordinal)?);
         let name = survey::name(&gpu.api, gpu.device)?;

@@ -100,7 +100,7 @@ impl HostDriver {
     /// If the granularity is not a power of two of at least a page, the system refuses a file or a thread, or this
     /// process was forked from one that had a device.
     pub fn new(config: HostConfig) -> Result<Self> {
-        process::refuse_forked()?;
+        process::open_device()?;
         let least = if config.memory { page_bytes() } else { 1 };
         if !config.granularity.is_power_of_two() || config.granularity < least {
             let reason = format!("a granularity of {} B is not a power of two of at least a page", config.granularity);

@@ -1,6 +1,7 @@
 //! Programs of which the judges once said different things, and what they say now.
 
-use crate::device::{Place, Timing};
+use millpond_runner::{Place, Timing};
+
 use crate::{Came, judge, whole};
 
 /// Each with what is found: a line and a rule.

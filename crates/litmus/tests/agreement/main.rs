@@ -6,8 +6,6 @@
 //! program to be judged a hundred times.
 
 mod corrected;
-#[path = "../device/mod.rs"]
-mod device;
 #[path = "../files/mod.rs"]
 mod files;
 mod graphs;
@@ -25,11 +23,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millpond_core::check::Kind;
-use millpond_litmus::{Expected, Program};
+use millpond_litmus::Program;
+use millpond_runner::{Found, Numbers, Place, Refusal, Timing};
 
-use device::{Found, Numbers, Place, Timing};
-
-type Verdict = BTreeSet<Expected>;
+type Verdict = BTreeSet<Refusal>;
 
 /// What the library does not say: nobody asks it at the end, and its events are never recorded again.
 fn is_said(kind: Kind) -> bool {
@@ -94,7 +91,7 @@ fn judge(lines: &[String], place: Place) -> Came {
         let findings = program.check();
         let said = findings.iter().filter(|finding| is_said(finding.kind));
         let by_litmus: Verdict =
-            said.map(|finding| Expected { line: finding.line().unwrap_or(0), kind: finding.kind }).collect();
+            said.map(|finding| Refusal { line: finding.line().unwrap_or(0), kind: finding.kind }).collect();
         traced::run(&program, place).map(|(live, by_trace)| (by_litmus, live, by_trace))
     }));
     let (by_litmus, live, by_trace) = match judged {

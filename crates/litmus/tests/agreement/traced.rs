@@ -7,13 +7,12 @@ use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use millpond::config::Trace;
 use millpond_core::check::{Checker, Settings};
 use millpond_core::op::{Names, Op, Place as OpPlace, What};
 use millpond_core::trace::ops::Reader;
-use millpond_litmus::{Expected, Program};
+use millpond_litmus::Program;
+use millpond_runner::{Cannot, Found, Place, Refusal, Trace};
 
-use crate::device::{self, Found, Place};
 use crate::is_said;
 
 /// What the harness calls its buffer.
@@ -37,6 +36,9 @@ fn file() -> File {
 
 /// The verdicts of the library and of its traces: of one, or of each process's own.
 pub(crate) fn run(program: &Program, place: Place) -> Result<(Found, Found), String> {
+    if !program.settings().races {
+        return Err("settings of its own".into());
+    }
     let files = RefCell::new(Vec::new());
     let create = || {
         let file = file();
@@ -44,7 +46,7 @@ pub(crate) fn run(program: &Program, place: Place) -> Result<(Found, Found), Str
         files.borrow_mut().push((file, trace.clone()));
         Some(trace)
     };
-    let mut live = device::run(program, place, create(), &create).map_err(|device::Cannot(why)| why)?;
+    let mut live = millpond_runner::run(program.ops(), place, create(), &create).map_err(|Cannot(why)| why)?;
     let mut by_trace = Found::default();
     for (file, trace) in files.into_inner() {
         trace.flush().expect("it is written");
@@ -74,9 +76,9 @@ fn check(bytes: &[u8], settings: Settings) -> Found {
     let said = findings.iter().filter(|finding| is_said(finding.kind) && finding.line() != Some(0));
     let mut found = Found::default();
     for finding in said {
-        let expected = Expected { line: finding.line().unwrap_or(0), kind: finding.kind };
+        let expected = Refusal { line: finding.line().unwrap_or(0), kind: finding.kind };
         // Of several the library says the first.
-        found.numbers.entry(expected).or_insert(device::numbers(finding));
+        found.numbers.entry(expected).or_insert(millpond_runner::numbers(finding));
         found.verdict.insert(expected);
     }
     found

@@ -274,6 +274,9 @@ impl Sharing {
 
     /// Lets exporters go that are gone, where nothing of them is in use.
     fn drop_gone_peers(&self) {
+        let left: Vec<_> = lock(&self.peers).values().filter(|peer| peer.has_left()).cloned().collect();
+        self.returns.forget(&left);
+        drop(left);
         let gone: Vec<_> = {
             let mut peers = lock(&self.peers);
             peers.extract_if(|_, peer| Arc::strong_count(peer) == 1 && peer.has_left()).collect()
@@ -323,6 +326,7 @@ impl Context {
         self.share().drop_gone_peers();
         let peer = Arc::new(Peer::connect(self, name, until)?);
         let former = lock(&self.share().peers).insert(name, Arc::clone(&peer));
+        self.share().returns.forget(former.as_slice());
         drop(former);
         let answer = ask(&peer)?;
         Ok((peer, answer))

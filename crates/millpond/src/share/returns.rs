@@ -207,6 +207,20 @@ impl Returns {
         queue.groups.iter().map(Group::imports).sum::<usize>() + queue.rest.len()
     }
 
+    /// These exporters have hung up: nothing is said to them any more.
+    pub(super) fn forget(&self, gone: &[Arc<Peer>]) {
+        if gone.is_empty() {
+            return;
+        }
+        let mut queue = lock(&self.queue);
+        let is_gone = |peer: &Arc<Peer>| gone.iter().any(|gone| Arc::ptr_eq(gone, peer));
+        let forgotten: Vec<_> = queue.unknown.extract_if(.., |(peer, ..)| is_gone(peer)).collect();
+        self.unknown.store(queue.unknown.len(), Ordering::Release);
+        drop(queue);
+        // Behind the lock: files are closed.
+        drop(forgotten);
+    }
+
     /// The host has learned something: what it now knows to have completed is sent to the exporters.
     pub(super) fn host_learned(&self, context: &Context) {
         if self.unknown.load(Ordering::Acquire) == 0 {

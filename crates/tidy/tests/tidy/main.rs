@@ -77,6 +77,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("playground", &["core", "litmus", "cli"]),
     ("fakecuda", &["core", "driver"]),
     ("interpose", &["core", "driver", "millpond"]),
+    ("runner", &["core", "driver", "millpond", "fakecuda"]),
     ("stress", &["driver", "millpond", "reach"]),
     ("tidy", &[]),
 ];
@@ -97,6 +98,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/millpond/src/pool/shell.rs",
     "crates/millpond/src/operations/scope.rs",
     "crates/millpond/src/sync/handle.rs",
+    "crates/runner/src/processes.rs",
     "crates/stress/src/import.rs",
     "crates/stress/src/preempt.rs",
 ];

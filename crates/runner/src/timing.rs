@@ -6,7 +6,7 @@ use millpond::config::Schedule;
 
 /// How the device runs a program.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Timing {
+pub enum Timing {
     /// Threads, as fast as they go.
     Fast,
     /// One order of the work, by a seed.
@@ -16,7 +16,7 @@ pub(crate) enum Timing {
 }
 
 impl Timing {
-    pub(super) fn schedule(self) -> Schedule {
+    pub(crate) fn schedule(self) -> Schedule {
         match self {
             Timing::Seeded(seed) => Schedule::Seeded(seed),
             Timing::Fast | Timing::Sleepy(_) => Schedule::Parallel,
@@ -24,7 +24,7 @@ impl Timing {
     }
 
     /// Sleeps, or not.
-    pub(super) fn pause(&mut self) -> Duration {
+    pub(crate) fn pause(&mut self) -> Duration {
         let Timing::Sleepy(seed) = self else { return Duration::ZERO };
         *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         Duration::from_micros(if *seed >> 63 == 0 { 0 } else { *seed >> 56 & 0x7f })

@@ -1,4 +1,4 @@
-//! Memory of litmus programs on the library: allocated, freed, dropped.
+//! Memory on the library: allocated, freed, dropped.
 
 use millpond::Error;
 use millpond::error::{Invalid, Nearest};
@@ -6,13 +6,13 @@ use millpond::graph::MemAllocNode;
 use millpond_core::ids::{GraphId, PoolId, StreamId};
 use millpond_core::op::{Act, Memory, Space};
 
-use super::{Cannot, Held, Run, Said, cannot, said};
+use crate::{Cannot, Held, Run, Said, cannot, said};
 
 impl Run {
-    pub(super) fn alloc(&mut self, memory: Memory, pool: PoolId, stream: StreamId, bytes: u64) -> Result<Said, Cannot> {
+    pub(crate) fn alloc(&mut self, memory: Memory, pool: PoolId, stream: StreamId, bytes: u64) -> Result<Said, Cannot> {
         let default = self.default_pool(stream)?;
-        self.born.insert(memory, stream);
-        let pool = match self.pools.get(&pool) {
+        self.memory.allocated_on.insert(memory, stream);
+        let pool = match self.memory.pools.get(&pool) {
             Some(pool) => pool,
             None if pool == PoolId(0) => &default,
             None => return cannot("a pool that is gone cannot be named"),
@@ -21,52 +21,54 @@ impl Run {
         Ok(match made {
             Ok(buffer) => {
                 if self.note_captured(stream)
-                    && let Some(capture) = self.captures.values_mut().next()
+                    && let Some(capture) = self.graphs.captures.values_mut().next()
                 {
                     capture.allocated.push(memory);
                 }
-                self.memory.insert(memory, Held::Buffer(buffer));
+                self.memory.held.insert(memory, Held::Buffer(buffer));
                 Said::Done
             }
             Err(error) => {
-                self.memory.insert(memory, Held::Void);
+                self.memory.held.insert(memory, Held::Void);
                 Said::Refused(error, Act::Allocate)
             }
         })
     }
 
-    pub(super) fn alloc_now(&mut self, memory: Memory, space: Space, bytes: u64) -> Result<Said, Cannot> {
+    pub(crate) fn alloc_now(&mut self, memory: Memory, space: Space, bytes: u64) -> Result<Said, Cannot> {
         if space == Space::Host {
-            self.pinned.insert(memory);
+            self.memory.pinned.insert(memory);
         }
         if self.is_capturing() {
             let refused = match space {
-                Space::Host => self.device.pinned::<u8>(bytes as usize).err(),
+                Space::Host => self.devices.first.pinned::<u8>(bytes as usize).err(),
                 Space::Device(_) | Space::Managed => None,
             };
             let Some(error) = refused else {
                 return cannot("the library has no immediate allocation for a capture to refuse");
             };
-            self.memory.insert(memory, Held::Void);
+            self.memory.held.insert(memory, Held::Void);
             return Ok(Said::Refused(error, Act::Allocate));
         }
-        let buffer = self.own.alloc::<u8>(&self.device.default_pool(), bytes as usize).expect("memory");
-        self.own.synchronize().expect("the stream runs");
-        self.memory.insert(memory, Held::Buffer(buffer));
+        let buffer = self.devices.own.alloc::<u8>(&self.devices.first.default_pool(), bytes as usize).expect("memory");
+        self.devices.own.synchronize().expect("the stream runs");
+        self.memory.held.insert(memory, Held::Buffer(buffer));
         Ok(Said::Done)
     }
 
-    pub(super) fn free(&mut self, memory: Memory, stream_id: Option<StreamId>) -> Result<Said, Cannot> {
-        let home = |of: &StreamId| self.homes.get(of).copied().unwrap_or_default();
-        if self.born.get(&memory).map(home).unwrap_or_default() != stream_id.as_ref().map(home).unwrap_or_default() {
+    pub(crate) fn free(&mut self, memory: Memory, stream_id: Option<StreamId>) -> Result<Said, Cannot> {
+        let home = |of: &StreamId| self.streams.devices.get(of).copied().unwrap_or_default();
+        if self.memory.allocated_on.get(&memory).map(home).unwrap_or_default()
+            != stream_id.as_ref().map(home).unwrap_or_default()
+        {
             return cannot("memory is freed on its own device");
         }
-        if stream_id.is_some() && self.pinned.contains(&memory) {
+        if stream_id.is_some() && self.memory.pinned.contains(&memory) {
             return cannot("pinned memory has a type of its own, which no stream frees");
         }
-        if let (Some(stream), Some(Held::Node(node, owner))) = (stream_id, self.memory.get(&memory))
+        if let (Some(stream), Some(Held::Node(node, owner))) = (stream_id, self.memory.held.get(&memory))
             && self.stream(stream)?.is_capturing().unwrap_or(false)
-            && let Some(graph) = self.captures.values().next().map(|capture| capture.graph)
+            && let Some(graph) = self.graphs.captures.values().next().map(|capture| capture.graph)
         {
             let node = self.named_to((None, graph), memory, *owner, *node)?;
             let freed = self.stream(stream)?.free_alloc_node(node);
@@ -76,62 +78,63 @@ impl Run {
             return Ok(said(freed, Act::Free));
         }
         let memory = self.current(memory);
-        let is_stale = self.memory.keys().any(|it| it.id == memory.id && it.generation > memory.generation);
+        let is_stale = self.memory.held.keys().any(|it| it.id == memory.id && it.generation > memory.generation);
         if is_stale {
             return cannot("a stale name cannot be freed: only buffers are");
         }
         let stream = stream_id.map(|stream| self.stream(stream).cloned()).transpose()?;
-        let address = match self.memory.remove(&memory) {
+        let address = match self.memory.held.remove(&memory) {
             Some(Held::Buffer(buffer)) => {
                 let (address, view) = (buffer.address(), buffer.view());
                 let freed = match &stream {
                     Some(stream) => stream.free(buffer),
-                    None => self.device.free(buffer),
+                    None => self.devices.first.free(buffer),
                 };
                 return Ok(match freed {
                     Ok(()) => {
                         if let Some(stream) = stream_id {
                             self.note_captured(stream);
                         }
-                        self.memory.insert(memory, Held::Gone { address, view });
+                        self.memory.held.insert(memory, Held::Gone { address, view });
                         Said::Done
                     }
                     Err(refused) => {
-                        self.memory.insert(memory, Held::Buffer(refused.buffer));
+                        self.memory.held.insert(memory, Held::Buffer(refused.buffer));
                         Said::Refused(refused.error, Act::Free)
                     }
                 });
             }
             Some(Held::Gone { address, view }) => {
-                self.memory.insert(memory, Held::Gone { address, view });
+                self.memory.held.insert(memory, Held::Gone { address, view });
                 // A copy's memory may have been left at the address, and freed there, too.
-                let of_launch = |it: &Memory| !self.renamed.is_empty() && !self.born.contains_key(it);
+                let of_launch =
+                    |it: &Memory| !self.graphs.renamed.is_empty() && !self.memory.allocated_on.contains_key(it);
                 let is_there = |(it, held): (&Memory, &Held)| match held {
                     Held::Buffer(buffer) => buffer.address() == address,
                     Held::Gone { address: at, .. } => *at == address && *it != memory && of_launch(it),
                     Held::Node(..) | Held::Void => false,
                 };
-                let is_left = self.left.iter().any(|left| left.address() == address);
-                if is_left || self.memory.iter().any(is_there) {
+                let is_left = self.memory.displaced.iter().any(|left| left.address() == address);
+                if is_left || self.memory.held.iter().any(is_there) {
                     return cannot("the address has another owner by now");
                 }
                 address
             }
             Some(Held::Node(node, graph)) => {
-                self.memory.insert(memory, Held::Node(node, graph));
+                self.memory.held.insert(memory, Held::Node(node, graph));
                 self.node_address(memory, node, graph)?
             }
             Some(Held::Void) => {
-                self.memory.insert(memory, Held::Void);
+                self.memory.held.insert(memory, Held::Void);
                 return Ok(Said::Done);
             }
             None => return cannot("memory that was never allocated cannot be named"),
         };
         let freed = match &stream {
             Some(stream) => stream.free_address(address),
-            None => self.device.free_address(address),
+            None => self.devices.first.free_address(address),
         };
-        if let (Err(Error::InvalidArgument(invalid)), Some(Held::Gone { .. })) = (&freed, self.memory.get(&memory))
+        if let (Err(Error::InvalidArgument(invalid)), Some(Held::Gone { .. })) = (&freed, self.memory.held.get(&memory))
             && let Invalid::Pointer { nearest: Nearest::OfGraph { .. }, .. } = **invalid
         {
             return cannot("the instance that gave the memory is gone");
@@ -139,7 +142,7 @@ impl Run {
         if let Err(Error::InvalidArgument(invalid)) = &freed
             && let Invalid::Pointer { nearest: Nearest::Between { .. } | Nearest::Outside { .. }, .. } = **invalid
         {
-            return cannot("the address is nobody's by now");
+            return cannot("the address has no owner by now");
         }
         Ok(said(freed, Act::Free))
     }
@@ -150,35 +153,35 @@ impl Run {
             return cannot("memory of a graph that is gone has no name");
         }
         let lies_here = |it: &Memory| {
-            let held = self.memory.get(it);
+            let held = self.memory.held.get(it);
             matches!(held, Some(Held::Node(other, _)) if other.address() == node.address())
         };
-        if self.removed.iter().any(|it| *it == memory || lies_here(it)) {
+        if self.memory.removed.iter().any(|it| *it == memory || lies_here(it)) {
             return cannot("memory of a node that was removed has no name");
         }
         // One of two was freed before the other was placed; an instance made in between may have left the first.
-        if self.memory.keys().any(|it| *it != memory && lies_here(it)) {
+        if self.memory.held.keys().any(|it| *it != memory && lies_here(it)) {
             return cannot("the address has another owner by now");
         }
         if node.address() == 0 {
             return cannot("memory of a symbolic graph has no address before a launch");
         }
-        if self.renamed.iter().any(|(copy, original)| *copy == graph || *original == graph) {
+        if self.graphs.renamed.iter().any(|(copy, original)| *copy == graph || *original == graph) {
             return cannot("the address is a copy's as well");
         }
         Ok(node.address())
     }
 
-    pub(super) fn drop_memory(&mut self, memory: Memory) -> Result<Said, Cannot> {
-        if self.freed_by_nodes.contains(&memory) {
+    pub(crate) fn drop_memory(&mut self, memory: Memory) -> Result<Said, Cannot> {
+        if self.memory.freed_by_nodes.contains(&memory) {
             return cannot("a graph may have freed what is dropped");
         }
         let memory = self.current(memory);
-        match self.memory.remove(&memory) {
+        match self.memory.held.remove(&memory) {
             Some(Held::Buffer(buffer)) => {
                 let (address, view) = (buffer.address(), buffer.view());
                 drop(buffer);
-                self.memory.insert(memory, Held::Gone { address, view });
+                self.memory.held.insert(memory, Held::Gone { address, view });
                 Ok(Said::Done)
             }
             _ => cannot("only a buffer can be dropped"),

@@ -1,4 +1,13 @@
-//! Does what a litmus program says on a device, and notes what is refused and at which line.
+//! Does a list of operations ([`Op`]) on the library, on any device, and notes what is refused and at which line.
+//!
+//! | file | what |
+//! |---|---|
+//! | `place`, `timing` | the device that a program runs on, and how fast that is |
+//! | `threads` | an operation is done by the thread that it is of |
+//! | `memory`, `graphs`, `kernels`, `several` | what operations are as calls of the library |
+//! | `processes` | the same for programs of several processes |
+//! | `verdicts` | what the library's refusals are to the checker |
+#![deny(unsafe_code)]
 
 mod graphs;
 mod kernels;
@@ -13,24 +22,23 @@ mod verdicts;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use millpond::config::Trace;
+pub use millpond::config::Trace;
 use millpond::error::Invalid;
 use millpond::graph::{ExternalEvent, Graph, GraphExec, GraphNode, MemAllocNode};
 use millpond::{Buffer, Device, Error, Event, Pool, Stream, View};
-use millpond_core::check::{Finding, Side};
+use millpond_core::check::{Finding, Kind, Side};
 use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, NodeId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, Mark, Memory, Op, What};
-use millpond_litmus::{Expected, Program};
 
-pub(crate) use place::Place;
-pub(crate) use timing::Timing;
+pub use place::Place;
+pub use timing::Timing;
 
 use kernels::Accesses;
 use verdicts::{kind_of, may_be_unmade};
 
-/// Why a program is not run.
+/// Why a program is not run: the library cannot be asked to do it.
 #[derive(Debug)]
-pub(crate) struct Cannot(pub(crate) String);
+pub struct Cannot(pub String);
 
 fn cannot<T>(why: &str) -> Result<T, Cannot> {
     Err(Cannot(why.to_owned()))
@@ -48,71 +56,103 @@ enum Held {
     Void,
 }
 
-struct Run {
-    device: Device,
+/// The devices of a program.
+struct Devices {
+    place: Place,
+    trace: Option<Trace>,
+    first: Device,
     /// All but the first.
     others: HashMap<DeviceId, Device>,
-    /// The device of each stream.
-    homes: HashMap<StreamId, DeviceId>,
-    /// The stream that memory was allocated on.
-    born: HashMap<Memory, StreamId>,
-    /// For what acts at once.
+    /// A stream of the first for what acts at once.
     own: Stream,
-    streams: HashMap<StreamId, Stream>,
-    events: HashMap<EventId, Event>,
-    pools: HashMap<PoolId, Pool>,
-    memory: HashMap<Memory, Held>,
+    /// In a trace: it has the name of the line that is done next.
+    marker: Option<Buffer<u8>>,
+}
+
+#[derive(Default)]
+struct Streams {
+    all: HashMap<StreamId, Stream>,
+    /// The device of each, closed ones too.
+    devices: HashMap<StreamId, DeviceId>,
+    /// Those that are the legacy default stream.
+    legacy: HashSet<StreamId>,
+}
+
+#[derive(Default)]
+struct Events {
+    recorded: HashMap<EventId, Event>,
     /// Events that nodes of graphs record or wait for.
-    externals: HashMap<EventId, ExternalEvent>,
+    external: HashMap<EventId, ExternalEvent>,
+}
+
+/// Memory by its name in the program.
+#[derive(Default)]
+struct Memories {
+    pools: HashMap<PoolId, Pool>,
+    held: HashMap<Memory, Held>,
+    /// The stream that memory was allocated on.
+    allocated_on: HashMap<Memory, StreamId>,
+    /// Memory of the host.
+    pinned: HashSet<Memory>,
     /// For an alloc node's memory the name of what the latest launch gave.
-    names: HashMap<Memory, Memory>,
-    graphs: HashMap<GraphId, Graph>,
+    latest: HashMap<Memory, Memory>,
+    /// What launches of other instances gave to names that lead elsewhere by now.
+    displaced: Vec<Buffer<u8>>,
+    /// Memory that some graph has a free node for.
+    freed_by_nodes: HashSet<Memory>,
+    /// Memory of alloc nodes that were removed.
+    removed: HashSet<Memory>,
+    /// Where nodes copy to that only read.
+    scratch: Vec<Buffer<u8>>,
+}
+
+#[derive(Default)]
+struct Graphs {
+    all: HashMap<GraphId, Graph>,
+    /// The nodes of each; none for those that were refused.
+    nodes: HashMap<GraphId, Vec<Option<GraphNode>>>,
+    /// The lines of those that were not refused.
+    lines: HashMap<GraphId, Vec<u32>>,
+    /// The graph in each child node, by the graph around it and the node's number there.
+    children: HashMap<(GraphId, usize), Child>,
     /// The graph that each copy is of.
     copies: HashMap<GraphId, GraphId>,
     /// How many nodes its original had when a copy was made.
     copied_nodes: HashMap<GraphId, usize>,
     /// Copies whose memory has names of its own.
     renamed: HashMap<GraphId, GraphId>,
-    /// None for those that were refused.
-    nodes: HashMap<GraphId, Vec<Option<GraphNode>>>,
-    /// Where each node of a graph was made.
-    lines: HashMap<GraphId, Vec<u32>>,
-    /// The graph in each child node, by the graph around it and the node's number there.
-    children: HashMap<(GraphId, usize), Child>,
-    /// The instance whose launch gave an alloc node's memory its latest life, and its graph.
-    launched: HashMap<Memory, (ExecId, GraphId)>,
-    execs: HashMap<ExecId, (GraphExec, GraphId)>,
-    /// How many nodes its graph had when an instance was made, or updated.
-    instantiated: HashMap<ExecId, usize>,
-    /// Streams that are the legacy one.
-    legacy: HashSet<StreamId>,
-    /// Memory that some graph has a free node for.
-    freed_by_nodes: HashSet<Memory>,
-    /// Memory of alloc nodes that were removed.
-    removed: HashSet<Memory>,
-    /// Instances that were destroyed.
-    gone: HashSet<ExecId>,
-    /// Memory of the host.
-    pinned: HashSet<Memory>,
     /// By the stream where a capture began: its graph, and what was allocated in it.
     captures: HashMap<StreamId, Capture>,
     /// The graph that this line instantiates.
     instantiating: Option<GraphId>,
-    /// What launches of other instances left under names that lead elsewhere now.
-    left: Vec<Buffer<u8>>,
-    /// Where nodes copy to that only read.
-    scratch: Vec<Buffer<u8>>,
-    /// Whether a graph or a launch was refused, so that memory of alloc nodes is not there.
-    has_unmade: bool,
-    found: Found,
-    line: u32,
-    place: Place,
-    trace: Option<Trace>,
-    /// It has the name of the line that is done next.
-    marker: Option<Buffer<u8>>,
 }
 
-/// No litmus program that is run on CUDA reads more at once in a node.
+#[derive(Default)]
+struct Instances {
+    all: HashMap<ExecId, (GraphExec, GraphId)>,
+    /// How many nodes its graph had when an instance was made, or updated.
+    nodes: HashMap<ExecId, usize>,
+    destroyed: HashSet<ExecId>,
+    /// The instance whose launch gave an alloc node's memory its latest life, and its graph.
+    launched: HashMap<Memory, (ExecId, GraphId)>,
+    /// Whether a graph or a launch was refused, so that memory of alloc nodes is not there.
+    is_any_refused: bool,
+}
+
+/// A program of one process on its way.
+pub struct Run {
+    devices: Devices,
+    streams: Streams,
+    events: Events,
+    memory: Memories,
+    graphs: Graphs,
+    instances: Instances,
+    found: Found,
+    /// The line of the operation at hand.
+    line: u32,
+}
+
+/// No program that is run on CUDA reads more at once in a node.
 const BYTES_MAX: usize = 1 << 20;
 
 /// The graph in a child node, and whether the node is still there: what was made with it has it.
@@ -130,88 +170,52 @@ struct Capture {
 /// Runs a program; what was refused, and where. In its trace a buffer has the name of the line that is done next.
 ///
 /// Each process has a trace of its own: `more` makes those of all but the first.
-pub(crate) fn run(
-    program: &Program,
-    place: Place,
-    trace: Option<Trace>,
-    more: &dyn Fn() -> Option<Trace>,
-) -> Result<Found, Cannot> {
-    let settings = program.settings();
-    if !settings.races {
-        return cannot("settings of its own");
-    }
-    if processes::has(program) {
+///
+/// # Errors
+/// What the library cannot be asked to do: another program than this one would run.
+pub fn run(ops: &[Op], place: Place, trace: Option<Trace>, more: &dyn Fn() -> Option<Trace>) -> Result<Found, Cannot> {
+    if processes::has(ops) {
         return match place {
             Place::Host(_) => {
                 let first = Cell::new(trace);
-                processes::run(program, &|| first.take().or_else(more))
+                processes::run(ops, &|| first.take().or_else(more))
             }
             Place::Fake | Place::Cuda => cannot("processes are host devices of this one"),
         };
     }
-    if !matches!(place, Place::Host(_)) && threads::share_a_default_stream(program.ops()) {
+    if !matches!(place, Place::Host(_)) && threads::share_a_default_stream(ops) {
         return cannot("a thread's default stream cannot be named by another one on CUDA");
     }
     let device = place.device(0, trace.clone())?;
-    let own = device.non_blocking_stream().expect("a stream");
-    let mut run = Run {
-        device,
-        others: HashMap::new(),
-        homes: HashMap::new(),
-        born: HashMap::new(),
-        own,
-        streams: HashMap::new(),
-        events: HashMap::new(),
-        pools: HashMap::new(),
-        memory: HashMap::new(),
-        externals: HashMap::new(),
-        names: HashMap::new(),
-        graphs: HashMap::new(),
-        copies: HashMap::new(),
-        copied_nodes: HashMap::new(),
-        renamed: HashMap::new(),
-        nodes: HashMap::new(),
-        lines: HashMap::new(),
-        children: HashMap::new(),
-        launched: HashMap::new(),
-        execs: HashMap::new(),
-        instantiated: HashMap::new(),
-        legacy: HashSet::new(),
-        freed_by_nodes: HashSet::new(),
-        removed: HashSet::new(),
-        gone: HashSet::new(),
-        pinned: HashSet::new(),
-        captures: HashMap::new(),
-        instantiating: None,
-        left: Vec::new(),
-        scratch: Vec::new(),
-        has_unmade: false,
-        found: Found::default(),
-        line: 0,
-        place,
-        trace,
-        marker: None,
-    };
-    for event in program.ops().iter().filter_map(graphs::outside_event) {
-        run.externals.entry(event).or_insert(run.device.external_event());
-    }
-    run.marker = run.trace.is_some().then(|| run.own.alloc::<u8>(&run.device.default_pool(), 1).expect("memory"));
-    threads::run(&mut run, program.ops())?;
+    let mut run = Run::new(device, place, trace);
+    run.prepare(ops);
+    threads::run(&mut run, ops)?;
     Ok(run.found)
+}
+
+/// That an operation was refused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Refusal {
+    /// The line of the operation; 0 where it has none.
+    pub line: u32,
+    /// The rule that it breaks.
+    pub kind: Kind,
 }
 
 /// What the library said of a program.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Found {
-    pub(crate) verdict: BTreeSet<Expected>,
+pub struct Found {
+    /// What was refused.
+    pub verdict: BTreeSet<Refusal>,
     /// The numbers of the operations that a violation names.
-    pub(crate) numbers: BTreeMap<Expected, Numbers>,
+    pub numbers: BTreeMap<Refusal, Numbers>,
 }
 
 /// The numbers of the earlier operation and of the later one, and up to which the one is known.
-pub(crate) type Numbers = [Option<u64>; 3];
+pub type Numbers = [Option<u64>; 3];
 
-pub(crate) fn numbers(finding: &Finding) -> Numbers {
+/// The numbers of the operations that a finding names.
+pub fn numbers(finding: &Finding) -> Numbers {
     let op = |side: &Option<Side>| side.as_ref().and_then(|side| side.op);
     [op(&finding.earlier), op(&finding.later), finding.known.as_ref().and_then(|known| known.op)]
 }
@@ -223,24 +227,59 @@ enum Said {
 }
 
 impl Run {
+    /// A program that has done nothing yet, on this device.
+    ///
+    /// # Panics
+    /// Where the device opens no stream.
+    pub fn new(device: Device, place: Place, trace: Option<Trace>) -> Self {
+        let own = device.non_blocking_stream().expect("a stream");
+        let marker = trace.is_some().then(|| own.alloc::<u8>(&device.default_pool(), 1).expect("memory"));
+        Run {
+            devices: Devices { place, trace, first: device, others: HashMap::new(), own, marker },
+            streams: Streams::default(),
+            events: Events::default(),
+            memory: Memories::default(),
+            graphs: Graphs::default(),
+            instances: Instances::default(),
+            found: Found::default(),
+            line: 0,
+        }
+    }
+
+    /// Makes the events that nodes of graphs record or wait for: of these operations, which are to be done.
+    pub fn prepare(&mut self, ops: &[Op]) {
+        for event in ops.iter().filter_map(graphs::outside_event) {
+            self.events.external.entry(event).or_insert_with(|| self.devices.first.external_event());
+        }
+    }
+
+    /// What was refused so far.
+    pub fn found(&self) -> &Found {
+        &self.found
+    }
+
     fn step_marked(&mut self, op: &Op) -> Result<(), Cannot> {
-        std::thread::sleep(self.place.pause());
-        if let Some(marker) = &self.marker {
+        std::thread::sleep(self.devices.place.pause());
+        if let Some(marker) = &self.devices.marker {
             marker.set_name(&format!("line {}", op.place.line().unwrap_or(0)));
         }
         self.step(op)
     }
 
-    fn step(&mut self, op: &Op) -> Result<(), Cannot> {
-        (self.line, self.instantiating) = (op.place.line().unwrap_or(0), None);
+    /// Does an operation; what is refused is in [`found`](Self::found).
+    ///
+    /// # Errors
+    /// The library cannot be asked to do it: the run is not the program's any more.
+    pub fn step(&mut self, op: &Op) -> Result<(), Cannot> {
+        (self.line, self.graphs.instantiating) = (op.place.line().unwrap_or(0), None);
         let said = match &op.what {
             What::StreamCreate { stream, role, device } => self.create_stream(*stream, *role, *device)?,
             What::StreamName { .. } | What::SetName { .. } | What::HostStart { .. } => Said::Done,
             What::StreamDestroy { stream } => {
-                self.streams.remove(stream);
+                self.streams.all.remove(stream);
                 Said::Done
             }
-            What::StreamQuery { stream, is_idle } if self.legacy.contains(stream) && !is_idle => {
+            What::StreamQuery { stream, is_idle } if self.streams.legacy.contains(stream) && !is_idle => {
                 return cannot("to ask the legacy stream is an operation of it here, which orders work");
             }
             What::StreamSynchronize { stream } => said(self.stream(*stream)?.synchronize(), Act::Read),
@@ -255,19 +294,19 @@ impl Run {
             }
             What::SynchronizeDevice { device } => said(self.device_of(*device)?.synchronize(), Act::Read),
             What::DeviceSynchronize => {
-                let others = self.others.values().try_for_each(Device::synchronize);
-                said(self.device.synchronize().and(others), Act::Read)
+                let others = self.devices.others.values().try_for_each(Device::synchronize);
+                said(self.devices.first.synchronize().and(others), Act::Read)
             }
-            What::PoolCreate { pool, exportable: false } => match self.device.pool(Default::default()) {
+            What::PoolCreate { pool, exportable: false } => match self.devices.first.pool(Default::default()) {
                 Ok(made) => {
-                    self.pools.insert(*pool, made);
+                    self.memory.pools.insert(*pool, made);
                     Said::Done
                 }
                 Err(error) => Said::Refused(error, Act::Read),
             },
             What::PoolAccess { pool, device, reach } => self.let_in(*pool, *device, *reach)?,
             What::PoolDestroy { pool } => {
-                self.pools.remove(pool);
+                self.memory.pools.remove(pool);
                 Said::Done
             }
             What::Alloc { memory, pool, stream, bytes, .. } => self.alloc(*memory, *pool, *stream, *bytes)?,
@@ -286,7 +325,7 @@ impl Run {
         let is_unmade = matches!(said, Said::Refused(..));
         self.note(said)?;
         let makes = matches!(op.what, What::Instantiate { .. } | What::ExecUpdate { .. } | What::GraphLaunch { .. });
-        self.has_unmade |= makes && is_unmade;
+        self.instances.is_any_refused |= makes && is_unmade;
         Ok(())
     }
 
@@ -294,52 +333,52 @@ impl Run {
     fn event_step(&mut self, what: &What) -> Result<Said, Cannot> {
         Ok(match what {
             // The library's are of no device until they are recorded, and here of one process.
-            What::EventCreate { device: DeviceId(0), .. } if self.others.is_empty() => Said::Done,
-            What::EventDestroy { event } if self.externals.contains_key(event) => {
+            What::EventCreate { device: DeviceId(0), .. } if self.devices.others.is_empty() => Said::Done,
+            What::EventDestroy { event } if self.events.external.contains_key(event) => {
                 return cannot("an event that nodes of a graph name is not destroyed");
             }
             What::EventDestroy { event } => {
-                self.events.remove(event);
+                self.events.recorded.remove(event);
                 Said::Done
             }
             What::EventRecord { event, stream, external: false, mark: Mark::Completion }
-                if self.externals.contains_key(event) =>
+                if self.events.external.contains_key(event) =>
             {
-                if !self.captures.is_empty() {
+                if !self.graphs.captures.is_empty() {
                     return cannot("an event is an edge of a capture and stands for a launch, too");
                 }
-                said(self.stream(*stream)?.record_external(&self.externals[event]), Act::Read)
+                said(self.stream(*stream)?.record_external(&self.events.external[event]), Act::Read)
             }
-            What::EventWait { event, stream, external: false } if self.externals.contains_key(event) => {
-                if !self.captures.is_empty() {
+            What::EventWait { event, stream, external: false } if self.events.external.contains_key(event) => {
+                if !self.graphs.captures.is_empty() {
                     return cannot("an event is an edge of a capture and stands for a launch, too");
                 }
-                said(self.stream(*stream)?.wait_external(&self.externals[event]), Act::Read)
+                said(self.stream(*stream)?.wait_external(&self.events.external[event]), Act::Read)
             }
-            What::EventSynchronize { event } if self.externals.contains_key(event) => {
-                said(self.externals[event].last().map_or(Ok(()), |event| event.synchronize()), Act::Read)
+            What::EventSynchronize { event } if self.events.external.contains_key(event) => {
+                said(self.events.external[event].last().map_or(Ok(()), |event| event.synchronize()), Act::Read)
             }
             What::EventRecord { event, stream, external: false, mark: Mark::Completion } => {
                 match self.stream(*stream)?.record() {
                     Ok(recorded) => {
-                        self.events.insert(*event, recorded);
+                        self.events.recorded.insert(*event, recorded);
                         Said::Done
                     }
                     Err(error) => Said::Refused(error, Act::Read),
                 }
             }
-            What::EventWait { event, stream, external: false } => match self.events.get(event) {
+            What::EventWait { event, stream, external: false } => match self.events.recorded.get(event) {
                 Some(recorded) => said(self.stream(*stream)?.wait(recorded), Act::Read),
                 None if self.stream(*stream)?.is_capturing().unwrap_or(false) => {
                     return cannot("the library has no events that were never recorded");
                 }
-                None => said(self.stream(*stream)?.wait_external(&self.device.external_event()), Act::Read),
+                None => said(self.stream(*stream)?.wait_external(&self.devices.first.external_event()), Act::Read),
             },
             What::EventSynchronize { event } | What::EventQuery { event, is_over: true } => {
-                said(self.events.get(event).map_or(Ok(()), Event::synchronize), Act::Read)
+                said(self.events.recorded.get(event).map_or(Ok(()), Event::synchronize), Act::Read)
             }
-            What::EventQuery { event, is_over: false } if !self.externals.contains_key(event) => {
-                match self.events.get(event).map_or(Ok(false), Event::is_over) {
+            What::EventQuery { event, is_over: false } if !self.events.external.contains_key(event) => {
+                match self.events.recorded.get(event).map_or(Ok(false), Event::is_over) {
                     Err(error) => Said::Refused(error, Act::Read),
                     Ok(true) => return cannot("a query that says no cannot be had for certain"),
                     Ok(false) => Said::Done,
@@ -351,26 +390,27 @@ impl Run {
 
     /// Whether a capture goes on, which may forbid what is done here beside the program's own calls.
     fn is_capturing(&self) -> bool {
-        !self.captures.is_empty() || self.streams.values().any(|stream| stream.is_capturing().unwrap_or(true))
+        !self.graphs.captures.is_empty()
+            || self.streams.all.values().any(|stream| stream.is_capturing().unwrap_or(true))
     }
 
     fn stream(&self, stream: StreamId) -> Result<&Stream, Cannot> {
-        self.streams.get(&stream).map_or_else(|| cannot("a stream that is gone cannot be named"), Ok)
+        self.streams.all.get(&stream).map_or_else(|| cannot("a stream that is gone cannot be named"), Ok)
     }
 
     /// The memory that a name leads to: what the latest launch gave, for an alloc node's.
     fn current(&self, memory: Memory) -> Memory {
-        self.names.get(&memory).copied().unwrap_or(memory)
+        self.memory.latest.get(&memory).copied().unwrap_or(memory)
     }
 
     /// While something is captured (one stream's work at a time, and what joins it), each operation of a stream that
     /// takes part is the next node.
     fn note_captured(&mut self, stream: StreamId) -> bool {
-        let Some(capture) = self.captures.values().next() else { return false };
-        if !self.streams[&stream].is_capturing().unwrap_or(false) {
+        let Some(capture) = self.graphs.captures.values().next() else { return false };
+        if !self.streams.all[&stream].is_capturing().unwrap_or(false) {
             return false;
         }
-        self.lines.entry(capture.graph).or_default().push(self.line);
+        self.graphs.lines.entry(capture.graph).or_default().push(self.line);
         true
     }
 
@@ -382,17 +422,17 @@ impl Run {
         launch: impl Fn(&Run, &Stream, Accesses<'_>) -> Result<Result<(), Error>, Cannot>,
     ) -> Result<Said, Cannot> {
         let act = accesses.iter().map(|access| access.act).find(|act| *act == Act::Write).unwrap_or(Act::Read);
-        let pause = self.place.pause();
+        let pause = self.devices.place.pause();
         // An operation of the legacy stream would be a barrier.
-        let stream_to_delay = stream.filter(|stream| !self.legacy.contains(stream));
-        if let (Some(stream), false) = (stream_to_delay, pause.is_zero() || !self.captures.is_empty()) {
+        let stream_to_delay = stream.filter(|stream| !self.streams.legacy.contains(stream));
+        if let (Some(stream), false) = (stream_to_delay, pause.is_zero() || !self.graphs.captures.is_empty()) {
             // What the stream does next comes late; a stream of a capture that went wrong refuses this, too.
             let _ = self.stream(stream)?.launch((), move |()| std::thread::sleep(pause));
         }
-        let captured = stream.filter(|stream| self.streams[stream].is_capturing().unwrap_or(false));
-        let graph = captured.and(self.captures.values().next()).map(|capture| (None, capture.graph));
+        let captured = stream.filter(|stream| self.streams.all[stream].is_capturing().unwrap_or(false));
+        let graph = captured.and(self.graphs.captures.values().next()).map(|capture| (None, capture.graph));
         let Some(accesses) = self.accesses(accesses, graph)? else { return Ok(Said::Done) };
-        let on = stream.map_or(Ok(&self.own), |stream| self.stream(stream))?;
+        let on = stream.map_or(Ok(&self.devices.own), |stream| self.stream(stream))?;
         let said = said(launch(self, on, accesses)?, act);
         if let (None, Said::Refused(Error::Graph(error), act)) = (captured, &said)
             && matches!(**error, millpond::error::GraphError::Symbolic(_))
@@ -409,7 +449,7 @@ impl Run {
         }
         if matches!(said, Said::Done) {
             match stream {
-                None => self.own.synchronize().expect("the stream runs"),
+                None => self.devices.own.synchronize().expect("the stream runs"),
                 Some(stream) => _ = self.note_captured(stream),
             }
         }
@@ -420,9 +460,9 @@ impl Run {
     fn line_of(&self, mut graph: GraphId, origin: &[NodeId]) -> Option<u32> {
         let (node, around) = origin.split_last()?;
         for child in around {
-            graph = self.children.get(&(graph, child.index()))?.graph;
+            graph = self.graphs.children.get(&(graph, child.index()))?.graph;
         }
-        self.lines.get(&graph)?.get(node.index()).copied()
+        self.graphs.lines.get(&graph)?.get(node.index()).copied()
     }
 
     /// Notes a refusal, unless it follows from an earlier one.
@@ -433,17 +473,18 @@ impl Run {
         {
             for fault in faults {
                 // A captured node is refused before it is there: at this line.
-                let line = self.instantiating.and_then(|graph| self.line_of(graph, &origin(fault.later.as_ref()?)?));
+                let line =
+                    self.graphs.instantiating.and_then(|graph| self.line_of(graph, &origin(fault.later.as_ref()?)?));
                 let line = line.unwrap_or(self.line);
-                self.found.verdict.insert(Expected { line, kind: fault.kind });
+                self.found.verdict.insert(Refusal { line, kind: fault.kind });
             }
             return Ok(());
         }
         if let Some(kind) = kind_of(&error, act) {
-            if self.has_unmade && may_be_unmade(&error, kind, !self.launched.is_empty()) {
+            if self.instances.is_any_refused && may_be_unmade(&error, kind, !self.instances.launched.is_empty()) {
                 return cannot("a launch that was refused would have allocated it");
             }
-            let expected = Expected { line: self.line, kind };
+            let expected = Refusal { line: self.line, kind };
             if let Error::Violation(violation) = &error {
                 self.found.numbers.insert(expected, numbers(violation));
             }

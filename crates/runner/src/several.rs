@@ -7,32 +7,34 @@ use millpond::{Device, Pool};
 use millpond_core::ids::{DeviceId, PoolId, StreamId};
 use millpond_core::op::{Act, Reach, StreamRole};
 
-use super::{Cannot, Run, Said, cannot, said};
+use crate::{Cannot, Run, Said, cannot, said};
 
 impl Run {
     /// A device of the program, made where it is first named.
-    pub(super) fn device_of(&mut self, device: DeviceId) -> Result<Device, Cannot> {
+    pub(crate) fn device_of(&mut self, device: DeviceId) -> Result<Device, Cannot> {
         if device == DeviceId(0) {
-            return Ok(self.device.clone());
+            return Ok(self.devices.first.clone());
         }
-        if self.is_capturing() && !self.others.contains_key(&device) {
+        if self.is_capturing() && !self.devices.others.contains_key(&device) {
             return cannot("a device is opened with its pool, which a capture of the same trace forbids");
         }
-        Ok(match self.others.entry(device) {
+        Ok(match self.devices.others.entry(device) {
             Entry::Occupied(known) => known.get().clone(),
-            Entry::Vacant(free) => free.insert(self.place.device(device.0, self.trace.clone())?).clone(),
+            Entry::Vacant(free) => {
+                free.insert(self.devices.place.device(device.0, self.devices.trace.clone())?).clone()
+            }
         })
     }
 
-    pub(super) fn create_stream(
+    pub(crate) fn create_stream(
         &mut self,
         stream: StreamId,
         role: StreamRole,
         device: DeviceId,
     ) -> Result<Said, Cannot> {
-        self.homes.insert(stream, device);
+        self.streams.devices.insert(stream, device);
         if role == StreamRole::Legacy {
-            self.legacy.insert(stream);
+            self.streams.legacy.insert(stream);
         }
         let device = self.device_of(device)?;
         let made = match role {
@@ -41,25 +43,25 @@ impl Run {
             StreamRole::PerThread => device.per_thread_stream(),
             StreamRole::Legacy => Ok(device.legacy_stream()),
         };
-        self.streams.insert(stream, made.expect("a stream"));
+        self.streams.all.insert(stream, made.expect("a stream"));
         Ok(Said::Done)
     }
 
     /// The default pool of a stream's device.
-    pub(super) fn default_pool(&mut self, stream: StreamId) -> Result<Pool, Cannot> {
-        let home = self.homes.get(&stream).copied().unwrap_or_default();
+    pub(crate) fn default_pool(&mut self, stream: StreamId) -> Result<Pool, Cannot> {
+        let home = self.streams.devices.get(&stream).copied().unwrap_or_default();
         Ok(self.device_of(home)?.default_pool())
     }
 
     /// A pool lets a device in, or not any more.
-    pub(super) fn let_in(&mut self, pool: PoolId, device: DeviceId, reach: Reach) -> Result<Said, Cannot> {
+    pub(crate) fn let_in(&mut self, pool: PoolId, device: DeviceId, reach: Reach) -> Result<Said, Cannot> {
         let access = match reach {
             Reach::None => PeerAccess::None,
             Reach::Read => PeerAccess::Read,
             Reach::ReadWrite => PeerAccess::ReadWrite,
         };
         let device = self.device_of(device)?;
-        match self.pools.get(&pool) {
+        match self.memory.pools.get(&pool) {
             Some(pool) => Ok(said(pool.grant(&device, access), Act::Free)),
             None => cannot("a pool that is gone cannot be named"),
         }

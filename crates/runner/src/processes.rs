@@ -1,28 +1,27 @@
-//! Litmus programs with processes: each process has a host device of its own, and what it is given passes by tickets.
+//! Programs with processes: each process has a host device of its own, and what it is given passes by tickets.
 //!
 //! The processes are devices of this one: an importer that is gone has given back all, after all that it did. What one
 //! tells another without an event the library cannot see; programs that need more of it than an export carries along
 //! are not run here. Nor are those that race with an importer that is at it: each process is checked against what it
-//! was told, so that the race would be a real one.
+//! has learned, so that the race would be a real one.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
 use millpond::config::Trace;
 use millpond::error::ShareError;
-use millpond::share::{Refusal, Ticket};
+use millpond::share::{self, Ticket};
 use millpond::{Buffer, Device, Error, Event, HostConfig, Pool, PoolConfig, Stream, View};
-use millpond_core::check::Kind;
+use millpond_core::check::{Checker, Kind, Settings};
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, ProcessId, StreamId, TicketId};
-use millpond_core::op::{Access, Act, Mark, Memory, Op, StreamRole, What};
-use millpond_litmus::{Expected, Program};
+use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, StreamRole, What};
 
-use super::kernels::{copied, launched, on_slices};
-use super::{Cannot, Found, Said, cannot, kind_of, said};
+use crate::kernels::{copied, launched, on_slices};
+use crate::{Cannot, Found, Refusal, Said, cannot, kind_of, said};
 
 /// Whether a program has other processes.
-pub(super) fn has(program: &Program) -> bool {
-    program.ops().iter().any(|op| matches!(op.what, What::HostStart { process } if process != ProcessId(0)))
+pub(crate) fn has(ops: &[Op]) -> bool {
+    ops.iter().any(|op| matches!(op.what, What::HostStart { process } if process != ProcessId(0)))
 }
 
 /// Memory as a process knows it.
@@ -30,6 +29,28 @@ enum Held {
     Buffer(Buffer<u8>),
     /// It was given away, or never had.
     Gone(Option<(View<u8>, u64)>),
+}
+
+/// Memory that passes between processes.
+#[derive(Default)]
+struct Shared {
+    tickets: HashMap<TicketId, Ticket>,
+    /// The memory that a ticket is for.
+    offered: HashMap<TicketId, Memory>,
+    /// The exporter's name of imported memory.
+    imported: HashMap<Memory, Memory>,
+}
+
+/// What processes know of each other.
+#[derive(Default)]
+struct Knowledge {
+    /// Processes whose host learned something since it offered memory: no ticket carries that along.
+    knows_more: BTreeSet<ProcessId>,
+    /// Tickets that came with less than a `tell` brings.
+    untold: BTreeSet<TicketId>,
+    offered_by: HashMap<TicketId, ProcessId>,
+    /// Whose events each process has waited for, also through others.
+    waited_for: HashMap<ProcessId, BTreeSet<ProcessId>>,
 }
 
 #[derive(Default)]
@@ -43,28 +64,18 @@ struct Run {
     private: BTreeSet<EventId>,
     pools: HashMap<PoolId, Pool>,
     memory: HashMap<Memory, (ProcessId, Held)>,
-    tickets: HashMap<TicketId, Ticket>,
-    /// What a ticket, and what an import is of.
-    offered: HashMap<TicketId, Memory>,
-    imported: HashMap<Memory, Memory>,
-    /// Processes whose host was told something since it offered memory: no ticket carries that along.
-    knows_more: BTreeSet<ProcessId>,
-    /// Tickets that came with less than a `tell` brings.
-    untold: BTreeSet<TicketId>,
-    offered_by: HashMap<TicketId, ProcessId>,
-    /// Whose events each process has waited for, also through others.
-    heard: HashMap<ProcessId, BTreeSet<ProcessId>>,
+    shared: Shared,
+    knowledge: Knowledge,
     /// The lines that race.
     races: BTreeSet<u32>,
-    found: BTreeSet<Expected>,
+    found: BTreeSet<Refusal>,
     line: u32,
 }
 
 /// Runs a program; what was refused, and where.
-pub(super) fn run(program: &Program, trace: &dyn Fn() -> Option<Trace>) -> Result<Found, Cannot> {
-    let races = program.check().iter().filter(|it| it.kind == Kind::Race).filter_map(|it| it.line()).collect();
-    let mut run = Run { races, ..Run::default() };
-    for op in program.ops() {
+pub(crate) fn run(ops: &[Op], trace: &dyn Fn() -> Option<Trace>) -> Result<Found, Cannot> {
+    let mut run = Run { races: races(ops), ..Run::default() };
+    for op in ops {
         run.line = op.place.line().unwrap_or(0);
         let process = match op.what {
             What::HostStart { process } => process,
@@ -89,6 +100,15 @@ pub(super) fn run(program: &Program, trace: &dyn Fn() -> Option<Trace>) -> Resul
     Ok(Found { verdict: run.found, ..Found::default() })
 }
 
+/// The lines of operations that race with another process.
+fn races(ops: &[Op]) -> BTreeSet<u32> {
+    let (names, mut checker, mut findings) = (Names::default(), Checker::new(Settings::default()), Vec::new());
+    for op in ops {
+        checker.check(op, &names, &mut findings);
+    }
+    findings.iter().filter(|it| it.kind == Kind::Race).filter_map(|it| it.line()).collect()
+}
+
 impl Run {
     fn step(&mut self, op: &Op) -> Result<(), Cannot> {
         let process = self.hosts.get(&op.host).copied().unwrap_or(ProcessId(0));
@@ -100,16 +120,17 @@ impl Run {
             What::StreamName { .. } | What::SetName { .. } => Said::Done,
             // What a host knows goes along with a ticket.
             What::Tell { .. }
-                if self.knows_more.contains(&process)
-                    && (self.heard.contains_key(&process) || self.offered_by.values().any(|it| *it == process)) =>
+                if self.knowledge.knows_more.contains(&process)
+                    && (self.knowledge.waited_for.contains_key(&process)
+                        || self.knowledge.offered_by.values().any(|it| *it == process)) =>
             {
-                return cannot("what a host is told later it tells nobody");
+                return cannot("what a host learns later it tells no other");
             }
-            What::Tell { .. } if !self.untold.is_empty() && !self.imported.is_empty() => {
+            What::Tell { .. } if !self.knowledge.untold.is_empty() && !self.shared.imported.is_empty() => {
                 return cannot("a ticket tells of its own memory only");
             }
             What::Tell { .. } => {
-                self.untold.retain(|ticket| self.offered_by[ticket] != process);
+                self.knowledge.untold.retain(|ticket| self.knowledge.offered_by[ticket] != process);
                 Said::Done
             }
             What::StreamCreate { stream, role: StreamRole::Blocking, .. } => {
@@ -121,11 +142,11 @@ impl Run {
                 return cannot("what an importer's host learns goes to its exporter with what is given back");
             }
             What::StreamSynchronize { stream } => {
-                self.knows_more.insert(process);
+                self.knowledge.knows_more.insert(process);
                 said(self.stream(*stream)?.1.synchronize(), Act::Read)
             }
             What::SynchronizeDevice { device: DeviceId(0) } => {
-                self.knows_more.insert(process);
+                self.knowledge.knows_more.insert(process);
                 said(self.device(process).synchronize(), Act::Read)
             }
             What::EventCreate { event, shared, .. } => {
@@ -147,11 +168,13 @@ impl Run {
         let Said::Refused(error, act) = said else { return Ok(()) };
         let kind = match error.share() {
             Some(ShareError::NotShareable { .. } | ShareError::Imported { .. }) => Some(Kind::NotShareable),
-            Some(ShareError::Refused { why: Refusal::Stale | Refusal::Used, .. }) => Some(Kind::UnknownName),
+            Some(ShareError::Refused { why: share::Refusal::Stale | share::Refusal::Used, .. }) => {
+                Some(Kind::UnknownName)
+            }
             Some(other) => return cannot(&other.to_string()),
             None => kind_of(&error, act),
         };
-        self.found.extend(kind.map(|kind| Expected { line: self.line, kind }));
+        self.found.extend(kind.map(|kind| Refusal { line: self.line, kind }));
         Ok(())
     }
 
@@ -172,9 +195,9 @@ impl Run {
                 Said::Done
             }
             What::Export { memory, ticket } => {
-                self.offered_by.insert(*ticket, process);
-                if self.knows_more.remove(&process) {
-                    self.untold.insert(*ticket);
+                self.knowledge.offered_by.insert(*ticket, process);
+                if self.knowledge.knows_more.remove(&process) {
+                    self.knowledge.untold.insert(*ticket);
                 }
                 self.export(*memory, *ticket)?
             }
@@ -219,13 +242,13 @@ impl Run {
         if self.private.contains(&event) {
             return cannot("the library has no events that cannot be exported");
         }
-        let before = self.heard.get(&recorded_by).cloned().unwrap_or_default();
+        let before = self.knowledge.waited_for.get(&recorded_by).cloned().unwrap_or_default();
         if before.contains(&process) && self.streams.values().filter(|it| it.0 == process).count() > 1 {
             return cannot("what others say of a process's own streams is not believed");
         }
-        let heard = self.heard.entry(process).or_default();
-        heard.extend(before);
-        heard.insert(recorded_by);
+        let waited_for = self.knowledge.waited_for.entry(process).or_default();
+        waited_for.extend(before);
+        waited_for.insert(recorded_by);
         let device = self.device(process).clone();
         let passed = recorded.export().and_then(|ticket| device.import_event(&ticket));
         Ok(said(passed.and_then(|event| stream.wait(&event)), Act::Read))
@@ -237,20 +260,21 @@ impl Run {
         };
         Ok(match buffer.export() {
             Ok(made) => {
-                self.tickets.insert(ticket, made);
-                self.offered.insert(ticket, memory);
+                self.shared.tickets.insert(ticket, made);
+                self.shared.offered.insert(ticket, memory);
                 Said::Done
             }
             Err(error) => Said::Refused(error, Act::Read),
         })
     }
 
+    #[allow(unsafe_code)] // The one call that is not safe.
     fn import(&mut self, process: ProcessId, ticket: TicketId, memory: Memory) -> Result<Said, Cannot> {
-        if self.untold.contains(&ticket) {
+        if self.knowledge.untold.contains(&ticket) {
             return cannot("a ticket tells what its host knows, and a `tell` says so");
         }
-        self.imported.extend(self.offered.get(&ticket).map(|offered| (memory, *offered)));
-        let Some(ticket) = self.tickets.get(&ticket).cloned() else {
+        self.shared.imported.extend(self.shared.offered.get(&ticket).map(|offered| (memory, *offered)));
+        let Some(ticket) = self.shared.tickets.get(&ticket).cloned() else {
             self.memory.insert(memory, (process, Held::Gone(None)));
             return Ok(Said::Done);
         };
@@ -325,7 +349,7 @@ impl Run {
     }
 
     fn has_imported(&self, process: ProcessId) -> bool {
-        self.imported.keys().any(|import| self.memory.get(import).is_some_and(|(owner, _)| *owner == process))
+        self.shared.imported.keys().any(|import| self.memory.get(import).is_some_and(|(owner, _)| *owner == process))
     }
 
     /// Whether a buffer that lives has this address.
@@ -335,11 +359,11 @@ impl Run {
 
     /// Whether another process may be at the memory: its owner, or an importer.
     fn is_at_it(&self, memory: Memory) -> bool {
-        let owned = *self.imported.get(&memory).unwrap_or(&memory);
+        let owned = *self.shared.imported.get(&memory).unwrap_or(&memory);
         if owned != memory {
             return true;
         }
-        let others = self.imported.iter().filter(|(import, of)| **import != memory && **of == owned);
+        let others = self.shared.imported.iter().filter(|(import, of)| **import != memory && **of == owned);
         others.into_iter().any(|(import, _)| matches!(self.memory.get(import), Some((_, Held::Buffer(_)))))
     }
 

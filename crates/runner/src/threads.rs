@@ -10,12 +10,12 @@ use std::thread::Scope;
 use millpond_core::ids::HostId;
 use millpond_core::op::{Op, StreamRole, What};
 
-use super::{Cannot, Run};
+use crate::{Cannot, Run};
 
 type Answer = Result<(), Cannot>;
 
 /// Does all operations, each on the thread that it is of; the main thread is the calling one.
-pub(super) fn run(run: &mut Run, ops: &[Op]) -> Answer {
+pub(crate) fn run(run: &mut Run, ops: &[Op]) -> Answer {
     let run = Mutex::new(run);
     std::thread::scope(|scope| {
         let mut threads: HashMap<HostId, (Sender<&Op>, Receiver<Answer>)> = HashMap::new();
@@ -31,7 +31,7 @@ pub(super) fn run(run: &mut Run, ops: &[Op]) -> Answer {
 }
 
 /// Whether a program of several threads has a thread's default stream.
-pub(super) fn share_a_default_stream(ops: &[Op]) -> bool {
+pub(crate) fn share_a_default_stream(ops: &[Op]) -> bool {
     let is_own = |op: &Op| matches!(op.what, What::StreamCreate { role: StreamRole::PerThread, .. });
     ops.iter().any(is_own) && ops.iter().any(|op| op.host != HostId(0))
 }

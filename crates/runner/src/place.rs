@@ -8,11 +8,12 @@ use millpond::config::Trace;
 use millpond::cuda::CudaConfig;
 use millpond::{Device, DeviceConfig, HostConfig};
 
-use super::{Cannot, Timing, cannot};
+use crate::{Cannot, Timing, cannot};
 
 /// Where a program runs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
+pub enum Place {
+    /// A host device.
     Host(Timing),
     /// CUDA over `fakecuda`.
     Fake,
@@ -23,7 +24,7 @@ pub(crate) enum Place {
 impl Place {
     /// The place that MILLPOND_TEST_DEVICE names for what also runs on CUDA: `fake`, which is meant without a wish, or
     /// `cuda`; none for other kinds of devices.
-    pub(crate) fn wished() -> Option<Place> {
+    pub fn wished() -> Option<Place> {
         match std::env::var("MILLPOND_TEST_DEVICE").unwrap_or_default().as_str() {
             "" => {
                 println!("skipped on a GPU: MILLPOND_TEST_DEVICE is not `cuda`");
@@ -39,7 +40,7 @@ impl Place {
     }
 
     /// A program's device, by its number in the program.
-    pub(super) fn device(self, number: u32, trace: Option<Trace>) -> Result<Device, Cannot> {
+    pub(crate) fn device(self, number: u32, trace: Option<Trace>) -> Result<Device, Cannot> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let config = match self {
             Place::Host(timing) => {
@@ -65,12 +66,12 @@ impl Place {
     }
 
     /// Whether kernels are closures there.
-    pub(super) fn runs_closures(self) -> bool {
+    pub(crate) fn runs_closures(self) -> bool {
         matches!(self, Place::Host(_))
     }
 
     /// Sleeps, or not.
-    pub(super) fn pause(&mut self) -> Duration {
+    pub(crate) fn pause(&mut self) -> Duration {
         match self {
             Place::Host(timing) => timing.pause(),
             Place::Fake | Place::Cuda => Duration::ZERO,

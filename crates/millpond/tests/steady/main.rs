@@ -5,6 +5,8 @@
 //! each loop runs (without it each takes as many rounds as show a leak); `MILLPOND_STEADY_ONLY` names one loop. The
 //! figures are printed (`--nocapture`).
 
+mod processes;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -50,21 +52,27 @@ struct Kept {
     heap: u64,
     files: usize,
     mappings: usize,
+    threads: usize,
+    resident_kib: usize,
 }
 
 impl Kept {
     fn now() -> Self {
         let files = std::fs::read_dir("/proc/self/fd").unwrap().count();
         let mappings = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
-        Self { heap: BYTES.load(Ordering::Relaxed), files, mappings }
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().count();
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let resident_kib = resident.trim().trim_end_matches(" kB").parse().unwrap();
+        Self { heap: BYTES.load(Ordering::Relaxed), files, mappings, threads, resident_kib }
     }
 }
 
 /// What is in flight at a moment (queues that threads fill, devices whose work ends, allocators' own mappings) differs
 /// by less than this, however long a loop runs.
-const HEAP_NOISE: u64 = 32 << 10;
-const FILES_NOISE: usize = 32;
-const MAPPINGS_NOISE: usize = 128;
+const NOISE: Kept = Kept { heap: 32 << 10, files: 32, mappings: 128, threads: 32, resident_kib: 8 << 10 };
+/// Of several processes: what is known by hearsay of 4096 streams, and 64 workers that wait for other processes.
+const NOISE_OF_PROCESSES: Kept = Kept { heap: 6 << 20, files: 160, mappings: 512, threads: 96, resident_kib: 16 << 10 };
 
 fn seconds() -> Option<Duration> {
     let seconds = std::env::var("MILLPOND_STEADY_SECONDS").ok()?;
@@ -72,21 +80,28 @@ fn seconds() -> Option<Duration> {
 }
 
 /// Runs a loop; whether it kept something.
-fn run(name: &str, rounds: usize, mut round: impl FnMut() -> Result<()>) -> Option<String> {
+fn run(name: &str, rounds: usize, noise: Kept, mut round: impl FnMut() -> Result<()>) -> Option<String> {
     let mut go = |rounds: usize| (0..rounds).for_each(|_| round().unwrap_or_else(|error| panic!("{name}: {error:?}")));
     // Tables take their full size: closed streams, numbers that rest, names of what is gone.
     go(2 * rounds);
     let before = Kept::now();
-    let (began, mut done) = (Instant::now(), 0);
+    let (began, mut done, mut samples) = (Instant::now(), 0, 0);
     while done == 0 || seconds().is_some_and(|seconds| began.elapsed() < seconds) {
         go(rounds);
         done += rounds;
+        // Ten of a long run: whether it grows on, or once.
+        if seconds().is_some_and(|seconds| began.elapsed() > seconds * samples / 10) {
+            samples += 1;
+            println!("{name}: {done} rounds: {:?}", Kept::now());
+        }
     }
     let each = began.elapsed() / done as u32;
     let after = Kept::now();
-    let is_more = after.heap > before.heap + HEAP_NOISE
-        || after.files > before.files + FILES_NOISE
-        || after.mappings > before.mappings + MAPPINGS_NOISE;
+    let is_more = after.heap > before.heap + noise.heap
+        || after.files > before.files + noise.files
+        || after.mappings > before.mappings + noise.mappings
+        || after.threads > before.threads + noise.threads
+        || after.resident_kib > before.resident_kib + noise.resident_kib;
     let figures = format!("{name}: {done} rounds of {each:?}: from {before:?} to {after:?}");
     println!("{figures}");
     is_more.then_some(figures)
@@ -115,6 +130,8 @@ type Round = Box<dyn FnMut() -> Result<()>>;
 /// Makes a loop over a device of its own, and a stream of that.
 type Make = fn(Device, Stream) -> Round;
 
+/// Bytes of a request's memory.
+const LEN: usize = 4096;
 /// Enough to pass all tables that have a bound, and to see eight bytes a round.
 const MANY: usize = 4_000;
 /// Of what takes its time.
@@ -124,6 +141,23 @@ const LOOPS: &[(&str, usize, Make)] = &[
     ("streams", MANY, |d, _| Box::new(move || unsynchronised(d.stream()?, &d.default_pool()))),
     ("non-blocking streams", MANY, |d, _| {
         Box::new(move || unsynchronised(d.non_blocking_stream()?, &d.default_pool()))
+    }),
+    // What is kept depends on how many streams were ever in flight at once, and not on how often.
+    ("streams in flight at once", FEW / 10, |d, gate| {
+        Box::new(move || {
+            let (open, gated) = channel::<()>();
+            gate.launch_once((), move |()| gated.recv().unwrap_or_default())?;
+            let begin = gate.record()?;
+            for _ in 0..300 {
+                let stream = d.stream()?;
+                stream.wait(&begin)?;
+                let x = stream.alloc::<u8>(&d.default_pool(), 512)?;
+                stream.launch(x.write(), |x| x[0] = 1)?;
+                stream.free(x)?;
+            }
+            drop(open);
+            d.synchronize()
+        })
     }),
     ("named streams", MANY, |d, _| {
         let mut count = 0;
@@ -266,6 +300,7 @@ const LOOPS: &[(&str, usize, Make)] = &[
             s.synchronize()
         })
     }),
+    ("tickets that nobody uses", MANY, processes::tickets),
     ("devices that meet", FEW, |d, _| {
         Box::new(move || {
             let other = other_device()?;
@@ -312,6 +347,16 @@ const LOOPS: &[(&str, usize, Make)] = &[
     }),
 ];
 
+/// Loops over two processes.
+const PROCESSES: &[(&str, usize, Make)] = &[
+    ("exports to a process", MANY / 2, |d, s| processes::exports(d, s, usize::MAX)),
+    ("exports to processes that are killed", FEW, |d, s| processes::exports(d, s, 3)),
+    ("exports of a pool", MANY / 2, |d, s| processes::exports_of_a_pool(d, s, usize::MAX)),
+    ("exports of a pool to processes that are killed", FEW, |d, s| processes::exports_of_a_pool(d, s, 3)),
+    ("imports of a process", MANY / 2, |d, s| processes::imports(d, s, usize::MAX)),
+    ("imports of processes that are killed", FEW, |d, s| processes::imports(d, s, 3)),
+];
+
 /// A graph that allocates memory and writes to it: the memory, and the kernel.
 fn graph(d: &Device) -> Result<(Graph, MemAllocNode<u8>, GraphNode)> {
     let mut graph = d.graph()?;
@@ -336,10 +381,11 @@ fn lend(d: &Device, end: impl FnOnce(&Device, &Stream, &Stream, Buffer<u8>) -> R
 fn nothing_is_kept_for_each_request() {
     let only = std::env::var("MILLPOND_STEADY_ONLY").ok();
     let mut more = Vec::new();
-    for (name, rounds, make) in LOOPS.iter().filter(|(name, ..)| only.as_deref().is_none_or(|only| only == *name)) {
+    let all = LOOPS.iter().map(|it| (it, NOISE)).chain(PROCESSES.iter().map(|it| (it, NOISE_OF_PROCESSES)));
+    for ((name, rounds, make), noise) in all.filter(|((name, ..), _)| only.as_deref().is_none_or(|only| only == *name)) {
         let device = Device::host(HostConfig::default()).unwrap();
         let stream = device.stream().unwrap();
-        more.extend(run(name, *rounds, make(device, stream)));
+        more.extend(run(name, *rounds, noise, make(device, stream)));
     }
     assert!(more.is_empty(), "{}", more.join("\n"));
 }

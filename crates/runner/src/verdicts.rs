@@ -7,7 +7,7 @@ use millpond_core::graph::{CaptureError as CaptureRule, GraphError as GraphRule}
 use millpond_core::op::Act;
 
 /// What the library's refusal is to the checker; none where it follows from an earlier one.
-pub(super) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
+pub(crate) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
     let before = if act == Act::Free { Kind::FreeBeforeAlloc } else { Kind::UseBeforeAlloc };
     let after = if act == Act::Free { Kind::DoubleFree } else { Kind::UseAfterFree };
     Some(match error {
@@ -60,7 +60,7 @@ pub(super) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
 
 /// Whether a refusal may be of memory that is not there because its graph, or a launch, was refused: the checker says
 /// that once, and the library each time.
-pub(super) fn may_be_unmade(error: &Error, kind: Kind, has_launched: bool) -> bool {
+pub(crate) fn may_be_unmade(error: &Error, kind: Kind, has_launched: bool) -> bool {
     match kind {
         Kind::UseBeforeAlloc | Kind::FreeBeforeAlloc => {
             !matches!(error, Error::Violation(violation) if violation.earlier.is_some())

@@ -9,7 +9,7 @@ use millpond_core::ids::GraphId;
 
 use millpond_core::op::{Access as Use, Act, Part};
 
-use super::{Cannot, Held, Run, cannot};
+use crate::{Cannot, Held, Run, cannot};
 
 /// What is written.
 const VALUE: u8 = 7;
@@ -38,14 +38,14 @@ macro_rules! on_slices {
             (1, 1) => with!(1, 1),
             (2, 1) => with!(2, 1),
             (0, 2) => with!(0, 2),
-            _ => return $crate::device::cannot("a launch of so many accesses"),
+            _ => return $crate::cannot("a launch of so many accesses"),
         }
     }};
 }
-pub(super) use on_slices;
+pub(crate) use on_slices;
 
 /// What a kernel does with each byte once, as slices are borrowed: what it reads and writes it writes.
-pub(super) fn borrowed(accesses: &[Use]) -> Vec<Use> {
+pub(crate) fn borrowed(accesses: &[Use]) -> Vec<Use> {
     let mut all: Vec<Use> = Vec::new();
     let (writes, reads): (Vec<&Use>, Vec<&Use>) = accesses.iter().partition(|access| access.act == Act::Write);
     for access in writes.into_iter().chain(reads) {
@@ -64,12 +64,12 @@ pub(super) fn borrowed(accesses: &[Use]) -> Vec<Use> {
 }
 
 /// Whether a closure would have two slices of the same bytes, which no kernel minds.
-pub(super) fn is_aliased(error: &Error) -> bool {
+pub(crate) fn is_aliased(error: &Error) -> bool {
     matches!(error.invalid(), Some(Invalid::Aliased { .. }))
 }
 
 /// Launches a kernel. One that works in place is only declared.
-pub(super) fn launched<A: Access + Clone>(
+pub(crate) fn launched<A: Access + Clone>(
     stream: &Stream,
     declared: A,
     kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
@@ -81,19 +81,19 @@ pub(super) fn launched<A: Access + Clone>(
 }
 
 /// What a copy does, where the library can copy so: between parts of one size.
-pub(super) fn copied<'a>((reads, writes): &Accesses<'a>) -> Option<(Read<'a, u8>, Write<'a, u8>)> {
+pub(crate) fn copied<'a>((reads, writes): &Accesses<'a>) -> Option<(Read<'a, u8>, Write<'a, u8>)> {
     match (reads.as_slice(), writes.as_slice()) {
         ([read], [write]) if read.len() == write.len() => Some((*read, *write)),
         _ => None,
     }
 }
 
-pub(super) type Accesses<'a> = (Vec<Read<'a, u8>>, Vec<Write<'a, u8>>);
+pub(crate) type Accesses<'a> = (Vec<Read<'a, u8>>, Vec<Write<'a, u8>>);
 
 impl Run {
     /// The accesses as the library takes them, for a node of a graph or at once; none where something is not there
     /// because of an earlier refusal.
-    pub(super) fn accesses(
+    pub(crate) fn accesses(
         &self,
         accesses: &[Use],
         graph: Option<(Option<&Graph>, GraphId)>,
@@ -107,7 +107,7 @@ impl Run {
                     [access.part.from(), access.part.to()].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
                 view.slice(from..to.min(view.len())).map_or_else(|_| cannot("bytes that are not there"), Ok)
             };
-            let (read, write) = match self.memory.get(&memory) {
+            let (read, write) = match self.memory.held.get(&memory) {
                 Some(Held::Buffer(buffer)) if access.part.is_whole() => (buffer.read(), buffer.write()),
                 Some(Held::Buffer(buffer)) => part(buffer.view()).map(|view| (view.read(), view.write()))?,
                 Some(Held::Gone { view, .. }) => part(*view).map(|view| (view.read(), view.write()))?,
@@ -133,43 +133,45 @@ impl Run {
     }
 
     /// Copies on a stream, which may be capturing.
-    pub(super) fn copy_on(&self, stream: &Stream, accesses: Accesses<'_>) -> Result<Result<(), Error>, Cannot> {
+    pub(crate) fn copy_on(&self, stream: &Stream, accesses: Accesses<'_>) -> Result<Result<(), Error>, Cannot> {
         let Some((from, to)) = copied(&accesses) else { return cannot("a copy between parts of different sizes") };
         Ok(stream.copy(from, to))
     }
 
     /// Launches on a stream, which may be capturing.
-    pub(super) fn launch_on(&self, stream: &Stream, accesses: Accesses<'_>) -> Result<Result<(), Error>, Cannot> {
+    pub(crate) fn launch_on(&self, stream: &Stream, accesses: Accesses<'_>) -> Result<Result<(), Error>, Cannot> {
         let (reads, writes) = accesses;
-        if self.place.runs_closures() {
+        if self.devices.place.runs_closures() {
             return Ok(on_slices!(reads, writes, |declared, kernel| launched(stream, declared, kernel)));
         }
         let written = writes.clone();
         let declared = on_slices!(reads, writes, |declared, _kernel| stream.declare(declared));
         // In a capture what is declared is the node.
-        Ok(match self.captures.is_empty() {
+        Ok(match self.graphs.captures.is_empty() {
             true => declared.and_then(|()| written.into_iter().try_for_each(|write| stream.memset(write, VALUE))),
             false => declared,
         })
     }
 
     /// Adds a node to a graph.
-    pub(super) fn add_kernel(
+    pub(crate) fn add_kernel(
         &mut self,
         (graph, id): (&mut Graph, GraphId),
         accesses: &[Use],
         after: &[GraphNode],
     ) -> Result<Result<GraphNode, Error>, Cannot> {
-        if !self.place.runs_closures() && self.is_capturing() {
+        if !self.devices.place.runs_closures() && self.is_capturing() {
             return cannot("reading nodes copy to memory of theirs, which is there after a synchronisation");
         }
         // Nodes that only read copy to memory of their own.
-        let scratch = match self.place.runs_closures() {
+        let scratch = match self.devices.place.runs_closures() {
             true => None,
-            false => Some(self.own.alloc::<u8>(&self.device.default_pool(), super::BYTES_MAX).expect("memory")),
+            false => Some(
+                self.devices.own.alloc::<u8>(&self.devices.first.default_pool(), crate::BYTES_MAX).expect("memory"),
+            ),
         };
         if scratch.is_some() {
-            self.own.synchronize().expect("the stream runs");
+            self.devices.own.synchronize().expect("the stream runs");
         }
         let Some((reads, writes)) = self.accesses(accesses, Some((Some(graph), id)))? else {
             return cannot("memory that was refused");
@@ -187,7 +189,7 @@ impl Run {
             }
             _ => return cannot("a node of so many accesses, where kernels are no closures"),
         };
-        self.scratch.push(scratch);
+        self.memory.scratch.push(scratch);
         Ok(added)
     }
 }
