@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use millpond_core::check::{Act, Finding, Kind, Place};
 use millpond_core::graph::{
-    Access, Addressing, Draft, Graph, GraphAllocId, GraphError, GraphFault, GraphId, Label, Memory, NodeId, NodeKind, Refusal,
-    Words, Work,
+    Access, Addressing, Draft, Graph, GraphAllocId, GraphError, GraphFault, GraphId, Label, Memory, NodeId, NodeKind,
+    Refusal, Words, Work,
 };
 use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::op::Names;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use millpond::config::Trace;
 use millpond::error::{GraphError, Invalid};
-use millpond::graph::{CaptureMode, Instantiate, MemAllocNode};
+use millpond::graph::{CaptureMode, Instantiate};
 use millpond::{Device, Error, HostConfig, Stream};
 use millpond_core::check::{Kind, Settings};
 

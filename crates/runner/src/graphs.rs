@@ -51,6 +51,9 @@ impl Run {
             What::CaptureBegin { stream, graph, mode, symbolic: false } => self.begin(*stream, *graph, *mode),
             What::ExecUpdate { exec, graph } => {
                 let Some((made, of)) = self.instances.all.get_mut(exec) else { return Ok(Said::Done) };
+                if of != graph && self.graphs.renamed.contains_key(graph) {
+                    return cannot("what an instance left of a graph that it is no more of has no name");
+                }
                 self.graphs.instantiating = Some(*graph);
                 let Some(from) = self.graphs.all.get(graph) else {
                     return cannot("a graph that is gone cannot be named");

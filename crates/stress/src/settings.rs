@@ -80,8 +80,16 @@ const PLAIN: Setting = Setting {
     weights: &[],
 };
 
-const GRAPHS: &[(Kind, u32)] =
-    &[(Capture, 8), (Build, 8), (Instantiate, 6), (Launch, 24), (Upload, 2), (Update, 2), (DropExec, 3), (TrimGraphs, 2)];
+const GRAPHS: &[(Kind, u32)] = &[
+    (Capture, 8),
+    (Build, 8),
+    (Instantiate, 6),
+    (Launch, 24),
+    (Upload, 2),
+    (Update, 2),
+    (DropExec, 3),
+    (TrimGraphs, 2),
+];
 const SHARING: &[(Kind, u32)] = &[
     (MakePool, 8),
     (Spawn, 14),

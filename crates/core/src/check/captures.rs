@@ -7,17 +7,18 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::addresses::empty_graph;
 use super::checker::{Call, Checker, Step, quiet};
 use super::event_state::Stands;
 use super::finding::Finding;
 use super::graph_state::Captured;
 use super::graphs::used;
-use super::addresses::empty_graph;
 use super::lives::{Found, Named};
 use super::names::Names;
 use super::timeline::Seat;
 use crate::graph::{
-    Asked, CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, Uses, Work,
+    Asked, CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, Uses,
+    Work,
 };
 use crate::ids::{DeviceId, EventId, GraphId, NodeId, PoolId, StreamId};
 use crate::life::{Kind, Site};
@@ -281,13 +282,7 @@ impl Checker {
     }
 
     /// An instance launched into a capture: a child node.
-    pub(super) fn capture_child(
-        &mut self,
-        call: Call<'_>,
-        seat: Seat,
-        child: Arc<Graph>,
-        names: &Names,
-    ) -> Step {
+    pub(super) fn capture_child(&mut self, call: Call<'_>, seat: Seat, child: Arc<Graph>, names: &Names) -> Step {
         child.check_copy(Asked::Captured, None).map_err(|refused| self.copy_refused(call, &refused))?;
         let into = self.captured_graph(seat);
         self.captured_node(call, seat, "launched", None, |graph, tails, label| {

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::addresses::empty_graph;
 use super::checker::{Call, Checker, Step, quiet};
 use super::finding::{Finding, Spot};
 use super::graph_state::{Before, Made};
-use super::addresses::empty_graph;
 use super::lives::{Found, Named};
 use super::names::{Key, Names};
 use crate::graph::{

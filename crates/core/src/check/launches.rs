@@ -52,16 +52,8 @@ impl Checker {
         }
         let lanes = Lanes::new(&core, || self.time.open_slot());
         let outputs = FxHashMap::default();
-        let new = Instance {
-            exec: core,
-            lanes,
-            graph: copy,
-            names,
-            outputs,
-            before,
-            launched: None,
-            is_destroyed: false,
-        };
+        let new =
+            Instance { exec: core, lanes, graph: copy, names, outputs, before, launched: None, is_destroyed: false };
         self.graphs.execs.insert(exec, new);
         Ok(())
     }
@@ -93,7 +85,7 @@ impl Checker {
         };
         let from = self.instance(call, exec)?.graph_id();
         if from != graph {
-            let checked = self.instance(call, exec)?.graph().check_copy(Asked::Update, None);
+            let checked = self.instance(call, exec)?.graph().check_copy(Asked::Updated, None);
             checked.and_then(|()| copy.check_copy(Asked::Update, None)).map_err(|it| self.copy_refused(call, &it))?;
         }
         let Some(instance) = self.graphs.execs.get_mut(&exec) else { return Ok(()) };
@@ -132,9 +124,7 @@ impl Checker {
         self.instance(call, exec)?;
         let Some(instance) = self.graphs.execs.remove(&exec) else { return Ok(()) };
         let launched = match self.graphs.is_captured(stream) {
-            true => {
-                self.capture_child(call, seat, Arc::clone(&instance.graph), &instance.names).map(|()| None)
-            }
+            true => self.capture_child(call, seat, Arc::clone(&instance.graph), &instance.names).map(|()| None),
             false => self
                 .check_records(call, seat, &instance)
                 .and_then(|()| self.try_launch(call, seat, &instance).map(Some)),

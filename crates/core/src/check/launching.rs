@@ -110,12 +110,7 @@ impl Launch for Launching<'_> {
 
 impl Checker {
     /// Whether the launch is right; the lives that it frees by itself.
-    pub(super) fn try_launch(
-        &self,
-        call: Call<'_>,
-        seat: Seat,
-        instance: &Instance,
-    ) -> Step<Vec<LifeId>> {
+    pub(super) fn try_launch(&self, call: Call<'_>, seat: Seat, instance: &Instance) -> Step<Vec<LifeId>> {
         let waited: Vec<&Snapshot> = instance.before.last.iter().map(|last| &last.snapshot).collect();
         let mut freed: Vec<LifeId> = instance.exec.unfreed().filter_map(|alloc| instance.live(alloc)).collect();
         let mut may_free = instance.exec.auto_free_on_launch();

@@ -20,8 +20,10 @@ pub enum Asked {
     Child,
     /// A launch of its instance into a capture, where that would be a child graph.
     Captured,
-    /// To be what an instance of another graph is updated from, or to have an instance that is.
+    /// To be what an instance of another graph is updated from.
     Update,
+    /// An update of its instance from another graph.
+    Updated,
 }
 
 /// Who has its addresses.
@@ -55,7 +57,8 @@ impl CopyRefused {
             Asked::Instance => "be instantiated",
             Asked::Child => "become a child graph",
             Asked::Captured => "be launched into a capture",
-            Asked::Update => "update an instance of another graph, or have one that another graph updates",
+            Asked::Update => "update an instance of another graph",
+            Asked::Updated => "have its instance updated from another graph",
         };
         let at = |place: Place| match place.describe(names) {
             place if place.is_empty() => place,
@@ -69,14 +72,14 @@ impl CopyRefused {
                 format!(", and it is a child of {} already{}", names.title(Thing::Graph(parent)), at(place))
             }
         };
-        format!("{graph} cannot {what}: its {node} is a memory node with a fixed address{holder}")
+        format!("{graph} cannot {what}: its {node} is a memory node at a fixed address{holder}")
     }
 
     /// What to do instead.
     pub fn help(&self) -> &'static str {
         match (self.asked, self.holder) {
             (Asked::Captured, _) => "launch it outside of the capture, or build the graph with symbolic addresses",
-            (Asked::Update, _) => "instantiate the other graph",
+            (Asked::Update | Asked::Updated, _) => "make an instance of the graph that is meant",
             (_, Some(Holder::Instance(_))) => "destroy that instance first, or build the graph with symbolic addresses",
             (_, Some(Holder::Parent(..))) => "use the graph around it, or build the child with symbolic addresses",
             (_, None) => "build it with symbolic addresses: each copy has its own then",

@@ -333,7 +333,7 @@ impl GraphExec {
     fn updated(&self, graph: &Graph) -> Result<Self> {
         let (old, new) = (&self.shared.body, draft(&graph.body)?);
         if old.core.id() != graph.body.core.id() {
-            old.check_copy(Asked::Update)?;
+            old.check_copy(Asked::Updated)?;
             graph.body.check_copy(Asked::Update)?;
         }
         draft(old)?.instantiate(0, false).check_update(&new).map_err(GraphError::Update)?;

@@ -363,9 +363,18 @@ fn an_update_with_other_memory_nodes_is_refused() {
         stream.free(buffer)?;
         let mut larger = device.graph()?;
         larger.add_alloc::<u32>(&[], 17)?;
-        assert!(matches!(update(&mut exec, &larger), UpdateRefused::Parameters(_)));
+        assert!(matches!(exec.update(&larger).unwrap_err().graph(), Some(GraphError::Copy(_))));
         let _ = exec.launch(&stream)?;
-        stream.free_address(x.address())
+        stream.free_address(x.address())?;
+        let symbolic = |len| -> Result<Graph> {
+            let mut graph = device.symbolic_graph()?;
+            graph.add_alloc::<u32>(&[], len)?;
+            Ok(graph)
+        };
+        let mut exec = instance(&symbolic(16)?)?;
+        exec.update(&symbolic(16)?)?;
+        assert!(matches!(update(&mut exec, &symbolic(17)?), UpdateRefused::Parameters(_)));
+        Ok(())
     });
 }
 
