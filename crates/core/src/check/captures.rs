@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::addresses::empty_graph;
 use super::checker::{Call, Checker, Step, quiet};
@@ -14,7 +14,7 @@ use super::finding::Finding;
 use super::graph_state::Captured;
 use super::graphs::used;
 use super::lives::{Found, Named};
-use super::names::Names;
+use super::names::Held;
 use super::timeline::Seat;
 use crate::graph::{
     Asked, CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, Uses,
@@ -130,7 +130,7 @@ impl Checker {
         });
         self.graphs.addresses = addresses;
         let (graph, alloc) = added?;
-        self.graphs.name_own(graph, alloc, memory);
+        self.graphs.names.add((graph, alloc), memory);
         self.keep_access(call, seat, memory, pool);
         self.lives.name(memory, Named::Node { graph, alloc });
         Ok(())
@@ -282,13 +282,13 @@ impl Checker {
     }
 
     /// An instance launched into a capture: a child node.
-    pub(super) fn capture_child(&mut self, call: Call<'_>, seat: Seat, child: Arc<Graph>, names: &Names) -> Step {
+    pub(super) fn capture_child(&mut self, call: Call<'_>, seat: Seat, child: Arc<Graph>, held: &Held) -> Step {
         child.check_copy(Asked::Captured, None).map_err(|refused| self.copy_refused(call, &refused))?;
         let into = self.captured_graph(seat);
         self.captured_node(call, seat, "launched", None, |graph, tails, label| {
             Ok((graph.add_child(tails, child, label)?, ()))
         })?;
-        self.graphs.adopt(into, names);
+        self.graphs.hold(into, held);
         Ok(())
     }
 
@@ -370,6 +370,7 @@ impl Checker {
                 self.graphs.capturing += 1;
                 let captured = Captured { origin: Some(stream), begun, ..Captured::default() };
                 self.graphs.captured.insert(graph, captured);
+                self.graphs.hold(graph, &smallvec![graph]);
                 Ok(())
             }
             Err((error, _)) => Err(self.capture_refused(call, error, stream)),
@@ -377,8 +378,8 @@ impl Checker {
     }
 
     /// No graph was made of a capture: that is no mistake of whoever names it, or its memory.
-    fn void_captured(&mut self, graph: Option<GraphId>, names: &Names) {
-        self.graphs.release(names).into_iter().for_each(|memory| self.lives.name(memory, Named::Void));
+    fn void_captured(&mut self, graph: Option<GraphId>, held: &Held) {
+        self.graphs.release(held).into_iter().for_each(|memory| self.lives.name(memory, Named::Void));
         self.graphs.void_graphs.extend(graph);
     }
 
@@ -393,7 +394,7 @@ impl Checker {
         }
         self.graphs.capturing -= 1;
         let captured = graph.and_then(|graph| self.graphs.captured.remove(&graph)).unwrap_or_default();
-        self.void_captured(graph, &captured.names);
+        self.void_captured(graph, &captured.held);
         if let Some(begun) = captured.begun.filter(|_| is_valid && self.settings.leaks) {
             let finding = self.never_ends(call, begun);
             self.more.push(finding);
@@ -407,14 +408,13 @@ impl Checker {
         let ended = ended.map_err(|error| self.capture_refused(call, error, stream))?;
         self.graphs.capturing -= 1;
         let captured = graph.and_then(|graph| self.graphs.captured.remove(&graph)).unwrap_or_default();
-        let Captured { names, .. } = captured;
         match ended.graph {
             Ok(graph) => {
-                self.add_graph(graph, names);
+                self.add_graph(graph, captured.held);
                 Ok(())
             }
             Err(error) => {
-                self.void_captured(graph, &names);
+                self.void_captured(graph, &captured.held);
                 // That it is invalid was said when it became so.
                 match error {
                     CaptureError::Invalidated(_) => Ok(()),

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::addresses::FreshAddresses;
 use super::let_in::Kept;
 use super::lives::{Freed, LifeId};
-use super::names::{Key, Names};
+use super::names::{Held, Key, Names};
 use crate::graph::{Captures, Exec, Graph, GraphAllocId, Holder, Lanes, Memory as NodeMemory, Origin, Uses};
 use crate::ids::{ExecId, GraphId, HostId, NodeId, StreamId};
 use crate::life::{Kind, Site};
@@ -20,7 +20,9 @@ use crate::order::Snapshot;
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) graph: Graph,
-    pub(super) names: Names,
+    pub(super) held: Held,
+    /// The graph that it is a copy of.
+    pub(super) original: Option<GraphId>,
     /// Who has its addresses, if they are fixed, and which instance that is.
     pub(super) holder: Option<(Holder, Option<ExecId>)>,
     /// What was done there before.
@@ -62,7 +64,7 @@ impl Before {
 /// A graph that is being captured.
 #[derive(Debug, Default)]
 pub(super) struct Captured {
-    pub(super) names: Names,
+    pub(super) held: Held,
     /// What its nodes did so far.
     pub(super) uses: Uses,
     /// Where the capture began: on which stream, and in the program.
@@ -86,6 +88,7 @@ pub(super) struct Graphs {
     /// Graphs and instances that are not there because something was refused.
     pub(super) void_graphs: FxHashSet<GraphId>,
     pub(super) void_execs: FxHashSet<ExecId>,
+    pub(super) names: Names,
     /// What the program calls memory of alloc nodes, where it says so.
     pub(super) called: FxHashMap<Memory, Name>,
     /// What memory of captured alloc nodes has of its pool, by the node's name.
@@ -99,8 +102,6 @@ pub(super) struct Graphs {
     /// Memory of alloc nodes that a launch would have allocated, had it or its graph not been refused: that it is not
     /// there is no other mistake.
     pub(super) unmade: FxHashSet<Memory>,
-    /// How many graphs and instances have a name of an alloc node's memory.
-    pub(super) holds: FxHashMap<Memory, u32>,
     /// The faults between nodes of a graph that were said, and of which graph that was: it, or one that it is in.
     pub(super) said: FxHashMap<GraphId, FxHashMap<FaultWithin, GraphId>>,
 }
@@ -134,82 +135,31 @@ impl Graphs {
         made.or_else(captured).or_else(of_instance)
     }
 
-    /// The names of a graph, also while it is captured.
-    pub(super) fn names_of(&self, graph: GraphId) -> Option<&Names> {
-        let captured = self.captured.get(&graph).map(|captured| &captured.names);
-        captured.or_else(|| self.graphs.get(&graph).map(|made| &made.names))
-    }
-
-    fn names_mut(&mut self, graph: GraphId) -> Option<&mut Names> {
+    fn held_mut(&mut self, graph: GraphId) -> Option<&mut Held> {
         match self.captured.get_mut(&graph) {
-            Some(captured) => Some(&mut captured.names),
-            None => self.graphs.get_mut(&graph).map(|made| &mut made.names),
+            Some(captured) => Some(&mut captured.held),
+            None => self.graphs.get_mut(&graph).map(|made| &mut made.held),
         }
     }
 
-    /// A graph has memory of its own by this name.
-    pub(super) fn name_own(&mut self, graph: GraphId, alloc: GraphAllocId, memory: Memory) {
-        self.name_foreign(graph, (graph, alloc), memory);
-        if let Some(names) = self.names_mut(graph) {
-            names.add_own(alloc, memory);
+    /// A graph may name the memory of others.
+    pub(super) fn hold(&mut self, graph: GraphId, others: &Held) {
+        let Some(held) = self.held_mut(graph) else { return };
+        let new: Held = others.iter().copied().filter(|other| !held.contains(other)).collect();
+        held.extend_from_slice(&new);
+        self.names.hold(&new);
+    }
+
+    /// A graph or instance holds these names no longer: those that none does any more.
+    pub(super) fn release(&mut self, held: &Held) -> Vec<Memory> {
+        let gone = self.names.release(held);
+        for memory in &gone {
+            self.latest.remove(memory);
+            self.called.remove(memory);
+            self.unmade.remove(memory);
+            self.kept.remove(memory);
         }
-    }
-
-    /// A graph has memory of its own by another name from now on: its number, and whether no graph or instance has the
-    /// former one any more.
-    pub(super) fn rename_own(
-        &mut self,
-        graph: GraphId,
-        former: Memory,
-        memory: Memory,
-    ) -> Option<(GraphAllocId, bool)> {
-        let alloc = self.names_mut(graph)?.rename(graph, former, memory)?;
-        self.hold_each([&memory]);
-        if let Some(kept) = self.kept.get(&former).cloned() {
-            self.kept.insert(memory, kept);
-        }
-        Some((alloc, self.let_go(former)))
-    }
-
-    /// A graph uses another one's memory by this name.
-    pub(super) fn name_foreign(&mut self, graph: GraphId, key: Key, memory: Memory) {
-        if self.names_mut(graph).is_some_and(|names| names.learn(key, memory)) {
-            *self.holds.entry(memory).or_default() += 1;
-        }
-    }
-
-    /// A graph has a child with these names.
-    pub(super) fn adopt(&mut self, graph: GraphId, child: &Names) {
-        child.memory.iter().for_each(|(key, memory)| self.name_foreign(graph, *key, *memory));
-    }
-
-    /// Another graph or instance has these names, too.
-    pub(super) fn hold(&mut self, names: &Names) {
-        self.hold_each(names.memory.values());
-    }
-
-    fn hold_each<'n>(&mut self, names: impl IntoIterator<Item = &'n Memory>) {
-        names.into_iter().for_each(|memory| *self.holds.entry(*memory).or_default() += 1);
-    }
-
-    /// A graph or instance has these names no longer: those that none has any more.
-    pub(super) fn release(&mut self, names: &Names) -> Vec<Memory> {
-        names.memory.values().copied().filter(|memory| self.let_go(*memory)).collect()
-    }
-
-    /// One graph or instance less has a name: whether none has it any more.
-    fn let_go(&mut self, memory: Memory) -> bool {
-        let Some(holds) = self.holds.get_mut(&memory) else { return false };
-        *holds -= 1;
-        let is_gone = *holds == 0;
-        if is_gone {
-            self.holds.remove(&memory);
-            self.latest.remove(&memory);
-            self.called.remove(&memory);
-            self.unmade.remove(&memory);
-            self.kept.remove(&memory);
-        }
-        is_gone
+        gone
     }
 }
 
@@ -234,7 +184,7 @@ pub(super) struct Instance {
     pub(super) lanes: Lanes,
     /// As it was instantiated, for launches into captures.
     pub(super) graph: Arc<Graph>,
-    pub(super) names: Names,
+    pub(super) held: Held,
     pub(super) outputs: FxHashMap<GraphAllocId, Output>,
     /// What launches come after: the one before, and those of instances that had its addresses.
     pub(super) before: Before,
@@ -272,11 +222,6 @@ impl Instance {
             Output::Live(life) => Some((*alloc, *life)),
             Output::Freed(_) => None,
         })
-    }
-
-    /// An allocation, as the program names it.
-    pub(super) fn name(&self, alloc: GraphAllocId) -> Option<Memory> {
-        self.names.of(self.key(alloc))
     }
 
     pub(super) fn live(&self, alloc: GraphAllocId) -> Option<LifeId> {

@@ -26,8 +26,8 @@ impl Checker {
         self.made(call, graph)?;
         let draft = self.check_whole(call, graph);
         let made = self.made(call, graph)?;
-        let (copy, names) = (Arc::new(made.graph.clone()), made.names.clone());
-        let own = names.made_by(&copy);
+        let (copy, held) = (Arc::new(made.graph.clone()), made.held.clone());
+        let own = self.graphs.names.made_by(&copy, &held);
         if draft.is_none() {
             self.graphs.unmade.extend(&own);
         }
@@ -43,7 +43,7 @@ impl Checker {
         for memory in own {
             self.graphs.unmade.remove(&memory);
         }
-        self.graphs.hold(&names);
+        self.graphs.names.hold(&held);
         let made = self.made(call, graph)?;
         let mut before = Before::default();
         if made.graph.fixed_memory().is_some() {
@@ -53,7 +53,7 @@ impl Checker {
         let lanes = Lanes::new(&core, || self.time.open_slot());
         let outputs = FxHashMap::default();
         let new =
-            Instance { exec: core, lanes, graph: copy, names, outputs, before, launched: None, is_destroyed: false };
+            Instance { exec: core, lanes, graph: copy, held, outputs, before, launched: None, is_destroyed: false };
         self.graphs.execs.insert(exec, new);
         Ok(())
     }
@@ -78,9 +78,9 @@ impl Checker {
         self.made(call, graph)?;
         let draft = self.check_whole(call, graph);
         let made = self.made(call, graph)?;
-        let (copy, names) = (Arc::new(made.graph.clone()), made.names.clone());
+        let (copy, held) = (Arc::new(made.graph.clone()), made.held.clone());
         let Some(draft) = draft else {
-            self.graphs.unmade.extend(names.made_by(&copy));
+            self.graphs.unmade.extend(self.graphs.names.made_by(&copy, &held));
             return Err(quiet());
         };
         let from = self.instance(call, exec)?.graph_id();
@@ -89,7 +89,9 @@ impl Checker {
             checked.and_then(|()| copy.check_copy(Asked::Update, None)).map_err(|it| self.copy_refused(call, &it))?;
         }
         let Some(instance) = self.graphs.execs.get_mut(&exec) else { return Ok(()) };
-        let named = |(alloc, output): (&GraphAllocId, &Output)| Some((*alloc, instance.name(*alloc)?, *output));
+        let named = |(alloc, output): (&GraphAllocId, &Output)| {
+            Some((*alloc, self.graphs.names.of(instance.key(*alloc))?, *output))
+        };
         let left = instance.outputs.iter().filter_map(named).collect();
         // What is refused leaves the instance as it was.
         let outdated = instance.exec.check_update(&draft).map(|()| draft.outdated());
@@ -107,8 +109,8 @@ impl Checker {
         let before = std::mem::replace(&mut instance.lanes, lanes);
         before.close().for_each(|last| self.time.close_slot(last));
         instance.graph = copy;
-        let former = std::mem::replace(&mut instance.names, names.clone());
-        self.graphs.hold(&names);
+        self.graphs.names.hold(&held);
+        let former = std::mem::replace(&mut instance.held, held);
         self.keep_names(exec, left);
         self.forget_names(&former);
         Ok(())
@@ -124,7 +126,7 @@ impl Checker {
         self.instance(call, exec)?;
         let Some(instance) = self.graphs.execs.remove(&exec) else { return Ok(()) };
         let launched = match self.graphs.is_captured(stream) {
-            true => self.capture_child(call, seat, Arc::clone(&instance.graph), &instance.names).map(|()| None),
+            true => self.capture_child(call, seat, Arc::clone(&instance.graph), &instance.held).map(|()| None),
             false => self
                 .check_records(call, seat, &instance)
                 .and_then(|()| self.try_launch(call, seat, &instance).map(Some)),
@@ -134,7 +136,7 @@ impl Checker {
             for life in instance.exec.unfreed().filter_map(|alloc| instance.live(alloc)) {
                 self.lives.at_mut(life).is_doubtful = true;
             }
-            self.graphs.unmade.extend(instance.names.made_by(&instance.graph));
+            self.graphs.unmade.extend(self.graphs.names.made_by(&instance.graph, &instance.held));
         }
         self.graphs.execs.insert(exec, instance);
         if let Some(freed) = launched? {
@@ -154,14 +156,14 @@ impl Checker {
     }
 
     /// The program's name for memory that a node names.
-    pub(super) fn name_of(instance: &Instance, memory: NodeMemory) -> Option<Memory> {
+    pub(super) fn name_of(&self, instance: &Instance, memory: NodeMemory) -> Option<Memory> {
         match memory {
             NodeMemory::External { id, generation } => Some(Memory { id, generation }),
             NodeMemory::Foreign { graph, alloc } => match instance.exec.pins_of(graph, alloc).first() {
                 Some(pin) => Some(Memory { id: pin.id, generation: pin.generation }),
-                None => instance.names.of((graph, alloc)),
+                None => self.graphs.names.of((graph, alloc)),
             },
-            NodeMemory::Own(alloc) => instance.name(alloc),
+            NodeMemory::Own(alloc) => self.graphs.names.of(instance.key(alloc)),
         }
     }
 
@@ -217,7 +219,7 @@ impl Checker {
                     continue;
                 }
                 (NodeMemory::Own(alloc), _) => instance.live(alloc).map(|life| (life, None)),
-                (memory, _) => Self::name_of(instance, memory).and_then(|memory| {
+                (memory, _) => self.name_of(instance, memory).and_then(|memory| {
                     let target = self.resolve(call, memory, done.site).ok()?;
                     Some((target.life, target.is_lease.then_some(memory)))
                 }),
@@ -243,7 +245,7 @@ impl Checker {
         (alloc, node): (GraphAllocId, NodeId),
         born: Use,
     ) {
-        let Some(memory) = Self::name_of(instance, NodeMemory::Own(alloc)) else { return };
+        let Some(memory) = self.name_of(instance, NodeMemory::Own(alloc)) else { return };
         let label = &instance.exec.nodes()[node.index()].label;
         let place = if label.place == Default::default() { call.op.place } else { label.place };
         let labelled = || label.name.as_deref().and_then(|name| call.names.find(name));

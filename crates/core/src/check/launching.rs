@@ -49,7 +49,7 @@ impl Launch for Launching<'_> {
     type Refused = Refused;
 
     fn check_unfreed(&self) -> Step {
-        match self.freed.is_empty() || self.may_free {
+        match self.may_free || self.freed.is_empty() && self.instance.exec.unfreed().next().is_none() {
             true => Ok(()),
             false => Err(self.checker.unfreed(self.call, self.seat, self.instance, &self.freed)),
         }
@@ -71,7 +71,7 @@ impl Launch for Launching<'_> {
         let Self { checker, call, seat, instance, .. } = *self;
         let demand = &instance.exec.summary().demands[number];
         let later = checker.site(call, seat, demand.act);
-        let Some(memory) = Checker::name_of(instance, demand.memory) else { return Ok(()) };
+        let Some(memory) = checker.name_of(instance, demand.memory) else { return Ok(()) };
         let mut first = 0;
         let checked = checker.resolve(call, memory, later).and_then(|target| {
             // A node that was added by hand works on a device that is not known.
@@ -113,7 +113,8 @@ impl Checker {
     pub(super) fn try_launch(&self, call: Call<'_>, seat: Seat, instance: &Instance) -> Step<Vec<LifeId>> {
         let waited: Vec<&Snapshot> = instance.before.last.iter().map(|last| &last.snapshot).collect();
         let mut freed: Vec<LifeId> = instance.exec.unfreed().filter_map(|alloc| instance.live(alloc)).collect();
-        let mut may_free = instance.exec.auto_free_on_launch();
+        // What has no name, in a damaged trace, cannot be freed.
+        let mut may_free = instance.exec.auto_free_on_launch() && freed.len() == instance.exec.unfreed().count();
         self.left_by_others(instance, &mut freed, &mut may_free);
         let launch = Launching { checker: self, call, seat, instance, waited, freed, may_free };
         judge(&launch, instance.exec.summary().demands.len())?;

@@ -26,7 +26,7 @@ impl Checker {
     /// was left, and not to what is allocated there next.
     pub(super) fn keep_names(&mut self, exec: ExecId, left: Vec<(GraphAllocId, Memory, Output)>) {
         for (alloc, memory, output) in left {
-            let is_same = self.graphs.execs.get(&exec).is_some_and(|it| it.name(alloc) == Some(memory));
+            let is_same = self.name_of_output(exec, alloc) == Some(memory);
             if is_same || self.graphs.latest.get(&memory) != Some(&(exec, alloc)) {
                 continue;
             }
@@ -40,18 +40,20 @@ impl Checker {
 
     /// What a launch left, as other graphs name it: by its alloc node. Of a graph with symbolic addresses each instance
     /// has its own, which nodes use by the name of its life, and free nodes do not free.
-    pub(super) fn left_by_launch(&self, life: LifeId) -> Option<(Key, Memory)> {
+    pub(super) fn left_by_launch(&self, life: LifeId) -> Option<Key> {
         let Source::Launch(exec, alloc) = self.lives.at(life).source else { return None };
         let instance = self.graphs.execs.get(&exec)?;
-        let key = instance.key(alloc);
-        let is_named = !instance.exec.allocs()[alloc.index()].is_symbolic;
-        is_named.then(|| Some((key, instance.names.of(key)?)))?
+        Some(instance.key(alloc)).filter(|_| !instance.exec.allocs()[alloc.index()].is_symbolic)
     }
 
     /// The name of the alloc node that made what a launch left.
     pub(super) fn node_of_left(&self, life: LifeId) -> Option<Memory> {
         let Source::Launch(exec, alloc) = self.lives.at(life).source else { return None };
-        self.graphs.execs.get(&exec)?.name(alloc)
+        self.name_of_output(exec, alloc)
+    }
+
+    fn name_of_output(&self, exec: ExecId, alloc: GraphAllocId) -> Option<Memory> {
+        self.graphs.names.of(self.graphs.execs.get(&exec)?.key(alloc))
     }
 
     /// Memory of an instance was freed from outside.
@@ -59,7 +61,7 @@ impl Checker {
         let Some(instance) = self.graphs.execs.get_mut(&exec) else { return };
         instance.freed(alloc, freed);
         // What comes after that free is wrong by itself.
-        if let Some(memory) = instance.name(alloc) {
+        if let Some(memory) = self.name_of_output(exec, alloc) {
             self.graphs.unmade.remove(&memory);
         }
         self.bury(exec);
@@ -69,7 +71,7 @@ impl Checker {
     pub(super) fn take(&mut self, call: Call<'_>, exec: ExecId, node: Memory, memory: Memory) -> Step {
         let site = self.host_site(call, Act::Read);
         let instance = self.instance(call, exec)?;
-        let alloc = instance.outputs.keys().find(|alloc| instance.name(**alloc) == Some(node));
+        let alloc = instance.outputs.keys().find(|alloc| self.graphs.names.of(instance.key(**alloc)) == Some(node));
         match alloc.and_then(|alloc| instance.outputs.get(alloc)) {
             Some(Output::Live(life)) => {
                 let life = *life;
@@ -111,7 +113,7 @@ impl Checker {
         }
         let Some(instance) = self.graphs.execs.remove(&exec) else { return };
         for alloc in instance.exec.outputs() {
-            if let Some(memory) = instance.name(*alloc)
+            if let Some(memory) = self.graphs.names.of(instance.key(*alloc))
                 && self.graphs.latest.get(&memory).is_some_and(|(latest, _)| *latest == exec)
             {
                 self.graphs.latest.remove(&memory);
@@ -120,7 +122,7 @@ impl Checker {
                 }
             }
         }
-        self.forget_names(&instance.names);
+        self.forget_names(&instance.held);
         instance.lanes.close().for_each(|last| self.time.close_slot(last));
     }
 }

@@ -1,10 +1,10 @@
 //! What a program calls the memory of alloc nodes.
 //!
-//! A graph knows its allocations by number, a program by name. A copy of a graph has memory of its own, which goes by
-//! the original's names in the copy's nodes until it has names of its own. A name is kept for as long as a graph or an
-//! instance has it. Knows no life.
+//! A graph knows its allocations by number, a program by name. A name is kept for as long as a graph or an instance may
+//! use it. Knows no life.
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::graph::{Graph, GraphAllocId};
 use crate::ids::GraphId;
@@ -13,52 +13,63 @@ use crate::op::Memory;
 /// An alloc node's memory, as graphs name it.
 pub(super) type Key = (GraphId, GraphAllocId);
 
-/// The names that a graph has: see the module.
-#[derive(Clone, Debug, Default)]
+/// The graphs whose memory a graph or an instance may name: its own, that of its children, and of others.
+pub(super) type Held = SmallVec<[GraphId; 2]>;
+
+/// All of them.
+#[derive(Debug, Default)]
 pub(super) struct Names {
-    pub(super) memory: FxHashMap<Key, Memory>,
-    /// Of its own memory.
-    own: FxHashMap<Memory, GraphAllocId>,
+    /// Of each graph how many graphs and instances hold its names, and these.
+    of: FxHashMap<GraphId, (u32, FxHashMap<GraphAllocId, Memory>)>,
+    keys: FxHashMap<Memory, Key>,
 }
 
 impl Names {
     /// What the program calls it.
     pub(super) fn of(&self, key: Key) -> Option<Memory> {
-        self.memory.get(&key).copied()
+        self.of.get(&key.0)?.1.get(&key.1).copied()
     }
 
-    /// The memory of the graph's own that a name means to its nodes.
-    pub(super) fn own(&self, memory: Memory) -> Option<GraphAllocId> {
-        self.own.get(&memory).copied()
+    /// What a name means to nodes.
+    pub(super) fn key(&self, memory: Memory) -> Option<Key> {
+        self.keys.get(&memory).copied()
     }
 
-    /// Knows memory of the graph's own by a name from now on.
-    pub(super) fn add_own(&mut self, alloc: GraphAllocId, memory: Memory) {
-        self.own.insert(memory, alloc);
+    /// Whether a graph or an instance may name memory of this graph.
+    pub(super) fn is_held(&self, graph: GraphId) -> bool {
+        self.of.contains_key(&graph)
     }
 
-    /// Memory of a graph's own has another name from now on: which it is, if it had the former one.
-    pub(super) fn rename(&mut self, graph: GraphId, former: Memory, memory: Memory) -> Option<GraphAllocId> {
-        let alloc = self.own.remove(&former)?;
-        self.own.insert(memory, alloc);
-        self.memory.insert((graph, alloc), memory);
-        Some(alloc)
+    pub(super) fn add(&mut self, key: Key, memory: Memory) {
+        self.of.entry(key.0).or_default().1.insert(key.1, memory);
+        self.keys.insert(memory, key);
     }
 
-    /// The names of a copy.
-    pub(super) fn copied(&self, from: GraphId, to: GraphId) -> Self {
-        let key = |(graph, alloc): Key| (if graph == from { to } else { graph }, alloc);
-        Self { memory: self.memory.iter().map(|(it, memory)| (key(*it), *memory)).collect(), own: self.own.clone() }
+    /// Another graph or instance holds names.
+    pub(super) fn hold(&mut self, held: &Held) {
+        held.iter().for_each(|graph| self.of.entry(*graph).or_default().0 += 1);
     }
 
-    /// Knows another graph's memory by a name from now on. Whether it did not before.
-    pub(super) fn learn(&mut self, key: Key, memory: Memory) -> bool {
-        self.memory.insert(key, memory).is_none()
+    /// A graph or instance holds names no longer: those that none does any more.
+    pub(super) fn release(&mut self, held: &Held) -> Vec<Memory> {
+        let mut gone = Vec::new();
+        for graph in held {
+            let Some(of) = self.of.get_mut(graph) else { continue };
+            of.0 -= 1;
+            if of.0 == 0 {
+                gone.extend(self.of.remove(graph).into_iter().flat_map(|of| of.1.into_values()));
+            }
+        }
+        for memory in &gone {
+            self.keys.remove(memory);
+        }
+        gone
     }
 
     /// What launches of a graph allocate.
-    pub(super) fn made_by(&self, graph: &Graph) -> Vec<Memory> {
-        let is_in = |of: GraphId| of == graph.id() || graph.has_child(of);
-        self.memory.iter().filter(|(key, _)| is_in(key.0)).map(|(_, memory)| *memory).collect()
+    pub(super) fn made_by(&self, graph: &Graph, held: &Held) -> Vec<Memory> {
+        let is_in = |of: &&GraphId| **of == graph.id() || graph.has_child(**of);
+        let of = held.iter().filter(is_in).filter_map(|of| self.of.get(of));
+        of.flat_map(|of| of.1.values().copied()).collect()
     }
 }

@@ -69,10 +69,9 @@ impl Finding {
 impl Checker {
     pub(super) fn graph_fault(&self, call: Call<'_>, graph: GraphId, fault: &GraphFault) -> Finding {
         let mut fault = fault.clone();
-        let of_graph = |key| self.graphs.names_of(graph).and_then(|names| names.of(key));
         let memory = match fault.subject.memory {
-            NodeMemory::Own(alloc) => of_graph((graph, alloc)),
-            NodeMemory::Foreign { graph, alloc } => of_graph((graph, alloc)),
+            NodeMemory::Own(alloc) => self.graphs.names.of((graph, alloc)),
+            NodeMemory::Foreign { graph, alloc } => self.graphs.names.of((graph, alloc)),
             NodeMemory::External { id, generation } => Some(Memory { id, generation }),
         };
         if let Some(Found::Named(Named::Life(life) | Named::Lease(life))) = memory.map(|it| self.lives.find(it)) {

@@ -238,12 +238,9 @@ impl Maker {
         let name = self.fresh('g');
         self.say(format!("{name} = clone {}", graph.name));
         let mut own = graph.own.clone();
-        if self.random.one_in(2) {
-            for it in &mut own {
-                let its = self.fresh('a');
-                self.say(format!("name {} in {name} as {its}", it.name));
-                it.name = its;
-            }
+        for it in &mut own {
+            let base = it.name.rsplit('.').next().unwrap_or_default();
+            it.name = format!("{name}.{base}");
         }
         self.graphs.push(Graph { name, own, is_child: false, ..graph });
     }

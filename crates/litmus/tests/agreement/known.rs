@@ -104,8 +104,8 @@ const KNOWN: &[(&str, &[&str])] = &[
     ),
     // A copy has a name of its own for its memory, in graphs around it, too.
     (
-        "graph g symbolic\nnode n in g: alloc a 256\ng2 = clone g\nname a in g2 as b\ngraph h\nnode c in h: child g\n\
-         remove node c in h\nnode d in h: child g2\nnode r in h after d: read b",
+        "graph g symbolic\nnode n in g: alloc a 256\ng2 = clone g\ngraph h\nnode c in h: child g\n\
+         remove node c in h\nnode d in h: child g2\nnode r in h after d: read g2.a",
         &[],
     ),
     // What a launch of a symbolic graph left is no graph's to free.

@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::grant::Grant;
-use super::holder::Holder;
+use super::holder::HeldBy;
 use crate::names::count::Count;
 use crate::names::error::{Invalid, Result};
 use crate::names::graph_error::GraphError;
@@ -86,7 +86,7 @@ pub(crate) struct Body {
     captured_on: Option<StreamId>,
     /// The graph that this is a clone of, and those that that one was, with how many nodes each had then.
     pub(super) originals: Vec<(GraphId, usize)>,
-    pub(super) holder: Arc<Holder>,
+    pub(super) held_by: Arc<HeldBy>,
 }
 
 impl Body {
@@ -113,7 +113,7 @@ impl Body {
             is_in_capture: true,
             captured_on: None,
             originals: Vec::new(),
-            holder: Arc::default(),
+            held_by: Arc::default(),
         }
     }
 
@@ -150,7 +150,7 @@ impl Body {
         let grant = Grant::new(id, tracer.as_ref(), true);
         let originals = self.originals.iter().copied().chain([(self.core.id(), self.core.len())]).collect();
         let arena = Arena::new(&self.context);
-        Ok(Self { core, grant, originals, arena, holder: Arc::default(), ..self.clone() })
+        Ok(Self { core, grant, originals, arena, held_by: Arc::default(), ..self.clone() })
     }
 
     /// The same graph, to be captured into: the free nodes that it gets are forgotten if nothing comes of it.

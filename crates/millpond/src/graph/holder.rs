@@ -5,7 +5,7 @@
 use std::sync::{Arc, Weak};
 
 use millpond_core::check::Place;
-use millpond_core::graph::{Asked, GraphId, Holder as Refused};
+use millpond_core::graph::{Asked, GraphId, Holder};
 use millpond_driver::locks::{Mutex, lock};
 
 use super::body::Body;
@@ -18,26 +18,18 @@ use crate::sync::ranks;
 #[derive(Debug)]
 pub(crate) struct Instance;
 
-/// See the module.
+/// See the module: an instance is the holder for as long as it is there.
 #[derive(Debug, Default)]
-pub(crate) struct Holder(Mutex<ranks::Holder, Option<Held>>);
-
-#[derive(Debug)]
-enum Held {
-    /// By an instance, if it is there still, that was made there.
-    Instance(Weak<Instance>, Place),
-    /// By the graph that it became a child of, there.
-    Parent(GraphId, Place),
-}
+pub(crate) struct HeldBy(Mutex<ranks::Holder, Option<(Holder, Weak<Instance>)>>);
 
 impl Body {
     /// A new instance of the graph, which has its addresses from now on.
     pub(super) fn claim(&self, place: Place) -> Result<Arc<Instance>> {
         let instance = Arc::new(Instance);
         if self.core.fixed_memory().is_some() {
-            let mut held = lock(&self.holder.0);
+            let mut held = lock(&self.held_by.0);
             self.check_unheld(Asked::Instance, held.as_ref())?;
-            *held = Some(Held::Instance(Arc::downgrade(&instance), place));
+            *held = Some((Holder::Instance(shown(place)), Arc::downgrade(&instance)));
         }
         Ok(instance)
     }
@@ -47,20 +39,19 @@ impl Body {
         if self.core.fixed_memory().is_none() {
             return add();
         }
-        let mut held = lock(&self.holder.0);
+        let mut held = lock(&self.held_by.0);
         self.check_unheld(Asked::Child, held.as_ref())?;
         let added = add()?;
-        *held = Some(Held::Parent(parent, place));
+        *held = Some((Holder::Parent(parent, shown(place)), Weak::new()));
         Ok(added)
     }
 
-    fn check_unheld(&self, asked: Asked, held: Option<&Held>) -> Result<()> {
-        let holder = match held {
-            Some(Held::Instance(instance, place)) if instance.strong_count() > 0 => Refused::Instance(shown(*place)),
-            Some(Held::Parent(parent, place)) => Refused::Parent(*parent, shown(*place)),
-            _ => return Ok(()),
-        };
-        Ok(self.core.check_copy(asked, Some(holder)).map_err(GraphError::Copy)?)
+    fn check_unheld(&self, asked: Asked, held: Option<&(Holder, Weak<Instance>)>) -> Result<()> {
+        match held {
+            Some((Holder::Instance(_), instance)) if instance.strong_count() == 0 => Ok(()),
+            Some((holder, _)) => Ok(self.core.check_copy(asked, Some(*holder)).map_err(GraphError::Copy)?),
+            None => Ok(()),
+        }
     }
 
     /// Refuses what would need the addresses twice.
