@@ -121,6 +121,12 @@ impl Program {
         lower::lower(&text::lines(text)?)
     }
 
+    /// A program of these operations, which expects nothing.
+    pub fn of(ops: Vec<Op>) -> Program {
+        let (names, settings, expected, called) = Default::default();
+        Program { ops, names, settings, expected, called }
+    }
+
     /// Its operations, in order; loops are unrolled.
     pub fn ops(&self) -> &[Op] {
         &self.ops

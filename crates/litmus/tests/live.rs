@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use millpond_core::check::Kind;
 use millpond_litmus::Program;
-use millpond_runner::{Cannot, Found, Place, Refusal, Timing};
+use millpond_runner::{Cannot, Found, Place, Refusal, Schedule, Timing};
 
 use files::corpus;
 
@@ -35,7 +35,7 @@ const OTHERWISE: &[&str] = &[
 fn run(program: &Program, place: Place) -> Result<Found, Cannot> {
     match program.settings().races {
         true => millpond_runner::run(program.ops(), place, None, &|| None),
-        false => Err(Cannot("settings of its own".into())),
+        false => Err(Cannot::Ask("settings of its own".into())),
     }
 }
 
@@ -46,7 +46,7 @@ fn verdicts_are_as_stated(place: Place, at_least: usize) {
         let program = Program::parse(&text).expect("it can be read");
         match run(&program, place) {
             Ok(_) if OTHERWISE.iter().any(|it| name.ends_with(it)) => skipped.push(format!("{name}: judged otherwise")),
-            Err(Cannot(why)) => skipped.push(format!("{name}: {why}")),
+            Err(why) => skipped.push(format!("{name}: {why}")),
             Ok(found) => {
                 ran += 1;
                 let expected = program.expected().iter().filter(|it| is_said(it.kind));
@@ -66,6 +66,12 @@ fn verdicts_are_as_stated(place: Place, at_least: usize) {
 #[test]
 fn the_library_gives_the_verdicts_of_the_checker() {
     verdicts_are_as_stated(Place::Host(Timing::Fast), 180);
+}
+
+#[test]
+fn and_on_a_device_that_holds_the_library_to_the_drivers_contract() {
+    verdicts_are_as_stated(Place::Checked(Schedule::AtOnce), 200);
+    verdicts_are_as_stated(Place::Checked(Schedule::AtWait), 200);
 }
 
 #[test]

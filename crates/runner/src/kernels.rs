@@ -143,6 +143,9 @@ impl Run {
         if self.devices.place.runs_closures() {
             return Ok(on_slices!(reads, writes, |declared, kernel| launched(stream, declared, kernel)));
         }
+        if let ([], [write], true) = (reads.as_slice(), writes.as_slice(), self.graphs.captures.is_empty()) {
+            return Ok(stream.memset(*write, VALUE));
+        }
         let written = writes.clone();
         let declared = on_slices!(reads, writes, |declared, _kernel| stream.declare(declared));
         // In a capture what is declared is the node.
@@ -166,11 +169,11 @@ impl Run {
         let scratch = match self.devices.place.runs_closures() {
             true => None,
             false => Some(
-                self.devices.own.alloc::<u8>(&self.devices.first.default_pool(), crate::BYTES_MAX).expect("memory"),
+                self.devices.own().alloc::<u8>(&self.devices.first.default_pool(), crate::BYTES_MAX).expect("memory"),
             ),
         };
         if scratch.is_some() {
-            self.devices.own.synchronize().expect("the stream runs");
+            self.devices.own().synchronize().expect("the stream runs");
         }
         let Some((reads, writes)) = self.accesses(accesses, Some((Some(graph), id)))? else {
             return cannot("memory that was refused");

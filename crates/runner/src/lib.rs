@@ -19,13 +19,14 @@ mod threads;
 mod timing;
 mod verdicts;
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt;
 
-pub use millpond::config::Trace;
+pub use millpond::config::{Schedule, Trace};
 use millpond::error::Invalid;
 use millpond::graph::{ExternalEvent, Graph, GraphExec, GraphNode, MemAllocNode};
-use millpond::{Buffer, Device, Error, Event, Pool, Stream, View};
+use millpond::{Buffer, Device, DeviceConfig, Error, Event, Pool, PoolConfig, Stream, View};
 use millpond_core::check::{Finding, Kind, Side};
 use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, NodeId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, Mark, Memory, Op, What};
@@ -36,12 +37,24 @@ pub use timing::Timing;
 use kernels::Accesses;
 use verdicts::{kind_of, may_be_unmade};
 
-/// Why a program is not run: the library cannot be asked to do it.
+/// Why a program is not run, or not to its end.
 #[derive(Debug)]
-pub struct Cannot(pub String);
+pub enum Cannot {
+    /// The library cannot be asked to do something, for this reason.
+    Ask(String),
+    /// An allocation found no memory.
+    Memory(String),
+}
+
+impl fmt::Display for Cannot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Cannot::Ask(why) | Cannot::Memory(why)) = self;
+        f.write_str(why)
+    }
+}
 
 fn cannot<T>(why: &str) -> Result<T, Cannot> {
-    Err(Cannot(why.to_owned()))
+    Err(Cannot::Ask(why.to_owned()))
 }
 
 /// Memory as the library knows it.
@@ -63,10 +76,17 @@ struct Devices {
     first: Device,
     /// All but the first.
     others: HashMap<DeviceId, Device>,
-    /// A stream of the first for what acts at once.
-    own: Stream,
+    /// A stream of the first for what acts at once: see [`own`](Self::own).
+    opened: OnceCell<Stream>,
     /// In a trace: it has the name of the line that is done next.
     marker: Option<Buffer<u8>>,
+}
+
+impl Devices {
+    /// A stream of the first for what acts at once.
+    fn own(&self) -> &Stream {
+        self.opened.get_or_init(|| self.first.non_blocking_stream().expect("a stream"))
+    }
 }
 
 #[derive(Default)]
@@ -88,6 +108,8 @@ struct Events {
 /// Memory by its name in the program.
 #[derive(Default)]
 struct Memories {
+    /// For pools that the program makes.
+    pool_config: PoolConfig,
     pools: HashMap<PoolId, Pool>,
     held: HashMap<Memory, Held>,
     /// The stream that memory was allocated on.
@@ -133,12 +155,12 @@ struct Instances {
     is_any_refused: bool,
 }
 
-/// A program of one process on its way.
+/// A program of one process on its way. Its memory is dropped before the streams that it was used on.
 pub struct Run {
+    memory: Memories,
     devices: Devices,
     streams: Streams,
     events: Events,
-    memory: Memories,
     graphs: Graphs,
     instances: Instances,
     found: Found,
@@ -160,6 +182,9 @@ struct Capture {
 ///
 /// # Errors
 /// What the library cannot be asked to do: another program than this one would run.
+///
+/// # Panics
+/// The library breaks the driver's contract, or refuses for a reason that is no verdict.
 pub fn run(ops: &[Op], place: Place, trace: Option<Trace>, more: &dyn Fn() -> Option<Trace>) -> Result<Found, Cannot> {
     if processes::has(ops) {
         return match place {
@@ -167,17 +192,29 @@ pub fn run(ops: &[Op], place: Place, trace: Option<Trace>, more: &dyn Fn() -> Op
                 let first = Cell::new(trace);
                 processes::run(ops, &|| first.take().or_else(more))
             }
-            Place::Fake | Place::Cuda => cannot("processes are host devices of this one"),
+            Place::Checked(_) | Place::Fake | Place::Cuda => cannot("processes are host devices of this one"),
         };
     }
     if !matches!(place, Place::Host(_)) && threads::share_a_default_stream(ops) {
         return cannot("a thread's default stream cannot be named by another one on CUDA");
     }
-    let device = place.device(0, trace.clone())?;
-    let mut run = Run::new(device, place, trace);
+    let checked = match place {
+        Place::Checked(schedule) => Some(place::checked(schedule)),
+        Place::Host(_) | Place::Fake | Place::Cuda => None,
+    };
+    let device = match &checked {
+        Some(driver) => Device::with_driver(driver.clone(), DeviceConfig::default().trace(trace.clone())),
+        None => Ok(place.device(0, trace.clone())?),
+    };
+    let mut run = Run::new(device.expect("a device"), place, trace);
     run.prepare(ops);
     threads::run(&mut run, ops)?;
-    Ok(run.found)
+    let found = std::mem::take(&mut run.found);
+    drop(run);
+    if let Some(driver) = checked {
+        assert_eq!(driver.violations(), [], "the driver's contract");
+    }
+    Ok(found)
 }
 
 /// That an operation was refused.
@@ -219,18 +256,34 @@ impl Run {
     /// # Panics
     /// Where the device opens no stream.
     pub fn new(device: Device, place: Place, trace: Option<Trace>) -> Self {
-        let own = device.non_blocking_stream().expect("a stream");
-        let marker = trace.is_some().then(|| own.alloc::<u8>(&device.default_pool(), 1).expect("memory"));
+        let is_traced = trace.is_some();
+        let (others, opened) = (HashMap::new(), OnceCell::new());
+        let mut devices = Devices { place, trace, first: device, others, opened, marker: None };
+        if is_traced {
+            let marker = devices.own().alloc::<u8>(&devices.first.default_pool(), 1);
+            devices.marker = Some(marker.expect("memory"));
+        }
         Run {
-            devices: Devices { place, trace, first: device, others: HashMap::new(), own, marker },
+            memory: Memories::default(),
+            devices,
             streams: Streams::default(),
             events: Events::default(),
-            memory: Memories::default(),
             graphs: Graphs::default(),
             instances: Instances::default(),
             found: Found::default(),
             line: 0,
         }
+    }
+
+    /// Settings for the pools that the program makes.
+    pub fn with_pools(mut self, config: PoolConfig) -> Self {
+        self.memory.pool_config = config;
+        self
+    }
+
+    /// A pool that the program has made and not destroyed.
+    pub fn pool(&self, pool: PoolId) -> Option<&Pool> {
+        self.memory.pools.get(&pool)
     }
 
     /// Makes the events that nodes of graphs record or wait for: of these operations, which are to be done.
@@ -284,13 +337,15 @@ impl Run {
                 let others = self.devices.others.values().try_for_each(Device::synchronize);
                 said(self.devices.first.synchronize().and(others), Act::Read)
             }
-            What::PoolCreate { pool, exportable: false } => match self.devices.first.pool(Default::default()) {
-                Ok(made) => {
-                    self.memory.pools.insert(*pool, made);
-                    Said::Done
+            What::PoolCreate { pool, exportable: false } => {
+                match self.devices.first.pool(self.memory.pool_config.clone()) {
+                    Ok(made) => {
+                        self.memory.pools.insert(*pool, made);
+                        Said::Done
+                    }
+                    Err(error) => Said::Refused(error, Act::Read),
                 }
-                Err(error) => Said::Refused(error, Act::Read),
-            },
+            }
             What::PoolAccess { pool, device, reach } => self.let_in(*pool, *device, *reach)?,
             What::PoolDestroy { pool } => {
                 self.memory.pools.remove(pool);
@@ -419,7 +474,7 @@ impl Run {
         let captured = stream.filter(|stream| self.streams.all[stream].is_capturing().unwrap_or(false));
         let graph = captured.and(self.graphs.captures.values().next()).map(|capture| (None, capture.graph));
         let Some(accesses) = self.accesses(accesses, graph)? else { return Ok(Said::Done) };
-        let on = stream.map_or(Ok(&self.devices.own), |stream| self.stream(stream))?;
+        let on = stream.map_or(Ok(self.devices.own()), |stream| self.stream(stream))?;
         let said = said(launch(self, on, accesses)?, act);
         if let (None, Said::Refused(Error::Graph(error), act)) = (captured, &said)
             && matches!(**error, millpond::error::GraphError::Symbolic(_))
@@ -436,7 +491,7 @@ impl Run {
         }
         if matches!(said, Said::Done) {
             match stream {
-                None => self.devices.own.synchronize().expect("the stream runs"),
+                None => self.devices.own().synchronize().expect("the stream runs"),
                 Some(stream) => _ = self.note_captured(stream),
             }
         }
@@ -455,6 +510,9 @@ impl Run {
     /// Notes a refusal, unless it follows from an earlier one.
     fn note(&mut self, said: Said) -> Result<(), Cannot> {
         let Said::Refused(error, act) = said else { return Ok(()) };
+        if let Error::OutOfMemory(report) = &error {
+            return Err(Cannot::Memory(report.to_string()));
+        }
         if let Error::Graph(graph) = &error
             && let millpond::error::GraphError::Faults(faults) = &**graph
         {

@@ -50,8 +50,9 @@ impl Run {
             self.memory.held.insert(memory, Held::Void);
             return Ok(Said::Refused(error, Act::Allocate));
         }
-        let buffer = self.devices.own.alloc::<u8>(&self.devices.first.default_pool(), bytes as usize).expect("memory");
-        self.devices.own.synchronize().expect("the stream runs");
+        let buffer =
+            self.devices.own().alloc::<u8>(&self.devices.first.default_pool(), bytes as usize).expect("memory");
+        self.devices.own().synchronize().expect("the stream runs");
         self.memory.held.insert(memory, Held::Buffer(buffer));
         Ok(Said::Done)
     }

@@ -1,12 +1,13 @@
-//! Where a program runs: a host device, or CUDA, over `fakecuda` or on a GPU.
+//! Where a program runs: a host device, one that is held to the driver's contract, or CUDA, over `fakecuda` or on a GPU.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use millpond::config::Trace;
 use millpond::cuda::CudaConfig;
 use millpond::{Device, DeviceConfig, HostConfig};
+use millpond_driver::{Checked, HostDriver, Schedule};
 
 use crate::{Cannot, Timing, cannot};
 
@@ -15,10 +16,18 @@ use crate::{Cannot, Timing, cannot};
 pub enum Place {
     /// A host device.
     Host(Timing),
+    /// A host device without memory, whose caller is held to the driver's contract.
+    Checked(Schedule),
     /// CUDA over `fakecuda`.
     Fake,
     /// CUDA on a GPU.
     Cuda,
+}
+
+/// A driver that holds its caller to the contract.
+pub(crate) fn checked(schedule: Schedule) -> Arc<Checked<HostDriver>> {
+    let config = millpond_driver::HostConfig { schedule, memory: false, ..Default::default() };
+    Arc::new(Checked::new(HostDriver::new(config).expect("a host device")))
 }
 
 impl Place {
@@ -47,6 +56,7 @@ impl Place {
                 let config = HostConfig::default().schedule(timing.schedule()).trace(trace);
                 return Ok(Device::host(config).expect("a host device"));
             }
+            Place::Checked(_) => return cannot("a second device that is held to the contract"),
             Place::Fake => {
                 let ordinal = NEXT.fetch_add(1, Ordering::Relaxed) % 64;
                 CudaConfig::default().ordinal(ordinal).library(fakecuda::library())
@@ -74,7 +84,7 @@ impl Place {
     pub(crate) fn pause(&mut self) -> Duration {
         match self {
             Place::Host(timing) => timing.pause(),
-            Place::Fake | Place::Cuda => Duration::ZERO,
+            Place::Checked(_) | Place::Fake | Place::Cuda => Duration::ZERO,
         }
     }
 }

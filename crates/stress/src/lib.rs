@@ -16,7 +16,7 @@
 //! | `preempt` | threads are stopped wherever they are |
 //! | `program` | one program, from fresh devices to the last drop |
 //! | `parent` | processes that run programs; what they find is made small |
-//! | `exhaust` | every program of a few operations, against a naive device |
+//! | `exhaust` | every program of a few operations: by the runner, the checker, the litmus model and a naive device |
 //! | `finding` | what becomes of a finding |
 #![deny(unsafe_code)]
 

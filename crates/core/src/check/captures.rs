@@ -202,7 +202,10 @@ impl Checker {
             let after: Vec<NodeId> = users(graph, found);
             let (id, added) = (graph.id(), graph.add_free(&after, found, label));
             match (added, self.graphs.captured.get_mut(&id)) {
-                (Ok(node), Some(captured)) => captured.uses.added(graph, node),
+                (Ok(node), Some(captured)) => {
+                    captured.uses.added(graph, node);
+                    self.time.answer.tell(|done| done.node = Some(node));
+                }
                 (Ok(_), None) => {}
                 (Err(error), _) => return Err(self.graph_refused(call, id, error, seat)),
             }
@@ -344,6 +347,7 @@ impl Checker {
             && let Some(captured) = self.graphs.captured.get_mut(&graph.id())
         {
             captured.uses.added(graph, node);
+            self.time.answer.tell(|done| done.node = Some(node));
         }
     }
 

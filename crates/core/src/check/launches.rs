@@ -9,12 +9,14 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
+use super::answer::Begun;
 use super::checker::{Call, Checker, Step, quiet};
 use super::finding::Finding;
 use super::graph_state::{Before, Instance, Last, Output};
 use super::lives::{LifeId, Named, Source};
 use super::protocol::Launched;
 use super::timeline::Seat;
+use super::usage::ended;
 use crate::graph::{Asked, GraphAllocId, Holder, Lanes, Memory as NodeMemory};
 use crate::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site, Use};
@@ -178,6 +180,9 @@ impl Checker {
             self.events.entry(EventId(key.0 as u32)).or_default().waited();
         }
         let (base, knew) = (self.time.base(call.op.host), self.time.at(seat).chain.snapshot());
+        for (node, snapshot) in &waits {
+            self.time.tell_wait_of_node(seat, *node, snapshot);
+        }
         let exports = instance.lanes.exports(&instance.exec, &base, &knew, &waits);
         let site = self.site(call, seat, Act::Write);
         let point = instance.lanes.pass(&mut self.time.at_mut(seat).chain, &base, &waits);
@@ -187,6 +192,7 @@ impl Checker {
                 // The instance is at hand here and not in the table, where `end` looks for it.
                 Source::Launch(by, alloc) if by == exec => {
                     if let Some(life) = self.lives.end(life, free) {
+                        self.time.answer.tell(|done| done.ended.push(ended(&life, free.point)));
                         instance.freed(alloc, life.freed_by(free));
                     }
                 }
@@ -256,6 +262,7 @@ impl Checker {
         let (graph, own) = instance.key(alloc);
         self.lives.name(memory, Named::Node { graph, alloc: own });
         let life = self.lives.begin(memory, born, bytes, name, Source::Launch(exec, alloc));
+        self.time.answer.tell(|done| done.begun.push(Begun { memory, point: born.point }));
         instance.outputs.insert(alloc, Output::Live(life));
         self.graphs.latest.insert(memory, (exec, alloc));
         self.graphs.unmade.remove(&memory);

@@ -12,7 +12,7 @@ impl Checker {
     /// The stream comes after the launches before.
     pub(super) fn follow_launches(&mut self, seat: Seat, instance: &Instance) {
         for last in &instance.before.last {
-            self.time.at_mut(seat).chain.wait(&last.snapshot);
+            self.time.wait(seat, &last.snapshot);
         }
     }
 

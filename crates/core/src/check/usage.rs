@@ -4,15 +4,18 @@
 //! takes its point and becomes a part of the history. Knows streams, threads and lives; work of captured streams is
 //! handed to `graphs.rs`.
 
+use std::collections::BTreeMap;
+
 use smallvec::SmallVec;
 
+use super::answer::{Begun, Ended};
 use super::checker::{Call, Checker, Refused, Step};
 use super::finding::{Finding, Subject};
 use super::let_in::User;
-use super::lives::{Found, LifeId, Named, Source};
+use super::lives::{Found, Life, LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
 use crate::graph::Work;
-use crate::ids::{Point, PoolId, Slot, StreamId};
+use crate::ids::{Point, PoolId, Seq, Slot, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Access, Act, Memory, Name, Part, Space, What, find_aliased};
 use crate::order::{Knows, Learns};
@@ -79,6 +82,7 @@ impl Checker {
     fn born(&mut self, memory: Memory, born: Use, bytes: u64, name: Option<Name>, source: Source) -> LifeId {
         let life = self.lives.begin(memory, born, bytes, name, source);
         self.lives.name(memory, Named::Life(life));
+        self.time.answer.tell(|done| done.begun.push(Begun { memory, point: born.point }));
         life
     }
 
@@ -100,7 +104,7 @@ impl Checker {
         if self.graphs.is_captured(stream) {
             return self.captured_work(call, seat, Work::Kernel, accesses, name);
         }
-        if !self.repeat(call, seat, accesses) {
+        if self.time.answer.is_wanted() || !self.repeat(call, seat, accesses) {
             self.launch_anew(call, seat, accesses)?;
         }
         self.done(seat, "launched", call.op.place);
@@ -161,7 +165,11 @@ impl Checker {
             self.refuse_overlap(call, self.site(call, seat, Act::Write), named, subject)?;
         }
         let is_one = accesses.len() < 2;
-        let may_repeat = accesses.iter().all(|access| may_repeat(access, is_one));
+        let is_asked = self.time.answer.is_wanted();
+        let may_repeat = !is_asked && accesses.iter().all(|access| may_repeat(access, is_one));
+        if is_asked {
+            self.time.begin(seat);
+        }
         let (point, id, op) = self.submit_work(seat);
         for (access, target) in accesses.iter().zip(&targets) {
             let new = Use { point, site: Site { act: access.act, stream: id, op, place: call.op.place } };
@@ -243,7 +251,15 @@ impl Checker {
     #[inline]
     fn add_use(&mut self, target: Target, access: Access, new: Use, seat: Seat) {
         let import = target.is_lease.then_some(access.memory);
-        self.lives.add_use(target.life, import, new, access.part, &self.time.at(seat).chain);
+        match self.time.answer.is_wanted() {
+            true => {
+                let mut changes = std::mem::take(self.time.answer.changes());
+                let (chain, new) = (&self.time.at(seat).chain, (new, access.part));
+                self.lives.add_provisional(target.life, import, new, chain, &mut changes);
+                *self.time.answer.changes() = changes;
+            }
+            false => self.lives.add_use(target.life, import, new, access.part, &self.time.at(seat).chain),
+        }
         let life = self.lives.at_mut(target.life);
         if (life.history.len() > life.settle_at || life.history.is_due()) && !life.is_exportable() {
             let time = &self.time;
@@ -369,6 +385,7 @@ impl Checker {
     /// A life ends; an instance learns of its own.
     pub(super) fn end(&mut self, id: LifeId, by: Use) {
         let Some(life) = self.lives.end(id, by) else { return };
+        self.time.answer.tell(|done| done.ended.push(ended(&life, by.point)));
         match life.source {
             Source::Launch(exec, alloc) => self.output_freed(exec, alloc, life.freed_by(by)),
             _ => {}
@@ -389,4 +406,18 @@ impl Checker {
         debug_assert!(leaks.iter().all(|leak| leak.kind == Kind::Leak));
         self.more.append(&mut leaks);
     }
+}
+
+/// A life that ends at a point, and after which points its memory is free. At a point of a stream, that one alone, as it
+/// comes after everything that was done. Freed at once, dropped, or let go by the last process that held it, the life
+/// ends after all of that by itself.
+#[cold]
+pub(super) fn ended(life: &Life, by: Point) -> Ended {
+    let mut newest = BTreeMap::<Slot, Seq>::new();
+    let history = life.history.points().filter(|_| by == ALWAYS || life.is_dropped);
+    for Point { slot, seq } in history.chain([by]).filter(|point| point.seq > 0) {
+        let known = newest.entry(slot).or_default();
+        *known = seq.max(*known);
+    }
+    Ended { memory: life.memory, after: newest.into_iter().map(|(slot, seq)| Point { slot, seq }).collect() }
 }

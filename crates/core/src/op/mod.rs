@@ -452,6 +452,30 @@ pub enum What {
     },
 }
 
+impl What {
+    /// The stream that it is an operation of, or is about.
+    pub fn stream(&self) -> Option<StreamId> {
+        match *self {
+            What::StreamCreate { stream, .. }
+            | What::StreamDestroy { stream }
+            | What::StreamName { stream, .. }
+            | What::StreamSynchronize { stream }
+            | What::StreamQuery { stream, .. }
+            | What::EventRecord { stream, .. }
+            | What::EventWait { stream, .. }
+            | What::Alloc { stream, .. }
+            | What::Free { stream, .. }
+            | What::Launch { stream, .. }
+            | What::Copy { stream, .. }
+            | What::CaptureBegin { stream, .. }
+            | What::CaptureEnd { stream }
+            | What::GraphLaunch { stream, .. }
+            | What::GraphUpload { stream, .. } => Some(stream),
+            _ => None,
+        }
+    }
+}
+
 /// A program, operation by operation: a litmus program, a trace on disk, a recorder.
 pub trait Ops {
     /// Why it cannot be read on.

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use millpond_core::check::Kind;
 use millpond_litmus::Program;
-use millpond_runner::{Found, Numbers, Place, Refusal, Timing};
+use millpond_runner::{Found, Numbers, Place, Refusal, Schedule, Timing};
 
 type Verdict = BTreeSet<Refusal>;
 
@@ -329,6 +329,15 @@ fn can_be_said(lines: &[String]) -> bool {
     });
     let Ok(program) = Program::parse(&whole(lines).join("\n")) else { return false };
     is_plain && program.check().iter().all(|finding| !UNSAID.contains(&finding.kind))
+}
+
+#[test]
+fn and_where_the_library_is_held_to_the_drivers_contract() {
+    let schedule = |number| if number % 2 == 0 { Schedule::AtOnce } else { Schedule::AtWait };
+    let programs = 2_000;
+    let count = run(2, (5 << 32)..(5 << 32) + programs, 8, |number| Place::Checked(schedule(number)));
+    let of_two = count.skipped.iter().filter(|(why, _)| why.starts_with("a second device")).map(|(_, count)| count);
+    finish(&count, programs - of_two.sum::<u64>(), [40, 8, 32]);
 }
 
 /// One after the other: programs of one context refuse each other's captures by the legacy stream.

@@ -11,7 +11,7 @@ use millpond_core::check::{Checker, Settings};
 use millpond_core::op::{Names, Op, Place as OpPlace, What};
 use millpond_core::trace::ops::Reader;
 use millpond_litmus::Program;
-use millpond_runner::{Cannot, Found, Place, Refusal, Trace};
+use millpond_runner::{Found, Place, Refusal, Trace};
 
 use crate::is_said;
 
@@ -46,7 +46,7 @@ pub(crate) fn run(program: &Program, place: Place) -> Result<(Found, Found), Str
         files.borrow_mut().push((file, trace.clone()));
         Some(trace)
     };
-    let mut live = millpond_runner::run(program.ops(), place, create(), &create).map_err(|Cannot(why)| why)?;
+    let mut live = millpond_runner::run(program.ops(), place, create(), &create).map_err(|why| why.to_string())?;
     let mut by_trace = Found::default();
     for (file, trace) in files.into_inner() {
         trace.flush().expect("it is written");

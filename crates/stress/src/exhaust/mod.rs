@@ -1,16 +1,16 @@
 //! Every small program: all that can be done in so many operations on three streams, one pool and two sizes.
 //!
-//! Each is run on a host device without memory, and what reached the driver is then read again, call by call, by a
-//! naive device that knows streams, marks and waits and nothing of the library: two uses of one byte of physical
-//! memory must be ordered there, and memory is unmapped only when what used it has completed. So neither the
-//! library's own order nor this crate's decides; this crate's decides only which operations are right and must be
-//! accepted, and which must be refused.
+//! Each is done by the runner on a host device without memory. Which operations are right the checker says, and the
+//! litmus model, which takes every schedule: all three must agree. What reached the driver
+//! is then read again, call by call, by a naive device that knows streams, marks and waits and nothing of the library:
+//! two uses of one byte of physical memory must be ordered there, and memory is unmapped only when what used it has
+//! completed.
 //!
 //! What is left out, because another program of the list does the same: streams are named in the order of their first
 //! use; what is refused, or fails for want of memory, changes nothing and ends the program; a wait for what is known, a
 //! second use in a row and a second synchronisation in a row do nothing; neighbours that do not meet come in one order.
 
-mod model;
+mod programs;
 mod replay;
 
 use std::fmt;
@@ -18,10 +18,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use millpond::config::{ReusePolicy, Slack};
-use millpond::{Buffer, Device, DeviceConfig, Error, Event, PoolConfig, Stream};
+use millpond::{Device, DeviceConfig, PoolConfig};
+use millpond_core::check::{Checker, Settings};
+use millpond_core::op::{Names, Op};
 use millpond_driver::{Checked, HostConfig, HostDriver, Schedule};
+use millpond_litmus::Program;
+use millpond_litmus::model::Model;
+use millpond_runner::{Cannot, Place, Refusal, Run};
 
-use model::{Act, Model, STREAMS, UNIT};
+use programs::{Act, Done, POOL, UNIT, operations};
 use replay::Replay;
 
 /// What the pool may do.
@@ -48,6 +53,8 @@ pub const POLICIES: [Policy; 4] = [
     policy("by what has completed, work completes when a thread waits", false, true, false, Schedule::AtWait),
     policy("any reuse, work completes at once", true, true, true, Schedule::AtOnce),
 ];
+/// States of a program that are looked at: more than these programs have.
+const STATES: usize = 1 << 16;
 
 /// Where programs begin, how many units the pool has, and of how many units allocations are.
 struct Start {
@@ -77,11 +84,11 @@ const STARTS: [Start; 4] = [
 ];
 
 /// A program as calls of the library.
-struct Written<'a>(&'a [Act], &'a Case<'a>);
+struct Written<'a>(&'a [Act], &'a Policy, &'a Start);
 
 impl fmt::Display for Written<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Case { policy, start } = self.1;
+        let Written(_, policy, start) = self;
         writeln!(f, "// a pool of {} units of 64 KiB in granules of 128 KiB; {}", start.units, policy.name)?;
         let mut made = 0;
         for act in self.0 {
@@ -105,159 +112,124 @@ impl fmt::Display for Written<'_> {
     }
 }
 
-/// In what a program runs.
-struct Case<'a> {
-    policy: &'a Policy,
-    start: &'a Start,
+/// How many operations of a program can be done under each policy.
+type Reached = [usize; POLICIES.len()];
+
+/// All of them.
+const ALL: usize = usize::MAX;
+
+/// What the checker refuses of a program.
+fn refused(ops: &[Op]) -> Vec<Refusal> {
+    let settings = Settings { races: true, leaks: false, advice: false };
+    let (names, mut checker, mut findings) = (Names::default(), Checker::new(settings), Vec::new());
+    for op in ops {
+        checker.check(op, &names, &mut findings);
+    }
+    let line = |op: Option<u32>| op.unwrap_or(0);
+    findings.iter().map(|it| Refusal { line: line(it.line()), kind: it.kind }).collect()
 }
 
-/// How a program went.
-enum Ran {
-    /// All of it was done.
-    Whole,
-    /// The operation at this place was refused, as it had to be, or found no memory.
-    To(usize),
+/// Whether some schedule of a program does damage.
+fn does_damage(ops: Vec<Op>) -> Result<bool, String> {
+    let model = Model::new(&Program::of(ops)).map_err(|error| error.to_string())?;
+    let schedules = model.explore(STATES).ok_or("it has too many schedules")?;
+    Ok(!schedules.damages.is_empty())
 }
 
-/// A program on its way.
-struct Program {
-    driver: Arc<Checked<HostDriver>>,
-    device: Device,
-    streams: [Option<Stream>; STREAMS],
-    buffers: Vec<Option<Buffer<u8>>>,
-    event: Option<Event>,
-}
-
-impl Program {
-    fn new(case: &Case<'_>) -> Result<(Self, millpond::Pool), Error> {
-        let Case { policy, start } = case;
-        let (schedule, memory) = (policy.schedule, false);
-        let config = HostConfig { total_bytes: 1 << 30, granularity: 2 * UNIT, schedule, memory };
-        let driver = Arc::new(Checked::recording(HostDriver::new(config)?));
-        let device = Device::with_driver(driver.clone(), DeviceConfig::default())?;
-        let slack = Slack::Fixed(0.0);
-        let pool = PoolConfig::default().max_bytes(start.units * UNIT).reuse(policy.reuse).slack(slack);
-        let pool = device.pool(pool)?;
-        let mut streams = [const { None }; STREAMS];
-        for stream in &mut streams {
-            *stream = Some(device.non_blocking_stream()?);
-        }
-        Ok((Self { driver, device, streams, buffers: Vec::new(), event: None }, pool))
-    }
-
-    fn on(&self, on: usize) -> &Stream {
-        self.streams[on].as_ref().expect("no operation names a closed stream")
-    }
-
-    fn of(&self, of: usize) -> &Buffer<u8> {
-        self.buffers[of].as_ref().expect("no operation names a freed buffer")
-    }
-
-    fn act(&mut self, act: Act, pool: &millpond::Pool) -> Result<(), Error> {
-        match act {
-            Act::Alloc { on, units } => {
-                let buffer = self.on(on).alloc::<u8>(pool, (units * UNIT) as usize)?;
-                self.on(on).memset(buffer.write(), 1)?;
-                self.buffers.push(Some(buffer));
-            }
-            Act::Use { on, of } => self.on(on).memset(self.of(of).write(), 1)?,
-            Act::Free { on, of } => {
-                let buffer = self.buffers[of].take().expect("no operation names a freed buffer");
-                if let Err(refused) = self.on(on).free(buffer) {
-                    self.buffers[of] = Some(refused.buffer);
-                    return Err(refused.error);
-                }
-            }
-            Act::Drop { of } => drop(self.buffers[of].take()),
-            Act::Order { after, on } => self.on(on).wait(&self.on(after).record()?)?,
-            Act::Record { on } => self.event = Some(self.on(on).record()?),
-            Act::Wait { on } => self.on(on).wait(self.event.as_ref().expect("a wait follows a record"))?,
-            Act::Sync { on } => self.on(on).synchronize()?,
-            Act::Close { on } => drop(self.streams[on].take()),
-        }
-        Ok(())
-    }
-}
-
-/// Runs a program and reads what reached the driver.
-fn run(acts: &[Act], is_last_right: bool, case: &Case<'_>) -> Result<Ran, String> {
-    let (mut program, pool) = Program::new(case).map_err(|error| format!("no device: {error}"))?;
-    let mut ran = Ran::Whole;
-    for (at, act) in acts.iter().enumerate() {
-        let is_right = is_last_right || at + 1 < acts.len();
-        match program.act(*act, &pool) {
-            Ok(()) if is_right => {}
-            Ok(()) => return Err("the last operation is accepted, and nothing orders it".into()),
-            Err(Error::OutOfMemory(_)) => {
-                ran = Ran::To(at);
+/// Runs a program, of which at most the last operation is refused, and reads what reached the driver: how many of its
+/// operations were done.
+fn run(ops: &[Op], expected: &[Refusal], policy: &Policy, start: &Start) -> Result<usize, String> {
+    let (schedule, memory) = (policy.schedule, false);
+    let config = HostConfig { total_bytes: 1 << 30, granularity: 2 * UNIT, schedule, memory };
+    let driver = HostDriver::new(config).map(Checked::recording).map_err(|error| error.to_string())?;
+    let driver = Arc::new(driver);
+    let device = Device::with_driver(driver.clone(), DeviceConfig::default()).map_err(|error| error.to_string())?;
+    let pools = PoolConfig::default().max_bytes(start.units * UNIT).reuse(policy.reuse).slack(Slack::Fixed(0.0));
+    let mut run = Run::new(device.clone(), Place::Checked(schedule), None).with_pools(pools);
+    let mut done = ALL;
+    for op in ops {
+        match run.step(op) {
+            Ok(()) => {}
+            Err(Cannot::Memory(_)) => {
+                done = op.place.line().unwrap_or(0) as usize - 1;
                 break;
             }
-            Err(Error::Violation(_)) if !is_right => ran = Ran::To(at),
-            Err(error) => return Err(format!("operation {at}, {act:?}: {error}")),
+            Err(Cannot::Ask(why)) => return Err(why),
         }
     }
-    pool.audit()?;
-    let device = Replay::read(&program.driver.take_calls(), case.policy.schedule == Schedule::AtOnce)?;
-    let Program { driver, device: handle, streams, buffers, event } = program;
-    drop((buffers, streams, event, pool));
+    if done == ALL && !run.found().verdict.iter().eq(expected) {
+        return Err(format!("the library refuses {:?}, and the checker {expected:?}", run.found().verdict));
+    }
+    run.pool(POOL).expect("no program ends its pool").audit()?;
+    let replayed = Replay::read(&driver.take_calls(), schedule == Schedule::AtOnce)?;
+    drop(run);
     // Everything ends, and what the last calls take away has completed, too.
-    handle.synchronize().map_err(|error| error.to_string())?;
-    drop(handle);
-    device.go_on(&driver.take_calls())?;
+    device.synchronize().map_err(|error| error.to_string())?;
+    drop(device);
+    replayed.go_on(&driver.take_calls())?;
     match (driver.violations(), driver.leaks()) {
-        (broken, leaks) if broken.is_empty() && leaks.is_empty() => Ok(ran),
+        (broken, leaks) if broken.is_empty() && leaks.is_empty() => Ok(done),
         (broken, leaks) => Err(format!("the driver's contract: {broken:?}, left: {leaks:?}")),
     }
 }
 
 /// All programs of so many operations behind a start.
 struct Search<'a> {
-    case: &'a Case<'a>,
+    start: &'a Start,
     programs: &'a AtomicU64,
     is_found: &'a AtomicBool,
     found: Option<String>,
 }
 
 impl Search<'_> {
-    /// Goes on from a program; how many of its operations can be done, where that is not all.
-    fn extend(&mut self, acts: &mut Vec<Act>, model: &Model, left: usize) -> usize {
-        for act in model.next(self.case.start.sizes) {
-            if self.is_found.load(Ordering::Relaxed) {
-                return 0;
-            }
-            let is_right = model.is_right(act);
-            if left == 1 && is_right && !act.shows() {
-                continue;
+    /// Goes on from a program, under the policies that can do all of it; who cannot any more is said.
+    fn extend(&mut self, acts: &mut Vec<Act>, before: &Done, left: usize, mut reached: Reached) -> Reached {
+        for act in before.next(self.start.sizes) {
+            if self.is_found.load(Ordering::Relaxed) || reached.iter().all(|it| *it != ALL) {
+                break;
             }
             acts.push(act);
-            let done = match left > 1 && is_right {
-                true => {
-                    let mut model = model.clone();
-                    model.apply(act);
-                    self.extend(acts, &model, left - 1)
-                }
-                false => self.try_out(acts, is_right),
-            };
+            let came = self.look(acts, before, left, reached);
             acts.pop();
-            if done < acts.len() {
-                // What is in front of this operation cannot be done.
-                return done;
-            }
+            // Where what is in front of this operation cannot be done, nothing behind it can.
+            let kept = came.map(|it| if it < acts.len() { it } else { ALL });
+            reached = std::array::from_fn(|at| reached[at].min(kept[at]));
         }
-        usize::MAX
+        reached
     }
 
-    fn try_out(&mut self, acts: &[Act], is_right: bool) -> usize {
-        self.programs.fetch_add(1, Ordering::Relaxed);
-        match run(acts, is_right, self.case) {
-            Ok(Ran::Whole) => usize::MAX,
-            Ok(Ran::To(at)) => at,
-            Err(wrong) => {
-                self.is_found.store(true, Ordering::Relaxed);
-                self.found = Some(format!("{wrong}\n{}", Written(acts, self.case)));
-                0
+    /// Looks at a program, of which all but the last operation is right.
+    fn look(&mut self, acts: &mut Vec<Act>, before: &Done, left: usize, reached: Reached) -> Reached {
+        let act = *acts.last().expect("a program has operations");
+        let expected = if act.may_be_wrong() { refused(&operations(acts)) } else { Vec::new() };
+        if expected.is_empty() && left > 1 {
+            let mut before = before.clone();
+            before.apply(act);
+            return self.extend(acts, &before, left - 1, reached);
+        }
+        if expected.is_empty() && !act.shows() {
+            return reached;
+        }
+        let ops = operations(acts);
+        let is_damaged = does_damage(ops.clone());
+        if is_damaged != Ok(!expected.is_empty()) {
+            return self.report(&format!("the model: {is_damaged:?}, the checker: {expected:?}"), acts, &POLICIES[0]);
+        }
+        let mut came = reached;
+        for (policy, came) in POLICIES.iter().zip(&mut came).filter(|(_, came)| **came == ALL) {
+            self.programs.fetch_add(1, Ordering::Relaxed);
+            match run(&ops, &expected, policy, self.start) {
+                Ok(done) => *came = done,
+                Err(wrong) => return self.report(&wrong, acts, policy),
             }
         }
+        came
+    }
+
+    fn report(&mut self, wrong: &str, acts: &[Act], policy: &Policy) -> Reached {
+        self.is_found.store(true, Ordering::Relaxed);
+        self.found = Some(format!("{wrong}\n{}", Written(acts, policy, self.start)));
+        [0; POLICIES.len()]
     }
 }
 
@@ -268,31 +240,20 @@ impl Search<'_> {
 pub fn exhaust(ops: usize, threads: usize) -> Result<u64, String> {
     let (programs, is_found) = (AtomicU64::new(0), AtomicBool::new(false));
     let mut tasks = Vec::new();
-    for policy in &POLICIES {
-        for start in &STARTS {
-            let mut model = Model::default();
-            start.acts.iter().for_each(|act| model.apply(*act));
-            model.last = None;
-            tasks.extend(
-                model.next(start.sizes).into_iter().map(|first| (Case { policy, start }, model.clone(), first)),
-            );
-        }
+    for start in &STARTS {
+        let before = Done::of(start.acts);
+        let first = before.next(start.sizes);
+        tasks.extend(first.into_iter().map(|first| (start, before.clone(), first)));
     }
     let next = AtomicU64::new(0);
     let found: Vec<String> = std::thread::scope(|scope| {
         let search = || {
             let mut found = Vec::new();
-            while let Some((case, model, first)) = tasks.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
-                let mut search = Search { case, programs: &programs, is_found: &is_found, found: None };
-                let mut acts = case.start.acts.to_vec();
+            while let Some((start, before, first)) = tasks.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
+                let mut search = Search { start, programs: &programs, is_found: &is_found, found: None };
+                let mut acts = start.acts.to_vec();
                 acts.push(*first);
-                if !model.is_right(*first) {
-                    search.try_out(&acts, false);
-                } else if ops > 1 {
-                    let mut model = model.clone();
-                    model.apply(*first);
-                    search.extend(&mut acts, &model, ops - 1);
-                }
+                search.look(&mut acts, before, ops, [ALL; POLICIES.len()]);
                 found.extend(search.found);
             }
             found

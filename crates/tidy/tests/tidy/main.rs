@@ -78,7 +78,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("fakecuda", &["core", "driver"]),
     ("interpose", &["core", "driver", "millpond"]),
     ("runner", &["core", "driver", "millpond", "fakecuda"]),
-    ("stress", &["driver", "millpond", "reach"]),
+    ("stress", &["core", "driver", "litmus", "millpond", "reach", "runner"]),
     ("tidy", &[]),
 ];
 

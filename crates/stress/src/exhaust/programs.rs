@@ -1,11 +1,16 @@
-//! Small programs: their operations, what may come next, and which of them are right, by reachability.
+//! Small programs: their operations, and which may come next. Which of them are right, others say.
 
-use millpond_reach::{Past, Point};
+use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
+use millpond_core::op::{Access, Act as Uses, Mark, Memory, Op, Place, StreamRole, What};
+use millpond_reach::Past;
+use smallvec::smallvec;
 
 /// Streams.
 pub(super) const STREAMS: usize = 3;
 /// The unit of sizes: a granule has two of them.
 pub(super) const UNIT: u64 = 64 << 10;
+/// The pool.
+pub(super) const POOL: PoolId = PoolId(1);
 /// Most buffers that live at once.
 const LIVE_MAX: usize = 4;
 
@@ -32,95 +37,123 @@ pub(super) enum Act {
     Close { on: usize },
 }
 
-/// A buffer in the model.
-#[derive(Clone, Debug)]
-struct Life {
-    of: usize,
-    uses: Vec<Point>,
-    last_on: Option<usize>,
+fn op(line: usize, what: What) -> Op {
+    Op { host: HostId(0), place: Place::Line(line as u32), what }
 }
 
-/// What was done so far.
+/// What comes before every program: its streams and its pool.
+pub(super) fn beginning() -> Vec<Op> {
+    let stream =
+        |at| What::StreamCreate { stream: StreamId(at as u32), role: StreamRole::NonBlocking, device: DeviceId(0) };
+    let pool = What::PoolCreate { pool: POOL, exportable: false };
+    (0..STREAMS).map(stream).chain([pool]).map(|what| op(0, what)).collect()
+}
+
+/// A program as operations, each with its number, from 1 on, as its line.
+pub(super) fn operations(acts: &[Act]) -> Vec<Op> {
+    let mut ops = beginning();
+    let mut made = 0;
+    for (at, act) in acts.iter().enumerate() {
+        let stream = |on: usize| StreamId(on as u32);
+        let memory = |of: usize| Memory::first(of as u32);
+        let write = |on, of| {
+            let accesses = smallvec![Access::whole(memory(of), Uses::Write)];
+            What::Launch { stream: stream(on), accesses, name: None }
+        };
+        let record =
+            |event, on| What::EventRecord { event, stream: stream(on), external: false, mark: Mark::Completion };
+        let wait = |event, on| What::EventWait { event, stream: stream(on), external: false };
+        // The first event is the one that is kept.
+        let (kept, other) = (EventId(0), EventId(1));
+        let whats: [Option<What>; 2] = match *act {
+            Act::Alloc { on, units } => {
+                let of = made;
+                made += 1;
+                let bytes = units * UNIT;
+                let made = What::Alloc { memory: memory(of), pool: POOL, stream: stream(on), bytes, name: None };
+                [Some(made), Some(write(on, of))]
+            }
+            Act::Use { on, of } => [Some(write(on, of)), None],
+            Act::Free { on, of } => [Some(What::Free { memory: memory(of), stream: stream(on) }), None],
+            Act::Drop { of } => [Some(What::Drop { memory: memory(of) }), None],
+            Act::Order { after, on } => [Some(record(other, after)), Some(wait(other, on))],
+            Act::Record { on } => [Some(record(kept, on)), None],
+            Act::Wait { on } => [Some(wait(kept, on)), None],
+            Act::Sync { on } => [Some(What::StreamSynchronize { stream: stream(on) }), None],
+            Act::Close { on } => [Some(What::StreamDestroy { stream: stream(on) }), None],
+        };
+        ops.extend(whats.into_iter().flatten().map(|what| op(at + 1, what)));
+    }
+    ops
+}
+
+/// A buffer that lives.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    of: usize,
+    last_on: usize,
+}
+
+/// What was done so far, as far as it says what may come next.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Model {
+pub(super) struct Done {
+    /// What each stream comes after, to leave out waits that change nothing.
     pasts: [Past; STREAMS],
     host: Past,
-    live: Vec<Life>,
-    made: usize,
     event: Option<Past>,
+    live: Vec<Live>,
+    made: usize,
     closed: [bool; STREAMS],
     /// Whether something was done on it since it was waited for.
     is_busy: [bool; STREAMS],
     named: usize,
-    pub(super) last: Option<Act>,
+    last: Option<Act>,
 }
 
-impl Model {
-    fn learn(&mut self, on: usize) {
-        let host = self.host.clone();
-        self.pasts[on].join(&host);
+impl Done {
+    /// After these operations, whatever the last of them was.
+    pub(super) fn of(acts: &[Act]) -> Self {
+        let mut done = Self::default();
+        acts.iter().for_each(|act| done.apply(*act));
+        Self { last: None, ..done }
     }
 
-    fn find(&self, of: usize) -> Option<usize> {
-        self.live.iter().position(|life| life.of == of)
+    fn step(&mut self, on: usize) {
+        self.pasts[on].step(on);
+        self.is_busy[on] = true;
     }
 
-    /// Whether an operation is right.
-    pub(super) fn is_right(&self, act: Act) -> bool {
-        match act {
-            Act::Use { on, of } | Act::Free { on, of } => {
-                let mut knows = self.pasts[on].clone();
-                knows.join(&self.host);
-                self.find(of).is_some_and(|at| self.live[at].uses.iter().all(|point| knows.covers(*point)))
-            }
-            _ => true,
-        }
-    }
-
-    /// Does an operation that is right.
+    /// Does an operation.
     pub(super) fn apply(&mut self, act: Act) {
+        for on in act.streams().into_iter().flatten() {
+            self.pasts[on].join(&self.host);
+        }
         match act {
             Act::Alloc { on, .. } => {
-                self.learn(on);
-                let point = self.pasts[on].step(on);
-                self.live.push(Life { of: self.made, uses: vec![point], last_on: Some(on) });
+                self.step(on);
+                self.live.push(Live { of: self.made, last_on: on });
                 self.made += 1;
-                self.is_busy[on] = true;
             }
             Act::Use { on, of } => {
-                self.learn(on);
-                let point = self.pasts[on].step(on);
-                let at = self.find(of).expect("a live buffer");
-                // Whoever comes after this write comes after all before it.
-                self.live[at].uses = vec![point];
-                self.live[at].last_on = Some(on);
-                self.is_busy[on] = true;
+                self.step(on);
+                self.live.iter_mut().filter(|life| life.of == of).for_each(|life| life.last_on = on);
             }
-            Act::Free { on, of } => {
-                self.learn(on);
+            Act::Free { of, on } => {
                 self.pasts[on].step(on);
                 self.live.retain(|life| life.of != of);
             }
             Act::Drop { of } => self.live.retain(|life| life.of != of),
             Act::Order { after, on } => {
-                self.learn(after);
-                self.learn(on);
                 let past = self.pasts[after].clone();
                 self.pasts[on].join(&past);
             }
-            Act::Record { on } => {
-                self.learn(on);
-                self.event = Some(self.pasts[on].clone());
-            }
+            Act::Record { on } => self.event = Some(self.pasts[on].clone()),
             Act::Wait { on } => {
-                self.learn(on);
                 let past = self.event.clone().unwrap_or_default();
                 self.pasts[on].join(&past);
             }
             Act::Sync { on } => {
-                self.learn(on);
-                let past = self.pasts[on].clone();
-                self.host.join(&past);
+                self.host.join(&self.pasts[on]);
                 self.is_busy[on] = false;
             }
             Act::Close { on } => self.closed[on] = true,
@@ -140,14 +173,14 @@ impl Model {
             }
             for life in &self.live {
                 acts.push(Act::Free { on, of: life.of });
-                if life.last_on != Some(on) {
+                if life.last_on != on {
                     acts.push(Act::Use { on, of: life.of });
                 }
             }
             let known = |past: &Past| {
-                let (mut knows, mut more) = (self.pasts[on].clone(), self.pasts[on].clone());
+                let mut knows = self.pasts[on].clone();
                 knows.join(&self.host);
-                more.join(&self.host);
+                let mut more = knows.clone();
                 more.join(past);
                 knows == more
             };
@@ -214,5 +247,10 @@ impl Act {
     /// Whether what is wrong could show with it: memory is found, or given back.
     pub(super) fn shows(self) -> bool {
         matches!(self, Act::Alloc { .. } | Act::Sync { .. })
+    }
+
+    /// Whether its order may be wrong.
+    pub(super) fn may_be_wrong(self) -> bool {
+        matches!(self, Act::Use { .. } | Act::Free { .. })
     }
 }
