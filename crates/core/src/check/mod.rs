@@ -7,6 +7,7 @@
 
 mod answer;
 mod captures;
+mod changes;
 mod checker;
 mod edges;
 mod edit;
