@@ -112,7 +112,7 @@ pub(super) struct Timeline {
     /// Streams that ended: those that can still be shown, and below which number every stream was made.
     ended: Ring<(StreamId, Site, Option<Name>), ENDED>,
     made: u32,
-    hosts_made: u32,
+    hosts_made: u64,
     /// What the step at hand does.
     pub(super) answer: Answer,
 }
@@ -275,6 +275,20 @@ impl Timeline {
     pub(super) fn device_among(&self, id: StreamId) -> Option<DeviceId> {
         let is_alone = self.homes.iter().all(|home| home.1 == self.homes[0].1);
         self.stream(id).map(|stream| stream.kept.device).filter(|_| !is_alone)
+    }
+
+    /// Later work of a stream comes after all work so far of another; where that has ended, of all that have.
+    pub(super) fn follow(&mut self, seat: Seat, other: Option<Seat>) {
+        match other {
+            Some(other) => {
+                let end = self.at(other).chain.snapshot();
+                self.wait(seat, &end);
+            }
+            None => {
+                let ended = Arc::clone(self.streams.ended(self.at(seat).home));
+                self.at_mut(seat).chain.learn_base(&ended);
+            }
+        }
     }
 
     /// A stream that lives.

@@ -81,7 +81,7 @@ impl<T> Default for Streams<T> {
 
 impl<T> Streams<T> {
     /// A new home. `party` is a number that no host has.
-    pub fn open_home(&mut self, party: u32) -> HomeNumber {
+    pub fn open_home(&mut self, party: u64) -> HomeNumber {
         let ended = Host::new(party);
         self.homes.push(Home { version: 0, last: None, noted: Vec::new(), noted_ends: Vec::new(), ended });
         self.homes.len() - 1

@@ -128,7 +128,7 @@ impl Library {
 
     /// Frees an allocation of another stream from its header. Whether that could be.
     fn is_freed_from_header(&mut self, op: &Op) -> bool {
-        let What::Free { memory, stream } = op.what else { return false };
+        let What::Free { memory, stream, .. } = op.what else { return false };
         let header = self.memory.get(&memory.id).map(|it| it.header).filter(|header| header.memory == memory);
         let (Some(header), Some(handle)) = (header, self.streams.get(&stream).map(|it| it.handle)) else {
             return false;

@@ -4,7 +4,7 @@ use std::iter::once;
 
 use fastrand::Rng;
 use millpond_core::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, CaptureMode, Mark, Memory, NodeOp, Op, Part, Place, StreamRole, What};
+use millpond_core::op::{Access, Act, CaptureMode, Mark, Memory, NodeOp, Op, Part, Place, StreamRole, Trust, What};
 
 /// How many numbers of memory and events there are.
 const MEMORY: u32 = 4;
@@ -149,10 +149,10 @@ impl<'r> Program<'r> {
             }
             6..=19 => {
                 let accesses = (0..self.rng.u8(1..4)).map(|_| self.access()).collect();
-                What::Launch { stream, accesses, name: None }
+                What::Launch { stream, accesses, trust: Trust::None, name: None }
             }
             20..=21 => What::Copy { stream, accesses: once(self.access()).collect() },
-            22..=26 => What::Free { memory, stream },
+            22..=26 => What::Free { memory, stream, trust: Trust::None },
             27..=36 => What::EventRecord { event, stream, external: false, mark: Mark::Completion },
             37..=48 => What::EventWait { event, stream, external: false },
             49 => What::EventSynchronize { event },
@@ -195,7 +195,7 @@ impl<'r> Program<'r> {
     fn capture(&mut self, stream: StreamId) {
         let graph = GraphId(GRAPHS + self.ops.len() as u32);
         self.push(What::CaptureBegin { stream, graph, mode: CaptureMode::Relaxed, symbolic: true });
-        self.push(What::Launch { stream, accesses: Default::default(), name: None });
+        self.push(What::Launch { stream, accesses: Default::default(), trust: Trust::None, name: None });
         self.operation();
         self.push(What::CaptureEnd { stream });
     }
