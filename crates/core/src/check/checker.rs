@@ -13,13 +13,14 @@
 //! | `checker`, `usage`, `events`, `graphs`, `launches`, `shares` | each kind of operation, in the order of its rules |
 //! | `kind`, `finding`, `violation`, `explain` | what is said |
 //! | `engine`, `answer` | a step that says what the device has to do, for a library; events by handle |
-//! | `withdraw` | launches that a driver refuses after they were judged right |
+//! | `withdraw`, `changes` | launches that a driver refuses after they were judged right |
 //! | `private` | memory that one stream alone has named, which is not stepped |
 
 use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::changes::Held;
 use super::event_state::{Event, Lost};
 use super::finding::{Finding, Spot};
 use super::graph_state::Graphs;
@@ -27,7 +28,6 @@ use super::let_in::{Lender, LetIn};
 use super::lives::{Lives, Named};
 use super::ring::Ring;
 use super::timeline::{Learned, Seat, Timeline};
-use super::withdraw::Held;
 use crate::ids::{DeviceId, EventId, HostId, Point, PoolId, Slot, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Act, Names, NodeOp, Op, Place, Reach, What};

@@ -1,4 +1,5 @@
-//! The checker as it is asked by a library: one operation at a time, with an answer that says what the device has to do.
+//! The checker as it is asked by a library: one operation at a time, with an answer that says what the device has to
+//! do.
 //!
 //! [`Checker::check`] is the same without an answer. Knows no law: those are where the operations are.
 
@@ -16,8 +17,9 @@ impl Checker {
     /// Judges the next operation and does it, as [`check`](Self::check), and says what it did. `names` are those of the
     /// operations.
     ///
-    /// A launch that is not captured may be withdrawn until the next step of its stream: see [`retract`](Self::retract)
-    /// and [`advance`](Self::advance). The launch of a graph begins and ends lives only then: the answer to that says so.
+    /// A launch that is not captured may be withdrawn until the next step of its stream: see
+    /// [`retract`](Self::retract) and [`advance`](Self::advance). The launch of a graph begins and ends lives only
+    /// then: the answer to that says so.
     ///
     /// # Errors
     /// Why it is refused. Waits that it made are made all the same: the device has to make them, too.

@@ -8,6 +8,7 @@
 mod addresses;
 mod answer;
 mod captures;
+mod changes;
 mod checker;
 mod edges;
 mod edit;

@@ -429,9 +429,9 @@ impl Checker {
     }
 }
 
-/// A life that ends at a point, and after which points its memory is free. At a point of a stream, that one alone, as it
-/// comes after everything that was done. Freed at once, dropped, or let go by the last process that held it, the life
-/// ends after all of that by itself.
+/// A life that ends at a point, and after which points its memory is free. At a point of a stream, that one alone, as
+/// it comes after everything that was done. Freed at once, dropped, or let go by the last process that held it, the
+/// life ends after all of that by itself.
 #[cold]
 pub(super) fn ended(life: &Life, by: Point) -> Ended {
     let mut newest = BTreeMap::<Slot, Seq>::new();

@@ -1,112 +1,36 @@
 //! Launches that a driver refuses after they were judged right.
 //!
-//! A launch that is [stepped](Checker::step) may be withdrawn until its stream's next step, or until the caller says that
-//! the device has it ([`advance`](Checker::advance)). Its uses are in the histories meanwhile, in place of those that they
-//! stand for:
+//! A launch that is [stepped](Checker::step) may be withdrawn until its stream's next step, or until the caller says
+//! that the device has it ([`advance`](Checker::advance)). Its uses are in the histories meanwhile, in place of those
+//! that they stand for:
 //!
 //! * No verdict becomes right by such a use: whoever takes the end of the stream takes the one before the launch
-//!   ([`Stream::end`](crate::order::Stream::end)), so that nobody comes after it.
-//! * A verdict may become wrong by one. So a finding that names such a use is not told: the step is to be made again
-//!   once the launch has ended, one way or the other ([`Reason::AskAgain`](super::Reason::AskAgain)).
+//!   ([`Stream::end`](crate::order::Stream::end)), so that no party comes after it.
+//! * A verdict may become wrong by one. So a finding that names such a use is not reported: the step is to be made
+//!   again once the launch has ended, one way or the other ([`Reason::AskAgain`](super::Reason::AskAgain)).
 //!
-//! The launch of a graph also begins and ends lives, records events and changes its instance. It does that only when it is
-//! confirmed: until then it is *held*, with its uses in the histories.
+//! The launch of a graph also begins and ends lives, records events and changes its instance. It does that only when
+//! it is confirmed: until then it is *held*, with its uses in the histories.
 //!
 //! To withdraw a launch is to undo what it did to histories, the last change first. Nothing is copied beforehand: a
 //! history hands out what a use replaces.
 
 use super::answer::{Done, StreamHandle};
+use super::changes::{Change, Held};
 use super::checker::{Call, Checker};
 use super::finding::{Edge, Finding};
-use super::lives::{Found, LifeId, Lives, Named};
+use super::lives::{Found, LifeId, Named};
 use super::timeline::Seat;
 use super::usage::Target;
 use crate::graph::Memory as NodeMemory;
-use crate::ids::{DeviceId, ExecId, NodeId, Point, PoolId, Seq, Slot};
-use crate::life::{History, Replaced, Site, Use};
-use crate::op::{Act, Memory, Names, Op, Part, What};
-use crate::order::{Knows, Snapshot};
-
-/// The history of a life, or of what an import of it did.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Whose {
-    life: LifeId,
-    /// Tells lives apart whose numbers are equal.
-    serial: u64,
-    import: Option<Memory>,
-}
-
-/// A change that a launch made, to be undone.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Change {
-    /// A use was added.
-    Added(Whose, Use, Part),
-    /// A use was replaced.
-    Replaced(Whose, Replaced),
-    /// A life has another point where it began.
-    Born(Whose, Use),
-    /// A device's newest use of a pool's memory was noted, in place of the one before.
-    Foreign { pool: PoolId, device: DeviceId, used: (Slot, bool), before: Option<Use> },
-}
-
-/// The launch of a graph that was judged right and is not done yet.
-#[derive(Debug)]
-pub(super) struct Held {
-    seat: Seat,
-    exec: ExecId,
-    op: Op,
-    /// What launches before left and this one frees by itself, with the serial numbers of these lives.
-    freed: Vec<(LifeId, u64)>,
-    /// What its wait nodes wait for.
-    waits: Vec<(NodeId, Snapshot)>,
-    changes: Vec<Change>,
-}
-
-impl Lives {
-    /// A life begins at a point that nobody comes after: what it changes is appended to `changes`.
-    fn begin_again(&mut self, life: LifeId, born: Use, changes: &mut Vec<Change>) {
-        let it = self.at_mut(life);
-        let whose = Whose { life, serial: it.serial, import: None };
-        changes.push(Change::Born(whose, it.history.replace_born(born)));
-    }
-
-    /// As [`add_use`](Self::add_use), of a use that may be withdrawn: what it changes is appended to `changes`.
-    pub(super) fn add_provisional(
-        &mut self,
-        life: LifeId,
-        import: Option<Memory>,
-        (new, part): (Use, Part),
-        who: &impl Knows,
-        changes: &mut Vec<Change>,
-    ) {
-        let mut add = |history: &mut History, whose: Whose, is_before: &dyn Fn(&Use) -> bool| {
-            history.add_replacing(new, part, is_before, |it| changes.push(Change::Replaced(whose, it)));
-            changes.push(Change::Added(whose, new, part));
-        };
-        let whole = self.at_mut(life);
-        let whose = Whose { life, serial: whole.serial, import: None };
-        let is_before = |known: &Use| who.covers(known.point);
-        let Some(memory) = import else { return add(&mut whole.history, whose, &is_before) };
-        // The import's process may end before the use is done: what it comes after stays beside it.
-        add(&mut whole.history, whose, &|known| known.point.slot == new.point.slot);
-        if let Some(lease) = self.lease_mut(life, memory) {
-            add(&mut lease.history, Whose { import, ..whose }, &is_before);
-        }
-    }
-
-    fn history_of(&mut self, whose: Whose) -> Option<&mut History> {
-        let is_same = self.serial(whose.life) == Some(whose.serial);
-        match whose.import {
-            _ if !is_same => None,
-            None => Some(&mut self.at_mut(whose.life).history),
-            Some(import) => self.lease_mut(whose.life, import).map(|lease| &mut lease.history),
-        }
-    }
-}
+use crate::ids::{ExecId, Point, Seq};
+use crate::life::{Kind, Site, Use};
+use crate::op::{Act, Memory, Names, What};
+use crate::order::Snapshot;
 
 impl Checker {
-    /// Withdraws a launch that the device does not have: its uses are forgotten, and what they replaced is put back. Its
-    /// stream keeps its position. Whether it could be: not once its stream has gone on, was
+    /// Withdraws a launch that the device does not have: its uses are forgotten, and what they replaced is put back.
+    /// Its stream keeps its position. Whether it could be: not once its stream has gone on, was
     /// [advanced](Self::advance), or was destroyed.
     ///
     /// A launch into a capture cannot be withdrawn: it is done at once.
@@ -161,9 +85,9 @@ impl Checker {
         }
     }
 
-    /// Says that the device has all operations of a stream up to a position: a launch there cannot be withdrawn any more.
-    /// The position is one that an answer told, or [follows](crate::order::next_op) from one.
-    /// Operations that the checker was not told of, of [private](super::Header) memory, count by their positions.
+    /// Says that the device has all operations of a stream up to a position: a launch there cannot be withdrawn any
+    /// more. The position is one of an answer, or [follows](crate::order::next_op) from one. Operations that
+    /// were not stepped, on [private](super::Header) memory, count by their positions.
     ///
     /// Returns what the launch of a graph did that was not done so far. `names` are those of the operations.
     pub fn advance(&mut self, stream: StreamHandle, position: Seq, names: &Names) -> Done {
@@ -209,8 +133,8 @@ impl Checker {
         Some(self.held.swap_remove(at))
     }
 
-    /// The stream on which a launch may still be withdrawn that an operation is not judged before: of the instance that it
-    /// names, or one that frees the memory that it names where no order is asked for.
+    /// The stream on which a launch may still be withdrawn that an operation is not judged before: of the instance
+    /// that it names, or one that frees the memory that it names where no order is asked for.
     pub(super) fn launching(&self, what: &What) -> Option<StreamHandle> {
         let is_it = |held: &&Held| match *what {
             What::GraphLaunch { exec, .. }
@@ -235,8 +159,8 @@ impl Checker {
         }
     }
 
-    /// A launch of a graph was judged right. Until it is confirmed it is a use of what it uses, and what it frees begins
-    /// at its point: nobody comes after that.
+    /// A launch of a graph was judged right. Until it is confirmed it is a use of what it uses, and what it frees
+    /// begins at its point: no party comes after that.
     pub(super) fn hold_launch(&mut self, call: Call<'_>, seat: Seat, exec: ExecId, freed: Vec<LifeId>) {
         let Some(instance) = self.graphs.execs.remove(&exec) else { return };
         // The device waits for the launches before; the order has that once the launch is done.
@@ -293,14 +217,17 @@ impl Checker {
         let lives = freed.into_iter().filter(|(life, serial)| self.lives.serial(*life) == Some(*serial));
         let freed = lives.map(|(life, _)| life).collect();
         self.commit_launch(Call { op: &op, names }, seat, exec, freed, Some(waits));
-        // Its waits were told when it was judged.
+        // Its waits were answered when it was judged.
         self.time.answer.tell(|done| done.waits.clear());
     }
 
-    /// The stream of the launch that may be withdrawn and because of which a finding may be wrong: one that it names, or
-    /// the launch of a graph, which may begin or end what the finding is about.
+    /// The stream of the launch that may be withdrawn and because of which a finding may be wrong: one that it names,
+    /// or the launch of a graph, which may begin or end the memory that the finding is about.
     pub(super) fn unconfirmed_side(&self, finding: &Finding) -> Option<StreamHandle> {
-        if let Some(held) = self.held.first() {
+        // A refused call makes a capture invalid, and is not made again: no launch decides about it.
+        let is_of_a_launch = matches!(finding.kind, Kind::UnfreedLaunch | Kind::SharedAddresses);
+        let is_of_memory = finding.subject.is_some() && finding.graph.is_none();
+        if let Some(held) = self.held.first().filter(|_| is_of_a_launch || is_of_memory) {
             return Some(StreamHandle(held.seat));
         }
         let met = finding.met.as_deref().into_iter().flat_map(|met| met.ends.iter().chain([&met.earlier]));

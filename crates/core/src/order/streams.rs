@@ -33,8 +33,8 @@ pub struct Stream<T> {
     is_noted: bool,
     /// What its owner keeps of it.
     pub kept: T,
-    /// Where it stood before its last operation, while that may still be withdrawn. Nobody else comes after that
-    /// operation by then.
+    /// Where it stood before its last operation, while that may still be withdrawn. No other stream or host
+    /// comes after that operation by then.
     before: Option<Snapshot>,
 }
 

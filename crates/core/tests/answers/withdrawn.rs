@@ -1,5 +1,5 @@
-//! Launches that are withdrawn: the rest of the program is judged as without them. Launches that are confirmed late: the
-//! program is judged as if each had been done at once. Other streams go on meanwhile.
+//! Launches that are withdrawn: the rest of the program is judged as without them. Launches that are confirmed late:
+//! the program is judged as if each had been done at once. Other streams go on meanwhile.
 
 use fastrand::Rng;
 use millpond_core::check::{Checker, Done, Finding, Kind, Reason, Settings, Side};
