@@ -27,6 +27,7 @@ use super::let_in::{Lender, LetIn};
 use super::lives::{Lives, Named};
 use super::ring::Ring;
 use super::timeline::{Learned, Seat, Timeline};
+use super::withdraw::Held;
 use crate::ids::{DeviceId, EventId, HostId, Point, PoolId, Slot, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Act, Names, NodeOp, Op, Place, Reach, What};
@@ -103,6 +104,8 @@ pub struct Checker {
     needed: FxHashSet<Place>,
     /// Findings beside the one that an operation is refused with.
     pub(super) more: Vec<Finding>,
+    /// Launches of graphs that may still be withdrawn.
+    pub(super) held: Vec<Held>,
 }
 
 impl Checker {
@@ -124,6 +127,7 @@ impl Checker {
             doubtful: Vec::new(),
             needed: FxHashSet::default(),
             more: Vec::new(),
+            held: Vec::new(),
         }
     }
 
@@ -232,6 +236,7 @@ impl Checker {
         let last = Op { host: HostId(0), place: Place::Unknown, what: What::DeviceSynchronize };
         let call = Call { op: &last, names };
         self.lives.write_all_back();
+        self.confirm_all(names);
         if self.needed.len() < NEEDED {
             let unneeded = self.doubtful.drain(..).filter(|(place, _)| !self.needed.contains(place));
             findings.extend(unneeded.map(|(_, finding)| finding));

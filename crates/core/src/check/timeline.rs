@@ -112,7 +112,7 @@ pub(super) struct Timeline {
     /// Streams that ended: those that can still be shown, and below which number every stream was made.
     ended: Ring<(StreamId, Site, Option<Name>), ENDED>,
     made: u32,
-    hosts_made: u32,
+    hosts_made: u64,
     /// What the step at hand does.
     pub(super) answer: Answer,
 }
@@ -407,6 +407,11 @@ impl Timeline {
         {
             last.0 = WITHDRAWN;
         }
+    }
+
+    /// As [`withdraw`](Self::withdraw), of an operation that was never shown.
+    pub(super) fn release(&mut self, seat: Seat) {
+        self.streams.withdraw(seat);
     }
 
     /// All operations of a stream up to a position are done.

@@ -34,11 +34,17 @@ impl Session {
         if capture.is_none() && is_captured {
             return self.leaving.push(id);
         }
-        self.push(What::StreamDestroy { stream: id });
+        self.push_stream_end(id);
         if let Some(capture) = capture {
             self.drop_capture(capture);
             self.let_streams_go();
         }
+    }
+
+    /// A stream is gone: another may have its number.
+    pub(crate) fn push_stream_end(&mut self, stream: StreamId) {
+        self.push(What::StreamDestroy { stream });
+        self.handles.end_stream_number(stream);
     }
 
     /// The host has waited for a stream.

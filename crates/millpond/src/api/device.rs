@@ -143,7 +143,7 @@ impl Device {
         process::refuse_forked()?;
         let properties = driver.properties();
         check_memory(GRAIN, properties.granularity, properties.total_bytes)?;
-        let number = NEXT_DEVICE.fetch_add(1, Ordering::Relaxed);
+        let number = Context::next_number(&NEXT_DEVICE, "devices")?;
         let tracer = Tracer::of(number, config.trace)?;
         let context = Arc::new(Context {
             number,
@@ -163,7 +163,7 @@ impl Device {
             share: Box::<Sharing>::default(),
             tracer,
             violations: config.violations,
-            next_stream: AtomicU32::new(0),
+            stream_numbers: Arc::default(),
             next_pool: AtomicU32::new(0),
             alloc_numbers: Arc::default(),
         });
@@ -366,7 +366,11 @@ fn tied(tie: Tie) -> StreamFlags {
 }
 
 fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, open: OpenStream<'_>) -> Result<Stream> {
-    let id = StreamId(Context::next_number(&context.next_stream, "streams")?);
+    let number = context.stream_numbers.take()?;
+    let id = number.id;
+    if number.is_again {
+        stream_names::forget(context.number, id);
+    }
     let raw = open(context, id)?;
     let base = context.hosts.base();
     // Held until the chain is listed: slots are dense in that list.
@@ -385,6 +389,7 @@ fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, o
     let shared = Arc::new_cyclic(|me| StreamShared {
         seat: context.in_flight.enter(me.clone(), Arc::clone(&progress)),
         id,
+        _number: number,
         slot,
         raw,
         role,

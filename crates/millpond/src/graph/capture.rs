@@ -307,6 +307,7 @@ impl Stream {
     pub fn begin_capture_in(&self, mode: CaptureMode) -> Result<()> {
         process::refuse_forked()?;
         let (shared, caller) = (&self.shared, Location::caller());
+        shared.context.graphs().check_numbers()?;
         let body = Body::to_capture(&shared.context, Addressing::Fixed);
         let graph = body.core.id();
         let begun = self.begin(body, &[], mode, Some(caller));

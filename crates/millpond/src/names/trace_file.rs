@@ -351,6 +351,17 @@ impl Output {
         }
     }
 
+    /// Writes what there is, and nothing after it.
+    #[cold]
+    pub(crate) fn end(&mut self, reason: &str) {
+        if self.process == std::process::id() && matches!(self.file, Target::File(..)) {
+            // Where that fails it has ended as well.
+            let _ = self.write(Writer::seal);
+            self.file = Target::Lost(io::ErrorKind::Other, reason.to_owned());
+            say(format_args!("millpond: the trace ends here: {reason}"));
+        }
+    }
+
     /// Writes what there is, and that nothing is missing.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.is_finished, true) { Ok(()) } else { self.write(Writer::finish) }

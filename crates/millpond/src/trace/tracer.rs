@@ -34,8 +34,15 @@ use crate::trace::{TracedShares, callers};
 /// Numbers of a device begin this much above those of the one before.
 const DEVICE_SHIFT: u32 = 24;
 
+/// Numbers of a device's memory end here in a trace; those of its graphs' memory are above.
+const OWN_MEMORY_END: u32 = 1 << (DEVICE_SHIFT - 1);
+
 /// Why a trace takes no other device.
 const FULL: &str = "the trace has had 255 devices, and has no room for another: create one more";
+
+/// Why a trace ends before its program.
+const NO_NUMBERS: &str =
+    "a device has had more streams, pools, graphs or memory of graphs than a trace has numbers for";
 
 /// Writes what one device does.
 #[derive(Debug)]
@@ -144,12 +151,20 @@ impl Tracer {
         lock(&self.shared.output).write(Writer::seal)
     }
 
+    /// What the trace calls what has this number on the device. Where there are too many, the trace ends.
     pub(crate) fn number(&self, of_device: u32) -> u32 {
+        self.number_below(1 << DEVICE_SHIFT, of_device)
+    }
+
+    fn number_below(&self, end: u32, of_device: u32) -> u32 {
+        if of_device >= end {
+            lock(&self.shared.output).end(NO_NUMBERS);
+        }
         of_device.wrapping_add(self.device << DEVICE_SHIFT)
     }
 
     pub(crate) fn memory(&self, id: AllocId, generation: u64) -> Memory {
-        life(AllocId(self.number(id.0)), generation)
+        life(AllocId(self.number_below(OWN_MEMORY_END, id.0)), generation)
     }
 
     pub(crate) fn stream_id(&self, stream: StreamId) -> StreamId {
@@ -194,7 +209,10 @@ impl Tracer {
     /// A name for memory that is no allocation of the device.
     pub(crate) fn new_memory(&self) -> Memory {
         const TOP: u32 = (1 << DEVICE_SHIFT) - 1;
-        life(AllocId(self.number(TOP - self.next_node.fetch_add(1, Ordering::Relaxed))), 0)
+        let below_top = self.next_node.fetch_add(1, Ordering::Relaxed);
+        // All that ever were end the trace where they meet the device's own.
+        let of_device = if below_top > TOP - OWN_MEMORY_END { u32::MAX } else { TOP - below_top };
+        life(AllocId(self.number(of_device)), 0)
     }
 
     fn push_named(&self, text: &str, what: impl FnOnce(Name) -> What) {
@@ -418,5 +436,33 @@ impl Tracer {
     pub(crate) fn alloc_node(&self, graph: GraphId, alloc: GraphAllocId) -> Memory {
         let fresh = || self.new_memory().id;
         Memory { id: *lock(&self.nodes).of.entry(graph).or_default().entry(alloc).or_insert_with(fresh), generation: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::{DEVICE_SHIFT, NO_NUMBERS, OWN_MEMORY_END};
+    use crate::config::Trace;
+    use crate::{Device, HostConfig};
+
+    /// What comes after would be taken for what came before.
+    #[test]
+    fn a_trace_whose_numbers_run_out_ends() {
+        let path = std::env::temp_dir().join(format!("numbers-{}.trace", std::process::id()));
+        let trace = Trace::create(&path).unwrap();
+        let device = Device::host(HostConfig::default().trace(trace.clone())).unwrap();
+        let tracer = device.context().tracer.clone().unwrap();
+        tracer.next_node.store((1 << DEVICE_SHIFT) - 1 - OWN_MEMORY_END, Ordering::Relaxed);
+        let mut graph = device.graph().unwrap();
+        let _last = graph.add_alloc::<u8>(&[], 64).unwrap();
+        trace.flush().unwrap();
+        let written = std::fs::metadata(&path).unwrap().len();
+        let _beyond = graph.add_alloc::<u8>(&[], 64).unwrap();
+        assert_eq!(trace.flush().unwrap_err().to_string(), NO_NUMBERS);
+        drop((graph, device));
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), written);
+        std::fs::remove_file(path).unwrap();
     }
 }
