@@ -184,7 +184,7 @@ impl Launch for Judged<'_, '_> {
         let unfreed = |memory: &GraphMemory| {
             self.exec.arena_keys.iter().map(|arena| memory.backing.unfreed(*arena).len()).sum::<usize>()
         };
-        match self.memory.map_or(own, unfreed) - own {
+        match self.memory.map_or(own, unfreed).saturating_sub(own) {
             0 => Ok(()),
             others => Err(ExecShared::left_before(others)),
         }
