@@ -59,7 +59,8 @@ pub struct Done {
     /// What the calling thread's process learned to have completed: everything that comes before these points or is at
     /// one of them. Of [`What::Tell`](crate::op::What::Tell) it is the other thread's process that learned.
     pub learned: Vec<Point>,
-    /// Allocations that exist from now on.
+    /// Allocations that exist from now on. The launch of a graph makes and frees allocations when the device has it: see
+    /// [`Checker::advance`](super::Checker::advance).
     pub begun: Vec<Begun>,
     /// Allocations that exist no more.
     pub ended: Vec<Ended>,

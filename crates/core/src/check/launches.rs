@@ -142,7 +142,9 @@ impl Checker {
                 .check_records(call, seat, &instance)
                 .and_then(|()| self.try_launch(call, seat, exec, &instance).map(Some)),
         };
-        if launched.is_err() {
+        if let Err(refused) = &launched
+            && self.unconfirmed_side(refused).is_none()
+        {
             // What was left unfreed is reported here, and not as a leak again.
             for life in instance.exec.unfreed().filter_map(|alloc| instance.live(alloc)) {
                 self.lives.at_mut(life).is_doubtful = true;
@@ -151,7 +153,10 @@ impl Checker {
         }
         self.graphs.execs.insert(exec, instance);
         if let Some(freed) = launched? {
-            self.commit_launch(call, seat, exec, freed);
+            match self.time.answer.is_wanted() {
+                true => self.hold_launch(call, seat, exec, freed),
+                false => self.commit_launch(call, seat, exec, freed, None),
+            }
         }
         Ok(())
     }
@@ -182,20 +187,28 @@ impl Checker {
         }
     }
 
-    /// The launch is made: see `graph/lanes.rs` for the steps.
-    fn commit_launch(&mut self, call: Call<'_>, seat: Seat, exec: ExecId, freed: Vec<LifeId>) {
+    /// What the wait nodes of a launch wait for.
+    pub(super) fn waits_of(&self, instance: &Instance) -> Vec<(NodeId, Snapshot)> {
+        let waited = |&(node, _): &(NodeId, _)| Some((node, self.waited_for(instance, node)?.clone()));
+        instance.exec.summary().waits.iter().filter_map(waited).collect()
+    }
+
+    /// The launch is made: see `graph/lanes.rs` for the steps. `waits` are those of its nodes, where they are known.
+    pub(super) fn commit_launch(
+        &mut self,
+        call: Call<'_>,
+        seat: Seat,
+        exec: ExecId,
+        freed: Vec<LifeId>,
+        waits: Option<Vec<(NodeId, Snapshot)>>,
+    ) {
         let Some(mut instance) = self.graphs.execs.remove(&exec) else { return };
         self.follow_launches(seat, &instance);
-        let all = instance.exec.summary().waits.iter();
-        let waited = |&(node, _): &(NodeId, _)| Some((node, self.waited_for(&instance, node)?.clone()));
-        let waits: Vec<(NodeId, Snapshot)> = all.filter_map(waited).collect();
+        let waits = waits.unwrap_or_else(|| self.waits_of(&instance));
         for (_, key) in instance.exec.summary().waits.iter().filter(|(wait, _)| waits.iter().any(|it| it.0 == *wait)) {
             self.events.entry(EventId(key.0 as u32)).or_default().waited();
         }
         let (base, knew) = (self.time.base(call.op.host), self.time.at(seat).chain.snapshot());
-        for (node, snapshot) in &waits {
-            self.time.tell_wait_of_node(seat, *node, snapshot);
-        }
         let exports = instance.lanes.exports(&instance.exec, &base, &knew, &waits);
         let site = self.site(call, seat, Act::Write);
         let point = instance.lanes.pass(&mut self.time.at_mut(seat).chain, &base, &waits);

@@ -6,7 +6,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use super::default_streams::{Ties, after, before};
+use super::default_streams::{Standing, Ties, after, before};
 use super::{Base, Chain, Host, Slots, Snapshot};
 use crate::ids::Point;
 use crate::op::StreamRole;
@@ -31,11 +31,11 @@ pub struct Stream<T> {
     pub role: StreamRole,
     /// Whether it has work that the legacy default stream does not come after yet.
     is_noted: bool,
+    /// What its owner keeps of it.
+    pub kept: T,
     /// Where it stood before its last operation, while that may still be withdrawn. Nobody else comes after that
     /// operation by then.
     before: Option<Snapshot>,
-    /// What its owner keeps of it.
-    pub kept: T,
 }
 
 impl<T> Stream<T> {
@@ -81,7 +81,7 @@ impl<T> Default for Streams<T> {
 
 impl<T> Streams<T> {
     /// A new home. `party` is a number that no host has.
-    pub fn open_home(&mut self, party: u32) -> HomeNumber {
+    pub fn open_home(&mut self, party: u64) -> HomeNumber {
         let ended = Host::new(party);
         self.homes.push(Home { version: 0, last: None, noted: Vec::new(), noted_ends: Vec::new(), ended });
         self.homes.len() - 1
@@ -170,10 +170,10 @@ impl<T> Streams<T> {
     /// cannot be withdrawn.
     #[inline]
     pub fn leave(&mut self, seat: Seat) {
-        if let Some(Some(stream)) = self.streams.get(seat)
-            && stream.before.is_none()
-        {
-            after(stream.role.standing(), &mut Entering { streams: self, seat, on_wait: |_| () });
+        let Some(Some(stream)) = self.streams.get(seat) else { return };
+        let standing = stream.role.standing();
+        if standing != Standing::Barrier || stream.before.is_none() {
+            after(standing, &mut Entering { streams: self, seat, on_wait: |_| () });
         }
     }
 

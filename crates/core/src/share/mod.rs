@@ -1,21 +1,30 @@
 //! What processes that share memory say to each other, and what an exporter remembers of it.
 //!
-//! Pure: tickets and messages as bytes, the books of tickets; no socket, no memory, no thread. Nothing
-//! that comes from the other side is trusted: every decoder takes any bytes and returns a value or a reason, allocates
-//! no more than the bytes at hand can fill, and never panics.
+//! Pure: tickets and messages as bytes, and both ends of a connection as state machines without I/O ([`ExporterEnd`],
+//! [`ImporterEnd`]); no socket, no memory, no thread. Nothing that comes from the other side is trusted: every decoder
+//! takes any bytes and returns a value or a reason, allocates no more than the bytes at hand can fill, and never
+//! panics.
 //!
 //! Chains of another process are named by the random number of the device they are of and their slot there: a
 //! [`ForeignPoint`]. Whoever receives one gives that chain a slot of its own, and from then on the order is one.
 
-mod desk;
+mod admission;
+mod exporter;
+mod importer;
 mod message;
+#[cfg(test)]
+mod tests;
 mod ticket;
+mod tickets;
 mod wire;
 
-pub use desk::{Desk, TICKETS_MAX};
+pub use admission::Admission;
+pub use exporter::{Broken, Effect, Effects, ExporterEnd, Left, Phase, Stage};
+pub use importer::{Claim, Handle, ImporterEnd, Limits, Next, Wrong};
 pub use message::{ChunkName, EventGrant, MemoryGrant, Part, Refusal, Reply, Request};
 pub use message::{EVENT_NAME_BYTES, FETCH_CHUNKS_MAX, MESSAGE_BYTES_MAX, PARTS_MAX, POINTS_MAX, USES_MAX};
 pub use ticket::{TICKET_BYTES, Ticket, TicketError, TicketKind};
+pub use tickets::{TICKETS_MAX, Tickets};
 pub use wire::Malformed;
 
 use crate::check::Act;

@@ -78,6 +78,16 @@ pub(crate) struct EndThen {
     mark: Arc<Mark>,
 }
 
+/// What a device has still to pass.
+#[derive(Debug)]
+pub(crate) enum Ahead {
+    /// It is past it, or is lost.
+    Nothing,
+    Mark(Arc<Mark>),
+    /// Work that it cannot mark.
+    Unmarked,
+}
+
 impl EndThen {
     /// Whether the device is past it, which the chain knows then; an error means no. But for stray work, which is asked
     /// for by itself.
@@ -87,6 +97,25 @@ impl EndThen {
             self.progress.complete(self.seq);
         }
         is_past
+    }
+
+    /// What the device has still to pass. Where that is nothing, the chain knows it then.
+    pub(crate) fn ahead(&self) -> Ahead {
+        let own = Some(Arc::clone(&self.mark));
+        let marks: SmallVec<[_; 1]> = std::iter::once(own).chain(self.progress.strays(self.seq)).collect();
+        let driver = self.mark.driver();
+        for mark in marks {
+            let Some(mark) = mark else { return Ahead::Unmarked };
+            match driver.peek(mark.raw) {
+                Ok(true) => {}
+                // It runs nothing any more.
+                Err(DriverError::Lost { .. }) => return Ahead::Nothing,
+                Ok(false) | Err(_) => return Ahead::Mark(mark),
+            }
+        }
+        self.progress.reach_now(driver);
+        self.progress.complete(self.seq);
+        Ahead::Nothing
     }
 
     /// Waits on the calling thread until all work of that time has completed.

@@ -1,21 +1,27 @@
-//! Tickets for events, and imports of them: what the order knows of another process's event. How the device learns that
-//! it has completed is `announced`'s. Knows snapshots and marks; no memory.
+//! Tickets for events, and imports of them: what the order knows of another process's event, and how the device learns
+//! that it has completed (`announced` has the exporter's side).
+//!
+//! A mark of another process that this device has open is kept until the device is past it. An exporter that says that
+//! its event has completed is followed by the device in no time, and the mark is closed before the exporter learns of
+//! it: it must not destroy what others have open. The mark of one that is gone before it could say so stays open: the
+//! device may wait for it for ever, and knows no way to stop. Knows snapshots and marks; no memory.
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use millpond_core::order::Snapshot;
 use millpond_core::share::{EventGrant, ForeignEnd, ForeignPoint, POINTS_MAX, Reply, Ticket, TicketKind};
-use millpond_driver::{Driver, process};
+use millpond_driver::{Driver, DriverError, process};
 
-use super::abroad::{EVERYBODYS, Namers};
 use super::announced::{Announced, run_alone};
-use super::connection::Connection;
-use super::exporter::Target;
+use super::exporter::{Connection, Target};
+use super::foreign::{EVERYBODYS, Names};
 use super::import::check_kind;
-use super::line::Line;
-use super::opened::Opened;
-use crate::clock::mark::Mark;
+use super::peer::Peer;
+use super::socket::{self, Received};
+use super::thread::{Called, Entry, Next, Pace, wait_for_mark};
+use crate::clock::mark::{Mark, insist};
 use crate::names::error::Result;
 use crate::names::share_error::ShareError;
 use crate::state::context::Context;
@@ -58,22 +64,22 @@ impl Event {
         let number = exporter.number;
         // Whatever importers have said by now, or that they are gone, comes before it.
         exporter.settle(Connection::has_leases);
-        let namers = Namers::new(context, number);
-        let abroad = |point| namers.end(point);
-        let ends = snapshot.points().into_iter().filter_map(abroad);
+        let names = Names::new(context, number);
+        let foreign = |point| names.end(point);
+        let ends = snapshot.points().into_iter().filter_map(foreign);
         let (mut known, theirs): (Vec<_>, Vec<_>) = ends.partition(|end| end.point.device == number);
         if known.len() > POINTS_MAX {
             return Err(ShareError::Full(format!("the event comes after more than {POINTS_MAX} streams")).into());
         }
         // What others did is sent as far as there is room: their number must not keep this device from exporting.
         let room = POINTS_MAX - known.len();
-        known.extend(context.over_abroad().into_iter().chain(theirs).take(room));
+        known.extend(context.completed_abroad().into_iter().chain(theirs).take(room));
         // A chain that is forgotten has completed.
         let over = ForeignEnd { point: ForeignPoint { device: number, slot: 0, seq: 0 }, process: 0 };
-        let end = abroad(snapshot.point()).unwrap_or(over);
+        let end = foreign(snapshot.point()).unwrap_or(over);
         let grant = EventGrant { end, known, name: None, device: number };
         let announced = Target::Event(Announced { grant, mark: mark.arc() });
-        exporter.issue(TicketKind::Event, announced, 0, context.share().times().ticket_life)
+        exporter.issue(TicketKind::Event, announced, 0, context.share().ticket_life())
     }
 }
 
@@ -87,7 +93,7 @@ impl Context {
         let (Reply::Event(grant), Some(file)) = (reply, files.pop()) else {
             return Err(ShareError::answer("it is for something else"));
         };
-        let line = Line::new(file, Arc::clone(&peer));
+        let line = Line { file, peer: Arc::clone(&peer) };
         let speaker = peer.speaker(self, grant.device)?;
         let Some(point) = self.point_here(number, speaker, &grant.end) else {
             return Err(ShareError::answer("its order cannot be true"));
@@ -127,5 +133,119 @@ impl Context {
         };
         let snapshot = Snapshot::foreign(point, known);
         Ok(Event::at((snapshot, mark), None, self))
+    }
+}
+
+/// An importer's end of the socket that an exported event has. Its own byte, when it goes, says that nothing here needs
+/// the event any more.
+#[derive(Debug)]
+struct Line {
+    file: OwnedFd,
+    peer: Arc<Peer>,
+}
+
+impl Line {
+    /// Waits for the byte. Where the exporter is gone before, its process has ended when this returns.
+    fn wait_end(&self) {
+        socket::wait_for(&self.file);
+        if !matches!(self.receive(), Ok(Received::Packet(..)))
+            && let Some(life) = &self.peer.life
+        {
+            socket::wait_for(life);
+        }
+    }
+
+    fn receive(&self) -> rustix::io::Result<Received> {
+        socket::receive(&self.file, &mut [0], false)
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        // The exporter may be gone, or need no telling.
+        let _ = socket::send(&self.file, &[1], &[], false);
+    }
+}
+
+/// A mark of another process, until the exporter says that its event has completed.
+#[derive(Debug)]
+struct Opened {
+    /// The mark, and that of this device behind it.
+    marks: Option<(Mark, Arc<Mark>)>,
+    line: Arc<Line>,
+    context: Arc<Context>,
+}
+
+impl Opened {
+    /// Keeps a mark until the device is `past` it. Where the system has no room for that, the caller waits.
+    fn keep(context: &Arc<Context>, mark: Mark, past: &Arc<Mark>, line: Line) {
+        let marks = Some((mark, Arc::clone(past)));
+        let opened = Opened { marks, line: Arc::new(line), context: Arc::clone(context) };
+        let watch = Arc::clone(&opened.line.peer.watch);
+        if let Err(mut opened) = watch.add(opened) {
+            socket::wait_for(&opened.line.file);
+            if let Ok(Some(closing)) = opened.receive() {
+                insist(|| context.driver.block_on(closing.past.raw));
+            }
+        }
+    }
+
+    /// What follows once the exporter has said something, or is gone: then the device may wait for the mark.
+    fn receive(&mut self) -> std::result::Result<Option<Closing>, Nothing> {
+        let received = self.line.receive();
+        if let Ok(Received::Nothing) = received {
+            return Err(Nothing);
+        }
+        let Some((mark, past)) = self.marks.take() else { return Ok(None) };
+        if let Ok(Received::Packet(..)) = received {
+            let (line, context, pace) = (Arc::clone(&self.line), Arc::clone(&self.context), Pace::default());
+            return Ok(Some(Closing { mark, past, line, context, pace }));
+        }
+        std::mem::forget(mark);
+        Ok(None)
+    }
+}
+
+/// The exporter has not said anything.
+struct Nothing;
+
+impl Entry for Opened {
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.line.file.as_fd())
+    }
+
+    fn ready(&mut self, called: Called<'_>) -> Next {
+        match self.receive() {
+            Err(Nothing) => return Next::Again(None),
+            // It has no file, and the thread is there: there is room for it.
+            Ok(closing) => closing.into_iter().for_each(|closing| drop(called.watch.add(closing))),
+        }
+        Next::Done
+    }
+}
+
+/// A mark that has completed, until the device is past it: closed first, and then that is said.
+#[derive(Debug)]
+struct Closing {
+    #[expect(dead_code, reason = "it is dropped before the line")]
+    mark: Mark,
+    past: Arc<Mark>,
+    #[expect(dead_code, reason = "it says that the mark is closed when it is dropped")]
+    line: Arc<Line>,
+    context: Arc<Context>,
+    pace: Pace,
+}
+
+impl Entry for Closing {
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn ready(&mut self, called: Called<'_>) -> Next {
+        match self.context.driver.peek(self.past.raw) {
+            // A device that is lost runs nothing any more.
+            Ok(true) | Err(DriverError::Lost { .. }) => Next::Done,
+            Ok(false) | Err(_) => Next::Again(wait_for_mark(&self.past, called, &mut self.pace)),
+        }
     }
 }

@@ -1,45 +1,36 @@
-//! An exporter: tickets, and how importers are served over a socket, by the thread that watches sockets (`watch.rs`).
+//! An exporter: its tickets, its connections, and what they count.
 //!
-//! The thread takes importers in, answers their questions and closes their files; no lock that others take is held
-//! while it accepts, receives a file, sends or closes. What importers state is received by whoever must know it, the
-//! thread or not (`connection.rs`): no verdict depends on how fast the thread is, and no importer that is refused, idle
-//! or loud costs a launch, an allocation or a free anything.
-//!
-//! An importer that breaks the rules of the messages, or does not read what it asked for, is treated as gone.
+//! The device's thread serves it (`serving`): takes importers in, answers their questions and closes their files. What
+//! importers state is received by whoever must know it, the thread or not (`connection`): no verdict depends on how
+//! fast the thread is, and no importer that is refused, idle or loud costs a launch, an allocation or a free anything.
+//! What they may say is the core's (`millpond_core::share::ExporterEnd`).
 
-mod answers;
-mod door;
+mod connection;
+mod lease;
+mod serving;
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use door::Door;
-use millpond_core::share::{Desk, Refusal, Ticket, TicketKind};
+use millpond_core::share::{Ticket, TicketKind, Tickets};
 use millpond_driver::locks::{Mutex, lock};
 use rustc_hash::FxHashMap;
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::epoll;
 
 use super::announced::Announced;
-use super::bell::{Bell, Counters};
-use super::connection::{Connection, Stage};
-use super::lend::Offer;
 use super::socket;
-use super::watch::{Next, Watched};
+use super::thread::Watch;
 use crate::names::error::Result;
 use crate::names::share_error::ShareError;
 use crate::state::context::Context;
 use crate::state::device::PoolShared;
 use crate::sync::ranks;
-
-const LISTENER: u64 = 0;
-const BELL: u64 = 1;
-/// The first number of a connection.
-const FIRST: u64 = 2;
-/// Packets of one importer that the thread receives before it turns to the next.
-const TURN: usize = 64;
+pub(super) use connection::Connection;
+pub(super) use lease::Offer;
+use serving::Serving;
 
 /// What a ticket stands for.
 #[derive(Debug)]
@@ -47,6 +38,23 @@ pub(super) enum Target {
     Memory(Offer),
     Event(Announced),
     Pool(Weak<PoolShared>),
+}
+
+/// How often things happened.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) issued: AtomicU64,
+    pub(super) expired: AtomicU64,
+    pub(super) refused: AtomicU64,
+    pub(super) lent: AtomicU64,
+    pub(super) released: AtomicU64,
+    pub(super) reclaimed: AtomicU64,
+    pub(super) lost: AtomicU64,
+}
+
+/// Counts some more.
+fn count(counter: &AtomicU64, more: usize) {
+    counter.fetch_add(more as u64, Ordering::Relaxed);
 }
 
 /// What the counters say, and what there is at present.
@@ -76,11 +84,21 @@ pub(crate) struct Exporter {
     listener: OwnedFd,
     /// What is listened to next, and what is lent next, gets this number.
     next: AtomicU64,
-    bell: Arc<Bell>,
-    counters: Arc<Counters>,
-    desk: Mutex<ranks::Desk, Desk<Target>>,
-    connections: Mutex<ranks::Connections, FxHashMap<u64, Arc<Connection>>>,
+    watch: Arc<Watch>,
+    /// By which the thread calls it.
+    entry: OnceLock<u64>,
+    is_stopped: AtomicBool,
+    counters: Counters,
+    books: Mutex<ranks::Exporter, Books>,
     began: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Books {
+    tickets: Tickets<Target>,
+    connections: FxHashMap<u64, Arc<Connection>>,
+    /// Connections that the thread has to see to.
+    called: Vec<u64>,
 }
 
 impl fmt::Debug for Exporter {
@@ -97,41 +115,43 @@ impl Exporter {
         let name = socket::random().map_err(system("make a random number"))?;
         let listener = socket::listen(name).map_err(system("listen for importers"))?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("listen for importers"))?;
-        let file =
-            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system("listen for importers"))?;
-        let (rung, is_stopped, counters, desk, connections) = Default::default();
-        let (asked, made, turned) = Default::default();
+        let (is_stopped, counters, books) = Default::default();
         let exporter = Arc::new(Exporter {
             number,
             name,
             context: Arc::downgrade(context),
             epoll,
             listener,
-            next: AtomicU64::new(FIRST),
-            bell: Arc::new(Bell { file, rung, is_stopped, asked, made, turned }),
+            next: AtomicU64::new(serving::FIRST),
+            watch: context.share().watch()?,
+            entry: OnceLock::new(),
+            is_stopped,
             counters,
-            desk,
-            connections,
+            books,
             began: Instant::now(),
         });
-        for (file, number) in [(&exporter.listener, LISTENER), (&exporter.bell.file, BELL)] {
-            exporter.listen_as(file, number).map_err(system("listen for importers"))?;
-        }
-        let serving = Serving { exporter: Arc::clone(&exporter), door: Door::default() };
-        context.share().watch()?.add(serving).map_err(|_| ShareError::System {
+        exporter.listen_as(&exporter.listener, serving::LISTENER).map_err(system("listen for importers"))?;
+        let entry = exporter.watch.add(Serving::new(&exporter)).map_err(|_| ShareError::System {
             call: "wait for importers",
             reason: "the system has no room for a thread or a file more".into(),
         })?;
+        let _ = exporter.entry.set(entry);
         Ok(exporter)
     }
 
     /// The device is gone: nothing is served any more, and the socket goes.
     pub(super) fn stop(&self) {
-        self.bell.is_stopped.store(true, Ordering::Release);
-        self.bell.sound();
+        self.is_stopped.store(true, Ordering::Release);
+        self.call_thread();
     }
 
-    /// What tickets count their lives in.
+    fn call_thread(&self) {
+        if let Some(entry) = self.entry.get() {
+            self.watch.call(*entry);
+        }
+    }
+
+    /// What tickets count their lives in: nanoseconds.
     fn time(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.began).as_nanos() as u64
     }
@@ -141,22 +161,22 @@ impl Exporter {
         let nonce = socket::random().map_err(ShareError::system("make a ticket"))?;
         let now = self.time(Instant::now());
         let end = now.saturating_add(life.as_nanos().try_into().unwrap_or(u64::MAX));
-        let mut desk = lock(&self.desk);
-        let mut gone = desk.expire(now);
-        gone.extend(desk.issue(nonce, kind, target, end));
-        let wakes = desk.next_end() == Some(end);
-        drop(desk);
-        self.counters.issued.fetch_add(1, Ordering::Relaxed);
+        let mut books = lock(&self.books);
+        let mut gone = books.tickets.expire(now);
+        gone.extend(books.tickets.issue(nonce, kind, target, end));
+        let is_first = books.tickets.next_end() == Some(end);
+        drop(books);
+        count(&self.counters.issued, 1);
         self.drop_tickets(gone);
-        if wakes {
-            self.bell.sound();
+        if is_first {
+            self.call_thread();
         }
         Ok(Ticket { kind, exporter: self.name, nonce, bytes })
     }
 
     /// Makes a ticket good no more; whether it was good.
     pub(super) fn revoke(&self, ticket: &Ticket) -> bool {
-        let gone = (ticket.exporter == self.name).then(|| lock(&self.desk).revoke(ticket.nonce)).flatten();
+        let gone = (ticket.exporter == self.name).then(|| lock(&self.books).tickets.revoke(ticket.nonce)).flatten();
         let was_good = gone.is_some();
         self.drop_tickets(gone);
         was_good
@@ -165,15 +185,13 @@ impl Exporter {
     /// What tickets stood for is dropped behind the lock: it may be the last of it.
     fn drop_tickets(&self, gone: impl IntoIterator<Item = Target>) {
         for target in gone {
-            self.counters.expired.fetch_add(1, Ordering::Relaxed);
+            count(&self.counters.expired, 1);
             drop(target);
         }
     }
 
-    /// How often things happened, and what there is; what importers have said by now is in it.
+    /// How often things happened, and what there is.
     pub(super) fn counts(&self) -> Counts {
-        self.settle(|_| true);
-        self.bell.wait();
         let all = self.all();
         let counts: Vec<_> = all.iter().map(|connection| connection.counts()).collect();
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -185,7 +203,7 @@ impl Exporter {
             released: read(&self.counters.released),
             reclaimed: read(&self.counters.reclaimed),
             lost: read(&self.counters.lost),
-            unused: lock(&self.desk).len(),
+            unused: lock(&self.books).tickets.len(),
             leases: counts.iter().map(|(leases, _)| leases).sum(),
             importers: counts.iter().filter(|(_, talks)| *talks).count(),
             connections: all.len(),
@@ -198,11 +216,17 @@ impl Exporter {
     }
 
     fn all(&self) -> Vec<Arc<Connection>> {
-        lock(&self.connections).values().cloned().collect()
+        lock(&self.books).connections.values().cloned().collect()
     }
 
     fn find(&self, number: u64) -> Option<Arc<Connection>> {
-        lock(&self.connections).get(&number).cloned()
+        lock(&self.books).connections.get(&number).cloned()
+    }
+
+    /// The thread has to see to a connection.
+    fn call(&self, connection: u64) {
+        lock(&self.books).called.push(connection);
+        self.call_thread();
     }
 
     /// Listens to a file, by a number that no other has.
@@ -215,78 +239,7 @@ impl Exporter {
         epoll::add(&self.epoll, file, epoll::EventData::new_u64(number), epoll::EventFlags::IN)
     }
 
-    /// The files that are ready, the connections that the bell rang for, and how many rounds had been asked for before
-    /// either was looked at: who asks later may have been missed. The bell is answered in each round, as more files may
-    /// be ready than the system names at a time.
-    fn ready(&self) -> (Vec<u64>, u64) {
-        let asked = self.bell.asked.load(Ordering::Acquire);
-        let rung = self.bell.answer();
-        let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
-        // An interrupted call finds them the next time: they are ready still.
-        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&Timespec::default()));
-        (rung.into_iter().chain(events.iter().map(|event| event.data.u64())).collect(), asked)
-    }
-
-    /// When something ends that the thread has to see to.
-    fn next_end(&self, door: &Door) -> Option<Instant> {
-        let ticket = lock(&self.desk).next_end().and_then(|end| self.began.checked_add(Duration::from_nanos(end)));
-        ticket.into_iter().chain(door.next_end()).min()
-    }
-
-    /// Sees to one connection, or to the line of one.
-    fn attend(&self, context: &Arc<Context>, door: &mut Door, number: u64) {
-        let Some(connection) = self.find(number) else { return self.receive_line(context, door, number) };
-        connection.receive_some(context, TURN);
-        if let Some((question, socket)) = connection.take_question()
-            && self.answer(context, door, &connection, &socket, question).is_err()
-        {
-            connection.break_off();
-            connection.receive_some(context, 1);
-        }
-        match connection.stage() {
-            Stage::Talks => {}
-            Stage::Leaves => self.part(&connection),
-            Stage::Gone => self.remove(context, door, &connection),
-        }
-    }
-
-    /// Says no to a process that is not let in.
-    fn turn_away(&self, connection: &OwnedFd, why: Refusal) {
-        self.counters.refused();
-        let _ = socket::send(connection, &millpond_core::share::Reply::Refused(why).to_bytes(), &[], false);
-    }
-}
-
-/// An exporter whose importers are served.
-#[derive(Debug)]
-struct Serving {
-    exporter: Arc<Exporter>,
-    door: Door,
-}
-
-impl Watched for Serving {
-    fn file(&self) -> BorrowedFd<'_> {
-        self.exporter.epoll.as_fd()
-    }
-
-    fn ready(&mut self) -> Next {
-        let Serving { exporter, door } = self;
-        let (ready, asked) = exporter.ready();
-        if exporter.bell.is_stopped.load(Ordering::Acquire) {
-            return Next::Done;
-        }
-        let Some(context) = exporter.context.upgrade() else { return Next::Done };
-        for number in ready {
-            match number {
-                LISTENER => exporter.admit(&context, door),
-                BELL => {}
-                number => exporter.attend(&context, door, number),
-            }
-        }
-        exporter.tidy(&context, door);
-        drop(context);
-        *lock(&exporter.bell.made) = asked;
-        exporter.bell.turned.notify_all();
-        Next::Again(exporter.next_end(door))
+    fn listen_no_more(&self, file: impl AsFd) {
+        let _ = epoll::delete(&self.epoll, file);
     }
 }

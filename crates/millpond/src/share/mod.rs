@@ -3,60 +3,45 @@
 //! A *ticket* is the right to import one thing once, as 64 bytes that travel by any means. The *exporter* serves
 //! importers over a socket; an *importer* gets files of the chunks under an allocation, maps them at addresses of its
 //! own, and has a buffer like any other. Holders are counted: memory goes back to the exporter's pool when the owner
-//! and all importers have let go and their uses have completed. What is said between the two, as bytes, and the books
-//! of tickets and leases are the core's (`millpond_core::share`); docs/sharing.md is for users.
+//! and all importers have let go and their uses have completed. What the two may say, and what follows from it, is the
+//! core's: state machines without I/O (`millpond_core::share`). Here they get sockets, memory, the order of the device,
+//! and one thread; docs/sharing.md is for users.
 
 // | file | one law |
 // |---|---|
-// | `watch` | the thread that waits for sockets |
-// | `exporter` | tickets, and how importers are served |
-// | `lend`, `lease` | a life with several holders, and when its memory is free again |
-// | `bell` | what calls the thread to an exporter, and its counters |
-// | `connection` | an importer as its exporter knows it: what it said, what it holds |
-// | `peer` | an exporter as an importer knows it; chunks fetched once |
-// | `peer/claimed` | memory granted, until it is mapped |
-// | `window` | where it is mapped |
-// | `import` | memory of another process, mapped and freed |
-// | `returns` | the threads that wait for the device: imports given back while their uses may run |
-// | `announced`, `event`, `pool` | events and whole pools |
-// | `line` | the socket of one event |
-// | `opened` | marks of other processes that this device has open |
+// | `socket` | packets with files, and who is at the other end |
+// | `thread` | the one thread: it waits for sockets, times and devices |
+// | `foreign` | chains of other processes in this order |
+// | `exporter` | tickets; the thread's work for importers (`serving`), one importer (`connection`), its leases (`lease`) |
+// | `announced`, `event` | events, at the exporter and at the importer |
+// | `peer` | an exporter as an importer knows it |
+// | `import`, `mapping` | memory of another process: its life, and where it is mapped |
+// | `pool` | whole pools |
 // | `files` | memory for programs that do not know Millpond |
-// | `abroad` | chains of other processes in this order |
-// | `socket` | packets with files |
 
-mod abroad;
 mod announced;
-mod bell;
-mod connection;
 mod event;
 mod exporter;
 mod files;
+mod foreign;
 mod import;
-mod lease;
-mod lend;
-mod line;
-mod opened;
+mod mapping;
 mod peer;
 mod pool;
-mod returns;
 mod socket;
-mod watch;
-mod window;
+mod thread;
 
-use crate::state::device::{Allocation, Origin, Owned, PoolShared};
-use crate::state::parts::DeviceSharing;
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use crate::sync::ranks;
 use bytemuck::Pod;
-use millpond_core::ids::AllocId;
+use millpond_core::check::Use;
+use millpond_core::ids::{AllocId, Point};
 pub use millpond_core::share::{Refusal, TICKET_BYTES, Ticket, TicketError, TicketKind};
 use millpond_core::units::Range;
-use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::locks::{BiasedGuard, Mutex, lock};
 use millpond_driver::{Driver, process};
 use rustc_hash::FxHashMap;
 
@@ -67,13 +52,15 @@ use crate::Buffer;
 use crate::names::error::{Error, Result};
 use crate::names::share_error::ShareError;
 use crate::state::context::Context;
-use abroad::Abroad;
-use connection::Connection;
-use exporter::{Exporter, Target};
-use lend::Offer;
+use crate::state::device::{Allocation, Life, Origin, Owned, PoolShared};
+use crate::state::parts::DeviceSharing;
+use crate::sync::ranks;
+use exporter::{Connection, Exporter, Offer, Target};
+use foreign::ForeignChains;
+use import::Import;
+use mapping::{Returning, Window};
 use peer::Peer;
-use returns::Returns;
-use watch::Watch;
+use thread::Watch;
 
 /// Which users' processes a device shares with, both ways.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -135,43 +122,54 @@ pub struct SharingStatistics {
     pub imported_chunks: usize,
 }
 
-/// How long things may take.
-#[derive(Clone, Copy, Debug)]
-struct Times {
-    /// How long a new ticket is good.
-    ticket_life: Duration,
-    /// How long an import may wait for its exporter.
-    patience: Duration,
-}
-
-impl Default for Times {
-    fn default() -> Self {
-        Self { ticket_life: Duration::from_secs(600), patience: Duration::from_secs(30) }
-    }
-}
-
 /// The sharing side of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
     /// The device's random number, by which those know it that it talks to.
     number: OnceLock<u128>,
     next_key: AtomicU64,
-    exporter: Mutex<ranks::Exporter, Option<Arc<Exporter>>>,
+    /// Whether an exporter was opened.
     has_exporter: AtomicBool,
-    peers: Mutex<ranks::Peers, FxHashMap<u128, Arc<Peer>>>,
-    allowed: Mutex<ranks::Allowed, Peers>,
-    times: Mutex<ranks::Times, Times>,
-    abroad: Abroad,
-    imports: Mutex<ranks::Imports, FxHashMap<AllocId, Arc<Allocation>>>,
-    returns: Returns,
+    /// Whether the host may have something to learn that an exporter waits for.
+    has_unknown: AtomicBool,
+    foreign: ForeignChains,
+    shared: Mutex<ranks::Sharing, Shared>,
+}
+
+/// What is shared both ways, and how.
+#[derive(Debug)]
+struct Shared {
+    exporter: Option<Arc<Exporter>>,
+    peers: FxHashMap<u128, Arc<Peer>>,
+    allowed: Peers,
+    /// How long a new ticket is good.
+    ticket_life: Duration,
+    /// How long an import may wait for its exporter.
+    patience: Duration,
+    imports: FxHashMap<AllocId, Import>,
+    /// Imports on their way back: who waits for them, by which number, and their uses.
+    returning: FxHashMap<u64, (Arc<Watch>, Vec<Point>)>,
+    /// Those for which no thread could be had.
+    stranded: Vec<Returning>,
+    /// What the driver refused to take back.
+    unclosed: Vec<Window>,
     /// Kept by what waits.
-    watch: Mutex<ranks::WatchKept, Weak<Watch>>,
+    watch: Weak<Watch>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        let (exporter, peers, allowed, imports, returning) = Default::default();
+        let (stranded, unclosed, watch) = Default::default();
+        let (ticket_life, patience) = (Duration::from_secs(600), Duration::from_secs(30));
+        Self { exporter, peers, allowed, ticket_life, patience, imports, returning, stranded, unclosed, watch }
+    }
 }
 
 impl DeviceSharing<Context> for Sharing {
     #[inline]
     fn host_learned(&self, context: &Context) {
-        self.returns.host_learned(context);
+        self.host_has_learned(context);
     }
 
     #[inline]
@@ -182,22 +180,26 @@ impl DeviceSharing<Context> for Sharing {
     }
 
     fn find_import(&self, id: AllocId) -> Option<Arc<Allocation>> {
-        lock(&self.imports).get(&id).cloned()
+        lock(&self.shared).imports.get(&id).map(|import| Arc::clone(&import.allocation))
+    }
+
+    fn freed(&self, context: &Arc<Context>, id: AllocId, life: BiasedGuard<'_, Life>, free: Option<Use>) {
+        self.end_import(context, id, life, free);
     }
 
     fn finish(&self, context: &Context) {
-        self.returns.close_rest(context);
-        let peers: Vec<_> = lock(&self.peers).values().cloned().collect();
-        peers.iter().for_each(|peer| peer.drop_rest(context));
+        self.close_rest(context);
+        self.peers().iter().for_each(|peer| peer.destroy_unused(context));
     }
 
     fn stop(&self, context: &Context) {
-        self.returns.finish_all(context);
+        self.return_rest(context);
         self.finish(context);
-        if let Some(exporter) = lock(&self.exporter).take() {
+        let exporter = lock(&self.shared).exporter.take();
+        if let Some(exporter) = exporter {
             exporter.stop();
         }
-        context.close_abroad();
+        context.close_foreign();
     }
 }
 
@@ -212,21 +214,29 @@ impl Context {
 
 impl Sharing {
     pub(crate) fn allow(&self, peers: Peers) {
-        *lock(&self.allowed) = peers;
+        lock(&self.shared).allowed = peers;
     }
 
     pub(crate) fn set_ticket_life(&self, life: Duration) {
-        lock(&self.times).ticket_life = life;
+        lock(&self.shared).ticket_life = life;
     }
 
     pub(crate) fn set_patience(&self, patience: Duration) {
-        lock(&self.times).patience = patience;
+        lock(&self.shared).patience = patience;
+    }
+
+    fn ticket_life(&self) -> Duration {
+        lock(&self.shared).ticket_life
     }
 
     /// Whether the ticket was good until now.
     pub(crate) fn revoke(&self, ticket: &Ticket) -> bool {
-        let exporter = lock(&self.exporter).clone();
+        let exporter = lock(&self.shared).exporter.clone();
         exporter.is_some_and(|exporter| exporter.revoke(ticket))
+    }
+
+    fn peers(&self) -> Vec<Arc<Peer>> {
+        lock(&self.shared).peers.values().cloned().collect()
     }
 
     fn number(&self) -> Result<u128> {
@@ -239,19 +249,19 @@ impl Sharing {
         }
     }
 
-    /// The sockets that the device waits for.
+    /// What the device waits for.
     fn watch(&self) -> Result<Arc<Watch>> {
-        let mut kept = lock(&self.watch);
-        if let Some(watch) = kept.upgrade() {
+        let mut shared = lock(&self.shared);
+        if let Some(watch) = shared.watch.upgrade() {
             return Ok(watch);
         }
         let watch = Watch::new().map_err(ShareError::system("wait for other processes"))?;
-        *kept = Arc::downgrade(&watch);
+        shared.watch = Arc::downgrade(&watch);
         Ok(watch)
     }
 
     fn allows(&self, user: u32) -> bool {
-        lock(&self.allowed).allow(socket::own_user(), user)
+        lock(&self.shared).allowed.allow(socket::own_user(), user)
     }
 
     /// Stands for a process of which the system says nothing.
@@ -262,24 +272,17 @@ impl Sharing {
 
     #[cold]
     fn settle_with_importers(&self) {
-        let exporter = lock(&self.exporter).clone();
+        let exporter = lock(&self.shared).exporter.clone();
         if let Some(exporter) = exporter {
             exporter.settle(Connection::has_leases);
         }
     }
 
-    fn times(&self) -> Times {
-        *lock(&self.times)
-    }
-
     /// Lets exporters go that are gone, where nothing of them is in use.
     fn drop_gone_peers(&self) {
-        let left: Vec<_> = lock(&self.peers).values().filter(|peer| peer.has_left()).cloned().collect();
-        self.returns.forget(&left);
-        drop(left);
         let gone: Vec<_> = {
-            let mut peers = lock(&self.peers);
-            peers.extract_if(|_, peer| Arc::strong_count(peer) == 1 && peer.has_left()).collect()
+            let mut shared = lock(&self.shared);
+            shared.peers.extract_if(|_, peer| Arc::strong_count(peer) == 1 && peer.has_left()).collect()
         };
         // Behind the lock: files are closed.
         drop(gone);
@@ -290,21 +293,26 @@ impl Context {
     /// The exporting side, opened with the first export.
     fn exporter(self: &Arc<Self>) -> Result<Arc<Exporter>> {
         process::refuse_forked()?;
-        let mut exporter = lock(&self.share().exporter);
-        match &*exporter {
-            Some(exporter) => Ok(Arc::clone(exporter)),
-            None => {
-                let opened = Exporter::open(self)?;
-                self.share().has_exporter.store(true, Ordering::Release);
-                Ok(Arc::clone(exporter.insert(opened)))
-            }
+        let share = self.share();
+        if let Some(exporter) = &lock(&share.shared).exporter {
+            return Ok(Arc::clone(exporter));
         }
+        let opened = Exporter::open(self)?;
+        let mut shared = lock(&share.shared);
+        if let Some(exporter) = shared.exporter.clone() {
+            drop(shared);
+            // Another thread was first.
+            opened.stop();
+            return Ok(exporter);
+        }
+        share.has_exporter.store(true, Ordering::Release);
+        Ok(Arc::clone(shared.exporter.insert(opened)))
     }
 
     /// When an import that begins now has to be done.
     fn import_end(&self) -> Instant {
         let now = Instant::now();
-        now.checked_add(self.share().times().patience).unwrap_or(now + Duration::from_secs(1 << 30))
+        now.checked_add(lock(&self.share().shared).patience).unwrap_or(now + Duration::from_secs(1 << 30))
     }
 
     /// Asks an exporter, over the connection that there is, or else a new one: who answered, and what. An exporter
@@ -316,7 +324,7 @@ impl Context {
         ask: impl Fn(&Arc<Peer>) -> Result<R>,
     ) -> Result<(Arc<Peer>, R)> {
         let name = ticket.exporter;
-        let known = lock(&self.share().peers).get(&name).cloned();
+        let known = lock(&self.share().shared).peers.get(&name).cloned();
         if let Some(peer) = known.filter(|peer| !peer.is_gone()) {
             match ask(&peer) {
                 Err(Error::Share(error)) if *error == ShareError::ExporterGone && peer.is_gone() => {}
@@ -325,8 +333,7 @@ impl Context {
         }
         self.share().drop_gone_peers();
         let peer = Arc::new(Peer::connect(self, name, until)?);
-        let former = lock(&self.share().peers).insert(name, Arc::clone(&peer));
-        self.share().returns.forget(former.as_slice());
+        let former = lock(&self.share().shared).peers.insert(name, Arc::clone(&peer));
         drop(former);
         let answer = ask(&peer)?;
         Ok((peer, answer))
@@ -373,8 +380,7 @@ impl<T: Pod> Buffer<T> {
         let exporter = context.exporter()?;
         let (generation, base) = (owned.generation, context.hosts.base());
         let offer = Offer { allocation: Arc::downgrade(allocation), generation, base, can_write };
-        let ticket =
-            exporter.issue(TicketKind::Memory, Target::Memory(offer), bytes, context.share().times().ticket_life)?;
+        let ticket = exporter.issue(TicketKind::Memory, Target::Memory(offer), bytes, context.share().ticket_life())?;
         if let Some(tracer) = &context.tracer {
             tracer.exported(allocation.id, generation, ticket.nonce);
         }
@@ -412,10 +418,20 @@ impl Context {
     /// What is shared with other processes; what they have said by now is in it.
     pub(crate) fn sharing(&self) -> SharingStatistics {
         let share = self.share();
-        let exporter = lock(&share.exporter).clone();
+        let (exporter, watch) = {
+            let shared = lock(&share.shared);
+            (shared.exporter.clone(), shared.watch.upgrade())
+        };
+        if let Some(exporter) = &exporter {
+            exporter.settle(|_| true);
+        }
+        if let Some(watch) = watch {
+            watch.round();
+        }
         let counts = exporter.map(|exporter| exporter.counts()).unwrap_or_default();
         share.drop_gone_peers();
-        let peers: Vec<_> = lock(&share.peers).values().cloned().collect();
+        let imported_chunks = share.peers().iter().map(|peer| peer.chunk_count()).sum();
+        let shared = lock(&share.shared);
         SharingStatistics {
             tickets: counts.issued,
             unused_tickets: counts.unused,
@@ -428,11 +444,11 @@ impl Context {
             lost: counts.lost,
             importers: counts.importers,
             connections: counts.connections,
-            exporters: peers.len(),
-            foreign_chains: self.chains_abroad(),
-            imports: lock(&share.imports).len(),
-            returning: share.returns.count(),
-            imported_chunks: peers.iter().map(|peer| peer.chunk_count()).sum(),
+            exporters: shared.peers.len(),
+            foreign_chains: self.foreign_chains(),
+            imports: shared.imports.len(),
+            returning: shared.returning.len() + shared.stranded.len() + shared.unclosed.len(),
+            imported_chunks,
         }
     }
 }

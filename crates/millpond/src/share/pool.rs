@@ -68,7 +68,7 @@ impl Pool {
         }
         let exporter = shared.context.exporter()?;
         let target: Weak<_> = Arc::downgrade(self.arc());
-        let life = shared.context.share().times().ticket_life;
+        let life = shared.context.share().ticket_life();
         exporter.issue(TicketKind::Pool, Target::Pool(target), 0, life)
     }
 }
@@ -81,7 +81,7 @@ impl Context {
         let (peer, (Reply::Pool(pool), _)) = self.ask_exporter(ticket, until, |peer| peer.claim(ticket, until))? else {
             return Err(ShareError::answer("it is for something else"));
         };
-        peer.keep_pool(self, pool, true);
+        peer.tell(self, false, |end| end.keep_pool(pool));
         Ok(SharedPool { context: Arc::clone(self), peer, pool })
     }
 }
@@ -110,6 +110,6 @@ impl SharedPool {
 
 impl Drop for SharedPool {
     fn drop(&mut self) {
-        self.peer.keep_pool(&self.context, self.pool, false);
+        self.peer.tell(&self.context, false, |end| end.let_pool_go(self.pool));
     }
 }

@@ -1,5 +1,5 @@
 //! Where lives of memory end that is not a pool's: of graphs, of captures, of imports. The floors above learn of it by
-//! the traits of `parts.rs` and `imported.rs`.
+//! the traits of `parts.rs`.
 
 use std::sync::Arc;
 
@@ -45,7 +45,8 @@ pub(crate) fn drop_in_graph(allocation: &Arc<Allocation>, generation: u64) {
 /// The life of an import ended with this free: the exporter learns of it now.
 pub(crate) fn free_import(allocation: &Arc<Allocation>, life: BiasedGuard<'_, Life>, free: Option<Use>) {
     let Origin::Imported(imported) = &allocation.origin else { return };
-    imported.freed(allocation.id, life, free);
+    let context = Arc::clone(&imported.context);
+    context.share.freed(&context, allocation.id, life, free);
 }
 
 /// The buffer of an import was dropped: freed after everything declared so far.

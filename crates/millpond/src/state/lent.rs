@@ -8,7 +8,7 @@ use std::sync::Weak;
 
 use millpond_core::check::{Act, Fault, Kind, Place, Site, Use};
 use millpond_core::ids::{Point, Slot, StreamId};
-use millpond_core::share::LeaseId;
+use millpond_core::share::{LeaseId, Phase};
 use smallvec::SmallVec;
 
 /// A process that holds leases, as the lives see it.
@@ -36,17 +36,6 @@ pub(crate) struct Holder {
     pub(crate) phase: Phase,
 }
 
-/// How far a lease is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Phase {
-    /// The importer has it.
-    Held,
-    /// It was given back in the order of the program; its uses may run.
-    Returning,
-    /// Its uses have completed, and its importer's host does not know it.
-    Over,
-}
-
 impl Lent {
     /// Why the owner may not free it now.
     pub(super) fn fault(&self) -> Option<Fault> {
@@ -58,6 +47,6 @@ impl Lent {
 
     /// Whether no other process needs its memory.
     pub(crate) fn is_over(&self) -> bool {
-        self.holders.iter().all(|holder| holder.phase == Phase::Over)
+        self.holders.iter().all(|holder| holder.phase == Phase::Completed)
     }
 }

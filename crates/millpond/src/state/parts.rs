@@ -5,7 +5,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use millpond_core::check::{Side, Sought};
+use millpond_core::check::{Side, Sought, Use};
 use millpond_core::graph::{GraphAllocId, NodeId};
 use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::op::Memory as TracedMemory;
@@ -78,6 +78,9 @@ pub(crate) trait DeviceSharing<C: DeviceTypes>: Any + fmt::Debug + Send + Sync {
 
     /// Memory of another process that this device has.
     fn find_import(&self, id: AllocId) -> Option<Arc<Allocation<C>>>;
+
+    /// The life of memory of another process ended, with this free: its exporter is to learn of it now.
+    fn freed(&self, context: &Arc<C>, id: AllocId, life: BiasedGuard<'_, Life<C>>, free: Option<Use>);
 
     /// Tries once more to give back what the driver refused to take.
     fn finish(&self, context: &C);

@@ -10,10 +10,6 @@ millpond_driver::ranks! {
     CurrentPool "the current pool";
     TrustedUsers "who uses trusted memory";
     TrustedStreams "trusted streams";
-    Exporter "the exporter";
-    PeerTurn "whose turn it is to ask an exporter";
-    Desk "what is lent";
-    Connections "the connections";
     /// The legacy default stream's may be held while another stream's is taken.
     Stream "a stream" several;
     Unclosed "streams that are not closed yet";
@@ -34,11 +30,8 @@ millpond_driver::ranks! {
     Orphans "memory of instances that are gone";
     Captured "what captures allocate";
     Devices "the devices";
-    Peers "the exporters that are imported from";
     /// Nothing is received, sent, accepted or closed under it.
     Connection "a connection";
-    Fetched "what an importer fetched";
-    Imports "what is imported";
     Heap "a pool's heap";
     Pools "the pools";
     Closing "pools that are gone";
@@ -55,17 +48,11 @@ millpond_driver::ranks! {
     External "an external event";
     LegacyLast "the legacy stream's last operation";
     LegacyNoted "what the legacy stream comes after";
-    Window "an import's addresses";
-    Returns "imports to give back";
-    PeerUnsaid "what an exporter does not know yet";
-    PeerChunks "an exporter's chunks";
-    WatchKept "who waits for sockets";
-    Watch "the sockets that are waited for";
-    Allowed "who may import";
-    Times "times of other processes";
-    BellRung "who rang";
-    BellMade "turns of the exporter";
-    Abroad "chains of other processes";
+    Sharing "what is shared with other processes";
+    Peer "an exporter";
+    Exporter "tickets and connections";
+    Watch "what the thread of sharing waits for";
+    Foreign "chains of other processes";
     Guests "memory of other devices";
     Retired "pinned memory that was dropped";
     Slots "numbers of chains";
@@ -79,6 +66,7 @@ millpond_driver::ranks! {
     TracedNodes "names of alloc nodes";
     TracedRefused "nodes that were refused";
     AllocNumbers "numbers of allocations";
+    StreamNumbers "numbers of streams";
     Reported "what was reported";
     StreamNames "names of streams";
     TracesAskedFor "the traces that the environment asks for";

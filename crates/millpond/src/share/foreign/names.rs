@@ -14,14 +14,14 @@ use crate::state::context::FoundContext;
 use crate::state::peers;
 
 /// Those who know what a point is called.
-pub(in crate::share) struct Namers<'c> {
+pub(in crate::share) struct Names<'c> {
     own: &'c Context,
     number: u128,
     /// Other devices of this process.
     others: Vec<FoundContext>,
 }
 
-impl<'c> Namers<'c> {
+impl<'c> Names<'c> {
     /// For a device with this number.
     pub(in crate::share) fn new(own: &'c Context, number: u128) -> Self {
         Self { own, number, others: peers::met(own) }
@@ -36,9 +36,9 @@ impl<'c> Namers<'c> {
     pub(in crate::share) fn end(&self, point: Point) -> Option<ForeignEnd> {
         let has = |context: &Context| lock(&context.slots).has(point.slot);
         let other = self.others.iter().filter(|_| !has(self.own)).find(|other| has(other));
-        let Some(other) = other else { return self.own.end_abroad(self.number, point) };
+        let Some(other) = other else { return self.own.foreign_end(self.number, point) };
         let number = other.share().number().ok()?;
-        let mut end = other.end_abroad(number, point)?;
+        let mut end = other.foreign_end(number, point)?;
         if end.point.device == number {
             end.process = std::process::id();
         }
@@ -46,7 +46,7 @@ impl<'c> Namers<'c> {
     }
 
     /// A use as other processes see it; none of a process that is forgotten.
-    pub(in crate::share) fn use_abroad(&self, known: &Use) -> Option<ForeignUse> {
+    pub(in crate::share) fn foreign_use(&self, known: &Use) -> Option<ForeignUse> {
         let ForeignEnd { point, process } = self.end(known.point)?;
         let Site { act, stream, op, .. } = known.site;
         Some(ForeignUse { point, act, stream: stream.0, op: op.min(point.seq), process })
@@ -55,8 +55,8 @@ impl<'c> Namers<'c> {
 
 impl Context {
     /// What another process calls a point of a chain that this device has.
-    fn end_abroad(&self, number: u128, point: Point) -> Option<ForeignEnd> {
-        let chains = lock(&self.share().abroad.chains);
+    fn foreign_end(&self, number: u128, point: Point) -> Option<ForeignEnd> {
+        let chains = lock(&self.share().foreign.chains);
         let Some(name) = chains.names.get(&point.slot) else {
             let is_own = !chains.foreign.contains_key(&point.slot);
             let seq = point.seq.saturating_sub(lock(&self.slots).begin(point.slot));

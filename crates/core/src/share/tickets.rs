@@ -19,8 +19,8 @@ pub const TICKETS_MAX: usize = 1 << 16;
 const FORMER_MAX: usize = 4096;
 
 /// See the module.
-#[derive(Debug)]
-pub struct Desk<T> {
+#[derive(Clone, Debug)]
+pub struct Tickets<T> {
     tickets: FxHashMap<u128, Issued<T>>,
     /// When they end.
     ends: BTreeSet<(u64, u128)>,
@@ -29,21 +29,21 @@ pub struct Desk<T> {
     order: VecDeque<u128>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Issued<T> {
     kind: TicketKind,
     end: u64,
     what: T,
 }
 
-impl<T> Default for Desk<T> {
+impl<T> Default for Tickets<T> {
     fn default() -> Self {
         let (tickets, ends, former, order) = Default::default();
         Self { tickets, ends, former, order }
     }
 }
 
-impl<T> Desk<T> {
+impl<T> Tickets<T> {
     /// Gives a ticket out, good until `end`. What went to make room for it.
     pub fn issue(&mut self, nonce: u128, kind: TicketKind, what: T, end: u64) -> Option<T> {
         let first = self.ends.first().filter(|_| self.tickets.len() >= TICKETS_MAX).map(|(_, nonce)| *nonce);
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_ticket_is_good_for_one_import_of_its_kind() {
-        let mut desk = Desk::<&str>::default();
+        let mut desk = Tickets::<&str>::default();
         desk.issue(7, TicketKind::Memory, "x", 9);
         assert_eq!(desk.redeem(8, TicketKind::Memory, 0), Err(Refusal::Unknown));
         assert_eq!(desk.redeem(7, TicketKind::Event, 0), Err(Refusal::OtherKind));
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_ticket_ends() {
-        let mut desk = Desk::<&str>::default();
+        let mut desk = Tickets::<&str>::default();
         desk.issue(7, TicketKind::Memory, "x", 9);
         desk.issue(8, TicketKind::Memory, "y", 5);
         assert_eq!(desk.next_end(), Some(5));
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn one_more_takes_the_place_of_the_one_that_would_end_first() {
-        let mut desk = Desk::<u128>::default();
+        let mut desk = Tickets::<u128>::default();
         for nonce in 0..TICKETS_MAX as u128 {
             assert_eq!(desk.issue(nonce, TicketKind::Event, nonce, 10 + nonce as u64), None);
         }

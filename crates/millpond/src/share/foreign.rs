@@ -13,16 +13,16 @@
 //! anybody says of this device's chains must be true of them already.
 //!
 //! A speaker is needed while it holds something; while another process holds memory that it used, which knows of its
-//! uses and has to learn that they have completed ([`Context::over_abroad`]); and while memory is imported here that
-//! it used. When the last that needs it is gone, its chains are forgotten, and their slots serve other chains: whose
-//! positions then go on counting, so that no point is ever mistaken for one of a chain before. What is known by hearsay
-//! alone has no end that could be seen: beyond so many unused chains the oldest are forgotten. What is said
-//! of a chain counts from where it began on its own device: two devices that import from each other would add up each
+//! uses and has to learn that they have completed ([`Context::completed_abroad`]); and while memory is imported here
+//! that it used. When the last that needs it is gone, its chains are forgotten, and their slots serve other chains:
+//! whose positions then go on counting, so that no point is ever mistaken for one of a chain before. What is known by
+//! hearsay alone has no end that could be seen: beyond so many unused chains the oldest are forgotten. What is said of
+//! a chain counts from where it began on its own device: two devices that import from each other would add up each
 //! other's positions otherwise.
 //!
 //! Knows points and slots; no sockets, no memory. Its lock is a leaf but for the list of slots.
 
-mod namers;
+mod names;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ use super::socket::ProcessKey;
 use crate::clock::progress::Progress;
 use crate::state::context::Context;
 use crate::sync::ranks;
-pub(super) use namers::Namers;
+pub(super) use names::Names;
 
 /// No chain gets this far: a stranger's number must not make positions run over.
 const SEQ_MAX: Seq = 1 << 60;
@@ -57,12 +57,12 @@ pub(super) const EVERYBODYS: Point = Point { slot: Slot(0), seq: 0 };
 
 /// The chains of others, both ways.
 #[derive(Debug, Default)]
-pub(crate) struct Abroad {
+pub(crate) struct ForeignChains {
     chains: SharedChains,
 }
 
 /// Who holds a speaker has them without the device, and may let go anywhere.
-type SharedChains = Arc<Mutex<ranks::Abroad, Chains>>;
+type SharedChains = Arc<Mutex<ranks::Foreign, Chains>>;
 
 /// Whom a chain is of: the speaker, and the slot there.
 type Name = (u64, u32);
@@ -295,19 +295,19 @@ impl Context {
     /// A device of another process, as which it has to be known. What was known of it before is of the same one, unless
     /// another process was said to have it.
     pub(super) fn speaker(&self, process: ProcessKey, number: u32, device: u128) -> Speaker {
-        let mut chains = lock(&self.share().abroad.chains);
+        let mut chains = lock(&self.share().foreign.chains);
         let is_said = |known: &ForeignDevice| known.process.is_none() && (known.number == 0 || known.number == number);
         let found = chains.find_or_add(device, |known| known.process == Some(process), is_said);
         chains.need(found, |known| &mut known.users);
         if let Some(known) = chains.speakers.get_mut(&found) {
             (known.process, known.number) = (Some(process), number);
         }
-        Speaker { chains: Arc::clone(&self.share().abroad.chains), number: found, device }
+        Speaker { chains: Arc::clone(&self.share().foreign.chains), number: found, device }
     }
 
     /// How many chains of others are known.
-    pub(crate) fn chains_abroad(&self) -> usize {
-        lock(&self.share().abroad.chains).here.len()
+    pub(crate) fn foreign_chains(&self) -> usize {
+        lock(&self.share().foreign.chains).here.len()
     }
 
     /// What was done to memory that a speaker lends, by its process and third ones, and those are needed while it is
@@ -319,7 +319,7 @@ impl Context {
         process: u32,
         uses: &[ForeignUse],
     ) -> Option<(Vec<Use>, Hold)> {
-        let mut chains = lock(&self.share().abroad.chains);
+        let mut chains = lock(&self.share().foreign.chains);
         let mut numbers = SmallVec::<[u64; 1]>::new();
         let mut local = |known: &ForeignUse| {
             let end = ForeignEnd { point: known.point, process: known.process };
@@ -336,13 +336,13 @@ impl Context {
         };
         let uses: Option<Vec<Use>> = uses.iter().map(&mut local).collect();
         drop(chains);
-        let hold = Hold { chains: Arc::clone(&self.share().abroad.chains), numbers };
+        let hold = Hold { chains: Arc::clone(&self.share().foreign.chains), numbers };
         uses.map(|uses| (uses, hold))
     }
 
     /// The speakers whose uses these are are needed while this is held.
     pub(super) fn hold<'u>(&self, uses: impl IntoIterator<Item = &'u Use>) -> Hold {
-        let mut chains = lock(&self.share().abroad.chains);
+        let mut chains = lock(&self.share().foreign.chains);
         let mut numbers = SmallVec::new();
         for known in uses {
             let Some((number, _)) = chains.names.get(&known.point.slot).copied() else { continue };
@@ -351,13 +351,13 @@ impl Context {
                 numbers.push(number);
             }
         }
-        Hold { chains: Arc::clone(&self.share().abroad.chains), numbers }
+        Hold { chains: Arc::clone(&self.share().foreign.chains), numbers }
     }
 
     /// What others did that has completed, as they call it: it comes before all that this device does from now on. Of
     /// processes that have a number here: an importer that takes another's device for its own speaks for itself only.
-    pub(super) fn over_abroad(&self) -> Vec<ForeignEnd> {
-        let chains = lock(&self.share().abroad.chains);
+    pub(super) fn completed_abroad(&self) -> Vec<ForeignEnd> {
+        let chains = lock(&self.share().foreign.chains);
         let over = chains.here.iter().filter(|(_, chain)| chain.over > chain.origin);
         let ends = over.filter_map(|(name, chain)| chains.foreign_end(name, chain.over - chain.origin));
         ends.filter(|end| end.process != 0).collect()
@@ -374,7 +374,7 @@ impl Context {
     /// What this order calls a point that a speaker's event comes after, as whoever waits for the event chose to
     /// believe it; none where it cannot be true.
     pub(super) fn point_here(&self, number: u128, speaker: &Speaker, end: &ForeignEnd) -> Option<Point> {
-        let mut chains = lock(&self.share().abroad.chains);
+        let mut chains = lock(&self.share().foreign.chains);
         self.local_point(&mut chains, number, speaker, end)
     }
 
@@ -395,7 +395,7 @@ impl Context {
             0 if point.device == speaker.device => speaker.number,
             process => chains.third(point.device, process),
         };
-        let opened = self.open_abroad(chains, (whose, point.slot), point.seq, speaker.number);
+        let opened = self.open_foreign(chains, (whose, point.slot), point.seq, speaker.number);
         if opened.is_none() {
             chains.forget_empty(whose);
         }
@@ -414,7 +414,7 @@ impl Context {
         if !uses.iter().all(is_own) {
             return None;
         }
-        let mut chains = lock(&self.share().abroad.chains);
+        let mut chains = lock(&self.share().foreign.chains);
         if speaker.device == number {
             // Only a device that has imported from itself may speak for itself.
             let own = |known: &ForeignUse| Some(use_at(self.own_point(&chains, known.point)?, process, known));
@@ -422,13 +422,13 @@ impl Context {
         }
         let mut here = |known: &ForeignUse| {
             let (name, teller) = ((speaker.number, known.point.slot), speaker.number);
-            Some(use_at(self.open_abroad(&mut chains, name, known.point.seq, teller)?, process, known))
+            Some(use_at(self.open_foreign(&mut chains, name, known.point.seq, teller)?, process, known))
         };
         uses.iter().map(&mut here).collect()
     }
 
     /// A point of a chain of others, which gets a slot with its first.
-    fn open_abroad(&self, chains: &mut Chains, name: Name, seq: Seq, teller: u64) -> Option<Point> {
+    fn open_foreign(&self, chains: &mut Chains, name: Name, seq: Seq, teller: u64) -> Option<Point> {
         if let Some(point) = chains.here(name, seq, teller) {
             return Some(point);
         }
@@ -454,8 +454,8 @@ impl Context {
     }
 
     /// The device goes: its slots for chains of others may serve other devices.
-    pub(super) fn close_abroad(&self) {
-        let mut chains = lock(&self.share().abroad.chains);
+    pub(super) fn close_foreign(&self) {
+        let mut chains = lock(&self.share().foreign.chains);
         let chains = std::mem::take(&mut *chains);
         let ends = chains.here.values().map(|chain| Point { slot: chain.slot, seq: chain.last });
         let mut slots = lock(&self.slots);

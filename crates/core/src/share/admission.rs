@@ -1,0 +1,133 @@
+//! Which connections an exporter takes in.
+//!
+//! A new connection costs one file for a few seconds. Until it has claimed something it is a guest, and guests are
+//! limited: over the limit, the oldest guest of the process that has most goes, so that a flood displaces its own.
+//!
+//! Knows numbers of connections and processes, and times in nanoseconds; no socket and no clock.
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+
+/// Connections that have claimed nothing.
+const GUESTS_MAX: usize = 64;
+/// How long a connection may claim nothing, in nanoseconds.
+const GUEST_LIFE: u64 = 5_000_000_000;
+/// Connections of one process.
+const PROCESS_MAX: usize = 64;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Admission {
+    /// By age.
+    guests: VecDeque<Guest>,
+    /// Connections of each process.
+    processes: FxHashMap<u32, usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Guest {
+    came: u64,
+    connection: u64,
+    process: u32,
+}
+
+impl Admission {
+    /// Whether a process has as many connections as it may have. Processes without a number, 0, are not counted.
+    pub fn is_full(&self, process: u32) -> bool {
+        process != 0 && self.processes.get(&process).is_some_and(|count| *count >= PROCESS_MAX)
+    }
+
+    /// The connection that has to leave before one more is taken in, if one has to.
+    pub fn displaced(&self) -> Option<u64> {
+        if self.guests.len() < GUESTS_MAX {
+            return None;
+        }
+        let mut counts = FxHashMap::<u32, usize>::default();
+        self.guests.iter().for_each(|guest| *counts.entry(guest.process).or_default() += 1);
+        let most = counts.into_iter().max_by_key(|(_, count)| *count)?.0;
+        self.guests.iter().find(|guest| guest.process == most).map(|guest| guest.connection)
+    }
+
+    /// A connection is taken in.
+    pub fn enter(&mut self, connection: u64, process: u32, now: u64) {
+        *self.processes.entry(process).or_default() += 1;
+        self.guests.push_back(Guest { came: now, connection, process });
+    }
+
+    /// A connection has claimed something: it is no guest any more.
+    pub fn claimed(&mut self, connection: u64) {
+        self.guests.retain(|guest| guest.connection != connection);
+    }
+
+    /// A connection that was taken in is gone.
+    pub fn leave(&mut self, connection: u64, process: u32) {
+        self.claimed(connection);
+        if let Some(count) = self.processes.get_mut(&process) {
+            *count -= 1;
+            if *count == 0 {
+                self.processes.remove(&process);
+            }
+        }
+    }
+
+    /// A guest that has claimed nothing for too long.
+    pub fn overdue(&self, now: u64) -> Option<u64> {
+        self.guests.front().filter(|guest| now >= guest.came + GUEST_LIFE).map(|guest| guest.connection)
+    }
+
+    /// When the next guest is overdue.
+    pub fn next_end(&self) -> Option<u64> {
+        self.guests.front().map(|guest| guest.came + GUEST_LIFE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_displaces_its_own() {
+        let mut admission = Admission::default();
+        admission.enter(0, 7, 0);
+        for connection in 1..GUESTS_MAX as u64 {
+            assert_eq!(admission.displaced(), None);
+            admission.enter(connection, 8, connection);
+        }
+        assert_eq!(admission.displaced(), Some(1), "the oldest of the process that has most");
+        admission.leave(1, 8);
+        assert_eq!(admission.displaced(), None);
+        admission.enter(64, 8, 64);
+        admission.claimed(2);
+        assert!(!admission.is_full(8) && admission.displaced().is_none());
+        admission.enter(65, 8, 65);
+        assert!(admission.is_full(8) && !admission.is_full(7));
+        assert_eq!(admission.displaced(), Some(3), "one that has claimed stays");
+    }
+
+    #[test]
+    fn a_guest_goes_in_time() {
+        let mut admission = Admission::default();
+        assert_eq!(admission.next_end(), None);
+        admission.enter(4, 7, 3);
+        admission.enter(5, 0, 9);
+        assert_eq!(admission.next_end(), Some(3 + GUEST_LIFE));
+        assert_eq!(admission.overdue(2 + GUEST_LIFE), None);
+        assert_eq!(admission.overdue(3 + GUEST_LIFE), Some(4));
+        admission.claimed(4);
+        assert_eq!(admission.overdue(3 + GUEST_LIFE), None);
+        admission.leave(4, 7);
+        admission.leave(5, 0);
+        assert!(admission.guests.is_empty() && admission.processes.is_empty());
+    }
+
+    #[test]
+    fn processes_without_a_number_are_not_counted() {
+        let mut admission = Admission::default();
+        (0..200).for_each(|connection| {
+            admission.enter(connection, 0, 0);
+            admission.claimed(connection);
+        });
+        assert!(!admission.is_full(0));
+    }
+}

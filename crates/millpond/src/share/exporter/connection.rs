@@ -1,0 +1,303 @@
+//! An importer, as its exporter knows it: its socket, its process, and what each of its leases holds.
+//!
+//! Whoever must know now what an importer has said receives it ([`Connection::receive`]); so does the device's thread
+//! when something is there. That takes packets in and applies what follows from them (`millpond_core::share::Effect`).
+//! It closes, accepts and receives no file, sends nothing and answers nothing: questions are left to the thread. So
+//! what it costs depends on how much a holder of leases says, and a holder can say only so much of each lease.
+//!
+//! Who an importer is the system says (**own-word**): its process, of which it speaks for one device. What it still
+//! holds where its talk ends comes back when that process has ended. Where the system has no pidfds, the end of the
+//! socket counts as the end of the process.
+//!
+//! Locks: a connection's, then heaps and lives, chains of others; no thread that holds one of those takes it. A lease
+//! lets go under it, so that whoever has received finds it so, and is dropped behind it: the last reference to an
+//! allocation may have its whole pool with it.
+
+use std::cell::Cell;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock, Weak};
+
+use millpond_core::ids::HostId;
+use millpond_core::share::{Broken, ChunkName, Effect, ExporterEnd, LeaseId, Part, Refusal, Request, Stage};
+use millpond_driver::locks::{Mutex, lock};
+use rustc_hash::FxHashMap;
+use rustix::io::Errno;
+
+use super::lease::Lease;
+use super::{Exporter, count};
+use crate::share::foreign::Speaker;
+use crate::share::socket::{self, Party, Received};
+use crate::state::context::Context;
+use crate::state::context::FoundContext;
+use crate::state::device::Allocation;
+use crate::state::lent::Importer;
+use crate::sync::ranks;
+
+/// Packets that are received at once; no socket holds more of an importer that obeys the rules.
+const PACKETS_MAX: usize = 1024;
+/// No request is larger, in bytes.
+const REQUEST_BYTES_MAX: usize = 48 * 1024;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(super) number: u64,
+    party: Party,
+    exporter: Weak<Exporter>,
+    /// Readable once the process has ended; none where the system has no such files. Set with the first claim.
+    life: OnceLock<Option<OwnedFd>>,
+    state: Mutex<ranks::Connection, State>,
+}
+
+#[derive(Debug)]
+struct State {
+    end: ExporterEnd,
+    /// Taken away by the exporter's thread, which alone closes it.
+    socket: Option<Arc<OwnedFd>>,
+    leases: FxHashMap<LeaseId, Lease>,
+    /// As whom it speaks, once it has said which device it is.
+    speaker: Option<Speaker>,
+    /// Who stands for it in a trace.
+    host: Option<HostId>,
+}
+
+/// What is to be dropped behind the lock: leases that have let go, and what others kept.
+#[derive(Debug, Default)]
+struct Ended {
+    leases: Vec<Lease>,
+    allocations: Vec<Arc<Allocation>>,
+}
+
+impl Importer for Connection {
+    fn catch_up(&self) {
+        Connection::receive(self);
+    }
+}
+
+/// What it says.
+impl Connection {
+    /// Receives what the importer has said so far. Called with no locks held.
+    pub(crate) fn receive(&self) {
+        let Some(exporter) = self.exporter.upgrade() else { return };
+        let Some(context) = FoundContext::upgrade(&exporter.context) else { return };
+        if self.receive_some(&exporter, context.handle(), PACKETS_MAX) {
+            exporter.call(self.number);
+        }
+    }
+
+    /// As [`receive`](Self::receive), of so many packets; whether the device's thread has to see to it.
+    pub(super) fn receive_some(&self, exporter: &Exporter, context: &Arc<Context>, packets: usize) -> bool {
+        let mut ended = Ended::default();
+        let mut state = lock(&self.state);
+        let before = (state.end.stage(), state.end.has_question());
+        for _ in 0..packets {
+            if !self.receive_one(exporter, context, &mut state, &mut ended) {
+                break;
+            }
+        }
+        let has_news = before != (state.end.stage(), state.end.has_question());
+        drop(state);
+        drop(ended);
+        has_news
+    }
+
+    /// Takes one packet in; whether there may be more.
+    fn receive_one(&self, exporter: &Exporter, context: &Arc<Context>, state: &mut State, ended: &mut Ended) -> bool {
+        if let (Stage::Talks, Some(socket)) = (state.end.stage(), state.socket.clone()) {
+            match read(&socket) {
+                Ok(None) => return false,
+                // One that breaks the rules leaves.
+                Ok(Some(request)) => state.end.receive(request).unwrap_or_default().into_iter().for_each(|effect| {
+                    self.apply(exporter, context, state, effect, ended);
+                }),
+                Err(Broken) => state.end.leave(),
+            }
+            return true;
+        }
+        let lives = self.life().is_some_and(|life| !socket::is_over(life));
+        if let Some(left) = state.end.end(!lives) {
+            count(&exporter.counters.reclaimed, left.held);
+            count(&exporter.counters.lost, usize::from(left.held > 0));
+            // Before the leases let go: what the owner does after that comes later in its trace, too.
+            if let (Some(tracer), Some(host)) = (&context.tracer, state.host) {
+                tracer.process_ended(host, self.process());
+            }
+            state.leases.values_mut().for_each(Lease::let_go);
+            ended.leases.extend(state.leases.drain().map(|(_, lease)| lease));
+            state.speaker = None;
+        }
+        false
+    }
+
+    /// Does what follows from a request.
+    fn apply(&self, exporter: &Exporter, context: &Arc<Context>, state: &mut State, effect: Effect, ended: &mut Ended) {
+        match effect {
+            Effect::Returned { lease: id, uses } => {
+                if let (None, Some(first)) = (&state.speaker, uses.first()) {
+                    let key = socket::process_key(self.party, self.life(), self.number);
+                    state.speaker = Some(context.speaker(key, self.process(), first.point.device));
+                }
+                let uses = match &state.speaker {
+                    Some(speaker) if !uses.is_empty() => {
+                        context.uses_here(exporter.number, speaker, self.process(), &uses)
+                    }
+                    _ => Some(Vec::new()),
+                };
+                let Some(uses) = uses else { return state.end.disbelieve(id) };
+                // As where it ends: first the trace.
+                if let Some(tracer) = &context.tracer {
+                    tracer.released(id);
+                }
+                if let Some(lease) = state.leases.get_mut(&id) {
+                    lease.release(&uses);
+                }
+                count(&exporter.counters.released, 1);
+            }
+            Effect::Completed(id) => ended.allocations.extend(state.leases.get_mut(&id).and_then(Lease::complete)),
+            Effect::Known(id) => ended.leases.extend(state.leases.remove(&id).map(|mut lease| {
+                lease.let_go();
+                lease
+            })),
+            Effect::Forgotten(id) => ended.leases.extend(state.leases.remove(&id).map(Lease::forget)),
+        }
+    }
+}
+
+/// The next request, if one is there; the end of the talk breaks it as well.
+fn read(socket: &OwnedFd) -> std::result::Result<Option<Request>, Broken> {
+    thread_local! {
+        static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    }
+    // A thread that ends may have lost it before what it frees last: it makes room for each request.
+    let mut room = ROOM.try_with(Cell::take).unwrap_or_default();
+    room.resize(REQUEST_BYTES_MAX, 0);
+    let read = match socket::take(socket, &mut room) {
+        Ok(Received::Nothing) => Ok(None),
+        Ok(Received::Packet(bytes, _)) => Request::from_bytes(&room[..bytes]).map(Some).map_err(|_| Broken),
+        Ok(Received::End) | Err(_) => Err(Broken),
+    };
+    let _ = ROOM.try_with(|kept| kept.set(room));
+    read
+}
+
+impl Connection {
+    pub(super) fn new(number: u64, socket: OwnedFd, party: Party, exporter: &Arc<Exporter>) -> Connection {
+        let (end, leases, speaker, host) = Default::default();
+        let state = State { end, socket: Some(Arc::new(socket)), leases, speaker, host };
+        let (exporter, life, state) = (Arc::downgrade(exporter), OnceLock::new(), Mutex::new(state));
+        Connection { number, party, exporter, life, state }
+    }
+
+    /// Its process, as messages name it.
+    pub(super) fn process(&self) -> u32 {
+        self.party.process
+    }
+
+    /// Takes a file of its process, without which nothing is lent to it.
+    pub(super) fn identify(&self, socket: &OwnedFd) -> std::result::Result<(), Refusal> {
+        if self.life.get().is_some() {
+            return Ok(());
+        }
+        let life = socket::life(socket, self.party).map_err(|error| match error {
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM => Refusal::Full,
+            _ => Refusal::System,
+        })?;
+        // One thread identifies.
+        let _ = self.life.set(life);
+        Ok(())
+    }
+
+    pub(super) fn life(&self) -> Option<&OwnedFd> {
+        self.life.get().and_then(Option::as_ref)
+    }
+
+    /// The socket, for the device's thread to close.
+    pub(super) fn take_socket(&self) -> Option<Arc<OwnedFd>> {
+        lock(&self.state).socket.take()
+    }
+
+    /// The question that waits for its answer, and the socket for that.
+    pub(super) fn take_question(&self) -> Option<(Request, Arc<OwnedFd>)> {
+        let mut state = lock(&self.state);
+        let socket = state.socket.clone()?;
+        Some((state.end.take_question()?, socket))
+    }
+
+    /// It has a lease more; who stands for it in a trace. Given back where it leaves.
+    pub(super) fn lend(
+        &self,
+        exporter: &Exporter,
+        context: &Context,
+        (id, lease): (LeaseId, Lease),
+        (parts, can_write): (Arc<[Part]>, bool),
+    ) -> std::result::Result<Option<HostId>, Lease> {
+        let mut state = lock(&self.state);
+        if !state.end.lend(id, parts, can_write) {
+            return Err(lease);
+        }
+        state.leases.insert(id, lease);
+        count(&exporter.counters.lent, 1);
+        if state.host.is_none() {
+            state.host = context.tracer.as_ref().map(|tracer| tracer.process(self.process()));
+        }
+        Ok(state.host)
+    }
+
+    /// Chunks that it has files of and that exist no more.
+    pub(super) fn forget_gone(&self, context: &Context) -> Vec<ChunkName> {
+        if !lock(&self.state).end.has_fetched() {
+            return Vec::new();
+        }
+        let pools = context.pools();
+        let exists = |name: &ChunkName| {
+            let pool = pools.iter().find(|pool| pool.id.0 == name.pool);
+            pool.is_some_and(|pool| pool.lock().chunk_of(name.serial).is_some())
+        };
+        lock(&self.state).end.forget_gone(exists)
+    }
+
+    /// Leases that it holds, and whether it is read.
+    pub(super) fn counts(&self) -> (usize, bool) {
+        let state = lock(&self.state);
+        (state.end.held(), state.end.stage() == Stage::Talks)
+    }
+}
+
+/// As of [`ExporterEnd`].
+impl Connection {
+    pub(super) fn stage(&self) -> Stage {
+        lock(&self.state).end.stage()
+    }
+
+    pub(super) fn leave(&self) {
+        lock(&self.state).end.leave();
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        lock(&self.state).end.has_room()
+    }
+
+    pub(in crate::share) fn has_leases(&self) -> bool {
+        lock(&self.state).end.has_leases()
+    }
+
+    pub(super) fn name_event(&self) {
+        lock(&self.state).end.name_event();
+    }
+
+    pub(super) fn close_event(&self) {
+        lock(&self.state).end.close_event();
+    }
+
+    pub(super) fn parts(&self, lease: LeaseId, from: u32) -> std::result::Result<Vec<Part>, Refusal> {
+        lock(&self.state).end.parts(lease, from)
+    }
+
+    pub(super) fn may_fetch(&self, chunks: &[ChunkName]) -> std::result::Result<Vec<bool>, Refusal> {
+        lock(&self.state).end.may_fetch(chunks)
+    }
+
+    pub(super) fn fetched(&self, chunks: &[ChunkName]) {
+        lock(&self.state).end.fetched(chunks);
+    }
+}
