@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use millpond::error::CaptureError;
+use millpond::graph::Graph;
 use millpond::raw::Queue;
 
 use crate::fault::Fault;
@@ -89,6 +90,26 @@ impl<L: Library> Stream<L> {
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         self.declared(accesses, submit, true)
+    }
+
+    /// As [`millpond::Stream::capture`], for closures that [`enqueue`](Self::enqueue): captures what `record` does on
+    /// this stream, as a graph, and what `record` returns.
+    ///
+    /// # Errors
+    /// What `record` returns; as of [`millpond::Stream::capture`].
+    #[track_caller]
+    pub fn capture<R>(&self, record: impl FnOnce(&Self) -> Result<R, L::Error>) -> Result<(Graph, R), L::Error> {
+        let mut failed = None;
+        let captured = self.ours.capture(|_| {
+            record(self).map_err(|error| {
+                failed = Some(error);
+                CaptureError::Uncapturable { call: "capture" }.into()
+            })
+        });
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(captured?),
+        }
     }
 
     #[track_caller]

@@ -1,7 +1,7 @@
 //! What a buffer costs that is made, used by one launch and dropped: cuda-core's own, and Millpond's.
 //!
-//! Three columns: the thread's time for the whole, its time for the drop alone, and how much memory the device has
-//! taken for so many while the stream is busy.
+//! Four columns: the thread's time for the whole, its time for the drop alone (the middle one of all), the longest of
+//! those drops, and how much memory the device has taken for so many while the stream is busy.
 //!
 //! Run it with `cargo run --release --example drop`. Without a CUDA device it says so.
 
@@ -25,7 +25,7 @@ fn main() -> Outcome {
     let input = stream.alloc_zeroed::<f32>(&pool, N)?;
     for name in ["warm-up", "measured"] {
         println!("\n{name}: {ROUNDS} buffers of {} KiB", N * 4 / 1024);
-        println!("us each  us of the drop  MiB more on the device");
+        println!("us each  us of a drop  us of the longest  MiB more on the device");
         measure("cuda-core, `zeroed`, which waits for the stream", &stream, || {
             tracked(&scale, &stream, DeviceBuffer::zeroed(stream.cuda_core(), N)?)
         })?;
@@ -49,17 +49,19 @@ fn measure<T>(what: &str, stream: &Stream, make: impl Fn() -> Result<T>) -> Outc
     stream.synchronize()?;
     std::thread::sleep(Duration::from_millis(20));
     let before = free_bytes()?;
-    let (begin, mut drops) = (Instant::now(), Duration::ZERO);
-    for _ in 0..ROUNDS {
+    let (begin, mut drops) = (Instant::now(), [Duration::ZERO; ROUNDS as usize]);
+    for time in &mut drops {
         let made = make()?;
         let begin = Instant::now();
         drop(made);
-        drops += begin.elapsed();
+        *time = begin.elapsed();
     }
     let (all, after) = (begin.elapsed(), free_bytes()?);
     stream.synchronize()?;
-    let each = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(ROUNDS);
-    println!("{:7.2}  {:14.2}  {:22}  {what}", each(all), each(drops), before.saturating_sub(after) >> 20);
+    drops.sort_unstable();
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    let (each, drop, longest) = (us(all) / f64::from(ROUNDS), us(drops[drops.len() / 2]), us(drops[drops.len() - 1]));
+    println!("{each:7.2}  {drop:12.2}  {longest:17.2}  {:22}  {what}", before.saturating_sub(after) >> 20);
     Ok(())
 }
 

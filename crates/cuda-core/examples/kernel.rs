@@ -50,13 +50,11 @@ fn show(context: &Context) -> Outcome {
     let graph = left
         .capture(|s| {
             let between = s.alloc::<f32>(&pool, N)?;
-            let kernel = |y: millpond::Write<'_, f32>, x: millpond::Read<'_, f32>| {
-                // SAFETY: the kernel and its declared memory are there at each launch.
-                unsafe { left.enqueue((y, x), |s, (y, x)| launch(&scale, s, &y, &x)) }
-            };
-            kernel(between.write(), x.read()).expect("a node");
-            kernel(x.write(), between.read()).expect("a node");
-            s.free(between).map_err(millpond::Error::from)
+            // SAFETY: the kernel and its declared memory are there at each launch.
+            unsafe { s.enqueue((between.write(), x.read()), |s, (y, x)| launch(&scale, s, &y, &x)) }?;
+            // SAFETY: as above.
+            unsafe { s.enqueue((x.write(), between.read()), |s, (y, x)| launch(&scale, s, &y, &x)) }?;
+            Ok(s.free(between)?)
         })?
         .0;
     let exec = graph.instantiate(Instantiate::default())?;

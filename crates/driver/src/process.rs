@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use forked::{is_forked, refuse_forked};
 
-use crate::biased_lock_sync::{can_stop_all, forget_thread_number};
 use crate::Result;
+use crate::biased_lock_sync::{can_stop_all, forget_thread_number};
 
 /// A function that the system calls. It must not panic.
 pub type Handler = extern "C" fn();

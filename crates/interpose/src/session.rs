@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, CaptureMode, Memory, Names, Op, Part, Place, Space, StreamRole, What};
+use millpond_core::op::{Access, Act, CaptureMode, Memory, Names, Op, Part, Place, Space, StreamRole, Trust, What};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -174,7 +174,7 @@ fn session() -> Option<Guard<'static, Session>> {
 
 /// A launch of nothing.
 fn no_launch() -> What {
-    What::Launch { stream: StreamId::LEGACY, accesses: Accesses::new(), name: None }
+    What::Launch { stream: StreamId::LEGACY, accesses: Accesses::new(), trust: Trust::None, name: None }
 }
 
 #[cold]
@@ -411,7 +411,7 @@ impl Session {
             }
         }
         let id = self.handles.new_pool(pool);
-        self.push(What::PoolCreate { pool: id, exportable: true });
+        self.push(What::PoolCreate { pool: id, exportable: true, device: None });
         id
     }
 

@@ -350,7 +350,7 @@ impl Run {
                 let others = self.devices.others.values().try_for_each(Device::synchronize);
                 said(self.devices.first.synchronize().and(others), Act::Read)
             }
-            What::PoolCreate { pool, exportable: false } => {
+            What::PoolCreate { pool, exportable: false, .. } => {
                 match self.devices.first.pool(self.memory.pool_config.clone()) {
                     Ok(made) => {
                         self.memory.pools.insert(*pool, made);
@@ -366,7 +366,7 @@ impl Run {
             }
             What::Alloc { memory, pool, stream, bytes, .. } => self.alloc(*memory, *pool, *stream, *bytes)?,
             What::AllocNow { memory, space, bytes, .. } => self.alloc_now(*memory, *space, *bytes)?,
-            What::Free { memory, stream } => self.free(*memory, Some(*stream))?,
+            What::Free { memory, stream, .. } => self.free(*memory, Some(*stream))?,
             What::FreeNow { memory } => self.free(*memory, None)?,
             What::Drop { memory } => self.drop_memory(*memory)?,
             What::Launch { stream, accesses, .. } => self.launch(Some(*stream), accesses, Run::launch_on)?,

@@ -12,6 +12,9 @@
 //! | `lives` | names and what they lead to |
 //! | `checker`, `usage`, `events`, `graphs`, `launches`, `shares` | each kind of operation, in the order of its rules |
 //! | `kind`, `finding`, `violation`, `explain` | what is said |
+//! | `engine`, `answer` | a step that says what the device has to do, for a library; events by handle |
+//! | `withdraw` | launches that a driver refuses after they were judged right |
+//! | `private` | memory that one stream alone has named, which is not stepped |
 
 use std::collections::BTreeMap;
 
@@ -68,7 +71,11 @@ const ADVISED: usize = 4096;
 const NEEDED: usize = 1 << 16;
 
 /// So many waits that were not for a first record are remembered.
-const LOST: usize = 64;
+pub(super) const LOST: usize = 64;
+
+/// A record that was replaced before a stream waited for it: the sites of the record that replaced it and of the wait
+/// for that one, and where the waiting stream was then.
+pub(super) type Replaced = (Lost, [Site; 2], Point);
 
 /// The checker: see the module.
 #[derive(Debug)]
@@ -77,11 +84,10 @@ pub struct Checker {
     pub(super) time: Timeline,
     pub(super) lives: Lives,
     pub(super) events: FxHashMap<EventId, Event>,
-    /// Records that were replaced before a stream waited for them: each with the record that replaced it, the wait for
-    /// that one, and where the waiting stream was then.
-    pub(super) lost: Ring<(Lost, [Site; 2], Point), LOST>,
-    /// Pools that live, and whether their memory can be exported.
-    pub(super) pools: FxHashMap<PoolId, bool>,
+    /// Records that were replaced before a stream waited for them.
+    pub(super) lost: Ring<Replaced, LOST>,
+    /// Pools that live: whether their memory can be exported, and of which device it is, if that is known.
+    pub(super) pools: FxHashMap<PoolId, (bool, Option<DeviceId>)>,
     pub(super) pools_made: u32,
     /// The lowest number of a pool that was made: default pools, which no operation makes, lie below.
     pools_from: u32,
@@ -125,30 +131,47 @@ impl Checker {
     /// and what follows from something refused is not either. `names` are those of the operations.
     #[inline]
     pub fn check(&mut self, op: &Op, names: &Names, findings: &mut Vec<Finding>) -> bool {
-        let call = Call { op, names };
-        let is_plain_launch = matches!(op.what, What::Launch { .. }) && !self.graphs.is_capturing();
-        if !is_plain_launch && self.lives.is_any_behind() {
-            self.write_back(&op.what);
-        }
-        let done = match self.graphs.is_capturing() {
-            true => self.refuse_while_capturing(call).and_then(|()| self.step(&op.what, call)),
-            false => self.step(&op.what, call),
-        };
+        let done = self.perform(Call { op, names });
         let is_done = done.is_ok();
-        if let Err(mut refused) = done {
-            refused.name_nodes(|side, sought| self.node_of(call, side, sought));
-            if !refused.missing.is_empty() && refused.graph.is_none() {
-                refused.missing = self.few_edges(call, std::mem::take(&mut refused.missing));
-            }
-            self.make_void(&op.what);
-            if !refused.is_quiet() {
-                findings.push(*refused);
-            }
+        if let Err(refused) = done
+            && !refused.is_quiet()
+        {
+            findings.push(*refused);
         }
         if !self.more.is_empty() {
             findings.append(&mut self.more);
         }
         is_done
+    }
+
+    /// Judges an operation and does it.
+    #[inline]
+    pub(super) fn perform(&mut self, call: Call<'_>) -> Step {
+        let Call { op, .. } = call;
+        let is_plain_launch = matches!(op.what, What::Launch { .. }) && !self.graphs.is_capturing();
+        if !is_plain_launch && self.lives.is_any_behind() {
+            self.write_back(&op.what);
+        }
+        let done = match self.graphs.is_capturing() {
+            true => self.refuse_while_capturing(call).and_then(|()| self.perform_kind(&op.what, call)),
+            false => self.perform_kind(&op.what, call),
+        };
+        done.map_err(|refused| self.refuse(call, refused))
+    }
+
+    /// An operation is refused.
+    #[cold]
+    fn refuse(&mut self, call: Call<'_>, mut refused: Refused) -> Refused {
+        self.time.answer.again = self.unconfirmed_side(&refused);
+        if self.time.answer.again.is_some() {
+            return refused;
+        }
+        refused.name_nodes(|side, sought| self.node_of(call, side, sought));
+        if !refused.missing.is_empty() && refused.graph.is_none() {
+            refused.missing = self.few_edges(call, std::mem::take(&mut refused.missing));
+        }
+        self.make_void(&call.op.what);
+        refused
     }
 
     /// Where it is kept what the first number of memory leads to, and how many bytes behind that what each next one
@@ -228,13 +251,13 @@ impl Checker {
     }
 
     #[inline]
-    fn step(&mut self, what: &What, call: Call<'_>) -> Step {
+    fn perform_kind(&mut self, what: &What, call: Call<'_>) -> Step {
         match what {
-            What::Launch { stream, accesses, name } => self.launch(call, *stream, accesses, *name),
+            What::Launch { stream, accesses, trust, name } => self.launch(call, *stream, accesses, *trust, *name),
             What::Alloc { memory, pool, stream, bytes, name } => {
                 self.alloc(call, *memory, *pool, *stream, *bytes, *name)
             }
-            What::Free { memory, stream } => self.free(call, *memory, *stream),
+            What::Free { memory, stream, trust } => self.free(call, *memory, *stream, *trust),
             What::EventRecord { event, stream, external, mark } => self.record(call, *event, *stream, *external, *mark),
             What::EventWait { event, stream, external } => self.wait(call, *event, *stream, *external),
             What::Copy { stream, accesses } => self.copy(call, *stream, accesses),
@@ -266,6 +289,7 @@ impl Checker {
             What::StreamDestroy { stream } => self.destroy_stream(call, stream),
             What::StreamSynchronize { stream } => self.synchronize_stream(call, stream, "synchronized", true),
             What::StreamQuery { stream, is_idle } => self.synchronize_stream(call, stream, "queried", is_idle),
+            What::Follow { stream, after } => self.follow(call, stream, after),
             What::DeviceSynchronize => self.synchronize_device(call, None),
             What::SynchronizeDevice { device } => self.synchronize_device(call, Some(device)),
             What::PoolCreate { .. } | What::PoolDestroy { .. } | What::PoolAccess { .. } | What::PeerAccess { .. } => {
@@ -297,8 +321,8 @@ impl Checker {
     /// Pools, and who may use the memory of a device.
     fn pool_step(&mut self, what: &What, call: Call<'_>) -> Step {
         match *what {
-            What::PoolCreate { pool, exportable } => {
-                self.pools.insert(pool, exportable);
+            What::PoolCreate { pool, exportable, device } => {
+                self.pools.insert(pool, (exportable, device));
                 self.pools_made = self.pools_made.max(pool.0.saturating_add(1));
                 self.pools_from = self.pools_from.min(pool.0);
             }
@@ -363,8 +387,7 @@ impl Checker {
     /// An operation of a stream that takes no point of its own is done.
     #[inline]
     pub(super) fn done(&mut self, seat: Seat, verb: &'static str, place: Place) {
-        self.time.at_mut(seat).note(verb, place);
-        self.time.leave(seat);
+        self.time.done(seat, verb, place);
     }
 
     fn destroy_stream(&mut self, call: Call<'_>, stream: StreamId) -> Step {
@@ -385,6 +408,14 @@ impl Checker {
                 self.time.learn(call.op.host, Learned { what, verb, recorded: None, site });
             }
         }
+        Ok(())
+    }
+
+    /// A stream comes after another, which may have ended.
+    fn follow(&mut self, call: Call<'_>, stream: StreamId, after: StreamId) -> Step {
+        let seat = self.look(call, stream)?;
+        let other = self.time.look(call.op.host, after);
+        self.time.follow(seat, other);
         Ok(())
     }
 

@@ -6,13 +6,32 @@ use crate::life::Site;
 use crate::op::Place;
 use crate::order::Snapshot;
 
-/// What a record left.
+/// A record of an event: where its stream stood, and whether anybody waited for it.
 #[derive(Clone, Debug)]
-pub(super) struct Recorded {
+pub struct Recorded {
     pub(super) snapshot: Snapshot,
     pub(super) site: Site,
     pub(super) is_waited: bool,
     pub(super) lost: Option<Box<Lost>>,
+}
+
+impl Recorded {
+    /// A record, in place of the one that the event had before. That is lost, unless a stream waited for it, or this one
+    /// comes after it or is of the same launch.
+    pub(super) fn new(snapshot: Snapshot, site: Site, before: Option<Recorded>) -> Self {
+        let lost = match before {
+            Some(old) if old.is_waited => None,
+            Some(old) if old.site == site || snapshot.covers(old.snapshot.point()) => old.lost,
+            Some(old) => Some(Box::new(Lost { snapshot: old.snapshot, site: old.site })),
+            None => None,
+        };
+        Recorded { snapshot, site, is_waited: false, lost }
+    }
+
+    /// All that comes before the record.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
 }
 
 /// A record that was replaced before anybody waited for it.
@@ -67,15 +86,17 @@ impl Event {
         }
     }
 
-    /// It stands for a record from now on. One that this replaces is lost, unless a stream waited for it, or this one
-    /// comes after it or is of the same launch.
+    /// It stands for a record from now on.
     pub(super) fn record(&mut self, snapshot: Snapshot, site: Site) {
-        let lost = match std::mem::take(&mut self.stands) {
-            Stands::Recorded(old) if old.is_waited => None,
-            Stands::Recorded(old) if old.site == site || snapshot.covers(old.snapshot.point()) => old.lost,
-            Stands::Recorded(old) => Some(Box::new(Lost { snapshot: old.snapshot, site: old.site })),
+        let before = self.take_record();
+        self.stands = Stands::Recorded(Recorded::new(snapshot, site, before));
+    }
+
+    /// It stands for nothing from now on: its record, if it stood for one.
+    pub(super) fn take_record(&mut self) -> Option<Recorded> {
+        match std::mem::take(&mut self.stands) {
+            Stands::Recorded(recorded) => Some(recorded),
             _ => None,
-        };
-        self.stands = Stands::Recorded(Recorded { snapshot, site, is_waited: false, lost });
+        }
     }
 }

@@ -4,16 +4,17 @@
 //! replaced another that no stream waited for, and does not include it, a wait is for less than it may seem: what a
 //! finding lacks because of that is said beside it. Knows streams; of captures only where to hand things to.
 
-use super::checker::{Call, Checker, Refused, Step};
-use super::event_state::{Created, Event, Lost, Stands};
+use super::checker::{Call, Checker, LOST, Refused, Replaced, Step};
+use super::event_state::{Created, Event, Lost, Recorded, Stands};
 use super::finding::{Finding, Spot};
 use super::graph_state::Instance;
-use super::timeline::{Learned, Seat};
+use super::ring::Ring;
+use super::timeline::{Learned, Seat, Timeline};
 use crate::ids::{EventId, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Act, Mark, Thing, What};
-use crate::order::Knows;
 use crate::order::default_streams::Standing;
+use crate::order::{Chain, Knows};
 
 impl Checker {
     /// The rare operations of events.
@@ -55,7 +56,7 @@ impl Checker {
     ) -> Step {
         let seat = self.enter(call, stream)?;
         self.check_event(call, event, seat, true)?;
-        let mut site = self.site(call, seat, Act::Read);
+        let site = self.site(call, seat, Act::Read);
         if self.graphs.is_captured(stream) {
             if external {
                 return self.captured_event(call, seat, event, true);
@@ -72,20 +73,14 @@ impl Checker {
         if external {
             return Err(self.external_outside(call, site, "recorded"));
         }
-        match mark {
-            Mark::Asked => {
-                site.op -= 1;
-                self.time.leave(seat);
-            }
-            Mark::Completion | Mark::Progress => self.done(seat, "recorded", call.op.place),
-        }
         let entry = self.events.entry(event).or_default();
         if mark == Mark::Progress {
+            self.time.done(seat, "recorded", call.op.place);
             entry.stands = Stands::Progress(site);
             return Ok(());
         }
-        let snapshot = self.time.at(seat).chain.snapshot();
-        entry.record(snapshot, site);
+        let before = entry.take_record();
+        entry.stands = Stands::Recorded(record_end(&mut self.time, seat, site, mark, before));
         Ok(())
     }
 
@@ -106,52 +101,32 @@ impl Checker {
                 false => Err(self.external_outside(call, site, "waited for")),
             };
         }
-        let mut lost = None;
-        let advice = match self.events.get_mut(&event).map(|event| &mut event.stands) {
+        let progress = match self.events.get_mut(&event).map(|event| &mut event.stands) {
             Some(Stands::Captured(captured)) => {
                 let captured = captured.clone();
                 return self.captured_wait(call, seat, &captured);
             }
             _ if is_captured => return self.captured_wait_outside(call, seat, event),
             Some(Stands::Recorded(recorded)) => {
-                recorded.is_waited = true;
-                lost = recorded.lost.take().map(|lost| (lost, recorded.site));
-                let stream = self.time.at_mut(seat);
-                if stream.chain.wait(&recorded.snapshot) {
-                    let what = recorded.snapshot.clone();
-                    let (recorded, site) = (Some(recorded.site), site);
-                    stream.kept.learned.push(Learned { what, verb: "waited for", recorded, site });
-                    self.needs(call.op.place);
-                    None
-                } else {
-                    // An operation of the legacy default stream is one that others come after.
-                    let is_barrier = stream.role.standing() == Standing::Barrier;
-                    (!is_barrier).then_some((Kind::RedundantWait, Some(recorded.site)))
+                let (is_news, recorded) =
+                    (wait_end(&mut self.time, &mut self.lost, seat, site, recorded), recorded.site);
+                // An operation of the legacy default stream is one that others come after.
+                let is_barrier = self.time.at(seat).role.standing() == Standing::Barrier;
+                match is_news {
+                    true => self.needs(call.op.place),
+                    false if !is_barrier => {
+                        self.advise_on_wait(call, Kind::RedundantWait, Some(recorded), site);
+                    }
+                    false => {}
                 }
+                return Ok(());
             }
-            Some(Stands::Progress(site)) => Some((Kind::EmptyWait, Some(*site))),
-            Some(Stands::Nothing) | None => Some((Kind::EmptyWait, None)),
+            Some(Stands::Progress(site)) => Some(*site),
+            Some(Stands::Nothing) | None => None,
         };
-        match is_empty {
-            true => self.time.at_mut(seat).note("waited for", call.op.place),
-            false => self.done(seat, "waited for", call.op.place),
-        }
-        if let Some((lost, again)) = lost {
-            self.note_lost(seat, *lost, again, site);
-        }
-        if let Some((kind, recorded)) = advice {
-            self.advise_on_wait(call, kind, recorded, site);
-        }
+        self.time.at_mut(seat).note("waited for", call.op.place);
+        self.advise_on_wait(call, Kind::EmptyWait, progress, site);
         Ok(())
-    }
-
-    /// A wait meets an event that was recorded again before: it is not for the first record.
-    #[cold]
-    fn note_lost(&mut self, seat: Seat, lost: Lost, again: Site, waiter: Site) {
-        let chain = &self.time.at(seat).chain;
-        if !chain.covers(lost.snapshot.point()) {
-            self.lost.push((lost, [again, waiter], chain.last()));
-        }
     }
 
     /// Why the party of a later operation does not come after an earlier one, though one that it comes after waited for
@@ -292,5 +267,53 @@ impl Checker {
             (Kind::EmptyWait, Some(_)) => self.advise(finding),
             _ => self.advise_against(call.op.place, finding),
         }
+    }
+}
+
+/// An event is recorded on a stream that was entered: the record, in place of the one before.
+pub(super) fn record_end(
+    time: &mut Timeline,
+    seat: Seat,
+    mut site: Site,
+    mark: Mark,
+    before: Option<Recorded>,
+) -> Recorded {
+    match mark {
+        Mark::Asked => {
+            site.op -= 1;
+            time.leave(seat);
+        }
+        Mark::Completion | Mark::Progress => time.done(seat, "recorded", site.place),
+    }
+    Recorded::new(time.at(seat).chain.snapshot(), site, before)
+}
+
+/// A stream that was entered waits for a record: whether that was news.
+pub(super) fn wait_end(
+    time: &mut Timeline,
+    replaced: &mut Ring<Replaced, LOST>,
+    seat: Seat,
+    site: Site,
+    recorded: &mut Recorded,
+) -> bool {
+    recorded.is_waited = true;
+    let is_news = time.wait(seat, &recorded.snapshot);
+    if is_news {
+        let learned =
+            Learned { what: recorded.snapshot.clone(), verb: "waited for", recorded: Some(recorded.site), site };
+        time.at_mut(seat).kept.learned.push(learned);
+    }
+    time.done(seat, "waited for", site.place);
+    if let Some(lost) = recorded.lost.take() {
+        note_lost(&time.at(seat).chain, replaced, *lost, [recorded.site, site]);
+    }
+    is_news
+}
+
+/// A wait meets an event that was recorded again before: it is not for the first record.
+#[cold]
+fn note_lost(chain: &Chain, replaced: &mut Ring<Replaced, LOST>, lost: Lost, sites: [Site; 2]) {
+    if !chain.covers(lost.snapshot.point()) {
+        replaced.push((lost, sites, chain.last()));
     }
 }

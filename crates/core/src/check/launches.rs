@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
+use super::answer::Begun;
 use super::checker::{Call, Checker, Step, quiet};
 use super::finding::Finding;
 use super::graph_state::{Instance, Last, Output};
@@ -17,6 +18,7 @@ use super::lives::{LifeId, Source};
 use super::names::Key;
 use super::protocol::Launched;
 use super::timeline::Seat;
+use super::usage::ended;
 use crate::graph::{GraphAllocId, Lanes, Memory as NodeMemory};
 use crate::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site, Use};
@@ -191,6 +193,9 @@ impl Checker {
             self.events.entry(EventId(key.0 as u32)).or_default().waited();
         }
         let (base, knew) = (self.time.base(call.op.host), self.time.at(seat).chain.snapshot());
+        for (node, snapshot) in &waits {
+            self.time.tell_wait_of_node(seat, *node, snapshot);
+        }
         let exports = instance.lanes.exports(&instance.exec, &base, &knew, &waits);
         let site = self.site(call, seat, Act::Write);
         let point = instance.lanes.pass(&mut self.time.at_mut(seat).chain, &base, &waits);
@@ -200,6 +205,7 @@ impl Checker {
                 // The instance is at hand here and not in the table, where `end` looks for it.
                 Source::Launch(by, alloc) if by == exec => {
                     if let Some(life) = self.lives.end(life, free) {
+                        self.time.answer.tell(|done| done.ended.push(ended(&life, free.point)));
                         instance.freed(alloc, life.freed_by(free));
                     }
                     self.graphs.forget_left(&instance.families, (exec, alloc));
@@ -292,6 +298,7 @@ impl Checker {
         let bytes = instance.exec.allocs()[alloc.index()].bytes;
         let born = Use { site: Site { place, ..born.site }, ..born };
         let life = self.lives.begin(memory, born, bytes, name, Source::Launch(exec, alloc));
+        self.time.answer.tell(|done| done.begun.push(Begun { memory, point: born.point }));
         instance.outputs.insert(alloc, Output::Live(life));
         self.graphs.latest.insert(memory, (exec, alloc));
         self.graphs.parted_as.remove(&memory);

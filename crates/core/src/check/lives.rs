@@ -199,6 +199,11 @@ impl Lives {
         life
     }
 
+    /// The serial number of a life, if one has this number.
+    pub(super) fn serial(&self, id: LifeId) -> Option<u64> {
+        self.lives.get(id as usize)?.as_ref().map(|life| life.serial)
+    }
+
     /// Whose a life is and what began it: of a history that is behind, too.
     #[cold]
     pub(super) fn birth(&self, id: LifeId) -> (Memory, Use) {

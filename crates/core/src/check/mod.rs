@@ -5,10 +5,12 @@
 //! has finished cannot change what it says (*timing-blind*). Which allocations of a graph share bytes follows from the
 //! graph's edges: for that graphs have addresses here that no device has.
 
+mod answer;
 mod captures;
 mod checker;
 mod edges;
 mod edit;
+mod engine;
 mod event_state;
 mod events;
 mod explain;
@@ -25,6 +27,7 @@ mod let_in;
 mod lives;
 mod names;
 mod numbers;
+mod private;
 mod protocol;
 mod reach;
 mod refusals;
@@ -33,14 +36,18 @@ mod shares;
 mod timeline;
 mod uploads;
 mod usage;
+mod withdraw;
 mod words;
 
 pub use crate::life::{Fault, History, Kind, Site, Use};
+pub use answer::{Begun, Done, Ended, Reason, Refusal, StreamHandle, Wait};
 pub use checker::{Checker, Settings};
 pub use edges::{Way, brought, settled_by};
 pub use edit::Edit;
+pub use event_state::Recorded;
 pub use finding::{Edge, Finding, Known, Side, Spot, Subject};
 pub use inside::Sought;
+pub use private::Header;
 pub use protocol::{Launch, Launched, judge};
 
 pub use crate::op::{Act, Place};

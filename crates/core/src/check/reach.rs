@@ -14,6 +14,7 @@ use super::let_in::{Kept, Lender, LetIn, User, needed};
 use super::lives::{Found, LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
 use super::usage::Target;
+use super::withdraw::Change;
 use crate::graph::{Access as NodeAccess, Graph, Memory as NodeMemory};
 use crate::ids::{DeviceId, GraphId, PoolId};
 use crate::life::{Kind, Site, Use};
@@ -86,7 +87,9 @@ impl Checker {
         // What a pool that is gone granted stays as it is.
         if owner != device && !self.is_gone(pool) {
             let known = self.abroad.entry((pool, device)).or_default();
-            known.insert((used.point.slot, used.site.act == Act::Write), used);
+            let at = (used.point.slot, used.site.act == Act::Write);
+            let before = known.insert(at, used);
+            self.time.answer.tell(|done| done.changes.push(Change::Foreign { pool, device, used: at, before }));
         }
     }
 

@@ -24,6 +24,12 @@ impl<T, const N: usize> Ring<T, N> {
         self.next = (self.next + 1) % N;
     }
 
+    /// The newest.
+    pub(super) fn last_mut(&mut self) -> Option<&mut T> {
+        let newest = self.next.checked_sub(1).unwrap_or(N - 1);
+        self.items.get_mut(newest)
+    }
+
     /// From the oldest to the newest.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         let split = if self.items.len() < N { 0 } else { self.next };

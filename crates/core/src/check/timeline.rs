@@ -12,12 +12,13 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::answer::{Answer, Wait};
 use super::ring::Ring;
-use crate::ids::{DeviceId, HostId, Point, ProcessId, Seq, Slot, StreamId};
+use crate::ids::{DeviceId, HostId, NodeId, Point, ProcessId, Seq, Slot, StreamId};
 use crate::life::Site;
 use crate::op::{Name, Place, StreamRole};
 use crate::order::default_streams::Standing;
-use crate::order::{self, Base, Chain, Clock, HomeNumber, Host, Knows, Snapshot, Streams};
+use crate::order::{self, Base, Chain, Clock, HomeNumber, Host, Knows, Snapshot, Streams, op_at};
 
 pub(super) use crate::order::Seat;
 
@@ -25,6 +26,8 @@ pub(super) use crate::order::Seat;
 const RECENT: usize = 8;
 /// How many synchronisations of a stream or process can still be shown.
 const LEARNED: usize = 8;
+/// The position of an operation that was withdrawn.
+const WITHDRAWN: Seq = Seq::MAX;
 /// How many destroyed streams can still be shown.
 const ENDED: usize = 256;
 
@@ -72,7 +75,7 @@ impl Stream {
 
     /// The newest operation that is still remembered at or before a position: what it was, its number, its place.
     pub(super) fn newest(&self, seq: Seq) -> Option<(&'static str, u64, Place)> {
-        let before = self.kept.recent.iter().filter(|it| it.0 <= seq).last();
+        let before = self.kept.recent.iter().filter(|it| it.0 <= seq && it.0 < WITHDRAWN).last();
         before.map(|&(_, verb, op, place)| (verb, op, place))
     }
 }
@@ -109,12 +112,15 @@ pub(super) struct Timeline {
     /// Streams that ended: those that can still be shown, and below which number every stream was made.
     ended: Ring<(StreamId, Site, Option<Name>), ENDED>,
     made: u32,
-    hosts_made: u32,
+    hosts_made: u64,
+    /// What the step at hand does.
+    pub(super) answer: Answer,
 }
 
 impl Timeline {
     pub(super) fn new() -> Self {
         Timeline {
+            answer: Answer::default(),
             seats: FxHashMap::default(),
             last_seat: None,
             streams: Streams::default(),
@@ -147,6 +153,19 @@ impl Timeline {
         }
     }
 
+    /// As [`process_at`](Self::process_at), of the thread that calls.
+    #[inline]
+    fn process_of(&mut self, host: HostId) -> usize {
+        match self.last_host {
+            Some((last, process)) if last == host => process,
+            _ => {
+                let process = self.process_at(host);
+                self.last_host = Some((host, process));
+                process
+            }
+        }
+    }
+
     /// The process of a thread.
     fn process_mut(&mut self, host: HostId) -> &mut Process {
         let at = self.process_at(host);
@@ -171,6 +190,7 @@ impl Timeline {
             let (slot, seq) = self.streams.slots.open(|_| false);
             let host = Host::new(self.hosts_made);
             let chain = Chain::new(slot, seq, Arc::clone(host.base()));
+            self.answer.tell(|done| done.opened.push(chain.last()));
             self.processes.push(Process { id, host, chain, learned: Ring::default(), ended: Clock::default() });
             self.processes.len() - 1
         });
@@ -191,9 +211,11 @@ impl Timeline {
         let Some(process) = self.process_numbers.get(&ended).map(|at| &self.processes[*at]) else { return };
         let last = process.chain.last();
         let streams = self.streams.iter().filter(|stream| self.homes[stream.home].0 == ended);
-        let points = process.ended.points().chain(streams.map(|stream| stream.chain.last())).chain([last]);
+        let points = process.ended.points().chain(streams.map(|stream| stream.end().point())).chain([last]);
         let what = Snapshot::foreign(last, points);
-        self.process_mut(host).host.learn(&what);
+        if self.process_mut(host).host.learn(&what) {
+            self.answer.tell(|done| done.learned.extend(what.points()));
+        }
     }
 
     /// What the process of a thread knows.
@@ -207,6 +229,10 @@ impl Timeline {
         process.chain.learn_base(process.host.base());
         let point = process.chain.submit();
         process.host.learn(&process.chain.snapshot());
+        self.answer.tell(|done| {
+            done.learned.push(point);
+            done.point = Some(point);
+        });
         point
     }
 
@@ -228,6 +254,8 @@ impl Timeline {
         let past = Past { id: stream, device, ops: 0, name: None, recent: Ring::default(), learned: Ring::default() };
         let seat = self.streams.create(home, role, base, past);
         self.seats.insert(stream, seat);
+        let Timeline { streams, answer, .. } = self;
+        answer.tell(|done| done.opened.extend(streams.get(seat).map(|stream| stream.chain.last())));
     }
 
     /// Ends a stream; its work stays in the order.
@@ -235,10 +263,11 @@ impl Timeline {
         let Some(seat) = self.seats.remove(&id) else { return };
         self.last_seat = None;
         let Some(stream) = self.streams.destroy(seat) else { return };
-        let process = self.homes[stream.home].0;
+        let (process, last) = (self.homes[stream.home].0, stream.chain.last());
         if let Some(at) = self.process_numbers.get(&process) {
-            self.processes[*at].ended.raise(stream.chain.last());
+            self.processes[*at].ended.raise(last);
         }
+        self.answer.tell(|done| done.closed.push(last));
         self.ended.push((id, site, stream.kept.name));
     }
 
@@ -246,6 +275,20 @@ impl Timeline {
     pub(super) fn device_among(&self, id: StreamId) -> Option<DeviceId> {
         let is_alone = self.homes.iter().all(|home| home.1 == self.homes[0].1);
         self.stream(id).map(|stream| stream.kept.device).filter(|_| !is_alone)
+    }
+
+    /// Later work of a stream comes after all work so far of another; where that has ended, of all that have.
+    pub(super) fn follow(&mut self, seat: Seat, other: Option<Seat>) {
+        match other {
+            Some(other) => {
+                let end = self.at(other).chain.snapshot();
+                self.wait(seat, &end);
+            }
+            None => {
+                let ended = Arc::clone(self.streams.ended(self.at(seat).home));
+                self.at_mut(seat).chain.learn_base(&ended);
+            }
+        }
     }
 
     /// A stream that lives.
@@ -275,17 +318,24 @@ impl Timeline {
     /// streams apply. The legacy default stream of process 0 and device 0 is there without being made.
     #[inline]
     pub(super) fn enter(&mut self, host: HostId, id: StreamId) -> Option<Seat> {
-        let process = match self.last_host {
-            Some((last, process)) if last == host => process,
-            _ => {
-                let process = self.process_at(host);
-                self.last_host = Some((host, process));
-                process
-            }
-        };
+        let process = self.process_of(host);
         let seat = self.look(host, id)?;
-        self.streams.enter(seat, self.processes[process].host.base());
+        self.enter_at(process, seat);
         Some(seat)
+    }
+
+    /// As [`enter`](Self::enter), of a stream by its place, and a process by its own.
+    #[inline]
+    fn enter_at(&mut self, process: usize, seat: Seat) {
+        let Timeline { streams, processes, answer, .. } = self;
+        streams.enter(seat, processes[process].host.base(), |point| answer.waits(point));
+    }
+
+    /// As [`enter`](Self::enter), of a stream by its place. Nothing where no stream lives there.
+    #[inline]
+    pub(super) fn enter_seat(&mut self, host: HostId, seat: Seat) {
+        let process = self.process_of(host);
+        self.enter_at(process, seat);
     }
 
     /// Where a stream is, for what is no operation of it: a synchronisation, a query, a wait that is none. The stream
@@ -322,17 +372,96 @@ impl Timeline {
         self.seats.get(&id).copied()
     }
 
+    /// An operation of a stream is done: it has its number, and is remembered.
+    #[inline]
+    pub(super) fn done(&mut self, seat: Seat, verb: &'static str, place: Place) {
+        self.at_mut(seat).note(verb, place);
+        self.leave(seat);
+    }
+
+    /// The seat of a stream that lives.
+    #[inline]
+    pub(super) fn seat(&self, id: StreamId) -> Option<Seat> {
+        match self.last_seat {
+            Some((last, seat)) if last == id => Some(seat),
+            _ => self.seats.get(&id).copied(),
+        }
+    }
+
+    /// The next operation of a stream may be withdrawn.
+    pub(super) fn begin(&mut self, seat: Seat) {
+        self.streams.begin(seat);
+    }
+
+    /// A launch of the stream that might have been withdrawn cannot be any more.
+    #[inline]
+    pub(super) fn confirm(&mut self, seat: Seat) {
+        self.streams.confirm(seat);
+    }
+
+    /// The last launch of the stream is withdrawn: it is not shown any more.
+    pub(super) fn withdraw(&mut self, seat: Seat) {
+        self.streams.withdraw(seat);
+        if let Some(stream) = self.streams.get_mut(seat)
+            && let Some(last) = stream.kept.recent.last_mut()
+        {
+            last.0 = WITHDRAWN;
+        }
+    }
+
+    /// All operations of a stream up to a position are done.
+    pub(super) fn advance(&mut self, seat: Seat, position: Seq) {
+        let Some(stream) = self.streams.get_mut(seat).filter(|stream| position >= stream.chain.seq()) else { return };
+        let private = op_at(position) - op_at(stream.chain.seq());
+        stream.chain.pass_to(position);
+        if private > 0 {
+            stream.kept.ops += private;
+            stream.kept.recent.push((position, "submitted", stream.kept.ops, Place::Unknown));
+        }
+        self.streams.confirm(seat);
+    }
+
+    /// The stream whose last launch may be withdrawn and has this point.
+    pub(super) fn unconfirmed_at(&self, point: Point) -> Option<Seat> {
+        let stream = self.streams.iter().find(|stream| stream.may_withdraw(point))?;
+        self.seat(stream.kept.id)
+    }
+
+    /// The stream of a seat, if one lives there.
+    #[inline]
+    pub(super) fn get(&self, seat: Seat) -> Option<&Stream> {
+        self.streams.get(seat)
+    }
+
     /// An operation of a stream is done: the legacy default stream's is one that the blocking streams come after.
     #[inline]
     pub(super) fn leave(&mut self, seat: Seat) {
         self.streams.leave(seat);
     }
 
+    /// A stream waits for a snapshot. Whether that was news.
+    pub(super) fn wait(&mut self, seat: Seat, snapshot: &Snapshot) -> bool {
+        let is_news = self.at_mut(seat).chain.wait(snapshot);
+        if is_news {
+            self.answer.waits(snapshot.point());
+        }
+        is_news
+    }
+
+    /// A node of a graph that is launched on a stream waits for a snapshot.
+    pub(super) fn tell_wait_of_node(&mut self, seat: Seat, node: NodeId, snapshot: &Snapshot) {
+        if !self.at(seat).chain.knows_of(snapshot) {
+            self.answer.tell(|done| done.waits.push(Wait { point: snapshot.point(), node: Some(node) }));
+        }
+    }
+
     /// A thread learned that a snapshot has completed.
     pub(super) fn learn(&mut self, host: HostId, learned: Learned) {
         let process = self.process_mut(host);
         if process.host.learn(&learned.what) {
+            let point = learned.what.point();
             process.learned.push(learned);
+            self.answer.tell(|done| done.learned.push(point));
         }
     }
 
@@ -342,7 +471,7 @@ impl Timeline {
         let (homes, id) = (&self.homes, self.processes[at].id);
         let is_meant = |home: HomeNumber| homes[home].0 == id && device.is_none_or(|device| homes[home].1 == device);
         let mine = |stream: &&Stream| is_meant(stream.home);
-        let mut all: Vec<Snapshot> = self.streams.iter().filter(mine).map(|it| it.chain.snapshot()).collect();
+        let mut all: Vec<Snapshot> = self.streams.iter().filter(mine).map(Stream::end).collect();
         all.sort_unstable_by_key(Snapshot::point);
         let process = &mut self.processes[at];
         for what in &all {
@@ -350,10 +479,16 @@ impl Timeline {
             if news && all.len() <= LEARNED {
                 process.learned.push(Learned { what: what.clone(), verb: "synchronized", recorded: None, site });
             }
+            if news {
+                self.answer.tell(|done| done.learned.push(what.point()));
+            }
         }
         process.host.learn_all(&all);
         for home in (0..homes.len()).filter(|home| is_meant(*home)) {
-            process.host.learn_base(self.streams.ended(home));
+            let (host, ended) = (&mut process.host, self.streams.ended(home));
+            let answer = &mut self.answer;
+            answer.tell(|done| done.learned.extend(ended.points().filter(|point| !host.base().covers(*point))));
+            host.learn_base(ended);
         }
     }
 
@@ -365,7 +500,10 @@ impl Timeline {
 
     /// The process of a thread learned what another knew once.
     pub(super) fn learn_base(&mut self, host: HostId, base: &Base) {
-        self.process_mut(host).host.learn_base(base);
+        let at = self.process_at(host);
+        let (host, answer) = (&mut self.processes[at].host, &mut self.answer);
+        answer.tell(|done| done.learned.extend(base.points().filter(|point| !host.base().covers(*point))));
+        host.learn_base(base);
     }
 
     /// Whether everything to come, in any stream, is after a point: there is one process, and it knows.
@@ -375,11 +513,14 @@ impl Timeline {
 
     /// A chain number for a party that is no stream; see [`Slots::open`].
     pub(super) fn open_slot(&mut self) -> (Slot, Seq) {
-        self.streams.slots.open(|_| false)
+        let (slot, seq) = self.streams.slots.open(|_| false);
+        self.answer.tell(|done| done.opened.push(Point { slot, seq: seq + 1 }));
+        (slot, seq)
     }
 
     /// A chain that was opened so ends.
     pub(super) fn close_slot(&mut self, last: Point) {
+        self.answer.tell(|done| done.closed.push(last));
         self.streams.slots.close(last);
     }
 

@@ -10,10 +10,10 @@ impl Checker {
     /// The stream comes after the launches before.
     pub(super) fn follow_launches(&mut self, seat: Seat, instance: &Instance) {
         if let Some(last) = &instance.last {
-            self.time.at_mut(seat).chain.wait(&last.snapshot);
+            self.time.wait(seat, &last.snapshot);
         }
         for last in instance.families.iter().filter_map(|family| self.graphs.families.get(family)?.last.as_ref()) {
-            self.time.at_mut(seat).chain.wait(last);
+            self.time.wait(seat, last);
         }
     }
 

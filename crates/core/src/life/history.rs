@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::kept::Done;
 use super::kind::Kind;
 use super::site::Use;
-use super::uses::Uses;
+use super::uses::{Replaced, Uses};
 use crate::ids::{Point, Slot, StreamId};
 use crate::op::{Act, Part};
 use crate::order::Knows;
@@ -112,7 +112,28 @@ impl<D: Done> History<D> {
     /// Adds a use, in place of those that it stands for.
     #[inline]
     pub fn add(&mut self, new: D, part: Part, is_before: impl Fn(&D) -> bool) {
-        self.uses.add(new, part, is_before);
+        self.uses.add(new, part, is_before, |_| ());
+    }
+
+    /// As [`add`](Self::add). `replaced` gets the uses that the new one takes the place of.
+    pub(crate) fn add_replacing(
+        &mut self,
+        new: D,
+        part: Part,
+        is_before: impl Fn(&D) -> bool,
+        replaced: impl FnMut(Replaced<D>),
+    ) {
+        self.uses.add(new, part, is_before, replaced);
+    }
+
+    /// Takes a use out again. Those that it replaced are to be [put back](Self::put_back), the last one first.
+    pub(crate) fn remove(&mut self, old: &D, part: Part) {
+        self.uses.remove(old, part);
+    }
+
+    /// Puts a use back that another one replaced.
+    pub(crate) fn put_back(&mut self, replaced: Replaced<D>) {
+        self.uses.put_back(replaced);
     }
 
     /// Adds a use, without looking for those that it stands for.

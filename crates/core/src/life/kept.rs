@@ -57,30 +57,35 @@ impl<D: Done> Kept<D> {
         }
     }
 
-    /// Adds a use, in place of those that it stands for: what comes after it comes after them.
+    /// Adds a use, in place of those that it stands for: what comes after it comes after them. `replaced` gets each of
+    /// those, in the order of the list, with the place that it had without the ones before it.
     #[inline]
-    pub(super) fn add(&mut self, new: D, is_before: impl Fn(&D) -> bool) {
+    pub(super) fn add(&mut self, new: D, is_before: impl Fn(&D) -> bool, mut replaced: impl FnMut(usize, D)) {
         let is_write = new.act() == Act::Write;
         let from = if is_write { 0 } else { self.writes as usize };
         match &mut self.list[from..] {
             // Nearly always there is just one, and it stands for that.
             [only] if is_before(only) => {
+                replaced(from, *only);
                 *only = new;
                 self.writes = if is_write { 1 } else { self.writes };
             }
             _ => {
-                self.drop_before(from, is_before);
+                self.drop_before(from, is_before, replaced);
                 self.push(new);
             }
         }
     }
 
     /// Drops those that are so, from this place on.
-    fn drop_before(&mut self, from: usize, is_before: impl Fn(&D) -> bool) {
+    fn drop_before(&mut self, from: usize, is_before: impl Fn(&D) -> bool, mut replaced: impl FnMut(usize, D)) {
         let (mut to, mut writes) = (from, self.writes);
         for at in from..self.list.len() {
             match is_before(&self.list[at]) {
-                true => writes -= u32::from(at < self.writes as usize),
+                true => {
+                    replaced(to, self.list[at]);
+                    writes -= u32::from(at < self.writes as usize);
+                }
                 false => {
                     self.list[to] = self.list[at];
                     to += 1;
@@ -89,6 +94,26 @@ impl<D: Done> Kept<D> {
         }
         self.list.truncate(to);
         self.writes = writes;
+    }
+
+    /// Drops a use, if it is there.
+    pub(super) fn remove(&mut self, old: &D) {
+        if let Some(at) = self.list.iter().position(|known| known == old) {
+            self.writes -= u32::from(at < self.writes as usize);
+            self.list.remove(at);
+        }
+    }
+
+    /// Adds a use at a place that [`add`](Self::add) handed out, or as near to it as there is one.
+    pub(super) fn put_back(&mut self, at: usize, old: D) {
+        let writes = self.writes as usize;
+        match old.act() == Act::Write {
+            true => {
+                self.list.insert(at.min(writes), old);
+                self.writes += 1;
+            }
+            false => self.list.insert(at.clamp(writes, self.list.len()), old),
+        }
     }
 
     /// Adds a use in place of one of its kind, if there is such.

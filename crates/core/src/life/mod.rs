@@ -23,3 +23,4 @@ pub use history::{Fault, History};
 pub use kept::Done;
 pub use kind::Kind;
 pub use site::{Site, Use};
+pub(crate) use uses::Replaced;

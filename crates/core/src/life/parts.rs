@@ -72,12 +72,16 @@ impl<D: Done> Parts<D> {
         self.with_bytes_of(part).find_map(find)
     }
 
-    /// Changes the uses of a part.
-    pub(super) fn change(&mut self, part: Part, mut change: impl FnMut(&mut Kept<D>)) {
+    /// Changes the uses of a part, segment by segment.
+    pub(super) fn change(&mut self, part: Part, mut change: impl FnMut(Part, &mut Kept<D>)) {
         self.divide(part.from());
         self.divide(part.to());
-        for (_, uses) in self.segments.range_mut(part.from()..part.to()) {
-            change(uses);
+        let mut segments = self.segments.range_mut(part.from()..part.to()).peekable();
+        while let Some((from, uses)) = segments.next() {
+            let to = segments.peek().map_or(part.to(), |next| *next.0);
+            if let Some(segment) = Part::new(*from, to) {
+                change(segment, uses);
+            }
             self.changed += 1;
         }
         self.join(part);
@@ -131,12 +135,12 @@ mod tests {
     #[test]
     fn a_part_has_its_own_uses() {
         let mut parts = Parts::new(kept(&[by(1)]));
-        parts.change(part(100, 200), |uses| uses.push(by(2)));
+        parts.change(part(100, 200), |_, uses| uses.push(by(2)));
         assert_eq!(seqs(&parts, 0, 100), [1]);
         assert_eq!(seqs(&parts, 99, 101), [1, 1, 2]);
         assert_eq!(seqs(&parts, 150, 151), [1, 2]);
         assert_eq!(seqs(&parts, 200, u64::MAX), [1]);
-        parts.change(part(150, 250), |uses| uses.push(by(3)));
+        parts.change(part(150, 250), |_, uses| uses.push(by(3)));
         assert_eq!(seqs(&parts, 140, 150), [1, 2]);
         assert_eq!(seqs(&parts, 150, 200), [1, 2, 3]);
         assert_eq!(seqs(&parts, 200, 250), [1, 3]);
@@ -147,10 +151,10 @@ mod tests {
     fn neighbours_with_the_same_uses_are_one() {
         let mut parts = Parts::new(Kept::new());
         for from in [0, 10, 30, 20] {
-            parts.change(part(from, from + 10), |uses| uses.push(by(1)));
+            parts.change(part(from, from + 10), |_, uses| uses.push(by(1)));
         }
         assert_eq!(parts.segments.keys().copied().collect::<Vec<_>>(), [0, 40]);
-        parts.change(Part::WHOLE, |uses| *uses = kept(&[by(2)]));
+        parts.change(Part::WHOLE, |_, uses| *uses = kept(&[by(2)]));
         assert!(parts.is_whole());
         assert_eq!(parts.into_whole().all(), [by(2)]);
     }

@@ -5,7 +5,16 @@
 
 use super::kept::{Done, Kept};
 use super::parts::Parts;
+use super::site::Use;
 use crate::op::{Act, Part};
+
+/// A use that another one took the place of: of which bytes, and where it stood among those of the same bytes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Replaced<D: Done = Use> {
+    used: D,
+    part: Part,
+    place: usize,
+}
 
 /// The uses of one life: see the module.
 #[derive(Clone, Debug)]
@@ -66,28 +75,47 @@ impl<D: Done> Uses<D> {
         }
     }
 
-    /// Adds a use, in place of those that it stands for.
+    /// Adds a use, in place of those that it stands for. `replaced` gets those.
     #[inline]
-    pub(super) fn add(&mut self, new: D, part: Part, is_before: impl Fn(&D) -> bool) {
+    pub(super) fn add(
+        &mut self,
+        new: D,
+        part: Part,
+        is_before: impl Fn(&D) -> bool,
+        mut replaced: impl FnMut(Replaced<D>),
+    ) {
+        let mut replaced = |part, place, used| replaced(Replaced { used, part, place });
         match part.is_whole() && self.is_whole() {
-            true => self.kept.add(new, is_before),
-            false => self.change(part, |kept| kept.add(new, &is_before)),
+            true => self.kept.add(new, is_before, |place, used| replaced(part, place, used)),
+            false => self.change(part, |segment, kept| {
+                kept.add(new, &is_before, |place, used| replaced(segment, place, used));
+            }),
         }
+    }
+
+    /// Drops a use of a part.
+    pub(super) fn remove(&mut self, old: &D, part: Part) {
+        self.change(part, |_, kept| kept.remove(old));
+    }
+
+    /// Adds a use that another one replaced, which was removed.
+    pub(super) fn put_back(&mut self, Replaced { used, part, place }: Replaced<D>) {
+        self.change(part, |_, kept| kept.put_back(place, used));
     }
 
     /// Adds a use, without looking for those that it stands for.
     pub(super) fn push(&mut self, new: D, part: Part) {
-        self.change(part, |kept| kept.push(new));
+        self.change(part, |_, kept| kept.push(new));
     }
 
     /// Adds a use of all bytes in place of one of its kind, if there is such.
     pub(super) fn replace(&mut self, new: D, is_same: impl Fn(&D) -> bool) {
-        self.change(Part::WHOLE, |kept| kept.replace(new, &is_same));
+        self.change(Part::WHOLE, |_, kept| kept.replace(new, &is_same));
     }
 
     /// Drops uses.
     pub(super) fn retain(&mut self, stays: impl Fn(&D) -> bool) {
-        self.change(Part::WHOLE, |kept| kept.retain(&stays));
+        self.change(Part::WHOLE, |_, kept| kept.retain(&stays));
     }
 
     /// As [`retain`](Self::retain), of what need not be asked about again.
@@ -108,9 +136,9 @@ impl<D: Done> Uses<D> {
         self.parts.is_none() || self.is_empty()
     }
 
-    fn change(&mut self, part: Part, mut change: impl FnMut(&mut Kept<D>)) {
+    fn change(&mut self, part: Part, mut change: impl FnMut(Part, &mut Kept<D>)) {
         if part.is_whole() && self.is_whole() {
-            return change(&mut self.kept);
+            return change(part, &mut self.kept);
         }
         let whole = || Box::new(Parts::new(std::mem::replace(&mut self.kept, Kept::new())));
         let mut parts = self.parts.take().unwrap_or_else(whole);

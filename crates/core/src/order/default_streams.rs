@@ -155,13 +155,13 @@ mod tests {
             let (mut streams, host) = (Streams::default(), Host::new(0));
             let home = streams.open_home(1);
             let [a, b] = [first, then].map(|role| streams.create(home, role, host.base().clone(), ()));
-            streams.enter(a, host.base());
+            streams.enter(a, host.base(), |_| ());
             let point = streams.get_mut(a).unwrap().chain.submit();
             streams.leave(a);
             if is_destroyed {
                 streams.destroy(a);
             }
-            streams.enter(b, host.base());
+            streams.enter(b, host.base(), |_| ());
             streams.get(b).unwrap().chain.covers(point)
         };
         for first in [Blocking, PerThread, NonBlocking, Legacy] {

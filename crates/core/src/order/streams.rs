@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::default_streams::{Ties, after, before};
 use super::{Base, Chain, Host, Slots, Snapshot};
+use crate::ids::Point;
 use crate::op::StreamRole;
 
 /// Where a stream is while it lives.
@@ -30,13 +31,28 @@ pub struct Stream<T> {
     pub role: StreamRole,
     /// Whether it has work that the legacy default stream does not come after yet.
     is_noted: bool,
+    /// Where it stood before its last operation, while that may still be withdrawn. Nobody else comes after that
+    /// operation by then.
+    before: Option<Snapshot>,
     /// What its owner keeps of it.
     pub kept: T,
 }
 
+impl<T> Stream<T> {
+    /// What others may come after: all that it did, but for an operation that may still be withdrawn.
+    pub fn end(&self) -> Snapshot {
+        self.before.clone().unwrap_or_else(|| self.chain.snapshot())
+    }
+
+    /// Whether a point is of the operation that may still be withdrawn.
+    pub fn may_withdraw(&self, point: Point) -> bool {
+        self.before.as_ref().is_some_and(|before| point.slot == before.point().slot && point.seq > before.point().seq)
+    }
+}
+
 #[derive(Debug)]
 struct Home {
-    /// Counts the operations of the legacy default stream.
+    /// Counts the operations of the legacy default stream that are done.
     version: u64,
     /// The legacy default stream after its last operation.
     last: Option<Snapshot>,
@@ -65,7 +81,7 @@ impl<T> Default for Streams<T> {
 
 impl<T> Streams<T> {
     /// A new home. `party` is a number that no host has.
-    pub fn open_home(&mut self, party: u32) -> HomeNumber {
+    pub fn open_home(&mut self, party: u64) -> HomeNumber {
         let ended = Host::new(party);
         self.homes.push(Home { version: 0, last: None, noted: Vec::new(), noted_ends: Vec::new(), ended });
         self.homes.len() - 1
@@ -79,7 +95,7 @@ impl<T> Streams<T> {
             self.streams.push(None);
             self.streams.len() - 1
         });
-        self.streams[seat] = Some(Stream { chain, role, home, kept, followed: 0, is_noted: false });
+        self.streams[seat] = Some(Stream { chain, role, home, kept, followed: 0, is_noted: false, before: None });
         seat
     }
 
@@ -116,19 +132,48 @@ impl<T> Streams<T> {
     }
 
     /// What every operation of a stream does first: the stream knows what the host knows that submits it, and the rules
-    /// of the default streams apply. Nothing where no stream lives there.
+    /// of the default streams apply: `on_wait` gets the points of waits that are news. Nothing where no stream lives
+    /// there.
     #[inline]
-    pub fn enter(&mut self, seat: Seat, base: &Arc<Base>) {
+    pub fn enter(&mut self, seat: Seat, base: &Arc<Base>, on_wait: impl FnMut(Point)) {
         let Some(Some(stream)) = self.streams.get_mut(seat) else { return };
         stream.chain.learn_base(base);
-        let Ok(()) = before(stream.role.standing(), &mut Entering { streams: self, seat });
+        let Ok(()) = before(stream.role.standing(), &mut Entering { streams: self, seat, on_wait });
     }
 
-    /// What every operation of a stream does last: blocking streams come after the legacy default stream's.
+    /// The next operation of a stream may be withdrawn, until [`confirm`](Self::confirm) or
+    /// [`withdraw`](Self::withdraw).
+    pub fn begin(&mut self, seat: Seat) {
+        if let Some(stream) = self.get_mut(seat) {
+            stream.before = Some(stream.chain.snapshot());
+        }
+    }
+
+    /// The operation that might have been withdrawn is done. Nothing where there is none.
+    #[inline]
+    pub fn confirm(&mut self, seat: Seat) {
+        if let Some(stream) = self.get_mut(seat)
+            && stream.before.take().is_some()
+        {
+            self.leave(seat);
+        }
+    }
+
+    /// The operation that may be withdrawn was not done. The stream keeps its position.
+    pub fn withdraw(&mut self, seat: Seat) {
+        if let Some(stream) = self.get_mut(seat) {
+            stream.before = None;
+        }
+    }
+
+    /// What every operation of a stream does last: blocking streams come after the legacy default stream's, once it
+    /// cannot be withdrawn.
     #[inline]
     pub fn leave(&mut self, seat: Seat) {
-        if let Some(Some(stream)) = self.streams.get(seat) {
-            after(stream.role.standing(), &mut Entering { streams: self, seat });
+        if let Some(Some(stream)) = self.streams.get(seat)
+            && stream.before.is_none()
+        {
+            after(stream.role.standing(), &mut Entering { streams: self, seat, on_wait: |_| () });
         }
     }
 
@@ -137,7 +182,7 @@ impl<T> Streams<T> {
         let Some(stream) = self.get(seat) else { return Vec::new() };
         let mut ends = Ends { streams: self, home: &self.homes[stream.home], ends: Vec::new() };
         let Ok(()) = before(stream.role.standing(), &mut ends);
-        ends.ends.push(stream.chain.snapshot());
+        ends.ends.push(stream.end());
         ends.ends
     }
 
@@ -148,12 +193,13 @@ impl<T> Streams<T> {
 }
 
 /// A stream that is about to have an operation. One lives at the seat.
-struct Entering<'s, T> {
+struct Entering<'s, T, F> {
     streams: &'s mut Streams<T>,
     seat: Seat,
+    on_wait: F,
 }
 
-impl<T> Entering<'_, T> {
+impl<T, F> Entering<'_, T, F> {
     #[inline]
     fn parts(&mut self) -> Option<(&mut Stream<T>, &mut Home)> {
         let stream = self.streams.streams.get_mut(self.seat)?.as_mut()?;
@@ -162,7 +208,7 @@ impl<T> Entering<'_, T> {
     }
 }
 
-impl<T> Ties for Entering<'_, T> {
+impl<T, F: FnMut(Point)> Ties for Entering<'_, T, F> {
     type Refused = Infallible;
 
     #[inline]
@@ -171,8 +217,11 @@ impl<T> Ties for Entering<'_, T> {
             && stream.followed != home.version
         {
             stream.followed = home.version;
-            if let Some(last) = &home.last {
-                stream.chain.wait(last);
+            if let Some(last) = &home.last
+                && stream.chain.wait(last)
+            {
+                let point = last.point();
+                (self.on_wait)(point);
             }
         }
         Ok(())
@@ -192,17 +241,21 @@ impl<T> Ties for Entering<'_, T> {
     #[cold]
     fn gather(&mut self) -> Result<(), Infallible> {
         let Some((_, home)) = self.parts() else { return Ok(()) };
-        home.version += 1;
         let (mut before, noted) = (std::mem::take(&mut home.noted_ends), std::mem::take(&mut home.noted));
         for noted in noted {
             if let Some(stream) = &mut self.streams.streams[noted] {
-                stream.is_noted = false;
-                before.push(stream.chain.snapshot());
+                before.push(stream.end());
+                stream.is_noted = stream.before.is_some();
+                if stream.is_noted {
+                    self.streams.homes[stream.home].noted.push(noted);
+                }
             }
         }
-        if let Some((legacy, _)) = self.parts() {
-            for end in &before {
-                legacy.chain.wait(end);
+        for end in &before {
+            if let Some((legacy, _)) = self.parts()
+                && legacy.chain.wait(end)
+            {
+                (self.on_wait)(end.point());
             }
         }
         Ok(())
@@ -210,6 +263,7 @@ impl<T> Ties for Entering<'_, T> {
 
     fn publish(&mut self) {
         if let Some((stream, home)) = self.parts() {
+            home.version += 1;
             home.last = Some(stream.chain.snapshot());
         }
     }
@@ -234,7 +288,7 @@ impl<T> Ties for Ends<'_, T> {
 
     fn gather(&mut self) -> Result<(), Infallible> {
         let noted = self.home.noted.iter().filter_map(|seat| self.streams.get(*seat));
-        self.ends.extend(noted.map(|stream| stream.chain.snapshot()).chain(self.home.noted_ends.iter().cloned()));
+        self.ends.extend(noted.map(Stream::end).chain(self.home.noted_ends.iter().cloned()));
         Ok(())
     }
 

@@ -60,7 +60,7 @@ impl Program {
     /// An operation of a stream that lives.
     fn enter<R>(&mut self, host: u32, stream: Seat, operation: impl FnOnce(&mut Chain) -> R) -> R {
         let base = self.base(host);
-        self.streams.enter(stream, &base);
+        self.streams.enter(stream, &base, |_| ());
         let result = operation(&mut self.streams.get_mut(stream).expect("the stream lives").chain);
         self.streams.leave(stream);
         result

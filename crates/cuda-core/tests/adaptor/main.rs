@@ -293,7 +293,7 @@ fn captures_take_what_is_promised_to_last() -> Outcome {
         s.copy(x.read(), scratch.write())?;
         s.copy(scratch.read(), y.write())?;
         // SAFETY: it uses no other memory.
-        unsafe { left.enqueue(x.write(), |s, x| fill(s, x.cu_deviceptr(), 9, 1024)) }.expect("a node");
+        unsafe { s.enqueue(x.write(), |s, x| fill(s, x.cu_deviceptr(), 9, 1024)) }?;
         s.free(scratch)?;
         Ok(refused)
     })?;
@@ -306,6 +306,29 @@ fn captures_take_what_is_promised_to_last() -> Outcome {
     let (found, copied) = (left.copy_to_host(x.read())?, left.copy_to_host(y.read())?);
     assert!(found[..1024].iter().all(|byte| *byte == 9) && found[1024..].iter().all(|byte| *byte == 5));
     assert!(copied[..1024].iter().all(|byte| *byte == 9) && copied[1024..].iter().all(|byte| *byte == 5));
+    Ok(())
+}
+
+/// What the closure of a capture returns is what the capture comes to, and the stream goes on.
+#[test]
+fn a_capture_comes_to_what_its_closure_returns() -> Outcome {
+    let Some(context) = context("a_capture_comes_to_what_its_closure_returns") else { return Ok(()) };
+    let stream = context.stream()?;
+    let x = stream.alloc::<u8>(&context.device().default_pool(), 4096)?;
+    // SAFETY: it submits nothing.
+    let failed = stream.capture(|s| unsafe { s.enqueue(x.write(), |_, _| Err::<(), _>("not today")) });
+    let failed = failed.expect_err("the closure fails");
+    let why = std::error::Error::source(&failed).map(ToString::to_string);
+    assert_eq!(why.as_deref(), Some("not today"), "{failed}");
+    let panics = || stream.capture(|_| -> Result<(), Error> { panic!("as it should be") });
+    assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+    stream.run(x.write(), |s, x| fill(s, x.cu_deviceptr(), 1, 4096))?;
+    let (graph, number) = stream.capture(|s| {
+        s.memset(x.write(), 7)?;
+        Ok(5)
+    })?;
+    let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
+    assert_eq!((stream.copy_to_host(x.read())?, number), (vec![7; 4096], 5));
     Ok(())
 }
 

@@ -20,11 +20,9 @@ fn captures_take_what_is_promised_to_last() -> Outcome {
         s.copy(x.read(), scratch.write())?;
         s.copy(scratch.read(), y.write())?;
         // SAFETY: it uses no other memory.
-        let copied = unsafe { left.enqueue((y.read(), x.write()), |s, (from, mut to)| s.memcpy_dtod(&from, &mut to)) };
-        copied.expect("a node");
+        unsafe { s.enqueue((y.read(), x.write()), |s, (from, mut to)| s.memcpy_dtod(&from, &mut to)) }?;
         // SAFETY: as above.
-        unsafe { left.enqueue(x.write(), |s, mut x| s.memset_zeros(&mut x.try_slice_mut(..1024).expect("within"))) }
-            .expect("a node");
+        unsafe { s.enqueue(x.write(), |s, mut x| s.memset_zeros(&mut x.try_slice_mut(..1024).expect("within"))) }?;
         s.free(scratch)?;
         Ok(refused)
     })?;

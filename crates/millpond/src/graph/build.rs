@@ -14,6 +14,7 @@ use super::body::Body;
 use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::GraphError;
+use crate::names::shadow;
 use crate::state::access::{Access, Read, Write, placed};
 use crate::state::aliased::Job;
 use crate::state::named::NodeName;
@@ -168,10 +169,10 @@ impl Graph {
     /// A node that was refused is in the trace, if it is the program that is wrong.
     #[cold]
     fn note_refused(&self, error: &Error, after: &[NodeId], node: impl FnOnce(&Tracer) -> NodeOp, place: Place) {
-        if let Some(tracer) = self.body.context.tracer.as_ref().filter(|_| error.is_verdict()) {
-            let core = &self.body.core;
+        let core = &self.body.core;
+        Tracer::refused(self.body.context.tracer.as_ref(), error, |tracer| {
             tracer.refused_node(core.id(), core.len() as u32, after, node(tracer), place);
-        }
+        });
     }
 
     /// A kernel (CUDA: `cudaGraphAddKernelNode`). Every launch runs it again. The closure is one for all instances,
@@ -391,7 +392,7 @@ impl Graph {
         let (from, to) = (self.own(from)?, self.own(to)?);
         let added = self.edit().core.add_edge(from, to);
         if let Some(tracer) = &self.body.context.tracer {
-            tracer.edge(self.body.core.id(), from, to, true);
+            shadow::judged(added.as_ref().err(), || tracer.edge(self.body.core.id(), from, to, true));
         }
         Ok(added?)
     }
@@ -405,7 +406,7 @@ impl Graph {
         self.body.check_limits("lose an edge")?;
         let removed = self.edit().core.remove_edge(from, to);
         if let Some(tracer) = &self.body.context.tracer {
-            tracer.edge(self.body.core.id(), from, to, false);
+            shadow::judged(removed.as_ref().err(), || tracer.edge(self.body.core.id(), from, to, false));
         }
         Ok(removed?)
     }
@@ -422,7 +423,7 @@ impl Graph {
             None => self.edit().core.remove_node(id),
         };
         if let Some(tracer) = &self.body.context.tracer {
-            tracer.node_removed(self.body.core.id(), id);
+            shadow::judged(removed.as_ref().err(), || tracer.node_removed(self.body.core.id(), id));
         }
         let freed = match removed? {
             NodeKind::MemFree(Memory::Own(alloc)) => Some((self.body.core.id(), alloc)),

@@ -31,6 +31,7 @@ use super::program::Program;
 use super::traced::TracedExec;
 use crate::names::error::{Error, Result};
 use crate::names::graph_error::GraphError;
+use crate::names::shadow;
 use crate::pool::shell::TRIES;
 use crate::state::context::Context;
 use crate::state::device::{Allocation, Arena, Origin};
@@ -38,6 +39,7 @@ use crate::state::node::MemAllocNode;
 use crate::stream::native::Native;
 use crate::sync::handle::Handle;
 use crate::sync::ranks;
+use crate::trace::tracer::Tracer;
 
 /// How a graph is instantiated.
 ///
@@ -233,12 +235,11 @@ impl GraphExec {
         body.check_instances()?;
         let allowed = body.context.graphs.refuse_unsafe("instantiate");
         let made = allowed.and_then(|()| Self::make(body, settings, None));
-        if let (Some(tracer), Err(error)) = (&body.context.tracer, &made)
-            && error.is_verdict()
-        {
-            tracer.exec(body.core.id(), settings.auto_free_on_launch);
-        }
-        made
+        made.inspect_err(|error| {
+            Tracer::refused(body.context.tracer.as_ref(), error, |tracer| {
+                tracer.exec(body.core.id(), settings.auto_free_on_launch);
+            });
+        })
     }
 
     /// An instance; in place of another one it has that one's addresses and live memory.
@@ -319,7 +320,7 @@ impl GraphExec {
         if let (Some(tracer), Some(exec)) = (&graph.body.context.tracer, &self.shared.traced)
             && new.as_ref().err().is_none_or(Error::is_verdict)
         {
-            tracer.exec_updated(exec, graph.body.core.id());
+            shadow::judged(new.as_ref().err(), || tracer.exec_updated(exec, graph.body.core.id()));
         }
         let new = new?;
         new.shared.run.lock().last = self.shared.last();

@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 
 use crate::names::device_name::DeviceName;
 use crate::names::error::{Error, Invalid, Result};
+use crate::names::shadow;
 use crate::names::stream_names::side;
 use crate::state::context::Context;
 use crate::state::device::{Allocation, Heap, Origin, PoolShared, StreamShared};
@@ -129,7 +130,8 @@ impl PoolShared {
             }
         };
         if access < former {
-            self.check_uses(&mut grants, &device, access).inspect_err(|_| note(access))?;
+            let checked = self.check_uses(&mut grants, &device, access);
+            checked.inspect_err(|error| shadow::judged(Some(error), || note(access)))?;
         }
         let (before, after) =
             (grants.peer_access(peer, device.key(), former), grants.peer_access(peer, device.key(), access));

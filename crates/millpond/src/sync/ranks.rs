@@ -79,6 +79,7 @@ millpond_driver::ranks! {
     TracedNodes "names of alloc nodes";
     TracedRefused "nodes that were refused";
     AllocNumbers "numbers of allocations";
+    StreamNumbers "numbers of streams";
     Reported "what was reported";
     StreamNames "names of streams";
     TracesAskedFor "the traces that the environment asks for";

@@ -382,7 +382,8 @@ fn nothing_is_kept_for_each_request() {
     let only = std::env::var("MILLPOND_STEADY_ONLY").ok();
     let mut more = Vec::new();
     let all = LOOPS.iter().map(|it| (it, NOISE)).chain(PROCESSES.iter().map(|it| (it, NOISE_OF_PROCESSES)));
-    for ((name, rounds, make), noise) in all.filter(|((name, ..), _)| only.as_deref().is_none_or(|only| only == *name)) {
+    for ((name, rounds, make), noise) in all.filter(|((name, ..), _)| only.as_deref().is_none_or(|only| only == *name))
+    {
         let device = Device::host(HostConfig::default()).unwrap();
         let stream = device.stream().unwrap();
         more.extend(run(name, *rounds, noise, make(device, stream)));

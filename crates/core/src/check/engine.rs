@@ -1,0 +1,143 @@
+//! The checker as it is asked by a library: one operation at a time, with an answer that says what the device has to do.
+//!
+//! [`Checker::check`] is the same without an answer. Knows no law: those are where the operations are.
+
+use super::answer::{Done, Reason, Refusal, StreamHandle, Wait};
+use super::checker::{Call, Checker};
+use super::event_state::{Recorded, Stands};
+use super::events::{record_end, wait_end};
+use crate::ids::{DeviceId, EventId, HostId, NodeId, Point, StreamId};
+use crate::life::Site;
+use crate::op::{Act, Mark, Names, Op, Place, What};
+use crate::order::Snapshot;
+use crate::order::default_streams::Standing;
+
+impl Checker {
+    /// Judges the next operation and does it, as [`check`](Self::check), and says what it did. `names` are those of the
+    /// operations.
+    ///
+    /// A launch that is no graph's and is not captured may be withdrawn until the next step of its stream: see
+    /// [`retract`](Self::retract) and [`advance`](Self::advance).
+    ///
+    /// # Errors
+    /// Why it is refused. Waits that it made are made all the same: the device has to make them, too.
+    pub fn step(&mut self, op: &Op, names: &Names) -> Result<Done, Box<Refusal>> {
+        if let Some(seat) = op.what.stream().and_then(|stream| self.time.seat(stream)) {
+            self.time.confirm(seat);
+        }
+        self.time.answer.ask();
+        let judged = self.perform(Call { op, names });
+        let mut done = self.time.answer.take();
+        let again = self.time.answer.again.take();
+        self.say_where(&op.what, judged.is_ok(), &mut done);
+        done.findings.append(&mut self.more);
+        let Err(finding) = judged else { return Ok(done) };
+        let reason = match again {
+            Some(stream) => Reason::AskAgain(stream),
+            None if finding.is_quiet() => Reason::Follows,
+            None => Reason::Finding(finding),
+        };
+        Err(Box::new(Refusal { reason, done }))
+    }
+
+    /// All that comes before the next operation of a stream, as far as its own operations so far learned it: who keeps
+    /// freed memory asks this whether the stream may have it. None where no such stream lives.
+    pub fn snapshot(&self, stream: StreamId) -> Option<Snapshot> {
+        self.time.stream(stream).map(|stream| stream.chain.snapshot())
+    }
+
+    /// The stream of a handle. None where that was destroyed.
+    pub fn stream(&self, stream: StreamHandle) -> Option<StreamId> {
+        self.time.get(stream.0).map(|stream| stream.kept.id)
+    }
+
+    /// The device of a stream. None where that was destroyed.
+    pub fn device(&self, stream: StreamHandle) -> Option<DeviceId> {
+        self.time.get(stream.0).map(|stream| stream.kept.device)
+    }
+
+    /// Where the stream of an operation stands, and which node the operation added by hand.
+    fn say_where(&self, what: &What, is_done: bool, done: &mut Done) {
+        if let Some(id) = what.stream()
+            && let Some(seat) = self.time.seat(id)
+        {
+            let stream = self.time.at(seat);
+            done.stream = Some(StreamHandle(seat));
+            done.number = stream.kept.ops;
+            done.point = Some(stream.chain.last()).filter(|_| !self.graphs.is_captured(id));
+        }
+        if let What::GraphNode { graph, .. } = what
+            && let Some(made) = self.graphs.graphs.get(graph).filter(|_| is_done)
+        {
+            done.node = made.graph.len().checked_sub(1).map(|last| NodeId(last as u32));
+        }
+    }
+
+    /// Records an event on a stream, as [`What::EventRecord`] does, for a caller that keeps the event's record itself:
+    /// `before` is the one that this replaces. The event is of the stream's device and of the thread's process. Waits
+    /// that are news are appended to `waits`.
+    ///
+    /// None where the stream is captured or destroyed, or a capture may forbid it: then the step by name judges it.
+    pub fn record_end(
+        &mut self,
+        at: (HostId, Place),
+        stream: StreamHandle,
+        mark: Mark,
+        before: Option<Recorded>,
+        waits: &mut Vec<Wait>,
+    ) -> Option<Recorded> {
+        let site = self.enter_by_handle(at, stream, waits)?;
+        Some(record_end(&mut self.time, stream.0, site, mark, before))
+    }
+
+    /// Makes a stream wait for a record, as [`What::EventWait`] does; gives no advice. Waits that are news are appended
+    /// to `waits`: that for the record is the last one, where it is. Returns where the stream stands then.
+    ///
+    /// None as of [`record_end`](Self::record_end).
+    pub fn wait_end(
+        &mut self,
+        at: (HostId, Place),
+        stream: StreamHandle,
+        recorded: &mut Recorded,
+        waits: &mut Vec<Wait>,
+    ) -> Option<Point> {
+        let site = self.enter_by_handle(at, stream, waits)?;
+        self.time.answer.ask();
+        if wait_end(&mut self.time, &mut self.lost, stream.0, site, recorded) {
+            self.needs(at.1);
+        }
+        self.time.answer.take_waits(waits);
+        Some(self.time.at(stream.0).chain.last())
+    }
+
+    /// Gives an event a record that was made by handle, for steps by its name.
+    pub fn set_record(&mut self, event: EventId, recorded: Recorded) {
+        self.events.entry(event).or_default().stands = Stands::Recorded(recorded);
+    }
+
+    /// The record of an event, for steps by handle; the event stands for nothing then. None where it has none.
+    pub fn take_record(&mut self, event: EventId) -> Option<Recorded> {
+        let event = self.events.get_mut(&event)?;
+        matches!(event.stands, Stands::Recorded(_)).then(|| event.take_record())?
+    }
+
+    /// Enters a stream: the site of its next operation.
+    #[inline]
+    pub(super) fn enter_by_handle(
+        &mut self,
+        (host, place): (HostId, Place),
+        stream: StreamHandle,
+        waits: &mut Vec<Wait>,
+    ) -> Option<Site> {
+        let (id, standing) = self.time.get(stream.0).map(|stream| (stream.kept.id, stream.role.standing()))?;
+        if self.graphs.is_capturing() && (standing == Standing::Barrier || self.graphs.is_captured(id)) {
+            return None;
+        }
+        self.time.confirm(stream.0);
+        self.time.answer.ask();
+        self.time.enter_seat(host, stream.0);
+        self.time.answer.take_waits(waits);
+        let op = self.time.at(stream.0).kept.ops + 1;
+        Some(Site { act: Act::Read, stream: id, op, place })
+    }
+}

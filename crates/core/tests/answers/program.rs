@@ -1,0 +1,144 @@
+//! Random programs of streams, events, host threads, memory and graph launches. Many of their operations are wrong.
+
+use std::iter::once;
+
+use fastrand::Rng;
+use millpond_core::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, PoolId, StreamId};
+use millpond_core::op::{Access, Act, CaptureMode, Mark, Memory, NodeOp, Op, Part, Place, StreamRole, Trust, What};
+
+/// How many numbers of memory and events there are.
+const MEMORY: u32 = 4;
+const EVENTS: u32 = 4;
+/// The events that the wait nodes of graphs wait for are the first ones; a graph has a kernel, and a wait node perhaps.
+pub(crate) const GRAPHS: u32 = 2;
+
+/// What a random program is made of.
+#[derive(Clone, Copy)]
+pub(crate) struct Kinds {
+    /// Graphs are launched, and streams captured.
+    pub(crate) graphs: bool,
+    /// Parts of memory are used.
+    pub(crate) parts: bool,
+    /// Host threads use memory, and free it at once.
+    pub(crate) hosts: bool,
+    /// Streams are destroyed.
+    pub(crate) ends: bool,
+}
+
+/// A random program.
+pub(crate) struct Program<'r> {
+    pub(crate) rng: &'r mut Rng,
+    pub(crate) kinds: Kinds,
+    pub(crate) ops: Vec<Op>,
+    streams: u32,
+    lives: [u64; MEMORY as usize],
+}
+
+impl<'r> Program<'r> {
+    /// A program of some streams and so many operations on them.
+    pub(crate) fn new(rng: &'r mut Rng, kinds: Kinds, operations: usize) -> Vec<Op> {
+        let mut program = Program { rng, kinds, ops: Vec::new(), streams: 1, lives: [0; MEMORY as usize] };
+        (0..3).for_each(|_| program.create());
+        if kinds.graphs {
+            (0..GRAPHS).for_each(|number| program.make_graph(number));
+        }
+        for _ in 0..operations {
+            program.operation();
+        }
+        program.ops
+    }
+
+    fn push(&mut self, what: What) {
+        let (host, line) = (HostId(self.rng.u32(0..2)), self.ops.len() as u32 + 1);
+        self.ops.push(Op { host, place: Place::Line(line), what });
+    }
+
+    fn create(&mut self) {
+        let roles = [StreamRole::NonBlocking, StreamRole::Blocking, StreamRole::PerThread];
+        let role = roles[self.rng.usize(0..roles.len())];
+        let (stream, device) = (StreamId(self.streams), DeviceId(u32::from(self.rng.u8(0..6) == 0)));
+        self.streams += 1;
+        self.push(What::StreamCreate { stream, role, device });
+    }
+
+    /// Number 0 is the legacy default stream.
+    fn stream(&mut self) -> StreamId {
+        StreamId(match self.rng.u8(0..6) {
+            0 => 0,
+            _ => self.rng.u32(1..self.streams),
+        })
+    }
+
+    fn event(&mut self) -> EventId {
+        EventId(self.rng.u32(0..EVENTS))
+    }
+
+    fn memory(&mut self) -> Memory {
+        let id = self.rng.u32(0..MEMORY);
+        Memory { id: AllocId(id), generation: self.lives[id as usize] }
+    }
+
+    fn access(&mut self) -> Access {
+        let (memory, act) = (self.memory(), if self.rng.bool() { Act::Read } else { Act::Write });
+        let from = self.rng.u64(0..8) * 64;
+        let part = match self.kinds.parts && self.rng.bool() {
+            true => Part::new(from, from + 64 * self.rng.u64(1..4)).expect("it has bytes"),
+            false => Part::WHOLE,
+        };
+        Access { memory, act, part }
+    }
+
+    fn make_graph(&mut self, number: u32) {
+        let (graph, exec) = (GraphId(number), ExecId(number));
+        self.push(What::GraphCreate { graph, symbolic: true });
+        let mut nodes = vec![NodeOp::Kernel(Default::default())];
+        nodes.extend((number > 0).then_some(NodeOp::EventWait(EventId(0))));
+        for node in nodes {
+            self.push(What::GraphNode { graph, node: Box::new(node), after: Default::default(), name: None });
+        }
+        self.push(What::Instantiate { graph, exec, auto_free_on_launch: false });
+    }
+
+    fn operation(&mut self) {
+        let (stream, memory, event) = (self.stream(), self.memory(), self.event());
+        let what = match self.rng.u8(0..64) {
+            0..=5 => {
+                let next = &mut self.lives[memory.id.index()];
+                *next += 1;
+                let memory = Memory { generation: *next, ..memory };
+                What::Alloc { memory, pool: PoolId(0), stream, bytes: 1024, name: None }
+            }
+            6..=19 => {
+                let accesses = (0..self.rng.u8(1..4)).map(|_| self.access()).collect();
+                What::Launch { stream, accesses, trust: Trust::None, name: None }
+            }
+            20..=21 => What::Copy { stream, accesses: once(self.access()).collect() },
+            22..=26 => What::Free { memory, stream, trust: Trust::None },
+            27..=36 => What::EventRecord { event, stream, external: false, mark: Mark::Completion },
+            37..=48 => What::EventWait { event, stream, external: false },
+            49 => What::EventSynchronize { event },
+            50 => What::EventQuery { event, is_over: self.rng.bool() },
+            51 => What::StreamSynchronize { stream },
+            52 => What::StreamQuery { stream, is_idle: self.rng.bool() },
+            53 => What::SynchronizeDevice { device: DeviceId(self.rng.u32(0..2)) },
+            54 => What::Drop { memory },
+            55 if self.kinds.hosts => What::FreeNow { memory },
+            56..=57 if self.kinds.hosts => What::HostAccess { accesses: once(self.access()).collect() },
+            58 if self.kinds.ends => What::StreamDestroy { stream },
+            59 if self.streams < 8 => return self.create(),
+            60..=62 if self.kinds.graphs => What::GraphLaunch { exec: ExecId(self.rng.u32(0..GRAPHS)), stream },
+            63 if self.kinds.graphs => return self.capture(stream),
+            _ => return,
+        };
+        self.push(what);
+    }
+
+    /// A stream captures a kernel and an allocation that it frees. Others go on with what they do.
+    fn capture(&mut self, stream: StreamId) {
+        let graph = GraphId(GRAPHS + self.ops.len() as u32);
+        self.push(What::CaptureBegin { stream, graph, mode: CaptureMode::Relaxed, symbolic: true });
+        self.push(What::Launch { stream, accesses: Default::default(), trust: Trust::None, name: None });
+        self.operation();
+        self.push(What::CaptureEnd { stream });
+    }
+}
