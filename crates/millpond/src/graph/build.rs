@@ -357,8 +357,8 @@ impl Graph {
         Ok(self.named(added?))
     }
 
-    /// A whole graph as one node, as it is now (CUDA: `cudaGraphAddChildGraphNode`). One that has memory nodes with fixed
-    /// addresses moves into this graph (CUDA: `cudaGraphChildGraphOwnershipMove`): it has no instance and is no other
+    /// A whole graph as one node, as it is now (CUDA: `cudaGraphAddChildGraphNode`). One that has memory nodes with
+    /// fixed addresses moves into this graph (CUDA: `cudaGraphChildGraphOwnershipMove`): it has no instance and is no other
     /// graph's child from then on, also where this graph is gone.
     ///
     /// # Errors
