@@ -358,8 +358,8 @@ impl Graph {
     }
 
     /// A whole graph as one node, as it is now (CUDA: `cudaGraphAddChildGraphNode`). One that has memory nodes with
-    /// fixed addresses moves into this graph (CUDA: `cudaGraphChildGraphOwnershipMove`): it has no instance and is no other
-    /// graph's child from then on, also where this graph is gone.
+    /// fixed addresses moves into this graph (CUDA: `cudaGraphChildGraphOwnershipMove`): it has no instance and is no
+    /// other graph's child from then on, also where this graph is gone.
     ///
     /// # Errors
     /// A bad dependency; graphs nested too deeply; the child is of another device. [`GraphError::Copy`]: it has memory

@@ -309,10 +309,11 @@ impl GraphExec {
         Ok(Self { shared: shared.into() })
     }
 
-    /// Takes over what the nodes of a graph of the same shape do (CUDA: `cudaGraphExecUpdate`): kernels, copies,
-    /// fills, host functions and the memory that they use. Where the memory nodes have fixed addresses that is the graph that
-    /// it was made of; with symbolic addresses it is any whose memory nodes are alike, and the memory stays where it is.
-    /// What is live stays so. Launches before still come first. Clones made of this handle before keep the old nodes.
+    /// Takes over what the nodes of a graph of the same shape do (CUDA: `cudaGraphExecUpdate`): kernels, copies, fills,
+    /// host functions and the memory that they use. Where the memory nodes have fixed addresses that is the graph that
+    /// it was made of; with symbolic addresses it is any whose memory nodes are alike, and the memory stays where it
+    /// is. What is live stays so. Launches before still come first. Clones made of this handle before keep the old
+    /// nodes.
     ///
     /// # Errors
     /// [`GraphError::Update`] with the first node that differs in its edges, its kind or its memory;
@@ -366,8 +367,8 @@ impl Graph {
     ///
     /// # Errors
     /// [`GraphError::Faults`]: each wrong pair of nodes with the missing edge. [`GraphError::Copy`]: it has memory
-    /// nodes with fixed addresses, and is a child graph, or has an instance, which is there as long as a [`GraphExec`] or a
-    /// [`Launch`](crate::graph::Launch) of it is (CUDA: `cudaErrorNotSupported`). A capture forbids it
+    /// nodes with fixed addresses, and is a child graph, or has an instance, which is there as long as a [`GraphExec`]
+    /// or a [`Launch`](crate::graph::Launch) of it is (CUDA: `cudaErrorNotSupported`). A capture forbids it
     /// ([`begin_capture_in`](crate::Stream::begin_capture_in)), and is invalid then.
     #[track_caller]
     pub fn instantiate(&self, settings: Instantiate) -> Result<GraphExec> {
