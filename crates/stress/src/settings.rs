@@ -156,7 +156,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "graphs",
-        about: "one thread, graphs by nodes and by capture, instances one after the other, children, updates, event nodes",
+        about: "one thread, graphs by nodes and by capture, instances in turn, children, updates, event nodes",
         share: 5,
         event_nodes: true,
         kinds: &[Host, Seeded, Sim, SimLate, Cuda],

@@ -1,5 +1,5 @@
-//! Addresses for alloc nodes: which of a graph's allocations share bytes is decided as in the library, at addresses that
-//! no memory has.
+//! Addresses for alloc nodes: which of a graph's allocations share bytes is decided as in the library, at addresses
+//! that no memory has.
 
 use crate::graph::{Addressing, Graph, GraphAllocId, GraphError, Label};
 use crate::ids::{GraphId, NodeId};

@@ -22,8 +22,8 @@ impl Checker {
         }
     }
 
-    /// An instance is of another graph than the one whose launches left this: the names of that one's nodes lead to what
-    /// was left, and not to what is allocated there next.
+    /// An instance is of another graph than the one whose launches left this: the names of that one's nodes lead to
+    /// what was left, and not to what is allocated there next.
     pub(super) fn keep_names(&mut self, exec: ExecId, left: Vec<(GraphAllocId, Memory, Output)>) {
         for (alloc, memory, output) in left {
             let is_same = self.name_of_output(exec, alloc) == Some(memory);

@@ -407,9 +407,8 @@ impl Checker {
     pub(super) fn end(&mut self, id: LifeId, by: Use) {
         let Some(life) = self.lives.end(id, by) else { return };
         self.time.answer.tell(|done| done.ended.push(ended(&life, by.point)));
-        match life.source {
-            Source::Launch(exec, alloc) => self.output_freed(exec, alloc, life.freed_by(by)),
-            _ => {}
+        if let Source::Launch(exec, alloc) = life.source {
+            self.output_freed(exec, alloc, life.freed_by(by));
         }
     }
 

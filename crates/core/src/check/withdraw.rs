@@ -184,7 +184,9 @@ impl Checker {
             let used = Use { point, site: Site { act: mark.act, ..site } };
             let target = match mark.memory {
                 NodeMemory::Own(_) => None,
-                memory => self.name_of(&instance, memory).map(|memory| (memory, self.resolve(call, memory, used.site))),
+                memory => {
+                    self.name_of(&instance, memory).map(|memory| (memory, self.resolve(call, memory, used.site)))
+                }
             };
             let Some((memory, Ok(Target { life, is_lease }))) = target else { continue };
             if mark.act == Act::Free {

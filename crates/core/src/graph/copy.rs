@@ -111,13 +111,14 @@ impl Graph {
         })
     }
 
-    /// Whether a node of this kind makes the graph one that cannot be copied.
-    pub(super) fn is_fixed(&self, kind: &NodeKind) -> bool {
-        match kind {
-            NodeKind::Child(child) => child.fixed_nodes > 0,
-            NodeKind::MemAlloc(_) | NodeKind::MemFree(_) => self.addressing == Addressing::Fixed,
-            NodeKind::Work(_) => false,
-        }
+    /// A copy under a number of its own. Its allocations are its own: whoever names the original's memory does not
+    /// name the copy's.
+    ///
+    /// # Errors
+    /// It has memory nodes with fixed addresses.
+    pub fn duplicate(&self, id: GraphId) -> Result<Self, Box<CopyRefused>> {
+        self.check_copy(Asked::Clone, None)?;
+        Ok(self.copied(id))
     }
 
     /// Refuses what it cannot be as long as it has memory nodes with fixed addresses.

@@ -341,8 +341,8 @@ impl Exec {
         self.outputs.iter().copied().filter(|alloc| self.left[alloc.index()])
     }
 
-    /// Takes over what nodes do and say from a graph of the same shape (CUDA: `cudaGraphExecUpdate`). Addresses, and what
-    /// is live there, stay.
+    /// Takes over what nodes do and say from a graph of the same shape (CUDA: `cudaGraphExecUpdate`). Addresses, and
+    /// what is live there, stay.
     ///
     /// # Errors
     /// The first node in which they differ; the instance is as before.

@@ -4,8 +4,8 @@
 //! makes it stale, and the next question builds it anew. Nothing is checked here that depends on edges still to come:
 //! that is `validate.rs`, at instantiation.
 //!
-//! Where more is allowed than CUDA allows (its graphs with memory nodes are frozen): nodes and edges can be removed, and
-//! graphs with symbolic addresses can be copied, have several instances and be children (`copy`).
+//! Where more is allowed than CUDA allows (its graphs with memory nodes are frozen): nodes and edges can be removed,
+//! and graphs with symbolic addresses can be copied, have several instances and be children (`copy`).
 //!
 //! Invariants: **acyclic**, by construction. **whole**: a refused call changes nothing. **stable**: the number of a
 //! node or an allocation means the same for ever.
@@ -19,7 +19,6 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::address::Addresses;
-use super::copy::{Asked, CopyRefused};
 use super::edges::{Cycle, Ranks};
 use super::error::GraphError;
 use super::fault::NodeSite;
@@ -111,14 +110,18 @@ impl Graph {
         self.addressing
     }
 
-    /// A copy under a number of its own. Its allocations are its own: whoever names the original's memory does not
-    /// name the copy's.
-    ///
-    /// # Errors
-    /// It has memory nodes with fixed addresses.
-    pub fn duplicate(&self, id: GraphId) -> Result<Self, Box<CopyRefused>> {
-        self.check_copy(Asked::Clone, None)?;
-        Ok(Self { id, addresses: Addresses::new(self.granularity), ..self.clone() })
+    /// A copy under a number of its own, with no address.
+    pub(super) fn copied(&self, id: GraphId) -> Self {
+        Self { id, addresses: Addresses::new(self.granularity), ..self.clone() }
+    }
+
+    /// Whether a node of this kind makes the graph one that cannot be copied.
+    fn is_fixed(&self, kind: &NodeKind) -> bool {
+        match kind {
+            NodeKind::Child(child) => child.fixed_nodes > 0,
+            NodeKind::MemAlloc(_) | NodeKind::MemFree(_) => self.addressing == Addressing::Fixed,
+            NodeKind::Work(_) => false,
+        }
     }
 
     /// Gives the graph addresses of its own, for as long as it and its instances live.

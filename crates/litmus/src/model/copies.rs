@@ -38,8 +38,8 @@ struct Copies {
     captures: HashMap<StreamId, GraphId>,
 }
 
-/// The lines of clones, instantiations, child nodes, launches into captures and updates that are refused because a graph
-/// with memory nodes would be in two places: of a program in which nothing else is refused.
+/// The lines of clones, instantiations, child nodes, launches into captures and updates that are refused because a
+/// graph with memory nodes would be in two places: of a program in which nothing else is refused.
 pub fn refused_copies(program: &Program) -> Vec<u32> {
     let mut copies = Copies::default();
     let refused = program.ops().iter().filter(|op| copies.refuses(&op.what));

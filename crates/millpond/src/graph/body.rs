@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use millpond_core::check::{Place, Subject};
 use millpond_core::graph::{
-    Access as NodeAccess, Addressing, Graph as CoreGraph, GraphAllocId, GraphError as CoreError, GraphId, Label,
+    Access as NodeAccess, Addressing, Asked, Graph as CoreGraph, GraphAllocId, GraphError as CoreError, GraphId, Label,
     Memory, NodeId, Pin,
 };
 use millpond_core::ids::{AllocId, StreamId};
@@ -429,12 +429,18 @@ impl Body {
         Ok(node)
     }
 
+    /// Refuses what would need the addresses twice.
+    pub(super) fn check_copy(&self, asked: Asked) -> Result<()> {
+        Ok(self.core.check_copy(asked, None).map_err(GraphError::Copy)?)
+    }
+
     /// A whole graph as one node.
     pub(crate) fn add_child(&mut self, dependencies: &[NodeId], child: &Arc<Body>, place: Place) -> Result<NodeId> {
         self.check_device(child.context.number, || "the child graph".into())?;
         let (core, label) = (Arc::new(child.core.clone()), self.label(place));
-        let parent = self.core.id();
-        let node = child.move_into(parent, place, || Ok(self.core.add_child(dependencies, core, label)?))?;
+        let into = (self.core.id(), place);
+        let add = || Ok(self.core.add_child(dependencies, core, label)?);
+        let node = child.held_by.move_into(&child.core, into, add)?;
         self.keep(node, Payload::Nothing);
         self.children.insert(node, Arc::clone(child));
         if let Some(tracer) = self.node_tracer() {

@@ -357,9 +357,9 @@ impl Graph {
         Ok(self.named(added?))
     }
 
-    /// A whole graph as one node, as it is now (CUDA: `cudaGraphAddChildGraphNode`). One that has memory nodes with fixed
-    /// addresses moves into this graph (CUDA: `cudaGraphChildGraphOwnershipMove`): it has no instance and is no other
-    /// graph's child from then on, also where this graph is gone.
+    /// A whole graph as one node, as it is now (CUDA: `cudaGraphAddChildGraphNode`). One that has memory nodes with
+    /// fixed addresses moves into this graph (CUDA: `cudaGraphChildGraphOwnershipMove`): it has no instance and is no
+    /// other graph's child from then on, also where this graph is gone.
     ///
     /// # Errors
     /// A bad dependency; graphs nested too deeply; the child is of another device. [`GraphError::Copy`]: it has memory

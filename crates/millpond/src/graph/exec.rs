@@ -2,7 +2,8 @@
 //!
 //! Knows the graph as it was when it was made. What a launch does is in `launch.rs`.
 //!
-//! Invariant **no-overlap**: launches of one instance, and of those before it at its addresses, run one after the other.
+//! Invariant **no-overlap**: launches of one instance, and of those before it at its addresses, run one after the
+//! other.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -235,7 +236,8 @@ impl GraphExec {
     fn new(body: &Arc<Body>, settings: Instantiate, place: Place) -> Result<Self> {
         process::refuse_forked()?;
         let allowed = body.context.graphs.refuse_unsafe("instantiate");
-        let made = allowed.and_then(|()| Self::make(draft(body)?, body, settings, body.claim(place)?, None));
+        let made = allowed
+            .and_then(|()| Self::make(draft(body)?, body, settings, body.held_by.claim(&body.core, place)?, None));
         made.inspect_err(|error| {
             Tracer::refused(body.context.tracer.as_ref(), error, |tracer| {
                 tracer.exec(body.core.id(), settings.auto_free_on_launch);
@@ -309,8 +311,9 @@ impl GraphExec {
 
     /// Takes over what the nodes of a graph of the same shape do (CUDA: `cudaGraphExecUpdate`): kernels, copies, fills,
     /// host functions and the memory that they use. Where the memory nodes have fixed addresses that is the graph that
-    /// it was made of; with symbolic addresses it is any whose memory nodes are alike, and the memory stays where it is.
-    /// What is live stays so. Launches before still come first. Clones made of this handle before keep the old nodes.
+    /// it was made of; with symbolic addresses it is any whose memory nodes are alike, and the memory stays where it
+    /// is. What is live stays so. Launches before still come first. Clones made of this handle before keep the old
+    /// nodes.
     ///
     /// # Errors
     /// [`GraphError::Update`] with the first node that differs in its edges, its kind or its memory;
@@ -363,9 +366,9 @@ impl Graph {
     /// Checks the graph and makes an instance of it that can be launched (CUDA: `cudaGraphInstantiate`).
     ///
     /// # Errors
-    /// [`GraphError::Faults`]: each wrong pair of nodes with the missing edge. [`GraphError::Copy`]: it has memory nodes
-    /// with fixed addresses, and is a child graph, or has an instance, which is there as long as a [`GraphExec`] or a
-    /// [`Launch`](crate::graph::Launch) of it is (CUDA: `cudaErrorNotSupported`). A capture forbids it
+    /// [`GraphError::Faults`]: each wrong pair of nodes with the missing edge. [`GraphError::Copy`]: it has memory
+    /// nodes with fixed addresses, and is a child graph, or has an instance, which is there as long as a [`GraphExec`]
+    /// or a [`Launch`](crate::graph::Launch) of it is (CUDA: `cudaErrorNotSupported`). A capture forbids it
     /// ([`begin_capture_in`](crate::Stream::begin_capture_in)), and is invalid then.
     #[track_caller]
     pub fn instantiate(&self, settings: Instantiate) -> Result<GraphExec> {

@@ -1,5 +1,5 @@
-//! Random graphs with random lifetimes: three, one that has two others as children beside memory of its own, and one with
-//! symbolic addresses in two instances.
+//! Random graphs with random lifetimes: three, one that has two others as children beside memory of its own, and one
+//! with symbolic addresses in two instances.
 //!
 //! Every launch of a graph writes other bytes than the one before (a *salt*, drawn by its first node), so that neither
 //! an instance nor a former launch passes for another. All are launched in turn on three streams under seeded schedules
