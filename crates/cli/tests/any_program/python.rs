@@ -68,7 +68,7 @@ fn a_place_is_a_line_of_python() {
 #[test]
 fn layouts_are_those_of_the_headers() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../interpose");
-    let table = fs::read_to_string(folder.join("src/python/table.rs")).expect("a table");
+    let table = fs::read_to_string(folder.join("src/python/versions.rs")).expect("a table");
     for interpreter in interpreters() {
         let code = "import sysconfig; print(sysconfig.get_paths()['include'])";
         let output = Command::new(&interpreter).args(["-c", code]).output().expect("it starts");

@@ -5,19 +5,20 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
+use super::addresses::empty_graph;
 use super::checker::{Call, Checker, Step, quiet};
 use super::event_state::Stands;
 use super::finding::Finding;
 use super::graph_state::Captured;
 use super::graphs::used;
-use super::homes::{Homes, empty_graph};
 use super::lives::{Found, Named, Source};
-use super::names::Names;
+use super::names::Held;
 use super::timeline::Seat;
 use crate::graph::{
-    CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, Uses, Work,
+    Asked, CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, Uses,
+    Work,
 };
 use crate::ids::{DeviceId, EventId, GraphId, NodeId, PoolId, StreamId};
 use crate::life::{Kind, Site};
@@ -154,7 +155,7 @@ impl Checker {
         });
         self.graphs.addresses = addresses;
         let (graph, alloc) = added?;
-        self.graphs.name_own(graph, alloc, memory);
+        self.graphs.names.add((graph, alloc), memory);
         self.keep_access(call, seat, memory, pool);
         self.lives.name(memory, Named::Node { graph, alloc });
         Ok(())
@@ -310,23 +311,13 @@ impl Checker {
     }
 
     /// An instance launched into a capture: a child node.
-    pub(super) fn capture_child(
-        &mut self,
-        call: Call<'_>,
-        seat: Seat,
-        child: Arc<Graph>,
-        names: &Names,
-        homes: &Homes,
-    ) -> Step {
+    pub(super) fn capture_child(&mut self, call: Call<'_>, seat: Seat, child: Arc<Graph>, held: &Held) -> Step {
+        child.check_copy(Asked::Captured, None).map_err(|refused| self.copy_refused(call, &refused))?;
         let into = self.captured_graph(seat);
-        let node = self.captured_node(call, seat, "launched", None, |graph, tails, label| {
-            let node = graph.add_child(tails, child, label)?;
-            Ok((node, node))
+        self.captured_node(call, seat, "launched", None, |graph, tails, label| {
+            Ok((graph.add_child(tails, child, label)?, ()))
         })?;
-        self.graphs.adopt(into, node, names);
-        if let Some(captured) = self.graphs.captured.get_mut(&into) {
-            captured.homes.adopt(homes);
-        }
+        self.graphs.hold(into, held);
         Ok(())
     }
 
@@ -407,9 +398,9 @@ impl Checker {
         match self.graphs.captures.begin(origin, empty, &[], u64::from(call.op.host.0), mode) {
             Ok(_) => {
                 self.graphs.capturing += 1;
-                let homes = Homes::of(graph, symbolic);
-                let captured = Captured { homes, origin: Some(stream), begun, ..Captured::default() };
+                let captured = Captured { origin: Some(stream), begun, ..Captured::default() };
                 self.graphs.captured.insert(graph, captured);
+                self.graphs.hold(graph, &smallvec![graph]);
                 Ok(())
             }
             Err((error, _)) => Err(self.capture_refused(call, error, stream)),
@@ -417,8 +408,8 @@ impl Checker {
     }
 
     /// No graph was made of a capture: that is no mistake of whoever names it, or its memory.
-    fn void_captured(&mut self, graph: Option<GraphId>, names: &Names) {
-        self.graphs.release(names).into_iter().for_each(|memory| self.lives.name(memory, Named::Void));
+    fn void_captured(&mut self, graph: Option<GraphId>, held: &Held) {
+        self.graphs.release(held).into_iter().for_each(|memory| self.lives.name(memory, Named::Void));
         self.graphs.void_graphs.extend(graph);
     }
 
@@ -433,7 +424,7 @@ impl Checker {
         }
         self.graphs.capturing -= 1;
         let captured = graph.and_then(|graph| self.graphs.captured.remove(&graph)).unwrap_or_default();
-        self.void_captured(graph, &captured.names);
+        self.void_captured(graph, &captured.held);
         if let Some(begun) = captured.begun.filter(|_| is_valid && self.settings.leaks) {
             let finding = self.never_ends(call, begun);
             self.more.push(finding);
@@ -447,14 +438,13 @@ impl Checker {
         let ended = ended.map_err(|error| self.capture_refused(call, error, stream))?;
         self.graphs.capturing -= 1;
         let captured = graph.and_then(|graph| self.graphs.captured.remove(&graph)).unwrap_or_default();
-        let Captured { names, homes, .. } = captured;
         match ended.graph {
             Ok(graph) => {
-                self.add_graph(graph, names, homes);
+                self.add_graph(graph, captured.held);
                 Ok(())
             }
             Err(error) => {
-                self.void_captured(graph, &names);
+                self.void_captured(graph, &captured.held);
                 // That it is invalid was said when it became so.
                 match error {
                     CaptureError::Invalidated(_) => Ok(()),

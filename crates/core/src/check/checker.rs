@@ -218,6 +218,10 @@ impl Checker {
             What::Instantiate { exec, .. } => {
                 self.graphs.void_execs.insert(exec);
             }
+            What::GraphClone { copy, .. } if !self.graphs.graphs.contains_key(&copy) => {
+                self.graphs.void_graphs.insert(copy);
+            }
+            What::CopyName { memory, .. } => self.lives.name(memory, Named::Void),
             What::Export { ticket, .. } => {
                 self.lives.void_tickets.insert(ticket);
             }

@@ -43,7 +43,7 @@ impl Checker {
     pub(super) fn is_abroad(&self, source: &Source, seat: Seat) -> bool {
         match *source {
             Source::Stream { device, .. } => device != self.time.at(seat).kept.device,
-            Source::Launch(..) | Source::Parted => !self.graphs.kept.is_empty(),
+            Source::Launch(..) => !self.graphs.kept.is_empty(),
             Source::Now(Space::Device(device)) => device != self.time.at(seat).kept.device,
             Source::Now(_) => false,
         }

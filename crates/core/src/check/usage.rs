@@ -409,7 +409,6 @@ impl Checker {
         self.time.answer.tell(|done| done.ended.push(ended(&life, by.point)));
         match life.source {
             Source::Launch(exec, alloc) => self.output_freed(exec, alloc, life.freed_by(by)),
-            Source::Parted => self.graphs.parted_freed(id, life.freed_by(by)),
             _ => {}
         }
     }

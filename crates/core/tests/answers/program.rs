@@ -179,9 +179,14 @@ impl<'r> Program<'r> {
         let what = match self.rng.u8(0..10) {
             0..=1 => What::GraphLaunch { exec: ExecId(10), stream },
             2 => What::GraphLaunch { exec: ExecId(11), stream },
-            3 => What::Free { memory, stream },
+            3 => What::Free { memory, stream, trust: Trust::None },
             4 => What::Drop { memory },
-            5 => What::Launch { stream, accesses: once(Access::whole(memory, act)).collect(), name: None },
+            5 => What::Launch {
+                stream,
+                accesses: once(Access::whole(memory, act)).collect(),
+                trust: Trust::None,
+                name: None,
+            },
             6 if self.uses.len() < 4 => return self.make_graph_of_uses(),
             _ => match self.uses.len() {
                 0 => return self.make_graph_of_uses(),

@@ -4,7 +4,7 @@
 use fastrand::Rng;
 use millpond_core::check::{Checker, Done, Finding, Kind, Reason, Settings, Side};
 use millpond_core::ids::{AllocId, DeviceId, ExecId, GraphId, HostId, StreamId};
-use millpond_core::op::{Act, Memory, Names, NodeOp, Op, Place, StreamRole, What};
+use millpond_core::op::{Act, Memory, Names, NodeOp, Op, Place, StreamRole, Trust, What};
 
 use crate::program::{Kinds, Program};
 
@@ -182,13 +182,14 @@ fn the_launch_of_a_graph_begins_lives_once_the_device_has_it() {
     assert_eq!((withdrawn.begun.len(), withdrawn.number), (0, 1));
     assert!(checker.retract(withdrawn.clone()));
     assert!(!checker.retract(withdrawn), "once");
-    let refused = step(&mut checker, What::Free { memory, stream }).expect_err("nothing was allocated");
+    let refused =
+        step(&mut checker, What::Free { memory, stream, trust: Trust::None }).expect_err("nothing was allocated");
     assert!(matches!(refused.reason, Reason::Finding(finding) if finding.kind == Kind::FreeBeforeAlloc));
     let launched = step(&mut checker, What::GraphLaunch { exec, stream }).expect("nothing is unfreed");
     let (handle, point) = launched.stream.zip(launched.point).expect("on a stream");
     let done = checker.advance(handle, point.seq, &Names::new());
     assert_eq!(done.begun.iter().map(|begun| begun.memory).collect::<Vec<_>>(), [memory]);
     assert!(!checker.retract(launched), "the device has it");
-    let freed = step(&mut checker, What::Free { memory, stream }).expect("it is there");
+    let freed = step(&mut checker, What::Free { memory, stream, trust: Trust::None }).expect("it is there");
     assert_eq!(freed.ended.iter().map(|ended| ended.memory).collect::<Vec<_>>(), [memory]);
 }

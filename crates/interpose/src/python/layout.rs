@@ -1,13 +1,11 @@
 //! How CPython lays out what is read here, and how it is read.
 //!
-//! From 3.13 on an interpreter describes itself (`_Py_DebugOffsets`, at the start of `_PyRuntime`), with the global lock
-//! or without it; where in that description each offset is, and the offsets of 3.11 and 3.12, are in `table`. Within a
-//! minor version these structures stay as they are. Builds that lay them out otherwise (with counted references) are
-//! noticed by the types of their objects. Knows no frame.
+//! From 3.13 on an interpreter describes itself (`_Py_DebugOffsets`, at the start of `_PyRuntime`), with the global
+//! lock or without it; where in that description each offset is, and the offsets of 3.11 and 3.12, are in `versions`.
+//! Within a minor version these structures stay as they are. Builds that lay them out otherwise (with counted
+//! references) are noticed by the types of their objects. Knows no frame and no version.
 
 use std::cell::Cell;
-
-use super::table;
 
 /// Where things are, in bytes from the start of what they are in.
 #[derive(Clone, Debug)]
@@ -88,23 +86,10 @@ const OFFSET_MAX: usize = 1 << 14;
 /// What a text that is not ASCII has more, before its characters (from 3.12 on).
 const UTF_8: usize = 16;
 
-impl Layout {
-    /// That of a version, as `Py_Version` says it, whose description of itself is at an address. None where it is not
-    /// known, or the description is of another version.
-    pub(super) fn of(version: u64, description: usize, memory: &Memory) -> Option<Layout> {
-        match version >> 16 {
-            0x030b => Some(table::PYTHON_3_11),
-            0x030c => Some(table::PYTHON_3_12),
-            0x030d => table::PYTHON_3_13.layout(version, description, memory),
-            0x030e => table::PYTHON_3_14.layout(version, description, memory),
-            0x030f => table::PYTHON_3_15.layout(version, description, memory),
-            _ => None,
-        }
-    }
-}
-
 impl Described {
-    fn layout(&self, version: u64, at: usize, memory: &Memory) -> Option<Layout> {
+    /// The layout of the interpreter whose description is at an address. None where that is of another version, or is
+    /// none.
+    pub(super) fn layout(&self, version: u64, at: usize, memory: &Memory) -> Option<Layout> {
         let has = |offset| memory.word(at, offset);
         if memory.number(at, 0)? != COOKIE || has(8)? as u64 != version {
             return None;
@@ -316,45 +301,6 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A description as 3.14 has it, each offset being where it is described.
-    fn description(version: u64, has_no_lock: u64) -> Vec<u64> {
-        let mut words: Vec<u64> = (0..100).map(|at| at * 8).collect();
-        words[0] = u64::from_le_bytes(COOKIE);
-        (words[1], words[2]) = (version, has_no_lock);
-        words
-    }
-
-    fn layout(version: u64, words: &[u64]) -> Option<Layout> {
-        Layout::of(version, words.as_ptr().expose_provenance(), &Memory::default())
-    }
-
-    const VERSION: u64 = 0x030e_00f0;
-
-    #[test]
-    fn an_interpreter_is_read_as_it_describes_itself() {
-        let locked = layout(VERSION, &description(VERSION, 0)).expect("a layout");
-        assert_eq!((locked.current, locked.code, locked.not_ascii, locked.copies), (208, 264, 656, None));
-        let free = layout(VERSION, &description(VERSION, 1)).expect("a layout");
-        assert_eq!((free.current, free.copies), (208, Some((392, 304))));
-        assert_eq!((free.state.width_of(0x4ff), locked.state.width_of(0x4)), (4, 1));
-    }
-
-    #[test]
-    fn another_description_is_not_read() {
-        let right = description(VERSION, 0);
-        assert!(layout(VERSION + 1, &right).is_none(), "of another version");
-        assert!(layout(0x0310_00f0, &description(0x0310_00f0, 0)).is_none(), "a version that is not known");
-        assert!(layout(VERSION, &description(VERSION, 2)).is_none(), "neither with a lock nor without");
-        for (at, word) in [(0, 0), (208 / 8, u64::MAX), (288 / 8, 1 << 14), (640 / 8, u64::MAX - 8)] {
-            let mut words = right.clone();
-            words[at] = word;
-            assert!(layout(VERSION, &words).is_none(), "{word:#x} at {at}");
-        }
-        for nowhere in [0, 8, usize::MAX - 4] {
-            assert!(Layout::of(VERSION, nowhere, &Memory::default()).is_none());
-        }
-    }
 
     #[test]
     fn what_is_not_mapped_is_not_read() {

@@ -12,7 +12,7 @@
 
 mod layout;
 mod lines;
-mod table;
+mod versions;
 
 use std::ffi::c_void;
 use std::sync::atomic::{Ordering, fence};
@@ -72,7 +72,7 @@ enum State {
     Unknown,
     /// There was none, when it was looked for last.
     Absent,
-    There(Interpreter),
+    There(Box<Interpreter>),
     /// It is not of a version that can be read.
     Refused,
 }
@@ -190,10 +190,10 @@ impl Interpreter {
         // SAFETY: where it is there it is a number of eight bytes, for ever the same.
         let version = (version != 0).then(|| unsafe { *std::ptr::with_exposed_provenance::<u64>(version) });
         let memory = Memory::default();
-        let layout = version.and_then(|version| Layout::of(version, named(c"_PyRuntime"), &memory));
+        let layout = version.and_then(|version| layout_of(version, named(c"_PyRuntime"), &memory));
         let Some(layout) = layout else { return State::Refused };
         let function = |at| std::ptr::with_exposed_provenance::<c_void>(at);
-        State::There(Interpreter {
+        State::There(Box::new(Interpreter {
             // SAFETY: that is its type in every version.
             own_state: unsafe {
                 std::mem::transmute::<*const c_void, unsafe extern "C" fn() -> *mut c_void>(function(own_state))
@@ -205,7 +205,7 @@ impl Interpreter {
             layout,
             types: Types { code: types[0], text: types[1], bytes: types[2] },
             memory,
-        })
+        }))
     }
 
     /// This thread's innermost frame; none where it runs no Python.
@@ -287,6 +287,19 @@ impl Interpreter {
     }
 }
 
+/// The layout of a version, as `Py_Version` says it, whose description of itself is at an address. None where it is not
+/// known, or the description is of another version.
+fn layout_of(version: u64, description: usize, memory: &Memory) -> Option<Layout> {
+    match version >> 16 {
+        0x030b => Some(versions::PYTHON_3_11),
+        0x030c => Some(versions::PYTHON_3_12),
+        0x030d => versions::PYTHON_3_13.layout(version, description, memory),
+        0x030e => versions::PYTHON_3_14.layout(version, description, memory),
+        0x030f => versions::PYTHON_3_15.layout(version, description, memory),
+        _ => None,
+    }
+}
+
 /// Whether a file is of a library whose callers count, or code that a library made.
 fn is_library(file: &str) -> bool {
     if file.starts_with("<frozen ") || file.starts_with("<eval_with_key>") || file.contains("/torchinductor_") {
@@ -321,10 +334,10 @@ mod tests {
     /// An interpreter of 3.12 whose thread's state is in these words.
     fn interpreter(words: &[Cell<usize>]) -> Python {
         STATE.set(words.as_ptr().expose_provenance());
-        let (layout, types) = (table::PYTHON_3_12, Types { code: 1, text: 2, bytes: 3 });
+        let (layout, types) = (versions::PYTHON_3_12, Types { code: 1, text: 2, bytes: 3 });
         let memory = Memory::default();
         let it = Interpreter { own_state, is_initialised, layout, types, memory };
-        Python { state: State::There(it), known: FxHashMap::default() }
+        Python { state: State::There(Box::new(it)), known: FxHashMap::default() }
     }
 
     fn is_trusted(python: &Python) -> bool {
@@ -375,6 +388,45 @@ mod tests {
             words[10].set(nowhere);
             let mut python = interpreter(&words);
             assert!(python.line().is_none() && python.is_refused(), "{nowhere:#x}");
+        }
+    }
+
+    /// A description as 3.14 has it, each offset being where it is described.
+    fn description(version: u64, has_no_lock: u64) -> Vec<u64> {
+        let mut words: Vec<u64> = (0..100).map(|at| at * 8).collect();
+        words[0] = u64::from_le_bytes(*b"xdebugpy");
+        (words[1], words[2]) = (version, has_no_lock);
+        words
+    }
+
+    fn layout(version: u64, words: &[u64]) -> Option<Layout> {
+        layout_of(version, words.as_ptr().expose_provenance(), &Memory::default())
+    }
+
+    const VERSION: u64 = 0x030e_00f0;
+
+    #[test]
+    fn an_interpreter_is_read_as_it_describes_itself() {
+        let locked = layout(VERSION, &description(VERSION, 0)).expect("a layout");
+        assert_eq!((locked.current, locked.code, locked.not_ascii, locked.copies), (208, 264, 656, None));
+        let free = layout(VERSION, &description(VERSION, 1)).expect("a layout");
+        assert_eq!((free.current, free.copies), (208, Some((392, 304))));
+        assert_eq!((free.state.width, locked.state.width), (0x700, 0x1c));
+    }
+
+    #[test]
+    fn another_description_is_not_read() {
+        let right = description(VERSION, 0);
+        assert!(layout(VERSION + 1, &right).is_none(), "of another version");
+        assert!(layout(0x0310_00f0, &description(0x0310_00f0, 0)).is_none(), "a version that is not known");
+        assert!(layout(VERSION, &description(VERSION, 2)).is_none(), "neither with a lock nor without");
+        for (at, word) in [(0, 0), (208 / 8, u64::MAX), (288 / 8, 1 << 14), (640 / 8, u64::MAX - 8)] {
+            let mut words = right.clone();
+            words[at] = word;
+            assert!(layout(VERSION, &words).is_none(), "{word:#x} at {at}");
+        }
+        for nowhere in [0, 8, usize::MAX - 4] {
+            assert!(layout_of(VERSION, nowhere, &Memory::default()).is_none());
         }
     }
 

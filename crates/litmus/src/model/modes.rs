@@ -31,6 +31,7 @@ struct Threads {
     modes: HashMap<HostId, CaptureMode>,
     processes: HashMap<HostId, ProcessId>,
     legacy: Vec<StreamId>,
+    destroyed: Vec<StreamId>,
     captures: Vec<Capture>,
     /// Events that were recorded last in a capture: by its origin.
     captured: HashMap<EventId, StreamId>,
@@ -84,7 +85,9 @@ impl Threads {
                 }
             }
             What::CaptureBegin { stream, mode, .. }
-                if self.capture_of(stream).is_none() && !self.legacy.contains(&stream) =>
+                if self.capture_of(stream).is_none()
+                    && !self.legacy.contains(&stream)
+                    && !self.destroyed.contains(&stream) =>
             {
                 self.captures.push(Capture { origin: stream, host, mode, members: vec![stream] });
             }
@@ -93,6 +96,7 @@ impl Threads {
                 self.captures.retain(|capture| capture.origin != stream || !may_end(capture));
             }
             What::StreamDestroy { stream } => {
+                self.destroyed.push(stream);
                 self.captures.retain(|capture| capture.origin != stream);
                 self.captures.iter_mut().for_each(|capture| capture.members.retain(|it| *it != stream));
             }

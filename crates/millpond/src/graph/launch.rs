@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use millpond_core::check::{Act, Launched, Use};
-use millpond_core::graph::{Mark as LastAct, Standing};
+use millpond_core::graph::{Asked, Mark as LastAct, Standing};
 use millpond_core::ids::Point;
 use millpond_core::order::{Base, Chain, Knows};
 use millpond_core::pool::Frontier;
@@ -485,6 +485,7 @@ impl StreamShared {
     fn capture_launch(&self, exec: &ExecShared, caller: &'static Location<'static>) -> Result<Begun> {
         lock(&self.context.graphs().captures).operate(self.id, |adding| {
             let place = millpond_core::check::Place::Source(caller);
+            exec.body.check_copy(Asked::Captured)?;
             let node = adding.body.add_child(adding.tails, &exec.body, place)?;
             if let (Some(tracer), Some(exec)) = (adding.session.tracer(), &exec.traced) {
                 tracer.graph_launch(exec, self.id, std::iter::empty(), caller);

@@ -97,10 +97,10 @@ impl Error {
                     | FreedByOther { .. }
                     | MadeAnew { .. }
                     | ChildTwice(_)
+                    | Copy(_)
                     | Update(_)
                     | Faults(_)
                     | Unfreed(_)
-                    | AddressesTaken { .. }
                     | NotLive { .. }
                     | Freed { .. }
                     | Symbolic(_)

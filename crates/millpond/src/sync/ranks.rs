@@ -26,7 +26,7 @@ millpond_driver::ranks! {
     ArenaRanges "an arena's ranges";
     ArenaNodes "an arena's nodes";
     FreeNodes "which graph has a free node";
-    Instance "a graph's only instance";
+    Holder "who has a graph's addresses";
     Orphans "memory of instances that are gone";
     Captured "what captures allocate";
     Devices "the devices";

@@ -42,7 +42,7 @@ fn op(line: usize, what: What) -> Op {
 }
 
 /// What comes before every program: its streams and its pool.
-pub(super) fn beginning() -> Vec<Op> {
+fn beginning() -> Vec<Op> {
     let stream =
         |at| What::StreamCreate { stream: StreamId(at as u32), role: StreamRole::NonBlocking, device: DeviceId(0) };
     let pool = What::PoolCreate { pool: POOL, exportable: false, device: None };
