@@ -166,8 +166,7 @@ impl Checker {
         // The device waits for the launches before; the order has that once the launch is done.
         let last = instance.before.last.iter().map(|last| &last.snapshot);
         let chain = &self.time.at(seat).chain;
-        let mut before: Vec<Point> = last.filter(|it| !chain.knows_of(it)).map(Snapshot::point).collect();
-        before.dedup();
+        let before: Vec<Point> = last.filter(|it| !chain.knows_of(it)).map(Snapshot::point).collect();
         before.into_iter().for_each(|point| self.time.answer.waits(point));
         let waits = self.waits_of(&instance);
         for (node, snapshot) in &waits {
@@ -184,9 +183,7 @@ impl Checker {
             let used = Use { point, site: Site { act: mark.act, ..site } };
             let target = match mark.memory {
                 NodeMemory::Own(_) => None,
-                memory => {
-                    self.name_of(&instance, memory).map(|memory| (memory, self.resolve(call, memory, used.site)))
-                }
+                memory => self.name_of(&instance, memory).map(|memory| (memory, self.resolve(call, memory, used.site))),
             };
             let Some((memory, Ok(Target { life, is_lease }))) = target else { continue };
             if mark.act == Act::Free {
@@ -224,7 +221,7 @@ impl Checker {
     /// or the launch of a graph, which may begin or end the memory that the finding is about.
     pub(super) fn unconfirmed_side(&self, finding: &Finding) -> Option<StreamHandle> {
         // A refused call makes a capture invalid, and is not made again: no launch decides about it.
-        let is_of_a_launch = matches!(finding.kind, Kind::UnfreedLaunch);
+        let is_of_a_launch = finding.kind == Kind::UnfreedLaunch;
         let is_of_memory = finding.subject.is_some() && finding.graph.is_none();
         if let Some(held) = self.held.first().filter(|_| is_of_a_launch || is_of_memory) {
             return Some(StreamHandle(held.seat));
