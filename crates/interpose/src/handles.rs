@@ -9,9 +9,13 @@ use millpond_core::op::Memory;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::abi::{Context, Event, Graph, GraphExec, GraphNode, Pool, Stream};
+use crate::thread;
 
 /// Default pools, which no call makes, have their device's number; others follow.
 const FIRST_POOL: u32 = 256;
+
+/// With fewer default streams of threads nobody asks whether those threads are there.
+const THREADS_FEW: usize = 64;
 
 /// A graph as far as it is known here.
 #[derive(Clone, Debug, Default)]
@@ -58,8 +62,10 @@ pub(crate) struct Handles {
     pub(crate) last_stream: Option<(Stream, StreamId)>,
     /// Legacy default streams, by device.
     pub(crate) legacy: FxHashMap<i32, StreamId>,
-    /// Default streams of threads, by thread and device.
-    pub(crate) per_thread: FxHashMap<(u32, i32), StreamId>,
+    /// Default streams of threads, by thread and device, with the system's numbers of the threads.
+    pub(crate) per_thread: FxHashMap<(u32, i32), (StreamId, i32)>,
+    /// How many there were when those of threads that had ended were taken out.
+    per_thread_left: usize,
     stream_numbers: RecycledNumbers,
     pub(crate) events: FxHashMap<Event, EventId>,
     free_events: Vec<u32>,
@@ -127,6 +133,18 @@ impl Handles {
         if let Some(number) = stream.0.checked_sub(1) {
             self.stream_numbers.give_back(number, ());
         }
+    }
+
+    /// Default streams of threads that have ended, now and then: nothing can be submitted to them any more.
+    pub(crate) fn take_streams_of_ended_threads(&mut self) -> Vec<StreamId> {
+        if self.per_thread.len() < THREADS_FEW.max(2 * self.per_thread_left) {
+            return Vec::new();
+        }
+        let ended = self.per_thread.extract_if(|_, (_, thread)| !thread::is_there(*thread));
+        let mut streams: Vec<_> = ended.map(|(_, (stream, _))| stream).collect();
+        streams.sort_unstable();
+        self.per_thread_left = self.per_thread.len();
+        streams
     }
 
     /// A number for a new event.

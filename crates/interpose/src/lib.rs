@@ -48,3 +48,4 @@ mod session;
 mod signals;
 mod sink;
 mod table;
+mod thread;

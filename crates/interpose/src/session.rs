@@ -33,7 +33,7 @@ use crate::mode::{self, Noting, noting};
 use crate::place::Places;
 use crate::signals::{self, End, Who};
 use crate::sink::{Sink, Trace};
-use crate::{ask, report};
+use crate::{ask, report, thread};
 
 /// What was seen, for the summary.
 #[derive(Debug, Default)]
@@ -360,11 +360,16 @@ impl Session {
 
     fn per_thread_stream(&mut self) -> StreamId {
         let (device, host) = (ask::current_device(), self.host.0);
-        if let Some(id) = self.handles.per_thread.get(&(host, device)) {
+        if let Some((id, _)) = self.handles.per_thread.get(&(host, device)) {
             return *id;
         }
+        if self.captures.is_empty() {
+            for ended in self.handles.take_streams_of_ended_threads() {
+                self.push_stream_end(ended);
+            }
+        }
         let id = self.handles.new_stream();
-        self.handles.per_thread.insert((host, device), id);
+        self.handles.per_thread.insert((host, device), (id, thread::current()));
         self.push(What::StreamCreate { stream: id, role: StreamRole::PerThread, device: DeviceId(device as u32) });
         id
     }
