@@ -467,10 +467,10 @@ impl World {
 }
 
 #[test]
-fn every_state_of_two_imports_is_right() {
-    let states = every_state(Budget { lives: 1, chunks: 1, tickets: 2, late: 1, can_be_cut: false, room: 2 });
+fn every_state_of_an_import_is_right() {
+    let states = every_state(Budget { lives: 1, chunks: 2, tickets: 1, late: 1, can_be_cut: false, room: 2 });
     println!("{states} states");
-    assert!(states > 500, "{states}");
+    assert!(states > 100, "{states}");
 }
 
 #[test]

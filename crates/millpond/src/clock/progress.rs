@@ -117,13 +117,6 @@ impl EndThen {
         self.progress.complete(self.seq);
         Ahead::Nothing
     }
-
-    /// Waits on the calling thread until all work of that time has completed.
-    pub(crate) fn block(&self) -> millpond_driver::Result<()> {
-        let driver = self.mark.driver();
-        driver.block_on(self.mark.raw)?;
-        self.progress.block_on_strays(self.seq, driver)
-    }
 }
 
 impl Progress {

@@ -15,7 +15,7 @@ use millpond_core::share::{EventGrant, ForeignEnd, ForeignPoint, POINTS_MAX, Rep
 use millpond_driver::{Driver, DriverError, process};
 
 use super::announced::{Announced, run_alone};
-use super::exporter::{Connection, Target};
+use super::exporter::Target;
 use super::foreign::{EVERYBODYS, Names};
 use super::import::check_kind;
 use super::peer::Peer;
@@ -63,7 +63,7 @@ impl Event {
         let exporter = context.exporter()?;
         let number = exporter.number;
         // Whatever importers have said by now, or that they are gone, comes before it.
-        exporter.settle(Connection::has_leases);
+        exporter.settle(|connection| connection.end(|end| end.has_leases()));
         let names = Names::new(context, number);
         let foreign = |point| names.end(point);
         let ends = snapshot.points().into_iter().filter_map(foreign);

@@ -15,11 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use millpond_core::share::{Ticket, TicketKind, Tickets};
+use millpond_core::share::{Stage, Ticket, TicketKind, Tickets};
 use millpond_driver::locks::{Mutex, lock};
 use rustc_hash::FxHashMap;
 use rustix::event::epoll;
 
+use super::SharingStatistics;
 use super::announced::Announced;
 use super::socket;
 use super::thread::Watch;
@@ -28,7 +29,7 @@ use crate::names::share_error::ShareError;
 use crate::state::context::Context;
 use crate::state::device::PoolShared;
 use crate::sync::ranks;
-pub(super) use connection::Connection;
+use connection::Connection;
 pub(super) use lease::Offer;
 use serving::Serving;
 
@@ -38,39 +39,6 @@ pub(super) enum Target {
     Memory(Offer),
     Event(Announced),
     Pool(Weak<PoolShared>),
-}
-
-/// How often things happened.
-#[derive(Debug, Default)]
-pub(super) struct Counters {
-    pub(super) issued: AtomicU64,
-    pub(super) expired: AtomicU64,
-    pub(super) refused: AtomicU64,
-    pub(super) lent: AtomicU64,
-    pub(super) released: AtomicU64,
-    pub(super) reclaimed: AtomicU64,
-    pub(super) lost: AtomicU64,
-}
-
-/// Counts some more.
-fn count(counter: &AtomicU64, more: usize) {
-    counter.fetch_add(more as u64, Ordering::Relaxed);
-}
-
-/// What the counters say, and what there is at present.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
-    pub(super) issued: u64,
-    pub(super) expired: u64,
-    pub(super) refused: u64,
-    pub(super) lent: u64,
-    pub(super) released: u64,
-    pub(super) reclaimed: u64,
-    pub(super) lost: u64,
-    pub(super) unused: usize,
-    pub(super) leases: usize,
-    pub(super) importers: usize,
-    pub(super) connections: usize,
 }
 
 /// The exporting side of a device.
@@ -88,7 +56,6 @@ pub(crate) struct Exporter {
     /// By which the thread calls it.
     entry: OnceLock<u64>,
     is_stopped: AtomicBool,
-    counters: Counters,
     books: Mutex<ranks::Exporter, Books>,
     began: Instant,
 }
@@ -99,6 +66,8 @@ struct Books {
     connections: FxHashMap<u64, Arc<Connection>>,
     /// Connections that the thread has to see to.
     called: Vec<u64>,
+    /// How often things happened.
+    counts: SharingStatistics,
 }
 
 impl fmt::Debug for Exporter {
@@ -115,7 +84,7 @@ impl Exporter {
         let name = socket::random().map_err(system("make a random number"))?;
         let listener = socket::listen(name).map_err(system("listen for importers"))?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("listen for importers"))?;
-        let (is_stopped, counters, books) = Default::default();
+        let (is_stopped, books) = Default::default();
         let exporter = Arc::new(Exporter {
             number,
             name,
@@ -126,7 +95,6 @@ impl Exporter {
             watch: context.share().watch()?,
             entry: OnceLock::new(),
             is_stopped,
-            counters,
             books,
             began: Instant::now(),
         });
@@ -165,8 +133,8 @@ impl Exporter {
         let mut gone = books.tickets.expire(now);
         gone.extend(books.tickets.issue(nonce, kind, target, end));
         let is_first = books.tickets.next_end() == Some(end);
+        books.counts.tickets += 1;
         drop(books);
-        count(&self.counters.issued, 1);
         self.drop_tickets(gone);
         if is_first {
             self.call_thread();
@@ -185,29 +153,26 @@ impl Exporter {
     /// What tickets stood for is dropped behind the lock: it may be the last of it.
     fn drop_tickets(&self, gone: impl IntoIterator<Item = Target>) {
         for target in gone {
-            count(&self.counters.expired, 1);
+            self.count(|counts| counts.expired += 1);
             drop(target);
         }
     }
 
-    /// How often things happened, and what there is.
-    pub(super) fn counts(&self) -> Counts {
+    fn count(&self, act: impl FnOnce(&mut SharingStatistics)) {
+        act(&mut lock(&self.books).counts);
+    }
+
+    /// How often things happened, and what there is, at this side.
+    pub(super) fn counts(&self) -> SharingStatistics {
         let all = self.all();
-        let counts: Vec<_> = all.iter().map(|connection| connection.counts()).collect();
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Counts {
-            issued: read(&self.counters.issued),
-            expired: read(&self.counters.expired),
-            refused: read(&self.counters.refused),
-            lent: read(&self.counters.lent),
-            released: read(&self.counters.released),
-            reclaimed: read(&self.counters.reclaimed),
-            lost: read(&self.counters.lost),
-            unused: lock(&self.books).tickets.len(),
-            leases: counts.iter().map(|(leases, _)| leases).sum(),
-            importers: counts.iter().filter(|(_, talks)| *talks).count(),
-            connections: all.len(),
+        let (mut leases, mut importers) = (0, 0);
+        for connection in &all {
+            leases += connection.end(|end| end.held());
+            importers += usize::from(connection.end(|end| end.stage() == Stage::Talks));
         }
+        let books = lock(&self.books);
+        let unused_tickets = books.tickets.len();
+        SharingStatistics { unused_tickets, leases, importers, connections: all.len(), ..books.counts }
     }
 
     /// Receives what some importers have said so far. Called with no locks held.

@@ -10,6 +10,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use millpond_core::ids::Point;
 use millpond_core::share::{Handle, LeaseId};
@@ -110,15 +111,13 @@ impl Returning {
     }
 
     /// Waits on the calling thread until the uses have completed.
-    fn block(&self, context: &Context) {
-        for end in &self.ends {
-            insist(|| match end {
-                Ok(end) => end.block(),
-                Err(point) => {
-                    let after = millpond_core::pool::Frontier::of([*point]);
-                    context.chains.each(&after, |chain| chain.block(&*context.driver))
-                }
-            });
+    fn block(&mut self, context: &Context) {
+        loop {
+            match self.ahead(context) {
+                Ahead::Nothing => return,
+                Ahead::Mark(mark) => insist(|| mark.driver().block_on(mark.raw)),
+                Ahead::Unmarked => std::thread::sleep(Duration::from_millis(1)),
+            }
         }
     }
 
@@ -262,7 +261,7 @@ impl Sharing {
     /// The device is gone: what no thread could be had for is done now.
     pub(super) fn return_rest(&self, context: &Context) {
         let stranded = std::mem::take(&mut lock(&self.shared).stranded);
-        for returning in stranded {
+        for mut returning in stranded {
             returning.block(context);
             returning.give_back(context, true);
         }

@@ -12,7 +12,7 @@
 // | `socket` | packets with files, and who is at the other end |
 // | `thread` | the one thread: it waits for sockets, times and devices |
 // | `foreign` | chains of other processes in this order |
-// | `exporter` | tickets; the thread's work for importers (`serving`), one importer (`connection`), its leases (`lease`) |
+// | `exporter` | tickets; the thread's work (`serving`), importers (`connection`), their leases (`lease`) |
 // | `announced`, `event` | events, at the exporter and at the importer |
 // | `peer` | an exporter as an importer knows it |
 // | `import`, `mapping` | memory of another process: its life, and where it is mapped |
@@ -55,7 +55,7 @@ use crate::state::context::Context;
 use crate::state::device::{Allocation, Life, Origin, Owned, PoolShared};
 use crate::state::parts::DeviceSharing;
 use crate::sync::ranks;
-use exporter::{Connection, Exporter, Offer, Target};
+use exporter::{Exporter, Offer, Target};
 use foreign::ForeignChains;
 use import::Import;
 use mapping::{Returning, Window};
@@ -274,7 +274,7 @@ impl Sharing {
     fn settle_with_importers(&self) {
         let exporter = lock(&self.shared).exporter.clone();
         if let Some(exporter) = exporter {
-            exporter.settle(Connection::has_leases);
+            exporter.settle(|connection| connection.end(|end| end.has_leases()));
         }
     }
 
@@ -433,22 +433,12 @@ impl Context {
         let imported_chunks = share.peers().iter().map(|peer| peer.chunk_count()).sum();
         let shared = lock(&share.shared);
         SharingStatistics {
-            tickets: counts.issued,
-            unused_tickets: counts.unused,
-            expired: counts.expired,
-            refused: counts.refused,
-            leases: counts.leases,
-            lent: counts.lent,
-            released: counts.released,
-            reclaimed: counts.reclaimed,
-            lost: counts.lost,
-            importers: counts.importers,
-            connections: counts.connections,
             exporters: shared.peers.len(),
             foreign_chains: self.foreign_chains(),
             imports: shared.imports.len(),
             returning: shared.returning.len() + shared.stranded.len() + shared.unclosed.len(),
             imported_chunks,
+            ..counts
         }
     }
 }

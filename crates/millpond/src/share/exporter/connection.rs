@@ -23,8 +23,8 @@ use millpond_driver::locks::{Mutex, lock};
 use rustc_hash::FxHashMap;
 use rustix::io::Errno;
 
+use super::Exporter;
 use super::lease::Lease;
-use super::{Exporter, count};
 use crate::share::foreign::Speaker;
 use crate::share::socket::{self, Party, Received};
 use crate::state::context::Context;
@@ -116,8 +116,10 @@ impl Connection {
         }
         let lives = self.life().is_some_and(|life| !socket::is_over(life));
         if let Some(left) = state.end.end(!lives) {
-            count(&exporter.counters.reclaimed, left.held);
-            count(&exporter.counters.lost, usize::from(left.held > 0));
+            exporter.count(|counts| {
+                counts.reclaimed += left.held as u64;
+                counts.lost += u64::from(left.held > 0);
+            });
             // Before the leases let go: what the owner does after that comes later in its trace, too.
             if let (Some(tracer), Some(host)) = (&context.tracer, state.host) {
                 tracer.process_ended(host, self.process());
@@ -151,7 +153,7 @@ impl Connection {
                 if let Some(lease) = state.leases.get_mut(&id) {
                     lease.release(&uses);
                 }
-                count(&exporter.counters.released, 1);
+                exporter.count(|counts| counts.released += 1);
             }
             Effect::Completed(id) => ended.allocations.extend(state.leases.get_mut(&id).and_then(Lease::complete)),
             Effect::Known(id) => ended.leases.extend(state.leases.remove(&id).map(|mut lease| {
@@ -236,7 +238,7 @@ impl Connection {
             return Err(lease);
         }
         state.leases.insert(id, lease);
-        count(&exporter.counters.lent, 1);
+        exporter.count(|counts| counts.lent += 1);
         if state.host.is_none() {
             state.host = context.tracer.as_ref().map(|tracer| tracer.process(self.process()));
         }
@@ -245,7 +247,7 @@ impl Connection {
 
     /// Chunks that it has files of and that exist no more.
     pub(super) fn forget_gone(&self, context: &Context) -> Vec<ChunkName> {
-        if !lock(&self.state).end.has_fetched() {
+        if !self.end(|end| end.has_fetched()) {
             return Vec::new();
         }
         let pools = context.pools();
@@ -253,51 +255,11 @@ impl Connection {
             let pool = pools.iter().find(|pool| pool.id.0 == name.pool);
             pool.is_some_and(|pool| pool.lock().chunk_of(name.serial).is_some())
         };
-        lock(&self.state).end.forget_gone(exists)
+        self.end(|end| end.forget_gone(exists))
     }
 
-    /// Leases that it holds, and whether it is read.
-    pub(super) fn counts(&self) -> (usize, bool) {
-        let state = lock(&self.state);
-        (state.end.held(), state.end.stage() == Stage::Talks)
-    }
-}
-
-/// As of [`ExporterEnd`].
-impl Connection {
-    pub(super) fn stage(&self) -> Stage {
-        lock(&self.state).end.stage()
-    }
-
-    pub(super) fn leave(&self) {
-        lock(&self.state).end.leave();
-    }
-
-    pub(super) fn has_room(&self) -> bool {
-        lock(&self.state).end.has_room()
-    }
-
-    pub(in crate::share) fn has_leases(&self) -> bool {
-        lock(&self.state).end.has_leases()
-    }
-
-    pub(super) fn name_event(&self) {
-        lock(&self.state).end.name_event();
-    }
-
-    pub(super) fn close_event(&self) {
-        lock(&self.state).end.close_event();
-    }
-
-    pub(super) fn parts(&self, lease: LeaseId, from: u32) -> std::result::Result<Vec<Part>, Refusal> {
-        lock(&self.state).end.parts(lease, from)
-    }
-
-    pub(super) fn may_fetch(&self, chunks: &[ChunkName]) -> std::result::Result<Vec<bool>, Refusal> {
-        lock(&self.state).end.may_fetch(chunks)
-    }
-
-    pub(super) fn fetched(&self, chunks: &[ChunkName]) {
-        lock(&self.state).end.fetched(chunks);
+    /// Asks or changes its state machine.
+    pub(in crate::share) fn end<R>(&self, act: impl FnOnce(&mut ExporterEnd) -> R) -> R {
+        act(&mut lock(&self.state).end)
     }
 }

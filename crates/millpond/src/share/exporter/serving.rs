@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use super::connection::Connection;
-use super::{Exporter, Target, count};
+use super::{Exporter, Target};
 use crate::share::announced::{Announced, Named};
 use crate::share::socket::{self, Received};
 use crate::share::thread::{Called, Entry, Next};
@@ -117,10 +117,10 @@ impl Serving {
         if let Some((question, socket)) = connection.take_question()
             && self.answer(context, &connection, &socket, question).is_err()
         {
-            connection.leave();
+            connection.end(|end| end.leave());
             connection.receive_some(&self.exporter, context, 1);
         }
-        match connection.stage() {
+        match connection.end(|end| end.stage()) {
             Stage::Talks => {}
             Stage::Leaves => self.part(&connection),
             Stage::Gone => self.remove(context, &connection),
@@ -171,7 +171,7 @@ impl Serving {
 
     /// Says no to a process that is not let in.
     fn turn_away(&self, connection: &OwnedFd, why: Refusal) {
-        count(&self.exporter.counters.refused, 1);
+        self.exporter.count(|counts| counts.refused += 1);
         let _ = socket::send(connection, &Reply::Refused(why).to_bytes(), &[], false);
     }
 
@@ -179,7 +179,7 @@ impl Serving {
     fn break_off(&mut self, context: &Arc<Context>, number: u64) {
         self.admission.claimed(number);
         if let Some(connection) = self.exporter.find(number) {
-            connection.leave();
+            connection.end(|end| end.leave());
             self.attend(context, number);
         }
     }
@@ -225,7 +225,7 @@ impl Serving {
             && let Some((_, named)) = self.lines.remove(&number)
         {
             named.forget(context);
-            connection.close_event();
+            connection.end(|end| end.close_event());
             // It may be the last that it held.
             self.attend(context, connection.number);
         }
@@ -254,21 +254,20 @@ impl Serving {
         let answer = match question {
             Request::Claim { kind, nonce } => self.claim(context, connection, socket, (kind, nonce)),
             Request::Parts { lease, from } => {
-                connection.parts(lease, from).map(|parts| (Reply::Parts(parts), Vec::new()))
+                connection.end(|end| end.parts(lease, from)).map(|parts| (Reply::Parts(parts), Vec::new()))
             }
             Request::Fetch(chunks) => fetch(context, connection, &chunks),
             _ => return Err(Broken),
         };
         let (reply, files) = answer.unwrap_or_else(|why| (Reply::Refused(why), Vec::new()));
-        let refused = &self.exporter.counters.refused;
         if let Reply::Refused(_) = &reply {
-            count(refused, 1);
+            self.exporter.count(|counts| counts.refused += 1);
         }
         let borrowed: Vec<_> = files.iter().map(AsFd::as_fd).collect();
         match socket::send(socket, &reply.to_bytes(), &borrowed, false) {
             Err(Errno::TOOMANYREFS | Errno::NOMEM) => {
                 // Too many files of this user are on their way: that will pass.
-                count(refused, 1);
+                self.exporter.count(|counts| counts.refused += 1);
                 let full = Reply::Refused(Refusal::Full).to_bytes();
                 socket::send(socket, &full, &[], false).map_err(|_| Broken)
             }
@@ -284,7 +283,7 @@ impl Serving {
         (kind, nonce): (TicketKind, u128),
     ) -> Answer {
         connection.identify(socket)?;
-        if !connection.has_room() {
+        if !connection.end(|end| end.has_room()) {
             return Err(Refusal::Full);
         }
         let exporter = &self.exporter;
@@ -324,7 +323,7 @@ impl Serving {
                 return Err(Refusal::Full);
             };
             self.lines.insert(number, (Arc::clone(connection), named));
-            connection.name_event();
+            connection.end(|end| end.name_event());
             grant.name = Some(name);
         }
         Ok((Reply::Event(grant), vec![file]))
@@ -333,7 +332,7 @@ impl Serving {
 
 /// The files of chunks, where the importer may have them.
 fn fetch(context: &Context, connection: &Connection, chunks: &[ChunkName]) -> Answer {
-    let can_write = connection.may_fetch(chunks)?;
+    let can_write = connection.end(|end| end.may_fetch(chunks))?;
     let pools = context.pools();
     let mut files = Vec::with_capacity(chunks.len());
     for (name, can_write) in chunks.iter().zip(can_write) {
@@ -343,6 +342,6 @@ fn fetch(context: &Context, connection: &Connection, chunks: &[ChunkName]) -> An
         let file = if can_write { context.driver.export(chunk) } else { context.driver.export_to_read(chunk) };
         files.push(file.map_err(|_| Refusal::Full)?);
     }
-    connection.fetched(chunks);
+    connection.end(|end| end.fetched(chunks));
     Ok((Reply::Chunks(files.len() as u32), files))
 }
