@@ -164,8 +164,7 @@ impl Checker {
     pub(super) fn hold_launch(&mut self, call: Call<'_>, seat: Seat, exec: ExecId, freed: Vec<LifeId>) {
         let Some(instance) = self.graphs.execs.remove(&exec) else { return };
         // The device waits for the launches before; the order has that once the launch is done.
-        let last = instance.last.iter().map(|last| &last.snapshot);
-        let last = last.chain(self.families(&instance).filter_map(|family| family.last.as_ref()));
+        let last = instance.before.last.iter().map(|last| &last.snapshot);
         let chain = &self.time.at(seat).chain;
         let mut before: Vec<Point> = last.filter(|it| !chain.knows_of(it)).map(Snapshot::point).collect();
         before.dedup();
@@ -185,9 +184,7 @@ impl Checker {
             let used = Use { point, site: Site { act: mark.act, ..site } };
             let target = match mark.memory {
                 NodeMemory::Own(_) => None,
-                memory => {
-                    Self::name_of(&instance, memory).map(|memory| (memory, self.resolve(call, memory, used.site)))
-                }
+                memory => self.name_of(&instance, memory).map(|memory| (memory, self.resolve(call, memory, used.site))),
             };
             let Some((memory, Ok(Target { life, is_lease }))) = target else { continue };
             if mark.act == Act::Free {

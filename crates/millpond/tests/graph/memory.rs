@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use millpond::config::PoolConfig;
 use millpond::device::CallKind;
-use millpond::error::GraphError;
 use millpond::graph::{Graph, GraphExec, Instantiate, MemAllocNode};
 use millpond::{Device, HostConfig, MIB, Result};
 
