@@ -222,7 +222,7 @@ impl Checker {
     /// or the launch of a graph, which may begin or end the memory that the finding is about.
     pub(super) fn unconfirmed_side(&self, finding: &Finding) -> Option<StreamHandle> {
         // A refused call makes a capture invalid, and is not made again: no launch decides about it.
-        let is_of_a_launch = matches!(finding.kind, Kind::UnfreedLaunch | Kind::SharedAddresses);
+        let is_of_a_launch = matches!(finding.kind, Kind::UnfreedLaunch);
         let is_of_memory = finding.subject.is_some() && finding.graph.is_none();
         if let Some(held) = self.held.first().filter(|_| is_of_a_launch || is_of_memory) {
             return Some(StreamHandle(held.seat));
