@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use millpond_cli::Status;
 use millpond_core::ids::{DeviceId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Memory, Names, Op, Place, StreamRole, What};
+use millpond_core::op::{Access, Act, Memory, Names, Op, Place, StreamRole, Trust, What};
 use millpond_core::trace::ops::Writer;
 
 fn run(args: &[&str]) -> (Status, String, String) {
@@ -184,8 +184,8 @@ fn a_trace_is_checked_like_a_text() {
         at(1, create(left)),
         at(2, create(right)),
         at(3, What::Alloc { memory, pool: PoolId(0), stream: left, bytes: 4, name: Some(name) }),
-        at(4, What::Launch { stream: right, accesses, name: None }),
-        at(5, What::Free { memory, stream: left }),
+        at(4, What::Launch { stream: right, accesses, trust: Trust::None, name: None }),
+        at(5, What::Free { memory, stream: left, trust: Trust::None }),
     ];
     let mut writer = Writer::new();
     ops.iter().for_each(|op| writer.push(op, &names));
@@ -228,7 +228,7 @@ fn a_trace_of_threads_that_were_told_apart_is_of_one_process() {
         (main, What::Tell { to: known }),
         (main, What::StreamSynchronize { stream: s }),
         (known, What::Tell { to: other }),
-        (other, What::Launch { stream: t, accesses, name: None }),
+        (other, What::Launch { stream: t, accesses, trust: Trust::None, name: None }),
         (third, What::StreamSynchronize { stream: t }),
         (main, What::FreeNow { memory }),
     ] {

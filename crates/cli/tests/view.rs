@@ -167,7 +167,7 @@ fn trace(name: &str) -> PathBuf {
     use millpond::config::Trace;
     use millpond::{Device, HostConfig};
     use millpond_core::ids::{DeviceId, HostId, PoolId, StreamId};
-    use millpond_core::op::{Memory, Op, Place, StreamRole, What};
+    use millpond_core::op::{Memory, Op, Place, StreamRole, Trust, What};
     use millpond_core::trace::ops::{Reader, Writer};
 
     let path = to(name);
@@ -202,9 +202,9 @@ fn trace(name: &str) -> PathBuf {
     let (role, device) = (StreamRole::NonBlocking, DeviceId(0));
     push(What::StreamCreate { stream: left, role, device });
     push(What::StreamCreate { stream: right, role, device });
-    push(What::PoolCreate { pool: PoolId(7), exportable: false });
+    push(What::PoolCreate { pool: PoolId(7), exportable: false, device: None });
     push(What::Alloc { memory, pool: PoolId(7), stream: left, bytes: 4096, name: None });
-    push(What::Free { memory, stream: right });
+    push(What::Free { memory, stream: right, trust: Trust::None });
     bytes.extend(writer.finish());
     std::fs::write(&path, bytes).unwrap();
     path

@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::time::Instant;
 
 use millpond_core::ids::{AllocId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, What};
+use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, Trust, What};
 use millpond_core::trace::ops::{Reader, Writer};
 use smallvec::SmallVec;
 
@@ -24,7 +24,12 @@ fn round(turn: u32, mut push: impl FnMut(Op)) {
     let memory = |of: u32| Memory { id: AllocId(of % 64), generation: u64::from(of / 64) };
     let access = |of: u32, act| Access::whole(memory(of), act);
     let (stream, next) = (StreamId(turn % 4), StreamId((turn + 1) % 4));
-    let launch = |accesses: &[Access]| What::Launch { stream, accesses: SmallVec::from_slice(accesses), name: None };
+    let launch = |accesses: &[Access]| What::Launch {
+        stream,
+        accesses: SmallVec::from_slice(accesses),
+        trust: Trust::None,
+        name: None,
+    };
     push(op(What::Alloc { memory: memory(turn), pool: PoolId(0), stream, bytes: 4096 + u64::from(turn), name: None }));
     push(op(launch(&[access(turn, Act::Write)])));
     push(op(launch(&[access(turn, Act::Read), access(turn.wrapping_sub(1), Act::Write)])));
@@ -35,7 +40,7 @@ fn round(turn: u32, mut push: impl FnMut(Op)) {
     push(op(What::EventWait { event, stream: next, external: false }));
     push(op(launch(&[access(turn, Act::Read)])));
     push(op(launch(&[access(turn, Act::Write)])));
-    push(op(What::Free { memory: memory(turn), stream }));
+    push(op(What::Free { memory: memory(turn), stream, trust: Trust::None }));
 }
 
 fn main() {

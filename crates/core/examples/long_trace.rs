@@ -8,7 +8,7 @@
 use std::io::Write;
 
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, StreamRole, What};
+use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, StreamRole, Trust, What};
 use millpond_core::trace::ops::Writer;
 use smallvec::smallvec;
 
@@ -38,7 +38,7 @@ fn main() -> std::io::Result<()> {
         let (event, generation) = (EventId(round % 16), u64::from(round / 64));
         let memory = Memory { generation, ..Memory::first(round % 64) };
         let access = Access::whole;
-        let launch = |stream, accesses| What::Launch { stream, accesses, name: None };
+        let launch = |stream, accesses| What::Launch { stream, accesses, trust: Trust::None, name: None };
         push(3, What::Alloc { memory, pool: PoolId(0), stream: here, bytes: 4096, name: None })?;
         push(
             4,
@@ -47,7 +47,7 @@ fn main() -> std::io::Result<()> {
         push(5, What::EventRecord { event, stream: here, external: false, mark: Mark::Completion })?;
         push(6, What::EventWait { event, stream: there, external: false })?;
         push(7, launch(there, smallvec![access(memory, Act::Read), access(kept, Act::Read)]))?;
-        push(8, What::Free { memory, stream: there })?;
+        push(8, What::Free { memory, stream: there, trust: Trust::None })?;
         push(9, What::EventRecord { event, stream: there, external: false, mark: Mark::Completion })?;
         push(10, What::EventWait { event, stream: here, external: false })?;
         if round % 10_000 == 9_999 {
@@ -59,7 +59,7 @@ fn main() -> std::io::Result<()> {
         }
     }
     for memory in [kept, other] {
-        push(14, What::Free { memory, stream: StreamId(1) })?;
+        push(14, What::Free { memory, stream: StreamId(1), trust: Trust::None })?;
     }
     out.write_all(&writer.finish())?;
     eprintln!("{written} operations");

@@ -3,6 +3,7 @@
 //! Knows nothing but integers. Handles of a driver are never used as keys: they are recycled, these are not
 //! (or carry a generation that tells the lives apart).
 
+use std::collections::VecDeque;
 use std::fmt;
 
 macro_rules! id {
@@ -33,8 +34,8 @@ id! {
     /// A dense, recycled index of a chain of points (a stream incarnation, a chain of a graph launch).
     Slot(u32), "chain "
 }
-/// A stream as the program knows it: counted up from 0 on each device, never used again. Where streams of several
-/// devices meet, their devices' numbers are in the high bits.
+/// A stream as the program knows it: counted up from 0 on each device, and recycled long after its end
+/// ([`RecycledNumbers`]). Where streams of several devices meet, their devices' numbers are in the high bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct StreamId(pub u32);
 
@@ -159,5 +160,82 @@ pub struct Point {
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, op {}", self.slot, self.seq)
+    }
+}
+
+/// Numbers of things that come and go. One is given again once [`RESTING`](Self::RESTING) others have come back after
+/// it: in a program that makes few, messages name each thing by a number of its own. `T` is kept with a number that
+/// rests.
+#[derive(Debug)]
+pub struct RecycledNumbers<T = ()> {
+    /// How many there were ever at once.
+    made: u32,
+    /// Those that came back, the oldest first.
+    resting: VecDeque<(u32, T)>,
+}
+
+impl<T> Default for RecycledNumbers<T> {
+    fn default() -> Self {
+        Self::beginning_at(0)
+    }
+}
+
+impl<T> RecycledNumbers<T> {
+    /// So many numbers came back after one that is given again.
+    pub const RESTING: usize = 1024;
+
+    /// The lowest number is `first`.
+    pub fn beginning_at(first: u32) -> Self {
+        Self { made: first, resting: VecDeque::new() }
+    }
+
+    /// Whether there is one below `end`.
+    pub fn has_one(&self, end: u32) -> bool {
+        self.made < end || self.resting.len() > Self::RESTING
+    }
+
+    /// How many numbers were made so far.
+    pub fn made(&self) -> u32 {
+        self.made
+    }
+
+    /// A number below `end` that nothing has, and what came back with it.
+    pub fn take(&mut self, end: u32) -> Option<(u32, Option<T>)> {
+        if self.resting.len() > Self::RESTING || self.made >= end {
+            return self.resting.pop_front().map(|(number, kept)| (number, Some(kept)));
+        }
+        self.made += 1;
+        Some((self.made - 1, None))
+    }
+
+    /// What had the number is gone.
+    pub fn give_back(&mut self, number: u32, kept: T) {
+        self.resting.push_back((number, kept));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RecycledNumbers;
+
+    #[test]
+    fn a_number_rests_before_it_is_given_again() {
+        let mut numbers = RecycledNumbers::beginning_at(7);
+        for round in 0..5000 {
+            let (number, kept) = numbers.take(u32::MAX).unwrap();
+            assert_eq!(kept, (round > 1024).then(|| round - 1025), "what had it 1025 ago");
+            assert_eq!(number, 7 + round % 1025);
+            numbers.give_back(number, round);
+        }
+        assert_eq!(numbers.made(), 7 + 1025);
+    }
+
+    #[test]
+    fn numbers_that_run_out_rest_no_longer() {
+        let mut numbers = RecycledNumbers::beginning_at(6);
+        let taken: Vec<_> = std::iter::from_fn(|| numbers.take(8)).map(|(number, _)| number).collect();
+        assert_eq!(taken, [6, 7]);
+        numbers.give_back(7, ());
+        assert_eq!((numbers.take(8), numbers.take(8)), (Some((7, Some(()))), None));
     }
 }

@@ -2,7 +2,7 @@
 
 use millpond_core::check::{Checker, Settings};
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, StreamRole, What};
+use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, StreamRole, Trust, What};
 use smallvec::smallvec;
 
 fn op(what: What) -> Op {
@@ -19,7 +19,7 @@ fn memory_is_flat_in_the_length_of_the_program() {
     let alloc = |memory, stream| op(What::Alloc { memory, pool: PoolId(0), stream, bytes: 64, name: None });
     let read = |memory, stream, act| {
         let accesses = smallvec![Access::whole(memory, act)];
-        op(What::Launch { stream, accesses, name: None })
+        op(What::Launch { stream, accesses, trust: Trust::None, name: None })
     };
     let mut count = 0_u64;
     let mut check = |op: Op, checker: &mut Checker, findings: &mut Vec<_>| {
@@ -47,7 +47,7 @@ fn memory_is_flat_in_the_length_of_the_program() {
             record(stream),
             wait(long_lived),
             read(memory, long_lived, Act::Read),
-            op(What::Free { memory, stream: long_lived }),
+            op(What::Free { memory, stream: long_lived, trust: Trust::None }),
             read(kept, long_lived, Act::Read),
             op(What::EventDestroy { event }),
             op(What::StreamDestroy { stream }),

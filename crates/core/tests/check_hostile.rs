@@ -2,7 +2,7 @@
 
 use millpond_core::check::{Checker, Finding, Settings};
 use millpond_core::ids::{DeviceId, ExecId, GraphId, HostId, StreamId};
-use millpond_core::op::{Access, Act, CaptureMode, Memory, Names, NodeOp, Op, Place, StreamRole, What};
+use millpond_core::op::{Access, Act, CaptureMode, Memory, Names, NodeOp, Op, Place, StreamRole, Trust, What};
 use smallvec::smallvec;
 
 fn check(all: Vec<What>) -> Vec<Finding> {
@@ -37,10 +37,11 @@ fn an_instance_keeps_its_number() {
     begin.extend([What::GraphCreate { graph: GraphId(2), symbolic: false }, instantiate(GraphId(2))]);
     let in_capture = [
         What::CaptureBegin { stream: t, graph: GraphId(3), mode: CaptureMode::Relaxed, symbolic: false },
-        What::Free { memory: m, stream: t },
+        What::Free { memory: m, stream: t, trust: Trust::None },
     ];
-    let read = What::Launch { stream: s, accesses: smallvec![Access::whole(m, Act::Read)], name: None };
-    for end in [in_capture.to_vec(), vec![What::Free { memory: m, stream: s }, read]] {
+    let read =
+        What::Launch { stream: s, accesses: smallvec![Access::whole(m, Act::Read)], trust: Trust::None, name: None };
+    for end in [in_capture.to_vec(), vec![What::Free { memory: m, stream: s, trust: Trust::None }, read]] {
         let findings = check(begin.iter().cloned().chain(end).collect());
         assert!(findings.iter().any(|it| it.sentence == "instance 0 exists already"), "{findings:?}");
     }

@@ -2,7 +2,7 @@
 
 use millpond_core::check::{Checker, Finding, Kind, Settings};
 use millpond_core::ids::{AllocId, DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, StreamRole, What};
+use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, StreamRole, Trust, What};
 
 const MEMORY: Memory = Memory { id: AllocId(7), generation: 3 };
 
@@ -25,11 +25,11 @@ fn alloc() -> What {
 
 fn launch(stream: u32, act: Act) -> What {
     let accesses = std::iter::once(Access::whole(MEMORY, act)).collect();
-    What::Launch { stream: StreamId(stream), accesses, name: None }
+    What::Launch { stream: StreamId(stream), accesses, trust: Trust::None, name: None }
 }
 
 fn free(stream: u32) -> What {
-    What::Free { memory: MEMORY, stream: StreamId(stream) }
+    What::Free { memory: MEMORY, stream: StreamId(stream), trust: Trust::None }
 }
 
 fn hand_over(from: u32, to: u32) -> [What; 2] {
@@ -92,6 +92,7 @@ fn a_number_that_leads_elsewhere_takes_no_use_with_it() {
     let use_anew = |stream: u32| What::Launch {
         stream: StreamId(stream),
         accesses: std::iter::once(Access::whole(anew, Act::Read)).collect(),
+        trust: Trust::None,
         name: None,
     };
     // The first one is never freed: its uses are its own, also those that were not written back yet.
@@ -111,13 +112,14 @@ fn what_many_accesses_repeat_is_judged_as_what_few_do() {
     let launch = |stream: u32| What::Launch {
         stream: StreamId(stream),
         accesses: all.iter().map(|memory| Access::whole(*memory, Act::Read)).collect(),
+        trust: Trust::None,
         name: None,
     };
     let mut program: Vec<What> = all.iter().map(alloc).collect();
     program.extend([launch(1), launch(1)]);
     program.extend(hand_over(1, 2));
     program.extend([launch(2), launch(2), launch(1), launch(1)]);
-    let free = |stream: u32, at: usize| What::Free { memory: all[at], stream: StreamId(stream) };
+    let free = |stream: u32, at: usize| What::Free { memory: all[at], stream: StreamId(stream), trust: Trust::None };
     assert_eq!(told(&[&program[..], &[free(1, 39)]].concat()), [(Kind::FreeBeforeUse, 3)]);
     assert_eq!(told(&[&program[..], &[free(2, 39)]].concat()), [(Kind::FreeBeforeUse, 45)]);
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use millpond_core::check::{Act, Finding, Kind, Place};
 use millpond_core::graph::{
-    Access, Addressing, Draft, Graph, GraphAllocId, GraphFault, GraphId, Label, Memory, NodeId, NodeKind, Refusal,
-    Words, Work,
+    Access, Addressing, Draft, Graph, GraphAllocId, GraphError, GraphFault, GraphId, Label, Memory, NodeId, NodeKind,
+    Refusal, Words, Work,
 };
 use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::op::Names;
@@ -221,21 +221,31 @@ fn a_parent_uses_and_frees_what_its_child_allocates() {
     let _ = free;
 }
 
+/// What has memory nodes with fixed addresses, and from when to when.
 #[test]
-fn a_child_and_its_copy_live_one_after_the_other() {
+fn a_graph_with_fixed_addresses_is_not_copied() {
+    let node = |graph: &Graph| graph.fixed_memory().map(|node| (node.path(), node.act));
     let mut child = graph(1);
-    let (node, alloc) = child.add_alloc(&[], 8, "x".into()).unwrap();
-    child.add_free(&[node], own(alloc), Label::default()).unwrap();
-    let (copy, child) = (Arc::new(child.duplicate(GraphId(2))), Arc::new(child));
-    let mut parent = graph(0);
-    let one = parent.add_child(&[], Arc::clone(&child), Label::default()).unwrap();
-    let two = parent.add_child(&[], copy, Label::default()).unwrap();
-    assert_eq!(faults(&parent)[0].kind, Kind::SharedAddresses);
-    parent.add_edge(one, two).unwrap();
-    assert!(faults(&parent).is_empty());
-    // The same child a second time has no name of its own for its memory.
-    parent.add_child(&[two], child, Label::default()).unwrap();
-    assert!(matches!(Draft::new(&parent), Err(Refusal::ChildTwice(GraphId(1)))));
+    let (alloc, x) = child.add_alloc(&[], 8, "x".into()).unwrap();
+    assert_eq!(node(&child), Some(("0".into(), Act::Allocate)));
+    let mut parent = Graph::new(GraphId(0), 2 * MIB, Addressing::Symbolic);
+    parent.add_alloc(&[], 8, "y".into()).unwrap();
+    let copy = parent.duplicate(GraphId(2)).unwrap();
+    assert_eq!((copy.id(), copy.len(), node(&parent)), (GraphId(2), 1, None));
+    let inside = parent.add_child(&[], Arc::new(child.clone()), Label::default()).unwrap();
+    assert_eq!(node(&parent), Some(("1.0".into(), Act::Allocate)));
+    let refused = parent.duplicate(GraphId(2)).unwrap_err();
+    assert!(refused.to_string().starts_with("graph 0 cannot be cloned: its mem alloc `x` (node 1.0) is "), "{refused}");
+    parent.remove_node(inside).unwrap();
+    assert!(node(&parent).is_none() && parent.duplicate(GraphId(2)).is_ok());
+    let free = child.add_free(&[alloc], own(x), Label::default()).unwrap();
+    child.remove_node(free).unwrap();
+    child.remove_node(alloc).unwrap();
+    let mut copy = child.duplicate(GraphId(2)).unwrap();
+    let foreign = copy.add_free(&[], Memory::Foreign { graph: GraphId(7), alloc: x }, Label::default()).unwrap();
+    assert_eq!(node(&copy), Some((foreign.0.to_string(), Act::Free)));
+    // It has addresses of its own, and none yet.
+    assert!(matches!(copy.add_alloc(&[], 8, "z".into()), Err(GraphError::NoAddresses { .. })));
 }
 
 /// All pairs, by search: the rules as they are written down.

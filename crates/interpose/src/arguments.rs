@@ -7,7 +7,6 @@
 
 mod unused;
 
-use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ffi::c_void;
 
 use millpond_core::op::{Access, Act, Memory, Name};
@@ -408,8 +407,16 @@ fn is_none_of(number: u32, accesses: &[Access]) -> bool {
 /// Asks the processor for a line of memory.
 #[inline]
 fn ask_ahead(place: *const u8) {
+    #[cfg(target_arch = "x86_64")]
     // SAFETY: any address may be asked for; nothing is read.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast());
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) place, options(nostack, readonly, preserves_flags));
+    }
 }
 
 /// Arguments that come as one buffer.

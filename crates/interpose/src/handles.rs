@@ -1,17 +1,21 @@
 //! Numbers for what the program knows by handles: contexts, streams, events, pools, graphs, nodes, instances.
 //!
 //! A handle that was never seen made (another library made it, or a call that is not wrapped) gets its number at its
-//! first use. Knows no order. Numbers of streams, pools, graphs and instances are never given out again; those of
-//! events are.
+//! first use. Knows no order. Numbers of pools, graphs and instances are never given out again; those of events and
+//! streams are.
 
-use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, PoolId, StreamId};
+use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, PoolId, RecycledNumbers, StreamId};
 use millpond_core::op::Memory;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::abi::{Context, Event, Graph, GraphExec, GraphNode, Pool, Stream};
+use crate::thread;
 
 /// Default pools, which no call makes, have their device's number; others follow.
 const FIRST_POOL: u32 = 256;
+
+/// With fewer default streams of threads nobody asks whether those threads are there.
+const THREADS_FEW: usize = 64;
 
 /// A graph as far as it is known here.
 #[derive(Clone, Debug, Default)]
@@ -58,9 +62,11 @@ pub(crate) struct Handles {
     pub(crate) last_stream: Option<(Stream, StreamId)>,
     /// Legacy default streams, by device.
     pub(crate) legacy: FxHashMap<i32, StreamId>,
-    /// Default streams of threads, by thread and device.
-    pub(crate) per_thread: FxHashMap<(u32, i32), StreamId>,
-    next_stream: u32,
+    /// Default streams of threads, by thread and device, with the system's numbers of the threads.
+    pub(crate) per_thread: FxHashMap<(u32, i32), (StreamId, i32)>,
+    /// How many there were when those of threads that had ended were taken out.
+    per_thread_left: usize,
+    stream_numbers: RecycledNumbers,
     pub(crate) events: FxHashMap<Event, EventId>,
     free_events: Vec<u32>,
     next_event: u32,
@@ -117,8 +123,28 @@ impl Handles {
 
     /// A number for a new stream; the legacy default stream of device 0 has number 0.
     pub(crate) fn new_stream(&mut self) -> StreamId {
-        self.next_stream += 1;
-        StreamId(self.next_stream)
+        // There is room for none of so many handles.
+        let (number, _) = self.stream_numbers.take(u32::MAX - 1).unwrap_or_default();
+        StreamId(number + 1)
+    }
+
+    /// A stream is gone.
+    pub(crate) fn end_stream_number(&mut self, stream: StreamId) {
+        if let Some(number) = stream.0.checked_sub(1) {
+            self.stream_numbers.give_back(number, ());
+        }
+    }
+
+    /// Default streams of threads that have ended, now and then: nothing can be submitted to them any more.
+    pub(crate) fn take_streams_of_ended_threads(&mut self) -> Vec<StreamId> {
+        if self.per_thread.len() < THREADS_FEW.max(2 * self.per_thread_left) {
+            return Vec::new();
+        }
+        let ended = self.per_thread.extract_if(|_, (_, thread)| !thread::is_there(*thread));
+        let mut streams: Vec<_> = ended.map(|(_, (stream, _))| stream).collect();
+        streams.sort_unstable();
+        self.per_thread_left = self.per_thread.len();
+        streams
     }
 
     /// A number for a new event.
@@ -265,5 +291,23 @@ impl Handles {
     pub(crate) fn exec(&self, exec: GraphExec) -> Option<ExecId> {
         let id = *self.execs.get(&exec)?;
         (!self.opaque_execs.contains(&id)).then_some(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Above those numbers a stream would be called another device's.
+    #[test]
+    fn streams_that_come_and_go_have_few_numbers() {
+        let mut handles = Handles::default();
+        for _ in 0..5000 {
+            let stream = handles.new_stream();
+            assert!((1..=1025).contains(&stream.0), "{stream}");
+            handles.end_stream_number(stream);
+        }
+        handles.end_stream_number(StreamId::LEGACY);
+        assert_ne!(handles.new_stream(), StreamId::LEGACY);
     }
 }

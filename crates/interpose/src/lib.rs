@@ -24,7 +24,7 @@
 //! | `search` | `dlsym` |
 //!
 //! A program that makes no CUDA call is not touched: nothing is opened, no thread is started, no file is written.
-#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod abi;
@@ -48,3 +48,4 @@ mod session;
 mod signals;
 mod sink;
 mod table;
+mod thread;

@@ -23,6 +23,7 @@ extern "C" fn real_dlsym() -> usize {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dlsym() {
+    #[cfg(target_arch = "x86_64")]
     std::arch::naked_asm!(
         "cmp rdi, -1",
         "jne {body}",
@@ -36,7 +37,24 @@ unsafe extern "C" fn dlsym() {
         "jmp rax",
         body = sym found,
         real = sym real_dlsym,
-    )
+    );
+    #[cfg(target_arch = "aarch64")]
+    std::arch::naked_asm!(
+        "cmn x0, #1",
+        "b.eq 2f",
+        "b {body}",
+        "2:",
+        "stp x29, x30, [sp, #-32]!",
+        "mov x29, sp",
+        "stp x0, x1, [sp, #16]",
+        "bl {real}",
+        "mov x16, x0",
+        "ldp x0, x1, [sp, #16]",
+        "ldp x29, x30, [sp], #32",
+        "br x16",
+        body = sym found,
+        real = sym real_dlsym,
+    );
 }
 
 /// The exported `dlclose`.

@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, CaptureMode, Memory, Names, Op, Part, Place, Space, StreamRole, What};
+use millpond_core::op::{Access, Act, CaptureMode, Memory, Names, Op, Part, Place, Space, StreamRole, Trust, What};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -33,7 +33,7 @@ use crate::mode::{self, Noting, noting};
 use crate::place::Places;
 use crate::signals::{self, End, Who};
 use crate::sink::{Sink, Trace};
-use crate::{ask, report};
+use crate::{ask, report, thread};
 
 /// What was seen, for the summary.
 #[derive(Debug, Default)]
@@ -174,7 +174,7 @@ fn session() -> Option<Guard<'static, Session>> {
 
 /// A launch of nothing.
 fn no_launch() -> What {
-    What::Launch { stream: StreamId::LEGACY, accesses: Accesses::new(), name: None }
+    What::Launch { stream: StreamId::LEGACY, accesses: Accesses::new(), trust: Trust::None, name: None }
 }
 
 #[cold]
@@ -360,11 +360,16 @@ impl Session {
 
     fn per_thread_stream(&mut self) -> StreamId {
         let (device, host) = (ask::current_device(), self.host.0);
-        if let Some(id) = self.handles.per_thread.get(&(host, device)) {
+        if let Some((id, _)) = self.handles.per_thread.get(&(host, device)) {
             return *id;
         }
+        if self.captures.is_empty() {
+            for ended in self.handles.take_streams_of_ended_threads() {
+                self.push_stream_end(ended);
+            }
+        }
         let id = self.handles.new_stream();
-        self.handles.per_thread.insert((host, device), id);
+        self.handles.per_thread.insert((host, device), (id, thread::current()));
         self.push(What::StreamCreate { stream: id, role: StreamRole::PerThread, device: DeviceId(device as u32) });
         id
     }
@@ -411,7 +416,7 @@ impl Session {
             }
         }
         let id = self.handles.new_pool(pool);
-        self.push(What::PoolCreate { pool: id, exportable: true });
+        self.push(What::PoolCreate { pool: id, exportable: true, device: None });
         id
     }
 

@@ -60,13 +60,13 @@ extern "C" fn at_signal(signal: c_int, info: *mut libc::siginfo_t, _context: *mu
     // the signal has to end the process all the same.
     // SAFETY: a structure of numbers, for which 0 is a value: no flags, an empty set, the default.
     let default: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: as above; `sigaddset` writes to a set of this function.
-    unsafe {
-        libc::sigaction(signal, &raw const default, std::ptr::null_mut());
-        let mut only = default.sa_mask;
-        libc::sigaddset(&raw mut only, signal);
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const only, std::ptr::null_mut());
-    }
+    let mut only = default.sa_mask;
+    // SAFETY: it reads that structure.
+    unsafe { libc::sigaction(signal, &raw const default, std::ptr::null_mut()) };
+    // SAFETY: a set of this function.
+    unsafe { libc::sigaddset(&raw mut only, signal) };
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const only, std::ptr::null_mut()) };
     // SAFETY: what the system hands over.
     let is_fault = unsafe { info.as_ref() }.is_some_and(|info| info.si_code > 0) && signal != libc::SIGABRT;
     if !is_fault || signal == libc::SIGTERM || signal == libc::SIGINT || signal == libc::SIGHUP {
@@ -148,6 +148,7 @@ mod replaced {
                 #[unsafe(naked)]
                 #[unsafe(no_mangle)]
                 unsafe extern "C" fn $name() {
+                    #[cfg(target_arch = "x86_64")]
                     std::arch::naked_asm!(
                         "push rdi",
                         "push rsi",
@@ -168,7 +169,26 @@ mod replaced {
                         "pop rdi",
                         "jmp r11",
                         leave = sym leave,
-                    )
+                    );
+                    #[cfg(target_arch = "aarch64")]
+                    std::arch::naked_asm!(
+                        "stp x29, x30, [sp, #-80]!",
+                        "mov x29, sp",
+                        "stp x0, x1, [sp, #16]",
+                        "stp x2, x3, [sp, #32]",
+                        "stp x4, x5, [sp, #48]",
+                        "stp x6, x7, [sp, #64]",
+                        concat!("mov w0, #", $number),
+                        "bl {leave}",
+                        "mov x16, x0",
+                        "ldp x0, x1, [sp, #16]",
+                        "ldp x2, x3, [sp, #32]",
+                        "ldp x4, x5, [sp, #48]",
+                        "ldp x6, x7, [sp, #64]",
+                        "ldp x29, x30, [sp], #80",
+                        "br x16",
+                        leave = sym leave,
+                    );
                 }
             )*
         };

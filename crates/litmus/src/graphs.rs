@@ -30,18 +30,6 @@ impl Lower {
             self.push(What::GraphNodeRemove { graph, node })
         };
         [h, "=", "clone", g] => self.clone_graph(h, g);
-        ["name", a, "in", h, "as", b] => {
-            let (node, graph) = (self.memory(a)?, self.graph(h)?);
-            if self.made_from.contains(&graph) {
-                let what = format!("`{h}` has instances, copies or child nodes already, which go by its former names");
-                return self.refuse(&what, "name its memory before");
-            }
-            let memory = self.fresh_memory(b)?;
-            self.note_bytes_of(memory, node);
-            self.push(What::CopyName { graph, node, memory })?;
-            let name = self.names.intern(b);
-            self.push(What::SetName { memory, name })
-        };
         ["capture", s, "as", g, ref rest @ ..] "[relaxed | thread-local] [symbolic]" => self.capture(s, g, rest);
         ["capture", "mode", mode @ ("global" | "thread-local" | "relaxed")] => {
             let mode = match mode {
@@ -67,7 +55,6 @@ impl Lower {
         };
         ["update", x, "from", g] => {
             let (exec, graph) = (self.exec(x)?, self.graph(g)?);
-            self.made_from.insert(graph);
             self.push(What::ExecUpdate { exec, graph })
         };
         [b, "=", "take", a, "from", x] => {
@@ -100,9 +87,7 @@ impl Lower {
         ["record", e] => Ok(NodeOp::EventRecord(self.event_to_record(e)?));
         ["wait", e] => Ok(NodeOp::EventWait(self.event(e)?));
         ["child", g] => {
-            let child = self.graph(g)?;
-            self.made_from.insert(child);
-            Ok(NodeOp::Child(child))
+            Ok(NodeOp::Child(self.graph(g)?))
         };
         ["empty"] => Ok(NodeOp::Empty);
     }
@@ -112,12 +97,12 @@ impl Lower {
         Ok((graph, self.node_number(graph, from)?, self.node_number(graph, to)?))
     }
 
-    /// Nodes of a copy have the names and numbers that they have in the original.
+    /// Nodes of a copy have the names and numbers that they have in the original; its memory has the copy's name before
+    /// those of the original's.
     fn clone_graph(&mut self, name: &str, graph: &str) -> Result<(), Refusal> {
         let graph = self.graph(graph)?;
         let copy = GraphId(self.next(Count::Graph));
         self.define(name, Symbol::Graph(copy))?;
-        self.made_from.insert(graph);
         if let Some(nodes) = self.nodes.get(&graph).cloned() {
             self.nodes.insert(copy, nodes);
         }
@@ -125,7 +110,17 @@ impl Lower {
         let free: Vec<_> = free.map(|(_, name)| (copy, name.clone())).collect();
         self.free_names.extend(free);
         self.sizes.insert(copy, self.sizes.get(&graph).copied().unwrap_or(0));
-        self.push(What::GraphClone { graph, copy })
+        self.push(What::GraphClone { graph, copy })?;
+        for (base, node) in self.allocs.get(&graph).cloned().unwrap_or_default() {
+            let called = format!("{name}.{base}");
+            let memory = self.fresh_memory(&called)?;
+            self.note_bytes_of(memory, node);
+            self.allocs.entry(copy).or_default().push((base, memory));
+            self.push(What::CopyName { graph: copy, node, memory })?;
+            let name = self.names.intern(&called);
+            self.push(What::SetName { memory, name })?;
+        }
+        Ok(())
     }
 
     fn new_graph(&mut self, name: &str, symbolic: bool) -> Result<(), Refusal> {
@@ -157,7 +152,6 @@ impl Lower {
         let graph = self.graph(graph)?;
         let exec = ExecId(self.next(Count::Exec));
         self.define(name, Symbol::Exec(exec))?;
-        self.made_from.insert(graph);
         self.push(What::Instantiate { graph, exec, auto_free_on_launch })
     }
 
@@ -185,6 +179,9 @@ impl Lower {
         if is_taken && !self.free_names.remove(&(graph, name.to_owned())) {
             let help = "take another name; what is repeated makes one node, or a graph in each round";
             return self.refuse(format!("`{name}` is a node of that graph already"), help);
+        }
+        if let (["alloc", memory, _], NodeOp::Alloc { memory: number, .. }) = (&rest[colon + 1..], &node) {
+            self.allocs.entry(graph).or_default().push(((*memory).to_owned(), *number));
         }
         // Outside of its graph the memory is known by its own name, not by its node's.
         let allocated = match (&rest[colon + 1..], &node) {

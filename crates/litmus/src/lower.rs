@@ -75,8 +75,8 @@ pub(crate) struct Lower {
     pub(crate) settings: Settings,
     /// The nodes of each graph that was made by hand, by their names.
     pub(crate) nodes: HashMap<GraphId, HashMap<String, NodeId>>,
-    /// Graphs of which there are instances, copies or child nodes, which have the names of that time.
-    pub(crate) made_from: HashSet<GraphId>,
+    /// What the alloc nodes of each allocate: as the graph that was made by hand calls it, and its number.
+    pub(crate) allocs: HashMap<GraphId, Vec<(String, Memory)>>,
     /// Names of nodes that were removed: they may be taken again.
     pub(crate) free_names: HashSet<(GraphId, String)>,
     /// How many nodes a graph has.
@@ -116,7 +116,7 @@ pub(crate) fn lower(lines: &[Line]) -> Result<Program, Refusal> {
         names: Names::new(),
         settings: Settings::default(),
         nodes: HashMap::new(),
-        made_from: HashSet::new(),
+        allocs: HashMap::new(),
         free_names: HashSet::new(),
         sizes: HashMap::new(),
         bounds: Sizes::default(),

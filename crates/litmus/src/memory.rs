@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use millpond_core::ids::{DeviceId, PoolId, TicketId};
-use millpond_core::op::{Access, Act, Memory, Part, Space, What};
+use millpond_core::op::{Access, Act, Memory, Part, Space, Trust, What};
 use smallvec::SmallVec;
 
 use crate::Refusal;
@@ -34,7 +34,7 @@ impl Lower {
         ["free", s, a] => {
             let (stream, memory) = (self.stream(s)?, self.memory(a)?);
             self.note_free(memory);
-            self.push(What::Free { memory, stream })
+            self.push(What::Free { memory, stream, trust: Trust::None })
         };
         ["drop", a] => {
             let memory = self.memory(a)?;
@@ -124,7 +124,7 @@ impl Lower {
     fn work(&mut self, stream: &str, accesses: SmallVec<[Access; 2]>, name: Option<&str>) -> Result<(), Refusal> {
         let stream = self.stream(stream)?;
         let name = name.and_then(|name| self.name(name));
-        self.push(What::Launch { stream, accesses, name })
+        self.push(What::Launch { stream, accesses, trust: Trust::None, name })
     }
 
     /// `read A B write C`: what a kernel does.

@@ -143,7 +143,7 @@ impl Lower {
         // Number 0 is the default pool.
         let pool = PoolId(self.next(Count::Pool) + 1);
         self.define(name, Symbol::Pool(pool))?;
-        self.push(What::PoolCreate { pool, exportable })
+        self.push(What::PoolCreate { pool, exportable, device: None })
     }
 
     fn new_host(&mut self, name: &str) -> Result<HostId, Refusal> {

@@ -9,7 +9,7 @@ use millpond_core::op::What;
 use millpond_litmus::Program;
 use millpond_litmus::model::Harm;
 use millpond_litmus::model::Model;
-use millpond_litmus::model::forbidden_calls;
+use millpond_litmus::model::{forbidden_calls, refused_copies};
 
 #[test]
 fn every_wrong_order_has_a_schedule_that_shows_it_and_no_right_program_has_one() {
@@ -121,6 +121,34 @@ fn what_captures_forbid_is_refused_and_nothing_else() {
         }
     }
     assert!(forbidden > 1000 && allowed > 1000, "{forbidden} forbidden, {allowed} allowed");
+}
+
+/// A graph with memory nodes is refused a second place, and no other one is.
+#[test]
+fn graphs_with_memory_nodes_are_in_one_place() {
+    let mutated = mutated::Mutated::new();
+    let texts = corpus().into_iter().map(|(_, text)| text);
+    let (mut refused, mut right) = (0, 0);
+    for text in texts.chain((0..300_000).map(|number| mutated.program(number).join("\n"))) {
+        let Ok(program) = Program::parse(&text) else { continue };
+        // In a loop a later line may be an earlier operation.
+        if !program.ops().iter().any(|op| matches!(op.what, What::Instantiate { .. })) || text.contains("repeat") {
+            continue;
+        }
+        let findings = program.check();
+        let is_said = |it: &&Finding| it.kind == Kind::GraphRefused && it.sentence.contains("a fixed address");
+        let said = findings.iter().find(is_said).and_then(Finding::line);
+        // What else is refused first is not done, and what follows from that is not said.
+        let is_first = |it: &Finding| it.kind.is_advice() || it.kind == Kind::Leak || it.line() >= said;
+        let by_model = refused_copies(&program).first().copied();
+        match said {
+            Some(_) if findings.iter().all(is_first) => assert_eq!(said, by_model, "{text}"),
+            None if findings.is_empty() => assert_eq!(by_model, None, "{text}"),
+            _ => continue,
+        }
+        *(if said.is_some() { &mut refused } else { &mut right }) += 1;
+    }
+    assert!(refused > 100 && right > 1000, "{refused} refused, {right} right");
 }
 
 /// Whether a line of a program makes a node.

@@ -134,6 +134,7 @@ fn refuses_graphs(stream: &Stream, exec: &GraphExec, graph: &mut Graph, inner: &
     says_so("child", graph.add_child(&[], inner));
     says_so("add a node", graph.add_empty(&[]));
     says_so("instantiate", graph.instantiate(Instantiate::default()));
+    says_so("clone", graph.try_clone());
     says_so("graph launch", exec.launch(stream));
 }
 
@@ -197,7 +198,7 @@ fn program() {
                     std::env::var_os("MILLPOND_TRACE").is_none()
                         || device.flush_trace().unwrap_err().to_string().contains("forked")
                 );
-                drop((graph.clone(), device.external_event())); // These cannot be refused, and wait for nothing.
+                drop(device.external_event()); // It cannot be refused, and waits for nothing.
                 says_so("free by address", stream.free_address(a.address()));
                 says_so("a new device", Device::host(HostConfig::default()));
                 let a = stream.free(a).unwrap_err();

@@ -178,9 +178,13 @@ fn the_trace_has_what_the_program_said() {
         let (left, right) = (on.device.non_blocking_stream().unwrap(), on.device.non_blocking_stream().unwrap());
         let a = left.alloc::<u8>(&on.device.default_pool(), 512).unwrap();
         right.memset(a.write(), 1).unwrap();
-        assert_eq!(take(&told), [Kind::UseBeforeAlloc]);
-        drop((a, left, right, on, trace));
+        right.memset(a.write(), 2).unwrap();
+        assert_eq!(take(&told), [Kind::UseBeforeAlloc], "it comes after the allocation by now");
+        left.free(a).unwrap();
+        assert_eq!(take(&told), [Kind::FreeBeforeUse], "what was let pass has happened");
+        drop((left, right, on, trace));
         let found = traced::findings(&path, Settings::default(), |_| true);
-        assert_eq!(found.iter().map(|it| it.kind).collect::<Vec<_>>(), [Kind::UseBeforeAlloc], "on {make:?}");
+        let found: Vec<_> = found.iter().map(|it| it.kind).collect();
+        assert_eq!(found, [Kind::UseBeforeAlloc, Kind::FreeBeforeUse], "on {make:?}");
     }
 }

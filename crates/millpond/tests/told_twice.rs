@@ -9,7 +9,7 @@ use std::path::Path;
 
 use millpond::config::Trace;
 use millpond::error::{GraphError, Invalid};
-use millpond::graph::{CaptureMode, Instantiate, MemAllocNode};
+use millpond::graph::{CaptureMode, Instantiate};
 use millpond::{Device, Error, HostConfig, Stream};
 use millpond_core::check::{Kind, Settings};
 
@@ -34,7 +34,6 @@ fn rule(error: &Error) -> String {
             GraphError::Unfreed(_) => Kind::UnfreedLaunch.name().into(),
             GraphError::NotLive { freed: Some(_), .. } => Kind::UseAfterFree.name().into(),
             GraphError::NotLive { freed: None, .. } => Kind::UseBeforeAlloc.name().into(),
-            GraphError::AddressesTaken { .. } => Kind::SharedAddresses.name().into(),
             _ => Kind::GraphRefused.name().into(),
         },
         other => other.to_string(),
@@ -244,7 +243,7 @@ fn what_an_updated_instance_left_is_its_own() {
         let [s] = streams(&device);
         let mut graph = device.symbolic_graph().unwrap();
         let x = graph.add_alloc::<u8>(&[], 4096).unwrap();
-        let clone = graph.clone();
+        let clone = graph.try_clone().unwrap();
         let mut exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true)).unwrap();
         let left = exec.launch(&s).unwrap().take(x).unwrap();
         exec.update(&clone).unwrap();
@@ -255,37 +254,55 @@ fn what_an_updated_instance_left_is_its_own() {
     });
 }
 
-/// The original's node does not lead to what a launch of the clone left.
+/// A graph with memory nodes and fixed addresses is in one place.
 #[test]
-fn a_clone_has_names_of_its_own() {
-    agreed("used-by-the-original-s-node", &["use-before-alloc"], |said, [device]| {
+fn a_graph_with_memory_nodes_is_in_one_place() {
+    let refused = ["graph-refused"; 6];
+    agreed("in-one-place", &refused, |said, [device]| {
         let [s] = streams(&device);
-        let mut graph = device.graph().unwrap();
-        let x = graph.add_alloc::<u8>(&[], 4096).unwrap();
-        let clone = graph.clone();
-        let its: MemAllocNode<u8> = clone.alloc_node(clone.find(graph.node_of(x).unwrap()).unwrap(), 4096).unwrap();
-        let exec = clone.instantiate(Instantiate::default()).unwrap();
-        let launch = exec.launch(&s).unwrap();
-        said.of(s.memset(x.write(), 1));
-        said.of(s.memset(its.write(), 1));
-        said.of(s.free(launch.take(its).unwrap()));
+        let with_memory = || {
+            let mut graph = device.graph().unwrap();
+            let x = graph.add_alloc::<u8>(&[], 4096).unwrap();
+            (graph, x)
+        };
+        let ((graph, x), (other, _)) = (with_memory(), with_memory());
+        let mut exec = graph.instantiate(Instantiate::default()).unwrap();
+        said.of(graph.instantiate(Instantiate::default()));
+        said.of(graph.try_clone());
+        said.of(exec.update(&other));
+        let mut around = device.graph().unwrap();
+        said.of(around.add_child(&[], &graph));
+        s.begin_capture().unwrap();
+        said.of(exec.launch(&s));
+        s.end_capture().unwrap();
+        said.of(s.free(exec.launch(&s).unwrap().take(x).unwrap()));
+        drop(exec);
+        around.add_child(&[], &graph).unwrap();
+        said.of(graph.instantiate(Instantiate::default()));
+        let exec = around.instantiate(Instantiate::default()).unwrap();
+        said.of(s.free(exec.launch(&s).unwrap().take(x).unwrap()));
     });
 }
 
-/// An instance is that graph's which it was updated from last: a launch frees by itself what that one left.
+/// What an instance that is gone left is in the way of the next one at its addresses, and its launches come first.
 #[test]
-fn an_instance_that_is_updated_from_a_clone_is_the_clone_s() {
-    agreed("updated-from-a-clone", &["shared-addresses"], |said, [device]| {
-        let [s] = streams(&device);
+fn an_instance_has_the_addresses_of_the_one_before() {
+    agreed("instantiated-again", &["unfreed-launch", "unfreed-launch"], |said, [device]| {
+        let [s, t] = streams(&device);
+        let y = s.alloc::<u8>(&device.default_pool(), 512).unwrap();
         let mut graph = device.graph().unwrap();
         let x = graph.add_alloc::<u8>(&[], 4096).unwrap();
-        let clone = graph.clone();
-        let mut exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true)).unwrap();
-        let left = exec.launch(&s).unwrap().take(x).unwrap();
-        exec.update(&clone).unwrap();
+        graph.add_memset(&[], y.write(), 1).unwrap();
+        let left = graph.instantiate(Instantiate::default()).unwrap().launch(&s).unwrap().take(x).unwrap();
+        let exec = graph.instantiate(Instantiate::default()).unwrap();
         said.of(exec.launch(&s));
         said.of(s.free(left));
-        said.of(exec.launch(&s));
+        // Ordered after the launch of the instance before by the addresses alone.
+        drop(said.of(exec.launch(&t)));
+        drop(exec);
+        let mut around = device.graph().unwrap();
+        around.add_child(&[], &graph).unwrap();
+        let exec = around.instantiate(Instantiate::default()).unwrap();
         said.of(exec.launch(&s));
     });
 }

@@ -13,7 +13,7 @@ use millpond::graph::{CaptureMode, Instantiate};
 use millpond::pool::PeerAccess;
 use millpond::{Device, DeviceConfig, HostConfig, PoolConfig};
 use millpond_core::check::{Kind, Settings};
-use millpond_core::op::{Act, Op, Space, What};
+use millpond_core::op::{Act, Op, Space, Trust, What};
 use millpond_core::trace::ops::Reason;
 
 fn file(name: &str) -> PathBuf {
@@ -78,7 +78,7 @@ fn program_on(make: Make) {
         position(&|what| matches!(what, What::SetName { .. })),
         position(&|what| matches!(what, What::EventRecord { .. })),
         position(&|what| matches!(what, What::EventWait { stream: waiting, .. } if waiting == stream)),
-        position(&|what| *what == What::Free { memory, stream: *stream }),
+        position(&|what| *what == What::Free { memory, stream: *stream, trust: Trust::None }),
         position(&|what| matches!(what, What::EventSynchronize { .. })),
         position(&|what| matches!(what, What::Drop { .. })),
         position(&|what| matches!(what, What::DeviceSynchronize)),

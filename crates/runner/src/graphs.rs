@@ -1,13 +1,11 @@
 //! Graphs on the library: by hand, by capture, launched.
 
-use std::collections::HashSet;
-
 use millpond::graph::{GraphExec, GraphNode, Instantiate};
 use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use millpond_core::op::{Act, CaptureMode, Memory, NodeOp, Op, What};
 
 use crate::kernels::{borrowed, copied, is_aliased};
-use crate::{Cannot, Capture, Child, Held, Place, Run, Said, cannot, said};
+use crate::{Cannot, Capture, Held, Place, Run, Said, cannot, said};
 
 /// The event of an operation that a node of a graph records or waits for.
 pub(crate) fn outside_event(op: &Op) -> Option<EventId> {
@@ -51,6 +49,9 @@ impl Run {
             What::CaptureBegin { stream, graph, mode, symbolic: false } => self.begin(*stream, *graph, *mode),
             What::ExecUpdate { exec, graph } => {
                 let Some((made, of)) = self.instances.all.get_mut(exec) else { return Ok(Said::Done) };
+                if of != graph && self.instances.launched.values().any(|(by, _)| by == exec) {
+                    return cannot("what an instance left of a graph that it is no more of has no name");
+                }
                 self.graphs.instantiating = Some(*graph);
                 let Some(from) = self.graphs.all.get(graph) else {
                     return cannot("a graph that is gone cannot be named");
@@ -143,9 +144,6 @@ impl Run {
         let (of, _) = self.ends(graph, node, node)?;
         let removed = self.graphs.all.get_mut(&graph).expect("it is there").remove_node(of);
         if removed.is_ok() {
-            if let Some(child) = self.number_of(graph, node).and_then(|at| self.graphs.children.get_mut(&(graph, at))) {
-                child.is_there = false;
-            }
             let made = &self.graphs.all[&graph];
             let is_gone =
                 |held: &Held| matches!(held, Held::Node(node, of) if *of == graph && made.node_of(*node).is_none());
@@ -156,11 +154,6 @@ impl Run {
         Ok(said(removed, Act::Read))
     }
 
-    /// The number that a node has in its graph, where refused ones do not count.
-    fn number_of(&self, graph: GraphId, node: NodeId) -> Option<usize> {
-        Some(self.graphs.nodes.get(&graph)?[..node.index()].iter().flatten().count())
-    }
-
     /// Whether a graph is there, or an instance of all its nodes.
     pub(crate) fn is_there(&self, graph: GraphId) -> bool {
         let nodes = self.graphs.lines.get(&graph).map_or(0, Vec::len);
@@ -169,44 +162,19 @@ impl Run {
         self.graphs.all.contains_key(&graph) || self.instances.all.iter().any(has_all)
     }
 
-    /// Whether a graph has copies, and it or one of those is gone: a name may mean what has no name any more.
-    pub(crate) fn has_lost_copy(&self, owner: GraphId) -> bool {
-        let is_gone = |it: &GraphId| !self.graphs.all.contains_key(it);
-        self.graphs.copies.iter().any(|(copy, original)| *original == owner && (is_gone(copy) || is_gone(original)))
-    }
-
-    /// The graphs that make the memory of an alloc node in a graph: itself, or children. One may have an older state of
-    /// itself inside. An instance may have those, too, that were removed since.
-    fn makers(&self, graph: GraphId, owner: GraphId, with_removed: bool) -> Vec<GraphId> {
-        let (mut makers, mut open, mut seen) = (Vec::new(), vec![graph], HashSet::new());
-        while let Some(graph) = open.pop() {
-            if graph == owner || self.graphs.copies.get(&graph) == Some(&owner) {
-                makers.push(graph);
-            }
-            if seen.insert(graph) {
-                let children = self.graphs.children.iter().filter(|it| it.0.0 == graph).map(|(_, child)| child);
-                open.extend(children.filter(|it| with_removed || it.is_there).map(|child| child.graph));
-            }
-        }
-        makers
-    }
-
     fn clone_graph(&mut self, graph: GraphId, copy: GraphId) -> Result<Said, Cannot> {
         if !self.memory.scratch.is_empty() {
             return cannot("a copy of nodes that copy to memory of their own, where kernels are no closures");
         }
-        let is_own = |held: &Held| matches!(held, Held::Node(_, owner) if *owner == graph);
-        if self.graphs.copies.contains_key(&graph) && self.memory.held.values().any(is_own) {
-            return cannot("a copy of a copy that has memory of its own, whose names would be of two graphs");
-        }
-        let made = self.graph(graph)?.clone();
+        let made = match self.graph(graph)?.try_clone() {
+            Ok(made) => made,
+            Err(error) => return Ok(Said::Refused(error, Act::Read)),
+        };
         let nodes = self.graphs.nodes.get(&graph).map_or_else(Vec::new, |nodes| {
             nodes.iter().map(|node| node.as_ref().and_then(|node| made.find(*node))).collect()
         });
-        self.graphs.copied_nodes.insert(copy, nodes.len());
         self.graphs.nodes.insert(copy, nodes);
         self.graphs.all.insert(copy, made);
-        self.graphs.copies.insert(copy, self.graphs.copies.get(&graph).copied().unwrap_or(graph));
         let lines = self.graphs.lines.get(&graph).cloned().unwrap_or_default();
         for node in 0..lines.len() {
             if let Some(child) = self.graphs.children.get(&(graph, node)) {
@@ -217,19 +185,14 @@ impl Run {
         Ok(Said::Done)
     }
 
-    /// All memory of a copy has names of its own: it is no copy then, as far as names go.
+    /// Memory of a copy that was just made has a name.
     fn name_of_copy(&mut self, copy: GraphId, node: Memory, memory: Memory) -> Result<Said, Cannot> {
         let Some(Held::Node(named, owner)) = self.memory.held.get(&node) else {
             return cannot("memory that was refused");
         };
-        let (named, owner) = (*named, *owner);
-        if let Some(original) = self.graphs.copies.remove(&copy) {
-            self.graphs.renamed.insert(copy, original);
-        }
-        let made = self.graph(copy)?;
-        let there = self.graphs.all.get(&owner).filter(|_| self.graphs.renamed.get(&copy) == Some(&owner));
-        let Some(at) = there.and_then(|owner| made.find(owner.node_of(named)?)) else {
-            return cannot("a graph that is not there cannot be named");
+        let (named, made) = (*named, self.graph(copy)?);
+        let Some(at) = self.graph(*owner)?.node_of(named).and_then(|node| made.find(node)) else {
+            return cannot("a node that was removed has no name in copies");
         };
         let own = made.alloc_node(at, named.len()).expect("a copy has its original's alloc nodes");
         self.memory.held.insert(memory, Held::Node(own, copy));
@@ -291,7 +254,7 @@ impl Run {
                 let around = self.graphs.captures.values().next().map(|capture| capture.graph);
                 if let Some(around) = around {
                     let node = self.graphs.lines.get(&around).map_or(0, Vec::len);
-                    self.graphs.children.insert((around, node), Child { graph, is_there: true });
+                    self.graphs.children.insert((around, node), graph);
                     self.note_captured(stream);
                 }
                 return Ok(Said::Done);
@@ -304,41 +267,12 @@ impl Run {
             }
             Err(error) => return Ok(Said::Refused(error, Act::Read)),
         };
-        let owners = self.memory.held.values().filter_map(|held| match held {
-            Held::Node(_, owner) => Some(*owner),
-            _ => None,
-        });
-        for owner in owners {
-            let makers = self.makers(graph, owner, true);
-            let is_inside = makers.iter().any(|maker| *maker != graph && *maker != owner);
-            let mut named = self.memory.held.values().filter_map(|held| match held {
-                Held::Node(node, of) if *of == owner => Some(*node),
-                _ => None,
-            });
-            let copies = || makers.iter().filter(|maker| **maker != owner && self.graphs.all.contains_key(maker));
-            let is_there = |node| {
-                let Some(original) = self.graphs.all.get(&owner) else { return true };
-                let has_lost = |copy: &GraphId, at| {
-                    let number =
-                        self.graphs.nodes.get(&owner).and_then(|nodes| nodes.iter().position(|it| *it == Some(at)));
-                    number.is_none_or(|it| it < self.graphs.copied_nodes[copy])
-                        && self.graphs.all[copy].find(at).is_none()
-                };
-                original.node_of(node).is_some_and(|at| !copies().any(|copy| has_lost(copy, at)))
-            };
-            if makers.iter().any(|maker| *maker != owner) && !named.all(is_there) {
-                return cannot("a node that was removed has no name in copies");
-            }
-            if is_inside || !makers.is_empty() && self.has_lost_copy(owner) {
-                return cannot("what a copy leaves that is gone, or a child, has no name");
-            }
-        }
         let nodes: Vec<(Memory, millpond::graph::MemAllocNode<u8>)> = self
             .memory
             .held
             .iter()
             .filter_map(|(memory, held)| match held {
-                Held::Node(node, owner) => Some((*memory, self.named_by_copy(graph, *owner, *node).unwrap_or(*node))),
+                Held::Node(node, _) => Some((*memory, *node)),
                 _ => None,
             })
             .collect();
@@ -366,58 +300,15 @@ impl Run {
         Ok(Said::Done)
     }
 
-    /// What a copy calls the memory of an alloc node of its original.
-    pub(crate) fn named_by_copy(
-        &self,
-        copy: GraphId,
-        owner: GraphId,
-        node: millpond::graph::MemAllocNode<u8>,
-    ) -> Option<millpond::graph::MemAllocNode<u8>> {
-        self.named_in(self.graphs.all.get(&copy)?, copy, owner, node)
-    }
-
-    /// What a node of a graph calls the memory of an alloc node: its own, its original's or a child's, or else what the
-    /// latest launch gave, of a copy perhaps.
-    pub(crate) fn named_to(
-        &self,
-        (made, graph): (Option<&millpond::graph::Graph>, GraphId),
-        memory: Memory,
-        owner: GraphId,
-        node: millpond::graph::MemAllocNode<u8>,
-    ) -> Result<millpond::graph::MemAllocNode<u8>, Cannot> {
-        if !self.is_there(owner) && graph != owner || self.has_lost_copy(owner) {
+    /// Whether a node of a graph can name memory of an alloc node.
+    pub(crate) fn check_named(&self, graph: GraphId, memory: Memory, owner: GraphId) -> Result<(), Cannot> {
+        if !self.is_there(owner) && graph != owner {
             return cannot("memory of a graph that is gone has no name");
         }
-        if self.instances.launched.get(&memory).is_some_and(|(by, _)| !self.instances.all.contains_key(by)) {
-            return cannot("the instance that gave the memory is gone");
+        match self.instances.launched.get(&memory).is_some_and(|(by, _)| !self.instances.all.contains_key(by)) {
+            true => cannot("the instance that gave the memory is gone"),
+            false => Ok(()),
         }
-        let makers = self.makers(graph, owner, false);
-        let maker = match makers[..] {
-            [] => self.instances.launched.get(&memory).map(|(_, launched)| *launched),
-            [maker] => Some(maker),
-            _ => return cannot("a name means memory of several graphs in this one"),
-        };
-        let Some(copy) = maker.filter(|maker| self.graphs.copies.get(maker) == Some(&owner)) else { return Ok(node) };
-        let copied = match made.filter(|_| copy == graph) {
-            Some(made) => self.named_in(made, copy, owner, node),
-            None => self.named_by_copy(copy, owner, node),
-        };
-        copied.map_or_else(|| cannot("a node that was removed has no name in copies"), Ok)
-    }
-
-    /// The same for a copy that is at hand.
-    pub(crate) fn named_in(
-        &self,
-        made: &millpond::graph::Graph,
-        copy: GraphId,
-        owner: GraphId,
-        node: millpond::graph::MemAllocNode<u8>,
-    ) -> Option<millpond::graph::MemAllocNode<u8>> {
-        if self.graphs.copies.get(&copy) != Some(&owner) {
-            return None;
-        }
-        let owner = self.graphs.all.get(&owner)?;
-        made.alloc_node(made.find(owner.node_of(node)?)?, node.len()).ok()
     }
 
     fn add_node(&mut self, graph: GraphId, op: &NodeOp, after: &[NodeId]) -> Result<Said, Cannot> {
@@ -437,7 +328,7 @@ impl Run {
                 self.graphs.nodes.entry(graph).or_default().push(Some(node));
                 if let NodeOp::Child(child) = op {
                     let number = self.graphs.lines.get(&graph).map_or(0, Vec::len);
-                    self.graphs.children.insert((graph, number), Child { graph: *child, is_there: true });
+                    self.graphs.children.insert((graph, number), *child);
                 }
                 self.graphs.lines.entry(graph).or_default().push(self.line);
                 Ok(Said::Done)
@@ -471,7 +362,8 @@ impl Run {
             },
             NodeOp::Free(memory) => match self.memory.held.get(memory) {
                 Some(Held::Node(named, owner)) => {
-                    let named = self.named_to((Some(made), graph), *memory, *owner, *named)?;
+                    let named = *named;
+                    self.check_named(graph, *memory, *owner)?;
                     self.memory.freed_by_nodes.insert(*memory);
                     made.add_free(after, named)
                 }

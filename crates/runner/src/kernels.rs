@@ -115,10 +115,9 @@ impl Run {
                     return cannot("a part of an alloc node's memory has no name");
                 }
                 Some(Held::Node(node, owner)) => {
-                    let node = match graph {
-                        Some((made, graph)) => self.named_to((made, graph), access.memory, *owner, *node)?,
-                        None => *node,
-                    };
+                    if let Some((_, graph)) = graph {
+                        self.check_named(graph, access.memory, *owner)?;
+                    }
                     (node.read(), node.write())
                 }
                 Some(Held::Void) => return Ok(None),

@@ -136,13 +136,7 @@ struct Graphs {
     /// The lines of those that were not refused.
     lines: HashMap<GraphId, Vec<u32>>,
     /// The graph in each child node, by the graph around it and the node's number there.
-    children: HashMap<(GraphId, usize), Child>,
-    /// The graph that each copy is of.
-    copies: HashMap<GraphId, GraphId>,
-    /// How many nodes its original had when a copy was made.
-    copied_nodes: HashMap<GraphId, usize>,
-    /// Copies whose memory has names of its own.
-    renamed: HashMap<GraphId, GraphId>,
+    children: HashMap<(GraphId, usize), GraphId>,
     /// By the stream where a capture began: its graph, and what was allocated in it.
     captures: HashMap<StreamId, Capture>,
     /// The graph that this line instantiates.
@@ -176,13 +170,6 @@ pub struct Run {
 
 /// No program that is run on CUDA reads more at once in a node.
 const BYTES_MAX: usize = 1 << 20;
-
-/// The graph in a child node, and whether the node is still there: what was made with it has it.
-#[derive(Clone, Copy)]
-struct Child {
-    graph: GraphId,
-    is_there: bool,
-}
 
 struct Capture {
     graph: GraphId,
@@ -350,7 +337,7 @@ impl Run {
                 let others = self.devices.others.values().try_for_each(Device::synchronize);
                 said(self.devices.first.synchronize().and(others), Act::Read)
             }
-            What::PoolCreate { pool, exportable: false } => {
+            What::PoolCreate { pool, exportable: false, .. } => {
                 match self.devices.first.pool(self.memory.pool_config.clone()) {
                     Ok(made) => {
                         self.memory.pools.insert(*pool, made);
@@ -366,7 +353,7 @@ impl Run {
             }
             What::Alloc { memory, pool, stream, bytes, .. } => self.alloc(*memory, *pool, *stream, *bytes)?,
             What::AllocNow { memory, space, bytes, .. } => self.alloc_now(*memory, *space, *bytes)?,
-            What::Free { memory, stream } => self.free(*memory, Some(*stream))?,
+            What::Free { memory, stream, .. } => self.free(*memory, Some(*stream))?,
             What::FreeNow { memory } => self.free(*memory, None)?,
             What::Drop { memory } => self.drop_memory(*memory)?,
             What::Launch { stream, accesses, .. } => self.launch(Some(*stream), accesses, Run::launch_on)?,
@@ -515,7 +502,7 @@ impl Run {
     fn line_of(&self, mut graph: GraphId, origin: &[NodeId]) -> Option<u32> {
         let (node, around) = origin.split_last()?;
         for child in around {
-            graph = self.graphs.children.get(&(graph, child.index()))?.graph;
+            graph = *self.graphs.children.get(&(graph, child.index()))?;
         }
         self.graphs.lines.get(&graph)?.get(node.index()).copied()
     }

@@ -71,7 +71,8 @@ impl Run {
             && self.stream(stream)?.is_capturing().unwrap_or(false)
             && let Some(graph) = self.graphs.captures.values().next().map(|capture| capture.graph)
         {
-            let node = self.named_to((None, graph), memory, *owner, *node)?;
+            let node = *node;
+            self.check_named(graph, memory, *owner)?;
             let freed = self.stream(stream)?.free_alloc_node(node);
             if freed.is_ok() {
                 self.note_captured(stream);
@@ -107,16 +108,12 @@ impl Run {
             }
             Some(Held::Gone { address, view }) => {
                 self.memory.held.insert(memory, Held::Gone { address, view });
-                // A copy's memory may have been left at the address, and freed there, too.
-                let of_launch =
-                    |it: &Memory| !self.graphs.renamed.is_empty() && !self.memory.allocated_on.contains_key(it);
-                let is_there = |(it, held): (&Memory, &Held)| match held {
+                let is_there = |held: &Held| match held {
                     Held::Buffer(buffer) => buffer.address() == address,
-                    Held::Gone { address: at, .. } => *at == address && *it != memory && of_launch(it),
-                    Held::Node(..) | Held::Void => false,
+                    Held::Gone { .. } | Held::Node(..) | Held::Void => false,
                 };
                 let is_left = self.memory.displaced.iter().any(|left| left.address() == address);
-                if is_left || self.memory.held.iter().any(is_there) {
+                if is_left || self.memory.held.values().any(is_there) {
                     return cannot("the address has another owner by now");
                 }
                 address
@@ -166,9 +163,6 @@ impl Run {
         }
         if node.address() == 0 {
             return cannot("memory of a symbolic graph has no address before a launch");
-        }
-        if self.graphs.renamed.iter().any(|(copy, original)| *copy == graph || *original == graph) {
-            return cannot("the address is a copy's as well");
         }
         Ok(node.address())
     }

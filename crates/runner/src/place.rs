@@ -1,4 +1,4 @@
-//! Where a program runs: a host device, one that is held to the driver's contract, or CUDA, over `fakecuda` or on a GPU.
+//! Where a program runs: a host device, one that holds the library to the driver's contract, or CUDA.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};

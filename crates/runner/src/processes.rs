@@ -181,7 +181,7 @@ impl Run {
     /// What is done to memory, and offers of it.
     fn memory_step(&mut self, process: ProcessId, what: &What) -> Result<Said, Cannot> {
         Ok(match what {
-            What::PoolCreate { pool, exportable } => {
+            What::PoolCreate { pool, exportable, .. } => {
                 let config = PoolConfig::default().shareable(*exportable);
                 let made = self.device(process).pool(config).expect("a pool");
                 self.pools.insert(*pool, made);
@@ -202,7 +202,7 @@ impl Run {
                 self.export(*memory, *ticket)?
             }
             What::Import { ticket, memory } => self.import(process, *ticket, *memory)?,
-            What::Free { memory, stream } => {
+            What::Free { memory, stream, .. } => {
                 let stream = self.stream(*stream)?.1.clone();
                 self.free(*memory, |buffer| stream.free(buffer), |address| stream.free_address(address))?
             }

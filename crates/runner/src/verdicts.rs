@@ -40,13 +40,13 @@ pub(crate) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
             millpond::error::GraphError::Change(GraphRule::FreedAlready { .. })
             | millpond::error::GraphError::FreedByOther { .. } => Kind::DoubleFree,
             millpond::error::GraphError::ChildTwice(_)
+            | millpond::error::GraphError::Copy(_)
             | millpond::error::GraphError::Update(_)
             | millpond::error::GraphError::Change(_)
             | millpond::error::GraphError::MadeAnew { .. }
             | millpond::error::GraphError::Symbolic(_)
             | millpond::error::GraphError::SymbolicCapture(_) => Kind::GraphRefused,
             millpond::error::GraphError::Unfreed(_) => Kind::UnfreedLaunch,
-            millpond::error::GraphError::AddressesTaken { .. } => Kind::SharedAddresses,
             millpond::error::GraphError::NotLive { act: Act::Free, freed: Some(_), .. } => Kind::DoubleFree,
             millpond::error::GraphError::NotLive { freed: Some(_), .. } => Kind::UseAfterFree,
             millpond::error::GraphError::NotLive { act: Act::Free, .. } => Kind::FreeBeforeAlloc,

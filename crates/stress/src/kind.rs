@@ -21,5 +21,5 @@ kinds! {
     SyncEvent 2, IsOver 2, SyncStream 3, IsIdle 1, SyncDevice 2,
     Hold 0, Owning 0, Panic 0, Fail 0, EndFailure 0, Grant 0,
     Spawn 0, Lend 0, Redeem 0, Work 0, Return 0, Ask 0, Borrow 0, Repay 0, Flood 0, Kill 0, HangUp 0,
-    Capture 0, Build 0, Clone 0, Launch 0, Upload 0, Update 0, DropExec 0, TrimGraphs 0,
+    Capture 0, Build 0, Instantiate 0, Launch 0, Upload 0, Update 0, DropExec 0, TrimGraphs 0,
 }

@@ -80,8 +80,16 @@ const PLAIN: Setting = Setting {
     weights: &[],
 };
 
-const GRAPHS: &[(Kind, u32)] =
-    &[(Capture, 8), (Build, 8), (Clone, 3), (Launch, 24), (Upload, 2), (Update, 2), (DropExec, 3), (TrimGraphs, 2)];
+const GRAPHS: &[(Kind, u32)] = &[
+    (Capture, 8),
+    (Build, 8),
+    (Instantiate, 6),
+    (Launch, 24),
+    (Upload, 2),
+    (Update, 2),
+    (DropExec, 3),
+    (TrimGraphs, 2),
+];
 const SHARING: &[(Kind, u32)] = &[
     (MakePool, 8),
     (Spawn, 14),
@@ -148,7 +156,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "graphs",
-        about: "one thread, graphs by nodes and by capture, clones, children, updates, event nodes",
+        about: "one thread, graphs by nodes and by capture, instances in turn, children, updates, event nodes",
         share: 5,
         event_nodes: true,
         kinds: &[Host, Seeded, Sim, SimLate, Cuda],

@@ -124,7 +124,7 @@ fn end(
             }
         }
         // Where another thread has freed it meanwhile, it stays refused.
-        Err(error) if device.lets_pass(&error) => POINTERS.take(memory).map(Buffer::drop_let_pass).ok_or(error.into()),
+        Err(error) if device.lets_pass(&error) => POINTERS.take(memory).map(drop).ok_or(error.into()),
         Err(error) => Err(error.into()),
     }
 }

@@ -87,7 +87,9 @@ impl Programs {
                 let device = if let Space::Device(device) = space { device.0 } else { 0 };
                 self.alloc(memory, bytes, device, StreamId::LEGACY)?
             }
-            What::Free { memory, stream } if !self.captured.contains_key(&stream) => self.free(memory, Some(stream))?,
+            What::Free { memory, stream, .. } if !self.captured.contains_key(&stream) => {
+                self.free(memory, Some(stream))?
+            }
             What::FreeNow { memory } | What::Drop { memory } => self.free(memory, None)?,
             _ => {}
         }
@@ -179,7 +181,7 @@ fn refuse(step: u64, fault: &millpond_core::trace::Fault) -> Refusal {
 #[cfg(test)]
 mod tests {
     use millpond_core::ids::{AllocId, DeviceId, HostId, PoolId};
-    use millpond_core::op::{CaptureMode, Mark, Names, Place as At, StreamRole};
+    use millpond_core::op::{CaptureMode, Mark, Names, Place as At, StreamRole, Trust};
     use millpond_core::trace::ops::Writer;
 
     use super::*;
@@ -206,7 +208,7 @@ mod tests {
 
     #[test]
     fn each_device_has_a_program() {
-        let free = What::Free { memory: memory(1), stream: StreamId(1) };
+        let free = What::Free { memory: memory(1), stream: StreamId(1), trust: Trust::None };
         let found = traced(&[stream(1, 0), stream(2, 1), alloc(0, 2), alloc(1, 1), free]).expect("a right trace");
         let events: Vec<_> = found.iter().map(|it| (it.gpu, it.program.events().len())).collect();
         assert_eq!(events, [(Some(0), 2), (Some(1), 1)]);
@@ -232,7 +234,7 @@ mod tests {
             What::EventRecord { event, stream: StreamId(1), external: false, mark: Mark::default() },
             What::EventWait { event, stream: StreamId(2), external: false },
             alloc(0, 2),
-            What::Free { memory: memory(0), stream: StreamId(2) },
+            What::Free { memory: memory(0), stream: StreamId(2), trust: Trust::None },
             What::CaptureEnd { stream: StreamId(1) },
             What::EventWait { event, stream: StreamId(2), external: false },
             alloc(1, 2),

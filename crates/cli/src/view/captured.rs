@@ -73,7 +73,7 @@ impl Captures {
                 return Some(None);
             }
             What::Alloc { memory, stream, bytes, name, .. } => (stream, NodeOp::Alloc { memory, bytes }, name),
-            What::Free { memory, stream } => (stream, NodeOp::Free(memory), None),
+            What::Free { memory, stream, .. } => (stream, NodeOp::Free(memory), None),
             What::Launch { stream, ref accesses, name, .. } => (stream, NodeOp::Kernel(accesses.clone()), name),
             What::Copy { stream, ref accesses } => (stream, NodeOp::Copy(accesses.clone()), None),
             What::GraphLaunch { exec, stream } => (stream, NodeOp::Child(*self.execs.get(&exec)?), None),

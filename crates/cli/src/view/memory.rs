@@ -49,7 +49,7 @@ impl Builder {
                     self.nodes.entry(*memory).and_modify(|owned| owned.name = called);
                 }
             }
-            What::Free { memory, stream } => {
+            What::Free { memory, stream, .. } => {
                 let stream = self.stream(*stream);
                 self.end(op, names, *memory, Some(stream));
             }

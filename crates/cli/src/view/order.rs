@@ -104,7 +104,7 @@ pub(super) fn deed(what: &What) -> Option<Deed> {
         What::Free { .. } | What::FreeNow { .. } | What::Drop { .. } => Deed::Free,
         What::Launch { .. } | What::Copy { .. } | What::HostAccess { .. } => Deed::Kernel,
         What::EventRecord { .. } => Deed::Record,
-        What::EventWait { .. } => Deed::Wait,
+        What::EventWait { .. } | What::Follow { .. } => Deed::Wait,
         What::StreamSynchronize { .. }
         | What::DeviceSynchronize
         | What::SynchronizeDevice { .. }
@@ -135,6 +135,7 @@ pub(super) fn stream_of(what: &What) -> Option<StreamId> {
         | What::Copy { stream, .. }
         | What::EventRecord { stream, .. }
         | What::EventWait { stream, .. }
+        | What::Follow { stream, .. }
         | What::GraphLaunch { stream, .. }
         | What::GraphUpload { stream, .. }
         | What::CaptureBegin { stream, .. }
@@ -202,12 +203,17 @@ impl Order {
     }
 
     fn on_stream(&mut self, op: &Op, id: StreamId, step: u64, counted: u64) {
+        let followed = match op.what {
+            What::Follow { after, .. } => self.streams.get(&after).and_then(|line| line.last),
+            _ => None,
+        };
         let (process, events) = (self.process(op.host), &self.events);
         let Some(line) = self.streams.get_mut(&id) else { return };
         let mut arrows = Vec::new();
         if let What::EventWait { event, .. } = op.what {
             arrows.extend(events.get(&event).map(|&from| (from, Tie::Event)));
         }
+        arrows.extend(followed.map(|from| (from, Tie::Event)));
         let known = self.known.get(&process).copied();
         if known > line.host {
             line.host = known;

@@ -243,6 +243,41 @@ static void at_once(void) {
         pthread_join(all[i], NULL);
 }
 
+/* Each request has a thread of its own, which uses its default stream and ends. */
+static void *requested(void *unused) {
+    CUcontext context;
+    CUdeviceptr a;
+    MUST(cuDevicePrimaryCtxRetain(&context, 0));
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuMemAllocAsync_ptsz(&a, BYTES, 0));
+    MUST(cuMemsetD8Async_ptsz(a, 1, BYTES, 0));
+    MUST(cuMemFreeAsync_ptsz(a, 0));
+    MUST(cuStreamSynchronize((CUstream)2));
+    return unused;
+}
+
+static long resident_kib(void) {
+    long all = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file == NULL || fscanf(file, "%ld %ld", &all, &resident) != 2)
+        exit(16);
+    fclose(file);
+    return resident * 4;
+}
+
+static void threads_that_end(void) {
+    long before = 0;
+    for (int i = 0; i < 6000; i++) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, requested, NULL) != 0)
+            exit(10);
+        pthread_join(thread, NULL);
+        if (i == 1000)
+            before = resident_kib();
+    }
+    printf("%ld KiB\n", resident_kib() - before);
+}
+
 int main(int count, char **names) {
     const struct {
         const char *name;
@@ -250,7 +285,8 @@ int main(int count, char **names) {
     } all[] = {{"wrong", wrong}, {"no-stderr", no_stderr}, {"small-files", small_files}, {"many-threads", many_threads},
                {"wrong-handles", wrong_handles}, {"replaced", replaced}, {"spawning", spawning},
                {"many-arguments", many_arguments},
-               {"arguments", arguments}, {"at-once", at_once}, {"closes-all", closes_all}};
+               {"arguments", arguments}, {"at-once", at_once}, {"threads-that-end", threads_that_end},
+               {"closes-all", closes_all}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (count > 1 && strcmp(names[1], all[i].name) == 0) {
             way = count > 2 ? atoi(names[2]) : 0;

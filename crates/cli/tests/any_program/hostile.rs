@@ -130,3 +130,15 @@ fn nothing_is_written_into_a_programs_own_files() {
         assert!(!said.contains("was stopped"), "{said}");
     }
 }
+
+/// Default streams of threads that have ended are not kept, and no order with them is lost.
+#[test]
+fn a_server_with_a_thread_for_each_request_keeps_nothing_of_it() {
+    for way in HOSTILE {
+        let output = run(&["check"], way, &["threads-that-end"]);
+        let (printed, said) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        let grown: u64 = printed.split(' ').next().unwrap().parse().unwrap();
+        assert!(grown < 32 << 10, "{printed}");
+    }
+}

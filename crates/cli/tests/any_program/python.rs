@@ -6,15 +6,16 @@ use super::*;
 
 /// The interpreters of versions whose frames can be read.
 fn interpreters() -> Vec<PathBuf> {
-    let names = ["python3", "python3.11", "python3.12", "python3.13"];
-    let on_path = names.iter().map(PathBuf::from);
+    // With a `t`: without the global lock.
+    let names = ["", ".11", ".12", ".13", ".13t", ".14", ".14t", ".15", ".15t"];
+    let on_path = names.iter().map(|name| PathBuf::from(format!("python3{name}")));
     let home = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pyenv")));
     let versions = home.and_then(|home| fs::read_dir(home.join("versions")).ok()).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = on_path
         .chain(versions.map(|version| version.path().join("bin/python3")))
         .filter_map(|name| {
-            let code = "import sys; print(sys.executable if (3, 11) <= sys.version_info[:2] <= (3, 13) else '')";
+            let code = "import sys; print(sys.executable if (3, 11) <= sys.version_info[:2] <= (3, 15) else '')";
             let output = Command::new(name).args(["-c", code]).output().ok()?;
             let path = text(&output.stdout).trim().to_owned();
             (!path.is_empty()).then(|| PathBuf::from(path))
@@ -23,7 +24,7 @@ fn interpreters() -> Vec<PathBuf> {
     found.sort();
     found.dedup();
     if found.is_empty() {
-        println!("skipped: there is no Python 3.11, 3.12 or 3.13");
+        println!("skipped: there is no Python 3.11 to 3.15");
     }
     found
 }
@@ -60,6 +61,27 @@ fn a_place_is_a_line_of_python() {
             }
             assert!(said.contains("3 x free-before-use"), "{context}");
         }
+    }
+}
+
+/// The table is what a compiler makes of the headers of the interpreters that are here.
+#[test]
+fn layouts_are_those_of_the_headers() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../interpose");
+    let table = fs::read_to_string(folder.join("src/python/versions.rs")).expect("a table");
+    for interpreter in interpreters() {
+        let code = "import sysconfig; print(sysconfig.get_paths()['include'])";
+        let output = Command::new(&interpreter).args(["-c", code]).output().expect("it starts");
+        let include = PathBuf::from(text(&output.stdout).trim());
+        if !include.join("internal/pycore_frame.h").is_file() {
+            println!("skipped: {} has no headers", interpreter.display());
+            continue;
+        }
+        let output = Command::new(folder.join("layouts")).arg(&include).output().expect("it starts");
+        assert!(output.status.success(), "{}: {}", include.display(), text(&output.stderr));
+        let measured = text(&output.stdout);
+        let measured = measured.split_once("\npub(super)").expect("a constant").1;
+        assert!(table.contains(measured), "{}: {measured}", include.display());
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Name, Names, Op, Place, StreamRole, What};
+use millpond_core::op::{Access, Act, Mark, Memory, Name, Names, Op, Place, StreamRole, Trust, What};
 use millpond_core::trace::ops::Writer;
 use serde_json::Value;
 
@@ -29,14 +29,18 @@ fn long_trace(operations: u32) -> PathBuf {
             stream,
         );
     }
-    push(What::PoolCreate { pool, exportable: false }, 9);
+    push(What::PoolCreate { pool, exportable: false, device: None }, 9);
     for round in 0..operations / 8 {
         let (own, other) = (StreamId(1 + round % streams), StreamId(1 + (round * 5 + 3) % streams));
         let (memory, event, line) = (Memory::first(round), EventId(round % 64), 10 + round % 97);
         let name = Some(kernels[(round % 40) as usize]);
         let size = 512 << (round * 7 % 13);
-        let launch =
-            |stream, act| What::Launch { stream, accesses: [Access::whole(memory, act)].into_iter().collect(), name };
+        let launch = |stream, act| What::Launch {
+            stream,
+            accesses: [Access::whole(memory, act)].into_iter().collect(),
+            trust: Trust::None,
+            name,
+        };
         push(What::Alloc { memory, pool, stream: own, bytes: size, name: None }, line);
         push(launch(own, Act::Write), line + 1);
         push(What::EventRecord { event, stream: own, external: false, mark: Mark::Completion }, line + 2);
@@ -44,7 +48,7 @@ fn long_trace(operations: u32) -> PathBuf {
         push(launch(other, Act::Read), line + 4);
         push(What::EventRecord { event, stream: other, external: false, mark: Mark::Completion }, line + 5);
         push(What::EventWait { event, stream: own, external: false }, line + 6);
-        push(What::Free { memory, stream: own }, line + 7);
+        push(What::Free { memory, stream: own, trust: Trust::None }, line + 7);
     }
     bytes.extend(writer.finish());
     let path = to(&format!("long{operations}.trace"));

@@ -5,7 +5,7 @@
 
 use millpond_core::check::{Checker, Finding, Settings};
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, StreamRole, What};
+use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, StreamRole, Trust, What};
 
 /// Few enough that reading them costs little beside checking them.
 pub(crate) const OPERATIONS: usize = 20_480;
@@ -20,7 +20,7 @@ fn alloc(memory: Memory, stream: StreamId) -> Op {
 
 fn launch(stream: StreamId, accesses: &[(Memory, Act)]) -> Op {
     let accesses = accesses.iter().map(|&(memory, act)| Access::whole(memory, act)).collect();
-    op(What::Launch { stream, accesses, name: None })
+    op(What::Launch { stream, accesses, trust: Trust::None, name: None })
 }
 
 fn create(streams: u32) -> Vec<Op> {
@@ -57,7 +57,11 @@ pub(crate) fn mix(streams: u32) -> (Vec<Op>, Vec<Op>) {
         ops.push(alloc(memory, here));
         ops.extend((0..3).map(|_| launch(here, &[(memory, Act::Write)])));
         ops.extend([record(2 * at, here), wait(2 * at, there), launch(there, &[(memory, Act::Read)])]);
-        ops.extend([record(2 * at + 1, there), wait(2 * at + 1, here), op(What::Free { memory, stream: here })]);
+        ops.extend([
+            record(2 * at + 1, there),
+            wait(2 * at + 1, here),
+            op(What::Free { memory, stream: here, trust: Trust::None }),
+        ]);
     }
     (create(streams.max(2)), ops)
 }

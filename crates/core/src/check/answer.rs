@@ -3,8 +3,8 @@
 //! Plain data. The checker fills it in only while it is asked ([`Checker::step`](super::Checker::step)); a check of a
 //! program costs one test of a flag at each place.
 
+use super::changes::Change;
 use super::finding::Finding;
-use super::withdraw::Change;
 use crate::ids::{NodeId, Point};
 use crate::op::Memory;
 use crate::order::Seat;
@@ -38,8 +38,8 @@ pub struct Begun {
 pub struct Ended {
     /// Its name.
     pub memory: Memory,
-    /// The memory may be used again by whoever comes after all of these points, at most one of each chain. There is none
-    /// where nothing was done on any chain.
+    /// The memory may be used again by whoever comes after all of these points, at most one of each chain. There is
+    /// none where nothing was done on any chain.
     pub after: Vec<Point>,
 }
 
@@ -59,7 +59,8 @@ pub struct Done {
     /// What the calling thread's process learned to have completed: everything that comes before these points or is at
     /// one of them. Of [`What::Tell`](crate::op::What::Tell) it is the other thread's process that learned.
     pub learned: Vec<Point>,
-    /// Allocations that exist from now on.
+    /// Allocations that exist from now on. The launch of a graph makes and frees allocations when the device has it:
+    /// see [`Checker::advance`](super::Checker::advance).
     pub begun: Vec<Begun>,
     /// Allocations that exist no more.
     pub ended: Vec<Ended>,
@@ -83,11 +84,11 @@ pub struct Done {
 pub enum Reason {
     /// It is wrong.
     Finding(Box<Finding>),
-    /// It may be wrong because of the last launch of this stream, which may still be withdrawn. Wait until the device has
-    /// that launch or it is withdrawn, [advance](super::Checker::advance) the stream or
+    /// It may be wrong because of the last launch of this stream, which may still be withdrawn. Wait until the device
+    /// has that launch or it is withdrawn, [advance](super::Checker::advance) the stream or
     /// [retract](super::Checker::retract) the launch, and make this step again.
     AskAgain(StreamHandle),
-    /// It names something that is not there because an earlier operation was refused. That was told then.
+    /// It names something that is not there because an earlier operation was refused. The finding was that one's.
     Follows,
 }
 
@@ -100,7 +101,7 @@ pub struct Refusal {
     pub done: Done,
 }
 
-/// The answer to the step at hand, where somebody asked for it.
+/// The answer to the step at hand, where one was asked for.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     is_wanted: bool,
@@ -121,7 +122,7 @@ impl Answer {
         std::mem::take(&mut self.done)
     }
 
-    /// The waits of that step, where it can have told nothing else.
+    /// The waits of that step, where it can have answered nothing else.
     #[inline]
     pub(super) fn take_waits(&mut self, waits: &mut Vec<Wait>) {
         self.is_wanted = false;

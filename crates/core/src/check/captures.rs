@@ -5,23 +5,24 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
+use super::addresses::empty_graph;
 use super::checker::{Call, Checker, Step, quiet};
 use super::event_state::Stands;
 use super::finding::Finding;
 use super::graph_state::Captured;
 use super::graphs::used;
-use super::homes::{Homes, empty_graph};
-use super::lives::{Found, Named};
-use super::names::Names;
+use super::lives::{Found, Named, Source};
+use super::names::Held;
 use super::timeline::Seat;
 use crate::graph::{
-    CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, Uses, Work,
+    Asked, CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, Uses,
+    Work,
 };
 use crate::ids::{DeviceId, EventId, GraphId, NodeId, PoolId, StreamId};
 use crate::life::{Kind, Site};
-use crate::op::{Access, Act, CaptureMode, Memory, Name, Thing, What};
+use crate::op::{Access, Act, CaptureMode, Memory, Name, Space, Thing, Trust, What};
 use crate::order::default_streams::Standing;
 
 impl Checker {
@@ -80,11 +81,36 @@ impl Checker {
     pub(super) fn refuse_unsafe(&mut self, call: Call<'_>) -> Step {
         let what = call.op.what.unsafe_call().filter(|_| self.graphs.is_capturing());
         let Some(what) = what.filter(|_| self.is_unsafe_alone(&call.op.what)) else { return Ok(()) };
-        let (time, host) = (&self.time, call.op.host);
-        let is_beside = |thread| time.is_beside(host, thread);
+        let (time, host, device) = (&self.time, call.op.host, self.device_of(&call.op.what));
+        let is_for = |thread, origin| {
+            let its = time.stream(origin).map(|stream| stream.kept.device);
+            time.is_beside(host, thread) && device.is_none_or(|device| its == Some(device))
+        };
         let caller = (u64::from(host.0), self.graphs.modes.get(&host).copied().unwrap_or_default());
-        let checked = self.graphs.captures.check_unsafe(caller, is_beside, what);
+        let checked = self.graphs.captures.check_unsafe(caller, is_for, what);
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
+    }
+
+    /// The device of an unsafe call, where that is known.
+    fn device_of(&self, what: &What) -> Option<DeviceId> {
+        match *what {
+            What::StreamSynchronize { stream } | What::StreamQuery { stream, .. } => {
+                self.time.stream(stream).map(|stream| stream.kept.device)
+            }
+            What::EventSynchronize { event } | What::EventQuery { event, .. } => {
+                self.events.get(&event).and_then(|event| event.created).map(|created| created.device)
+            }
+            What::AllocNow { space: Space::Device(device), .. } => Some(device),
+            What::PoolCreate { device, .. } => device,
+            What::FreeNow { memory } => match self.lives.find(memory) {
+                Found::Named(Named::Life(life)) => match self.lives.at(life).source {
+                    Source::Stream { device, .. } | Source::Now(Space::Device(device)) => Some(device),
+                    _ => None,
+                },
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// Whether it is for the modes to say that a call is refused: not where it is of something that is captured.
@@ -129,7 +155,7 @@ impl Checker {
         });
         self.graphs.addresses = addresses;
         let (graph, alloc) = added?;
-        self.graphs.name_own(graph, alloc, memory);
+        self.graphs.names.add((graph, alloc), memory);
         self.keep_access(call, seat, memory, pool);
         self.lives.name(memory, Named::Node { graph, alloc });
         Ok(())
@@ -141,6 +167,7 @@ impl Checker {
         seat: Seat,
         work: Work,
         accesses: &[Access],
+        trust: Trust,
         name: Option<Name>,
     ) -> Step {
         let graph = self.captured_graph(seat);
@@ -152,7 +179,7 @@ impl Checker {
             self.refuse_overlap(call, self.site(call, seat, Act::Write), used(&accesses), subject)?;
         }
         self.check_node_reach(call, seat, named, &accesses)?;
-        let may_share = !self.settings.races;
+        let may_share = !self.settings.races || trust != Trust::None;
         self.look_at(call, seat, name, |uses, graph, tails, label| {
             uses.check(graph, tails, &accesses, may_share, work.noun(), label)
         })?;
@@ -284,23 +311,13 @@ impl Checker {
     }
 
     /// An instance launched into a capture: a child node.
-    pub(super) fn capture_child(
-        &mut self,
-        call: Call<'_>,
-        seat: Seat,
-        child: Arc<Graph>,
-        names: &Names,
-        homes: &Homes,
-    ) -> Step {
+    pub(super) fn capture_child(&mut self, call: Call<'_>, seat: Seat, child: Arc<Graph>, held: &Held) -> Step {
+        child.check_copy(Asked::Captured, None).map_err(|refused| self.copy_refused(call, &refused))?;
         let into = self.captured_graph(seat);
-        let node = self.captured_node(call, seat, "launched", None, |graph, tails, label| {
-            let node = graph.add_child(tails, child, label)?;
-            Ok((node, node))
+        self.captured_node(call, seat, "launched", None, |graph, tails, label| {
+            Ok((graph.add_child(tails, child, label)?, ()))
         })?;
-        self.graphs.adopt(into, node, names);
-        if let Some(captured) = self.graphs.captured.get_mut(&into) {
-            captured.homes.adopt(homes);
-        }
+        self.graphs.hold(into, held);
         Ok(())
     }
 
@@ -381,9 +398,9 @@ impl Checker {
         match self.graphs.captures.begin(origin, empty, &[], u64::from(call.op.host.0), mode) {
             Ok(_) => {
                 self.graphs.capturing += 1;
-                let homes = Homes::of(graph, symbolic);
-                let captured = Captured { homes, origin: Some(stream), begun, ..Captured::default() };
+                let captured = Captured { origin: Some(stream), begun, ..Captured::default() };
                 self.graphs.captured.insert(graph, captured);
+                self.graphs.hold(graph, &smallvec![graph]);
                 Ok(())
             }
             Err((error, _)) => Err(self.capture_refused(call, error, stream)),
@@ -391,8 +408,8 @@ impl Checker {
     }
 
     /// No graph was made of a capture: that is no mistake of whoever names it, or its memory.
-    fn void_captured(&mut self, graph: Option<GraphId>, names: &Names) {
-        self.graphs.release(names).into_iter().for_each(|memory| self.lives.name(memory, Named::Void));
+    fn void_captured(&mut self, graph: Option<GraphId>, held: &Held) {
+        self.graphs.release(held).into_iter().for_each(|memory| self.lives.name(memory, Named::Void));
         self.graphs.void_graphs.extend(graph);
     }
 
@@ -407,7 +424,7 @@ impl Checker {
         }
         self.graphs.capturing -= 1;
         let captured = graph.and_then(|graph| self.graphs.captured.remove(&graph)).unwrap_or_default();
-        self.void_captured(graph, &captured.names);
+        self.void_captured(graph, &captured.held);
         if let Some(begun) = captured.begun.filter(|_| is_valid && self.settings.leaks) {
             let finding = self.never_ends(call, begun);
             self.more.push(finding);
@@ -421,14 +438,13 @@ impl Checker {
         let ended = ended.map_err(|error| self.capture_refused(call, error, stream))?;
         self.graphs.capturing -= 1;
         let captured = graph.and_then(|graph| self.graphs.captured.remove(&graph)).unwrap_or_default();
-        let Captured { names, homes, .. } = captured;
         match ended.graph {
             Ok(graph) => {
-                self.add_graph(graph, names, homes);
+                self.add_graph(graph, captured.held);
                 Ok(())
             }
             Err(error) => {
-                self.void_captured(graph, &names);
+                self.void_captured(graph, &captured.held);
                 // That it is invalid was said when it became so.
                 match error {
                     CaptureError::Invalidated(_) => Ok(()),

@@ -13,13 +13,14 @@
 //! | `checker`, `usage`, `events`, `graphs`, `launches`, `shares` | each kind of operation, in the order of its rules |
 //! | `kind`, `finding`, `violation`, `explain` | what is said |
 //! | `engine`, `answer` | a step that says what the device has to do, for a library; events by handle |
-//! | `withdraw` | launches that a driver refuses after they were judged right |
+//! | `withdraw`, `changes` | launches that a driver refuses after they were judged right |
 //! | `private` | memory that one stream alone has named, which is not stepped |
 
 use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::changes::Held;
 use super::event_state::{Event, Lost};
 use super::finding::{Finding, Spot};
 use super::graph_state::Graphs;
@@ -86,8 +87,8 @@ pub struct Checker {
     pub(super) events: FxHashMap<EventId, Event>,
     /// Records that were replaced before a stream waited for them.
     pub(super) lost: Ring<Replaced, LOST>,
-    /// Pools that live, and whether their memory can be exported.
-    pub(super) pools: FxHashMap<PoolId, bool>,
+    /// Pools that live: whether their memory can be exported, and of which device it is, if that is known.
+    pub(super) pools: FxHashMap<PoolId, (bool, Option<DeviceId>)>,
     pub(super) pools_made: u32,
     /// The lowest number of a pool that was made: default pools, which no operation makes, lie below.
     pools_from: u32,
@@ -103,6 +104,8 @@ pub struct Checker {
     needed: FxHashSet<Place>,
     /// Findings beside the one that an operation is refused with.
     pub(super) more: Vec<Finding>,
+    /// Launches of graphs that may still be withdrawn.
+    pub(super) held: Vec<Held>,
 }
 
 impl Checker {
@@ -124,6 +127,7 @@ impl Checker {
             doubtful: Vec::new(),
             needed: FxHashSet::default(),
             more: Vec::new(),
+            held: Vec::new(),
         }
     }
 
@@ -214,6 +218,10 @@ impl Checker {
             What::Instantiate { exec, .. } => {
                 self.graphs.void_execs.insert(exec);
             }
+            What::GraphClone { copy, .. } if !self.graphs.graphs.contains_key(&copy) => {
+                self.graphs.void_graphs.insert(copy);
+            }
+            What::CopyName { memory, .. } => self.lives.name(memory, Named::Void),
             What::Export { ticket, .. } => {
                 self.lives.void_tickets.insert(ticket);
             }
@@ -232,6 +240,7 @@ impl Checker {
         let last = Op { host: HostId(0), place: Place::Unknown, what: What::DeviceSynchronize };
         let call = Call { op: &last, names };
         self.lives.write_all_back();
+        self.confirm_all(names);
         if self.needed.len() < NEEDED {
             let unneeded = self.doubtful.drain(..).filter(|(place, _)| !self.needed.contains(place));
             findings.extend(unneeded.map(|(_, finding)| finding));
@@ -253,11 +262,11 @@ impl Checker {
     #[inline]
     fn perform_kind(&mut self, what: &What, call: Call<'_>) -> Step {
         match what {
-            What::Launch { stream, accesses, name } => self.launch(call, *stream, accesses, *name),
+            What::Launch { stream, accesses, trust, name } => self.launch(call, *stream, accesses, *trust, *name),
             What::Alloc { memory, pool, stream, bytes, name } => {
                 self.alloc(call, *memory, *pool, *stream, *bytes, *name)
             }
-            What::Free { memory, stream } => self.free(call, *memory, *stream),
+            What::Free { memory, stream, trust } => self.free(call, *memory, *stream, *trust),
             What::EventRecord { event, stream, external, mark } => self.record(call, *event, *stream, *external, *mark),
             What::EventWait { event, stream, external } => self.wait(call, *event, *stream, *external),
             What::Copy { stream, accesses } => self.copy(call, *stream, accesses),
@@ -289,6 +298,7 @@ impl Checker {
             What::StreamDestroy { stream } => self.destroy_stream(call, stream),
             What::StreamSynchronize { stream } => self.synchronize_stream(call, stream, "synchronized", true),
             What::StreamQuery { stream, is_idle } => self.synchronize_stream(call, stream, "queried", is_idle),
+            What::Follow { stream, after } => self.follow(call, stream, after),
             What::DeviceSynchronize => self.synchronize_device(call, None),
             What::SynchronizeDevice { device } => self.synchronize_device(call, Some(device)),
             What::PoolCreate { .. } | What::PoolDestroy { .. } | What::PoolAccess { .. } | What::PeerAccess { .. } => {
@@ -320,8 +330,8 @@ impl Checker {
     /// Pools, and who may use the memory of a device.
     fn pool_step(&mut self, what: &What, call: Call<'_>) -> Step {
         match *what {
-            What::PoolCreate { pool, exportable } => {
-                self.pools.insert(pool, exportable);
+            What::PoolCreate { pool, exportable, device } => {
+                self.pools.insert(pool, (exportable, device));
                 self.pools_made = self.pools_made.max(pool.0.saturating_add(1));
                 self.pools_from = self.pools_from.min(pool.0);
             }
@@ -407,6 +417,14 @@ impl Checker {
                 self.time.learn(call.op.host, Learned { what, verb, recorded: None, site });
             }
         }
+        Ok(())
+    }
+
+    /// A stream comes after another, which may have ended.
+    fn follow(&mut self, call: Call<'_>, stream: StreamId, after: StreamId) -> Step {
+        let seat = self.look(call, stream)?;
+        let other = self.time.look(call.op.host, after);
+        self.time.follow(seat, other);
         Ok(())
     }
 

@@ -1,9 +1,10 @@
-//! The checker as it is asked by a library: one operation at a time, with an answer that says what the device has to do.
+//! The checker as it is asked by a library: one operation at a time, with an answer that says what the device has to
+//! do.
 //!
 //! [`Checker::check`] is the same without an answer. Knows no law: those are where the operations are.
 
 use super::answer::{Done, Reason, Refusal, StreamHandle, Wait};
-use super::checker::{Call, Checker};
+use super::checker::{Call, Checker, quiet};
 use super::event_state::{Recorded, Stands};
 use super::events::{record_end, wait_end};
 use crate::ids::{DeviceId, EventId, HostId, NodeId, Point, StreamId};
@@ -16,17 +17,24 @@ impl Checker {
     /// Judges the next operation and does it, as [`check`](Self::check), and says what it did. `names` are those of the
     /// operations.
     ///
-    /// A launch that is no graph's and is not captured may be withdrawn until the next step of its stream: see
-    /// [`retract`](Self::retract) and [`advance`](Self::advance).
+    /// A launch that is not captured may be withdrawn until the next step of its stream: see
+    /// [`retract`](Self::retract) and [`advance`](Self::advance). The launch of a graph begins and ends lives only
+    /// then: the answer to that says so.
     ///
     /// # Errors
     /// Why it is refused. Waits that it made are made all the same: the device has to make them, too.
     pub fn step(&mut self, op: &Op, names: &Names) -> Result<Done, Box<Refusal>> {
-        if let Some(seat) = op.what.stream().and_then(|stream| self.time.seat(stream)) {
-            self.time.confirm(seat);
-        }
         self.time.answer.ask();
-        let judged = self.perform(Call { op, names });
+        if let Some(seat) = op.what.stream().and_then(|stream| self.time.seat(stream)) {
+            self.confirm(seat, names);
+        }
+        let judged = match self.launching(&op.what) {
+            None => self.perform(Call { op, names }),
+            held => {
+                self.time.answer.again = held;
+                Err(quiet())
+            }
+        };
         let mut done = self.time.answer.take();
         let again = self.time.answer.again.take();
         self.say_where(&op.what, judged.is_ok(), &mut done);
@@ -63,7 +71,7 @@ impl Checker {
         {
             let stream = self.time.at(seat);
             done.stream = Some(StreamHandle(seat));
-            done.number = stream.kept.ops;
+            done.number = stream.kept.ops + u64::from(self.is_held(seat));
             done.point = Some(stream.chain.last()).filter(|_| !self.graphs.is_captured(id));
         }
         if let What::GraphNode { graph, .. } = what
@@ -77,7 +85,8 @@ impl Checker {
     /// `before` is the one that this replaces. The event is of the stream's device and of the thread's process. Waits
     /// that are news are appended to `waits`.
     ///
-    /// None where the stream is captured or destroyed, or a capture may forbid it: then the step by name judges it.
+    /// None where the stream is captured or destroyed, a capture may forbid it, or the launch of a graph on the stream
+    /// may still be withdrawn: then the step by name judges it.
     pub fn record_end(
         &mut self,
         at: (HostId, Place),
@@ -131,6 +140,9 @@ impl Checker {
     ) -> Option<Site> {
         let (id, standing) = self.time.get(stream.0).map(|stream| (stream.kept.id, stream.role.standing()))?;
         if self.graphs.is_capturing() && (standing == Standing::Barrier || self.graphs.is_captured(id)) {
+            return None;
+        }
+        if self.is_held(stream.0) {
             return None;
         }
         self.time.confirm(stream.0);

@@ -16,8 +16,8 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// A record, in place of the one that the event had before. That is lost, unless a stream waited for it, or this one
-    /// comes after it or is of the same launch.
+    /// A record, in place of the one that the event had before. That is lost, unless a stream waited for it, or this
+    /// one comes after it or is of the same launch.
     pub(super) fn new(snapshot: Snapshot, site: Site, before: Option<Recorded>) -> Self {
         let lost = match before {
             Some(old) if old.is_waited => None,

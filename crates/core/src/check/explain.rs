@@ -136,10 +136,7 @@ impl Checker {
         let subject = self.subject(call, memory, bytes, name);
         let earlier = freed.map(|freed| self.act_side(call, freed.by.site));
         let later = self.act_side(call, later);
-        Box::new(match self.graphs.overtaken.get(&memory) {
-            Some(anew) => Finding::overtaken(subject, earlier, Some(self.act_side(call, anew.site)), later),
-            None => Finding::after_free(subject, earlier, later),
-        })
+        Box::new(Finding::after_free(subject, earlier, later))
     }
 
     /// Memory of the host is freed on a stream.

@@ -27,7 +27,8 @@ impl Graphs {
 
     /// Whether the graph that allocates memory has the free node for it.
     pub(super) fn is_freed_by_its_own(&self, key: Key) -> bool {
-        self.freed_by(key) == Some(key.0)
+        let alloc = self.known(key.0).and_then(|graph| graph.alloc(key.1));
+        alloc.is_some_and(|alloc| alloc.freed.is_some())
     }
 
     /// A graph has the free node for an alloc node's memory.
@@ -39,13 +40,6 @@ impl Graphs {
             self.grants = grants;
         }
         self.grants.insert(key, to);
-    }
-
-    /// A copy has free nodes for what is its own.
-    pub(super) fn grant_copy(&mut self, copy: &Graph) {
-        for (alloc, _) in copy.allocs().filter(|(_, alloc)| alloc.freed.is_some()) {
-            self.grant((copy.id(), alloc), copy.id());
-        }
     }
 
     /// What a graph may have the free node for, if others must not have it, too. What a child of the graph makes is

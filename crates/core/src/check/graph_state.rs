@@ -6,23 +6,27 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::homes::{Family, FreshAddresses, Homes, Left};
+use super::addresses::FreshAddresses;
 use super::let_in::Kept;
 use super::lives::{Freed, LifeId};
-use super::names::{Key, Names};
-use crate::graph::{Captures, Exec, Graph, GraphAllocId, Lanes, Memory as NodeMemory, Origin, Uses};
+use super::names::{Held, Key, Names};
+use crate::graph::{Captures, Exec, Graph, GraphAllocId, Holder, Lanes, Memory as NodeMemory, Origin, Uses};
 use crate::ids::{ExecId, GraphId, HostId, NodeId, StreamId};
-use crate::life::{Kind, Site, Use};
+use crate::life::{Kind, Site};
 use crate::op::{CaptureMode, Memory, Name};
 use crate::order::Snapshot;
-use crate::units::Range;
 
 /// A graph of the program.
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) graph: Graph,
-    pub(super) names: Names,
-    pub(super) homes: Homes,
+    pub(super) held: Held,
+    /// The graph that it is a copy of.
+    pub(super) original: Option<GraphId>,
+    /// Who has its addresses, if they are fixed, and which instance that is.
+    pub(super) holder: Option<(Holder, Option<ExecId>)>,
+    /// What was done there before.
+    pub(super) before: Before,
     /// Whether it was looked at as a whole since it was changed.
     pub(super) is_checked: bool,
     /// Whether something was made of it: what has changed since is in no launch.
@@ -41,11 +45,26 @@ impl Made {
     }
 }
 
+/// What instances that are gone did at the fixed addresses of a graph.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Before {
+    /// The last launch of each.
+    pub(super) last: SmallVec<[Last; 1]>,
+    /// Those that may have left memory.
+    pub(super) left: SmallVec<[ExecId; 1]>,
+}
+
+impl Before {
+    pub(super) fn extend(&mut self, other: Before) {
+        self.last.extend(other.last);
+        self.left.extend(other.left);
+    }
+}
+
 /// A graph that is being captured.
 #[derive(Debug, Default)]
 pub(super) struct Captured {
-    pub(super) names: Names,
-    pub(super) homes: Homes,
+    pub(super) held: Held,
     /// What its nodes did so far.
     pub(super) uses: Uses,
     /// Where the capture began: on which stream, and in the program.
@@ -65,32 +84,24 @@ pub(super) struct Graphs {
     pub(super) captured: FxHashMap<GraphId, Captured>,
     pub(super) graphs: FxHashMap<GraphId, Made>,
     pub(super) execs: FxHashMap<ExecId, Instance>,
-    pub(super) families: FxHashMap<GraphId, Family>,
     pub(super) addresses: FreshAddresses,
     /// Graphs and instances that are not there because something was refused.
     pub(super) void_graphs: FxHashSet<GraphId>,
     pub(super) void_execs: FxHashSet<ExecId>,
+    pub(super) names: Names,
     /// What the program calls memory of alloc nodes, where it says so.
     pub(super) called: FxHashMap<Memory, Name>,
     /// What memory of captured alloc nodes has of its pool, by the node's name.
     pub(super) kept: FxHashMap<Memory, Kept>,
     /// The launch that gave an alloc node's memory its latest life, by the node's name: the instance, the number there.
     pub(super) latest: FxHashMap<Memory, (ExecId, GraphAllocId)>,
-    /// What instances left of graphs that they are not of any more, and were launched since.
-    pub(super) parted: FxHashMap<LifeId, Parted>,
-    /// Those that are what their node's name means.
-    pub(super) parted_as: FxHashMap<Memory, LifeId>,
     /// The graph that has the free node for an alloc node's memory.
     pub(super) grants: FxHashMap<Key, GraphId>,
     /// What freed an alloc node's memory last, by the node's name, where the instance that made it is gone.
     pub(super) freed: FxHashMap<Memory, Freed>,
-    /// What was allocated in the place of such memory since, by the same instance for another graph.
-    pub(super) overtaken: FxHashMap<Memory, Use>,
     /// Memory of alloc nodes that a launch would have allocated, had it or its graph not been refused: that it is not
     /// there is no other mistake.
     pub(super) unmade: FxHashSet<Memory>,
-    /// How many graphs and instances have a name of an alloc node's memory.
-    pub(super) holds: FxHashMap<Memory, u32>,
     /// The faults between nodes of a graph that were said, and of which graph that was: it, or one that it is in.
     pub(super) said: FxHashMap<GraphId, FxHashMap<FaultWithin, GraphId>>,
 }
@@ -113,94 +124,6 @@ impl Graphs {
     pub(super) fn entries(&self) -> usize {
         self.graphs.len() + self.execs.len() + self.latest.len() + self.captured.len()
     }
-
-    /// An instance is launched that is of another graph than when it was launched before: what it left then is that
-    /// graph's. What of it lives, and what is freed, with its place in the instance.
-    pub(super) fn part_from_former(
-        &mut self,
-        exec: ExecId,
-        instance: &Instance,
-    ) -> (Vec<LifeId>, Vec<(GraphAllocId, Memory)>) {
-        let (mut lives, mut gone) = (Vec::new(), Vec::new());
-        for (alloc, key) in &instance.former {
-            let Some((output, memory)) = instance.outputs.get(alloc).zip(instance.names.of(*key)) else { continue };
-            let is_latest = self.latest.get(&memory).is_some_and(|(latest, _)| *latest == exec);
-            if is_latest {
-                self.latest.remove(&memory);
-            }
-            match output {
-                Output::Freed(freed) if is_latest => {
-                    self.freed.insert(memory, *freed);
-                    gone.push((*alloc, memory));
-                }
-                Output::Freed(_) => {}
-                Output::Live(life) => {
-                    if is_latest {
-                        self.parted_as.insert(memory, *life);
-                    }
-                    self.parted.insert(*life, Parted { key: *key, memory, by: (exec, *alloc) });
-                    lives.push(*life);
-                }
-            }
-        }
-        (lives, gone)
-    }
-
-    /// Memory is freed that an instance left of a graph that it is not of any more.
-    pub(super) fn parted_freed(&mut self, life: LifeId, freed: Freed) {
-        let Some(Parted { key, memory, by }) = self.parted.remove(&life) else { return };
-        if self.parted_as.get(&memory) == Some(&life) {
-            self.parted_as.remove(&memory);
-            self.freed.insert(memory, freed);
-        }
-        self.forget_former(key, by);
-    }
-
-    /// An instance with addresses of these families is made.
-    pub(super) fn enroll(&mut self, families: &[GraphId]) {
-        for family in families {
-            self.families.entry(*family).or_default().instances += 1;
-        }
-    }
-
-    /// It is gone, or has their addresses no more.
-    pub(super) fn withdraw_from(&mut self, families: &[GraphId]) {
-        for id in families {
-            let Some(family) = self.families.get_mut(id) else { continue };
-            family.instances -= 1;
-            if family.instances == 0 && !self.graphs.values().any(|made| made.homes.has(*id)) {
-                self.families.remove(id);
-            }
-        }
-    }
-
-    /// What a launch left was freed.
-    pub(super) fn forget_left(&mut self, families: &[GraphId], by: (ExecId, GraphAllocId)) {
-        for family in families {
-            if let Some(family) = self.families.get_mut(family) {
-                family.left.remove(&by);
-            }
-        }
-    }
-
-    /// The same, where the instance is of another graph by now.
-    #[cold]
-    pub(super) fn forget_former(&mut self, key: Key, by: (ExecId, GraphAllocId)) {
-        for family in self.families.values_mut() {
-            if family.left.get(&by).is_some_and(|left| left.key == key) {
-                family.left.remove(&by);
-            }
-        }
-    }
-}
-
-/// What an instance left of a graph that it is not of any more.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Parted {
-    /// Its node, and what that is called.
-    pub(super) key: Key,
-    pub(super) memory: Memory,
-    by: (ExecId, GraphAllocId),
 }
 
 impl Graphs {
@@ -212,102 +135,31 @@ impl Graphs {
         made.or_else(captured).or_else(of_instance)
     }
 
-    /// The names of a graph, also while it is captured.
-    pub(super) fn names_of(&self, graph: GraphId) -> Option<&Names> {
-        let captured = self.captured.get(&graph).map(|captured| &captured.names);
-        captured.or_else(|| self.graphs.get(&graph).map(|made| &made.names))
-    }
-
-    fn names_mut(&mut self, graph: GraphId) -> Option<&mut Names> {
+    fn held_mut(&mut self, graph: GraphId) -> Option<&mut Held> {
         match self.captured.get_mut(&graph) {
-            Some(captured) => Some(&mut captured.names),
-            None => self.graphs.get_mut(&graph).map(|made| &mut made.names),
+            Some(captured) => Some(&mut captured.held),
+            None => self.graphs.get_mut(&graph).map(|made| &mut made.held),
         }
     }
 
-    /// A graph has memory of its own by this name.
-    pub(super) fn name_own(&mut self, graph: GraphId, alloc: GraphAllocId, memory: Memory) {
-        self.name_foreign(graph, (graph, alloc), memory);
-        if let Some(names) = self.names_mut(graph) {
-            names.keys.insert(memory, (graph, alloc));
+    /// A graph may name the memory of others.
+    pub(super) fn hold(&mut self, graph: GraphId, others: &Held) {
+        let Some(held) = self.held_mut(graph) else { return };
+        let new: Held = others.iter().copied().filter(|other| !held.contains(other)).collect();
+        held.extend_from_slice(&new);
+        self.names.hold(&new);
+    }
+
+    /// A graph or instance holds these names no longer: those that none does any more.
+    pub(super) fn release(&mut self, held: &Held) -> Vec<Memory> {
+        let gone = self.names.release(held);
+        for memory in &gone {
+            self.latest.remove(memory);
+            self.called.remove(memory);
+            self.unmade.remove(memory);
+            self.kept.remove(memory);
         }
-    }
-
-    /// A graph has memory of its own by another name from now on: its number, and whether no graph or instance has the
-    /// former one any more.
-    pub(super) fn rename_own(
-        &mut self,
-        graph: GraphId,
-        former: Memory,
-        memory: Memory,
-    ) -> Option<(GraphAllocId, bool)> {
-        let names = self.names_mut(graph)?;
-        let (_, alloc) = names.key(former)?;
-        if !names.rename(graph, former, memory) {
-            return None;
-        }
-        self.hold_each([&memory]);
-        if let Some(kept) = self.kept.get(&former).cloned() {
-            self.kept.insert(memory, kept);
-        }
-        Some((alloc, self.let_go(former)))
-    }
-
-    /// A graph uses another one's memory by this name.
-    pub(super) fn name_foreign(&mut self, graph: GraphId, key: Key, memory: Memory) {
-        if self.names_mut(graph).is_some_and(|names| names.learn(key, memory)) {
-            *self.holds.entry(memory).or_default() += 1;
-        }
-    }
-
-    /// A graph has a child with these names.
-    pub(super) fn adopt(&mut self, graph: GraphId, node: NodeId, child: &Names) {
-        child.memory.iter().for_each(|(key, memory)| self.name_foreign(graph, *key, *memory));
-        if let Some(names) = self.names_mut(graph) {
-            names.children.push((node, child.keys.clone()));
-            names.find_keys(graph);
-        }
-    }
-
-    /// A graph has lost a child: its names mean memory of another one, or of none that is in the graph.
-    pub(super) fn abandon(&mut self, graph: GraphId, node: NodeId) {
-        if let Some(names) = self.names_mut(graph) {
-            names.children.retain(|(child, _)| *child != node);
-            names.keys.retain(|_, key| key.0 == graph);
-            names.find_keys(graph);
-        }
-    }
-
-    /// Another graph or instance has these names, too.
-    pub(super) fn hold(&mut self, names: &Names) {
-        self.hold_each(names.memory.values());
-    }
-
-    /// As [`hold`](Self::hold), some of them.
-    pub(super) fn hold_each<'n>(&mut self, names: impl IntoIterator<Item = &'n Memory>) {
-        names.into_iter().for_each(|memory| *self.holds.entry(*memory).or_default() += 1);
-    }
-
-    /// A graph or instance has these names no longer: those that none has any more.
-    pub(super) fn release(&mut self, names: &Names) -> Vec<Memory> {
-        names.memory.values().copied().filter(|memory| self.let_go(*memory)).collect()
-    }
-
-    /// One graph or instance less has a name: whether none has it any more.
-    fn let_go(&mut self, memory: Memory) -> bool {
-        let Some(holds) = self.holds.get_mut(&memory) else { return false };
-        *holds -= 1;
-        let is_gone = *holds == 0;
-        if is_gone {
-            self.holds.remove(&memory);
-            self.latest.remove(&memory);
-            self.parted_as.remove(&memory);
-            self.overtaken.remove(&memory);
-            self.called.remove(&memory);
-            self.unmade.remove(&memory);
-            self.kept.remove(&memory);
-        }
-        is_gone
+        gone
     }
 }
 
@@ -332,26 +184,13 @@ pub(super) struct Instance {
     pub(super) lanes: Lanes,
     /// As it was instantiated, for launches into captures.
     pub(super) graph: Arc<Graph>,
-    pub(super) homes: Homes,
-    /// Those whose addresses its allocations have.
-    pub(super) families: SmallVec<[GraphId; 1]>,
-    /// The addresses that a launch allocates at.
-    pub(super) cover: Vec<Range>,
-    /// What launches leave.
-    pub(super) leaves: FxHashSet<Key>,
-    pub(super) names: Names,
+    pub(super) held: Held,
     pub(super) outputs: FxHashMap<GraphAllocId, Output>,
-    /// What is left of a graph that the instance is no more of since its update, as graphs name it.
-    pub(super) former: FxHashMap<GraphAllocId, Key>,
-    pub(super) last: Option<Last>,
+    /// What launches come after: the one before, and those of instances that had its addresses.
+    pub(super) before: Before,
     /// The latest launch of the nodes that it has now: on which stream, and the how many-th operation there.
     pub(super) launched: Option<(StreamId, u64)>,
     pub(super) is_destroyed: bool,
-}
-
-pub(super) fn key_of(exec: &Exec, alloc: GraphAllocId) -> Key {
-    let it = &exec.allocs()[alloc.index()];
-    (it.graph, it.alloc)
 }
 
 impl Instance {
@@ -359,19 +198,6 @@ impl Instance {
     pub(super) fn freed(&mut self, alloc: GraphAllocId, freed: Freed) {
         let _ = self.exec.freed(alloc);
         self.outputs.insert(alloc, Output::Freed(freed));
-    }
-
-    /// What its launch leaves of an allocation, if that is of the family.
-    pub(super) fn left(&self, alloc: GraphAllocId, family: GraphId) -> Option<Left> {
-        let key = self.key(alloc);
-        let range = self.exec.allocs()[alloc.index()].range.filter(|_| self.homes.family(key.0) == Some(family))?;
-        Some(Left { key, range })
-    }
-
-    /// Whether what a launch left lies where this one allocates something else.
-    pub(super) fn is_taken_by(&self, left: &Left) -> bool {
-        let overlaps = |range: &Range| range.overlaps(left.range);
-        !self.leaves.contains(&left.key) && self.cover.iter().any(overlaps)
     }
 
     /// The graph that it was made of.
@@ -386,28 +212,16 @@ impl Instance {
 
     /// An allocation, as graphs name it.
     pub(super) fn key(&self, alloc: GraphAllocId) -> Key {
-        key_of(&self.exec, alloc)
+        let it = &self.exec.allocs()[alloc.index()];
+        (it.graph, it.alloc)
     }
 
-    /// What a launch left of an allocation, as graphs name it.
-    pub(super) fn left_as(&self, alloc: GraphAllocId) -> Key {
-        self.former.get(&alloc).copied().unwrap_or_else(|| self.key(alloc))
-    }
-
-    /// What follows from the graph that it is of.
-    pub(super) fn settle(&mut self) {
-        self.leaves = self.exec.outputs().iter().map(|alloc| key_of(&self.exec, *alloc)).collect();
-        self.cover = self.exec.addresses();
-        self.families.clear();
-        for alloc in self.exec.allocs().iter().filter(|alloc| alloc.node.is_some()) {
-            let family = self.homes.family(alloc.graph);
-            self.families.extend(family.filter(|family| !self.families.contains(family)));
-        }
-    }
-
-    /// An allocation, as the program names it.
-    pub(super) fn name(&self, alloc: GraphAllocId) -> Option<Memory> {
-        self.names.of(self.key(alloc))
+    /// The allocations that its launches left and that live.
+    pub(super) fn lives(&self) -> impl Iterator<Item = (GraphAllocId, LifeId)> + '_ {
+        self.outputs.iter().filter_map(|(alloc, output)| match output {
+            Output::Live(life) => Some((*alloc, *life)),
+            Output::Freed(_) => None,
+        })
     }
 
     pub(super) fn live(&self, alloc: GraphAllocId) -> Option<LifeId> {

@@ -7,17 +7,17 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
+use super::addresses::empty_graph;
 use super::checker::{Call, Checker, Step, quiet};
 use super::finding::{Finding, Spot};
-use super::graph_state::Made;
-use super::homes::{Homes, empty_graph};
+use super::graph_state::{Before, Made};
 use super::lives::{Found, Named};
-use super::names::{Key, Names};
+use super::names::{Held, Key};
 use crate::graph::{
-    Access as NodeAccess, Draft, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, NodeKind,
-    Origin, Pin, Refusal, Work,
+    Access as NodeAccess, Asked, Draft, EventKey, Graph, GraphError, GraphFault, Holder, Label, Memory as NodeMemory,
+    NodeKind, Origin, Pin, Refusal, Work,
 };
 use crate::ids::{GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site};
@@ -39,24 +39,19 @@ impl Checker {
         memory: Memory,
         later: Site,
     ) -> Step<NodeMemory> {
-        let (key, name) = match self.lives.find(memory) {
-            Found::Named(Named::Node { graph: owner, alloc }) => {
-                let here = self.graphs.names_of(graph).and_then(|names| names.key(memory));
-                // Elsewhere it is what the latest launch left, of a copy perhaps.
-                let key = here.or_else(|| self.latest_key(memory));
-                (key.unwrap_or((owner, alloc)), memory)
-            }
-            _ => {
+        let key = match self.graphs.names.key(memory) {
+            Some(key) => key,
+            None => {
                 let target = self.resolve(call, memory, later)?;
                 let Some(named) = self.left_by_launch(target.life) else {
                     return Ok(NodeMemory::External { id: memory.id, generation: memory.generation });
                 };
-                if later.act != Act::Free && named.0.0 == graph {
+                if later.act != Act::Free && named.0 == graph {
                     let Memory { id, generation } = memory;
-                    return Err(self.made_anew(call, Pin { graph, alloc: named.0.1, id, generation }, "named"));
+                    return Err(self.made_anew(call, Pin { graph, alloc: named.1, id, generation }, "named"));
                 }
                 if later.act != Act::Free {
-                    self.pin(graph, named.0, memory);
+                    self.pin(graph, named, memory);
                 }
                 named
             }
@@ -65,7 +60,7 @@ impl Checker {
             return Ok(NodeMemory::Own(key.1));
         }
         self.refuse_symbolic(call, graph, key.0)?;
-        self.graphs.name_foreign(graph, key, name);
+        self.graphs.hold(graph, &smallvec![key.0]);
         Ok(NodeMemory::Foreign { graph: key.0, alloc: key.1 })
     }
 
@@ -106,10 +101,8 @@ impl Checker {
             removed = Some(graph.remove_node(node)?);
             Ok(())
         })?;
-        let Some(kind) = removed else { return Ok(()) };
-        self.take_back(graph, &kind);
-        if let NodeKind::Child(_) = kind {
-            self.graphs.abandon(graph, node);
+        if let Some(kind) = removed {
+            self.take_back(graph, &kind);
         }
         Ok(())
     }
@@ -123,7 +116,7 @@ impl Checker {
             | What::GraphClone { copy: graph, .. }
             | What::CaptureBegin { graph, .. } => {
                 let is_taken = it.graphs.contains_key(&graph) || it.captured.contains_key(&graph);
-                (is_taken || it.families.contains_key(&graph)).then(|| call.names.title(Thing::Graph(graph)))
+                (is_taken || it.names.is_held(graph)).then(|| call.names.title(Thing::Graph(graph)))
             }
             What::Instantiate { exec, .. } => it.execs.contains_key(&exec).then(|| call.names.title(Thing::Exec(exec))),
             _ => None,
@@ -139,7 +132,8 @@ impl Checker {
         self.check_number(what, call)?;
         match *what {
             What::GraphCreate { graph, symbolic } => {
-                self.add_graph(empty_graph(graph, symbolic), Names::default(), Homes::of(graph, symbolic));
+                self.add_graph(empty_graph(graph, symbolic), Held::new());
+                self.graphs.hold(graph, &smallvec![graph]);
                 Ok(())
             }
             What::GraphNode { graph, ref node, ref after, name } => {
@@ -169,7 +163,7 @@ impl Checker {
                 self.made(call, graph)?;
                 self.check_unasked(call, graph);
                 if let Some(made) = self.graphs.graphs.remove(&graph) {
-                    self.forget_names(&made.names);
+                    self.forget_names(&made.held);
                 }
                 Ok(())
             }
@@ -198,53 +192,71 @@ impl Checker {
 
     fn clone_graph(&mut self, call: Call<'_>, graph: GraphId, copy: GraphId) -> Step {
         let made = self.made(call, graph)?;
-        let (copied, names) = (made.graph.duplicate(copy), made.names.copied(graph, copy));
-        let (homes, refused) = (made.homes.copied(graph, copy), made.refused.clone());
-        self.graphs.hold(&names);
-        self.graphs.grant_copy(&copied);
-        self.add_graph(copied, names, homes);
-        self.made(call, copy)?.refused = refused;
+        let (mut held, refused) = (made.held.clone(), made.refused.clone());
+        let copied = made.graph.duplicate(copy);
+        let copied = copied.map_err(|refused| self.copy_refused(call, &refused))?;
+        held.retain(|of| *of != graph);
+        held.push(copy);
+        self.graphs.names.hold(&held);
+        self.add_graph(copied, held);
+        let made = self.made(call, copy)?;
+        (made.refused, made.original) = (refused, Some(graph));
         Ok(())
     }
 
-    pub(super) fn add_graph(&mut self, graph: Graph, names: Names, homes: Homes) {
+    pub(super) fn add_graph(&mut self, graph: Graph, held: Held) {
         self.graphs.said.remove(&graph.id());
-        self.graphs.graphs.insert(
-            graph.id(),
-            Made { graph, names, homes, is_checked: false, is_made_of: false, refused: Vec::new() },
-        );
+        let made = Made {
+            graph,
+            held,
+            original: None,
+            holder: None,
+            before: Before::default(),
+            is_checked: false,
+            is_made_of: false,
+            refused: Vec::new(),
+        };
+        self.graphs.graphs.insert(made.graph.id(), made);
+    }
+
+    /// Whether a graph may have an instance, or be in another one: where its addresses are fixed, once.
+    pub(super) fn check_copy(&mut self, call: Call<'_>, graph: GraphId, asked: Asked) -> Step {
+        let made = self.made(call, graph)?;
+        let Some((holder, _)) = made.holder else { return Ok(()) };
+        let checked = made.graph.check_copy(asked, Some(holder));
+        checked.map_err(|refused| self.copy_refused(call, &refused))
     }
 
     /// A graph or an instance is gone: names of memory that no other one has lead to its last free, or nowhere.
-    pub(super) fn forget_names(&mut self, names: &Names) {
-        for memory in self.graphs.release(names) {
-            self.forget_name(memory);
-        }
-    }
-
-    fn forget_name(&mut self, memory: Memory) {
-        let freed = self.graphs.freed.remove(&memory);
-        if let Found::Named(Named::Node { .. }) = self.lives.find(memory) {
-            match freed {
-                Some(freed) => self.lives.forget(memory, freed),
-                None => self.lives.remove(memory),
+    pub(super) fn forget_names(&mut self, held: &Held) {
+        for memory in self.graphs.release(held) {
+            let freed = self.graphs.freed.remove(&memory);
+            if let Found::Named(Named::Node { .. }) = self.lives.find(memory) {
+                match freed {
+                    Some(freed) => self.lives.forget(memory, freed),
+                    None => self.lives.remove(memory),
+                }
             }
         }
     }
 
     /// A copy's memory has a name of its own.
     fn name_of_copy(&mut self, call: Call<'_>, graph: GraphId, node: Memory, memory: Memory) -> Step {
-        self.made(call, graph)?;
-        let Some((alloc, is_gone)) = self.graphs.rename_own(graph, node, memory) else {
+        let original = self.made(call, graph)?.original;
+        if let Found::Named(Named::Void) = self.lives.find(node) {
+            return Err(quiet());
+        }
+        let Some((_, alloc)) = self.graphs.names.key(node).filter(|key| Some(key.0) == original) else {
             let (name, graph) = (call.names.title(Thing::Memory(node)), call.names.title(Thing::Graph(graph)));
-            let sentence = format!("{name} is no memory of the own nodes of {graph}");
+            let sentence = format!("{name} is no memory of the graph that {graph} is a copy of");
             let mut finding = Finding::new(Kind::UnknownName, sentence, "name an alloc node of the original");
             finding.later = Some(self.side(call, self.host_site(call, Act::Read), "named"));
             return Err(Box::new(finding));
         };
-        if is_gone {
-            self.forget_name(node);
+        if let Some(kept) = self.graphs.kept.get(&node).cloned() {
+            self.graphs.kept.insert(memory, kept);
         }
+        self.graphs.names.add((graph, alloc), memory);
         self.lives.name(memory, Named::Node { graph, alloc });
         Ok(())
     }
@@ -295,7 +307,7 @@ impl Checker {
                 made.is_checked = false;
                 let added = self.graphs.addresses.add_alloc(&mut made.graph, after, bytes, label);
                 let (_, alloc) = added.map_err(|error| self.graph_refused_at(call, graph, error))?;
-                self.graphs.name_own(graph, alloc, memory);
+                self.graphs.names.add((graph, alloc), memory);
                 self.lives.name(memory, Named::Node { graph, alloc });
                 Ok(())
             }
@@ -311,11 +323,17 @@ impl Checker {
             NodeOp::Child(child) => {
                 let made = self.made(call, child)?;
                 made.is_made_of = true;
-                let (child, names, homes) = (Arc::new(made.graph.clone()), made.names.clone(), made.homes.clone());
-                let mut node = NodeId::default();
-                self.edit(call, graph, |graph| graph.add_child(after, child, label).map(|added| node = added))?;
-                self.graphs.adopt(graph, node, &names);
-                self.made(call, graph)?.homes.adopt(&homes);
+                let (inside, held) = (Arc::new(made.graph.clone()), made.held.clone());
+                self.check_copy(call, child, Asked::Child)?;
+                let is_fixed = inside.fixed_memory().is_some();
+                self.edit(call, graph, |graph| graph.add_child(after, inside, label).map(drop))?;
+                self.graphs.hold(graph, &held);
+                if is_fixed {
+                    let made = self.made(call, child)?;
+                    made.holder = Some((Holder::Parent(graph, call.op.place), None));
+                    let before = std::mem::take(&mut made.before);
+                    self.made(call, graph)?.before.extend(before);
+                }
                 Ok(())
             }
             ref other => {

@@ -107,7 +107,7 @@ impl Checker {
 
     /// The allocation that a node of an instance names, by the number that findings give it.
     fn id_of(&self, instance: &Instance, memory: NodeMemory) -> Option<AllocId> {
-        let memory = Self::name_of(instance, memory)?;
+        let memory = self.name_of(instance, memory)?;
         let life = match self.lives.find(memory) {
             Found::Named(Named::Life(life) | Named::Lease(life)) => Some(life),
             Found::Named(Named::Node { .. }) => self.output(memory).and_then(Result::ok),

@@ -6,20 +6,18 @@
 
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
-use smallvec::SmallVec;
+use rustc_hash::FxHashMap;
+use smallvec::smallvec;
 
 use super::answer::Begun;
 use super::checker::{Call, Checker, Step, quiet};
 use super::finding::Finding;
-use super::graph_state::{Instance, Last, Output};
-use super::homes::Family;
-use super::lives::{LifeId, Source};
-use super::names::Key;
+use super::graph_state::{Before, Instance, Last, Output};
+use super::lives::{LifeId, Named, Source};
 use super::protocol::Launched;
 use super::timeline::Seat;
 use super::usage::ended;
-use crate::graph::{GraphAllocId, Lanes, Memory as NodeMemory};
+use crate::graph::{Asked, GraphAllocId, Holder, Lanes, Memory as NodeMemory};
 use crate::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Act, Memory, Name, Thing};
@@ -30,37 +28,34 @@ impl Checker {
         self.made(call, graph)?;
         let draft = self.check_whole(call, graph);
         let made = self.made(call, graph)?;
-        let (copy, names, homes) = (Arc::new(made.graph.clone()), made.names.clone(), made.homes.clone());
-        let Some(draft) = draft else {
-            self.graphs.unmade.extend(names.keys.keys());
-            return Err(quiet());
-        };
+        let (copy, held) = (Arc::new(made.graph.clone()), made.held.clone());
+        let own = self.graphs.names.made_by(&copy, &held);
+        if draft.is_none() {
+            self.graphs.unmade.extend(&own);
+        }
+        let draft = draft.ok_or_else(quiet)?;
+        if let Err(refused) = self.check_copy(call, graph, Asked::Instance) {
+            self.graphs.unmade.extend(&own);
+            return Err(refused);
+        }
         let core = draft.instantiate(0, auto_free);
         if let Some(pin) = core.outdated() {
             return Err(self.made_anew(call, pin, "instantiated"));
         }
-        for memory in names.keys.keys() {
-            self.graphs.unmade.remove(memory);
+        for memory in own {
+            self.graphs.unmade.remove(&memory);
         }
-        self.graphs.hold(&names);
+        self.graphs.names.hold(&held);
+        let made = self.made(call, graph)?;
+        let mut before = Before::default();
+        if made.graph.fixed_memory().is_some() {
+            made.holder = Some((Holder::Instance(call.op.place), Some(exec)));
+            before = std::mem::take(&mut made.before);
+        }
         let lanes = Lanes::new(&core, || self.time.open_slot());
-        let mut new = Instance {
-            exec: core,
-            lanes,
-            graph: copy,
-            homes,
-            families: SmallVec::new(),
-            cover: Vec::new(),
-            leaves: FxHashSet::default(),
-            names,
-            outputs: FxHashMap::default(),
-            former: FxHashMap::default(),
-            last: None,
-            launched: None,
-            is_destroyed: false,
-        };
-        new.settle();
-        self.graphs.enroll(&new.families);
+        let outputs = FxHashMap::default();
+        let new =
+            Instance { exec: core, lanes, graph: copy, held, outputs, before, launched: None, is_destroyed: false };
         self.graphs.execs.insert(exec, new);
         Ok(())
     }
@@ -85,13 +80,21 @@ impl Checker {
         self.made(call, graph)?;
         let draft = self.check_whole(call, graph);
         let made = self.made(call, graph)?;
-        let (copy, names, homes) = (Arc::new(made.graph.clone()), made.names.clone(), made.homes.clone());
+        let (copy, held) = (Arc::new(made.graph.clone()), made.held.clone());
         let Some(draft) = draft else {
-            self.graphs.unmade.extend(names.keys.keys());
+            self.graphs.unmade.extend(self.graphs.names.made_by(&copy, &held));
             return Err(quiet());
         };
+        let from = self.instance(call, exec)?.graph_id();
+        if from != graph {
+            let checked = self.instance(call, exec)?.graph().check_copy(Asked::Updated, None);
+            checked.and_then(|()| copy.check_copy(Asked::Update, None)).map_err(|it| self.copy_refused(call, &it))?;
+        }
         let Some(instance) = self.graphs.execs.get_mut(&exec) else { return Ok(()) };
-        let keys: Vec<(GraphAllocId, Key)> = instance.outputs.keys().map(|it| (*it, instance.key(*it))).collect();
+        let named = |(alloc, output): (&GraphAllocId, &Output)| {
+            Some((*alloc, self.graphs.names.of(instance.key(*alloc))?, *output))
+        };
+        let left = instance.outputs.iter().filter_map(named).collect();
         // What is refused leaves the instance as it was.
         let outdated = instance.exec.check_update(&draft).map(|()| draft.outdated());
         if let Ok(Some(pin)) = outdated {
@@ -103,24 +106,15 @@ impl Checker {
             return Err(Box::new(finding));
         }
         instance.launched = None;
-        for (alloc, before) in keys {
-            let left = instance.former.remove(&alloc).unwrap_or(before);
-            if instance.key(alloc) != left {
-                instance.former.insert(alloc, left);
-            }
-        }
         // Other nodes may be seen from outside.
         let lanes = Lanes::new(&instance.exec, || self.time.open_slot());
         let before = std::mem::replace(&mut instance.lanes, lanes);
         before.close().for_each(|last| self.time.close_slot(last));
-        let new = instance.names.turn_into(&names);
-        (instance.graph, instance.homes) = (copy, homes);
-        let before = std::mem::take(&mut instance.families);
-        instance.settle();
-        let families = instance.families.clone();
-        self.graphs.enroll(&families);
-        self.graphs.withdraw_from(&before);
-        self.graphs.hold_each(&new);
+        instance.graph = copy;
+        self.graphs.names.hold(&held);
+        let former = std::mem::replace(&mut instance.held, held);
+        self.keep_names(exec, left);
+        self.forget_names(&former);
         Ok(())
     }
 
@@ -134,30 +128,28 @@ impl Checker {
         self.instance(call, exec)?;
         let Some(instance) = self.graphs.execs.remove(&exec) else { return Ok(()) };
         let launched = match self.graphs.is_captured(stream) {
-            true => {
-                let (graph, Instance { names, homes, .. }) = (Arc::clone(&instance.graph), &instance);
-                self.capture_child(call, seat, graph, names, homes).map(|()| None)
-            }
+            true => self.capture_child(call, seat, Arc::clone(&instance.graph), &instance.held).map(|()| None),
             false => self
                 .check_records(call, seat, &instance)
-                .and_then(|()| self.try_launch(call, seat, exec, &instance).map(Some)),
+                .and_then(|()| self.try_launch(call, seat, &instance).map(Some)),
         };
-        if launched.is_err() {
+        if let Err(refused) = &launched
+            && self.unconfirmed_side(refused).is_none()
+        {
             // What was left unfreed is reported here, and not as a leak again.
             for life in instance.exec.unfreed().filter_map(|alloc| instance.live(alloc)) {
                 self.lives.at_mut(life).is_doubtful = true;
             }
-            self.graphs.unmade.extend(instance.names.keys.keys());
+            self.graphs.unmade.extend(self.graphs.names.made_by(&instance.graph, &instance.held));
         }
         self.graphs.execs.insert(exec, instance);
         if let Some(freed) = launched? {
-            self.commit_launch(call, seat, exec, freed);
+            match self.time.answer.is_wanted() {
+                true => self.hold_launch(call, seat, exec, freed),
+                false => self.commit_launch(call, seat, exec, freed, None),
+            }
         }
         Ok(())
-    }
-
-    pub(super) fn families<'c>(&'c self, instance: &'c Instance) -> impl Iterator<Item = &'c Family> {
-        instance.families.iter().filter_map(|family| self.graphs.families.get(family))
     }
 
     /// What a wait node of a launch waits for.
@@ -171,31 +163,39 @@ impl Checker {
     }
 
     /// The program's name for memory that a node names.
-    pub(super) fn name_of(instance: &Instance, memory: NodeMemory) -> Option<Memory> {
+    pub(super) fn name_of(&self, instance: &Instance, memory: NodeMemory) -> Option<Memory> {
         match memory {
             NodeMemory::External { id, generation } => Some(Memory { id, generation }),
             NodeMemory::Foreign { graph, alloc } => match instance.exec.pins_of(graph, alloc).first() {
                 Some(pin) => Some(Memory { id: pin.id, generation: pin.generation }),
-                None => instance.names.of((graph, alloc)),
+                None => self.graphs.names.of((graph, alloc)),
             },
-            NodeMemory::Own(alloc) => instance.name(alloc),
+            NodeMemory::Own(alloc) => self.graphs.names.of(instance.key(alloc)),
         }
     }
 
-    /// The launch is made: see `graph/lanes.rs` for the steps.
-    fn commit_launch(&mut self, call: Call<'_>, seat: Seat, exec: ExecId, freed: Vec<LifeId>) {
+    /// What the wait nodes of a launch wait for.
+    pub(super) fn waits_of(&self, instance: &Instance) -> Vec<(NodeId, Snapshot)> {
+        let waited = |&(node, _): &(NodeId, _)| Some((node, self.waited_for(instance, node)?.clone()));
+        instance.exec.summary().waits.iter().filter_map(waited).collect()
+    }
+
+    /// The launch is made: see `graph/lanes.rs` for the steps. `waits` are those of its nodes, where they are known.
+    pub(super) fn commit_launch(
+        &mut self,
+        call: Call<'_>,
+        seat: Seat,
+        exec: ExecId,
+        freed: Vec<LifeId>,
+        waits: Option<Vec<(NodeId, Snapshot)>>,
+    ) {
         let Some(mut instance) = self.graphs.execs.remove(&exec) else { return };
         self.follow_launches(seat, &instance);
-        let all = instance.exec.summary().waits.iter();
-        let waited = |&(node, _): &(NodeId, _)| Some((node, self.waited_for(&instance, node)?.clone()));
-        let waits: Vec<(NodeId, Snapshot)> = all.filter_map(waited).collect();
+        let waits = waits.unwrap_or_else(|| self.waits_of(&instance));
         for (_, key) in instance.exec.summary().waits.iter().filter(|(wait, _)| waits.iter().any(|it| it.0 == *wait)) {
             self.events.entry(EventId(key.0 as u32)).or_default().waited();
         }
         let (base, knew) = (self.time.base(call.op.host), self.time.at(seat).chain.snapshot());
-        for (node, snapshot) in &waits {
-            self.time.tell_wait_of_node(seat, *node, snapshot);
-        }
         let exports = instance.lanes.exports(&instance.exec, &base, &knew, &waits);
         let site = self.site(call, seat, Act::Write);
         let point = instance.lanes.pass(&mut self.time.at_mut(seat).chain, &base, &waits);
@@ -208,48 +208,22 @@ impl Checker {
                         self.time.answer.tell(|done| done.ended.push(ended(&life, free.point)));
                         instance.freed(alloc, life.freed_by(free));
                     }
-                    self.graphs.forget_left(&instance.families, (exec, alloc));
                 }
                 _ => self.end(life, free),
             }
         }
-        let (parted, gone) = self.graphs.part_from_former(exec, &instance);
-        for life in parted {
-            self.lives.at_mut(life).source = Source::Parted;
-        }
         instance.outputs.clear();
-        instance.former.clear();
         self.leave_marks(call, exec, &mut instance, Use { point, site }, &knew);
-        // Addresses of the instance's own stay where they are when it becomes another graph's.
-        let is_own = |alloc: GraphAllocId| instance.exec.allocs()[alloc.index()].is_symbolic;
-        for (alloc, memory) in gone {
-            // A copy's memory may have the name of the original's.
-            let is_same = Self::name_of(&instance, NodeMemory::Own(alloc)) == Some(memory);
-            if let Some(life) = instance.live(alloc).filter(|_| is_own(alloc) && !is_same) {
-                self.graphs.overtaken.insert(memory, self.lives.at(life).history.born());
-            }
-        }
         instance.exec.launched();
         instance.lanes.advance();
         for (&(_, key), snapshot) in instance.exec.summary().records.iter().zip(exports) {
             self.events.entry(EventId(key.0 as u32)).or_default().record(snapshot, site);
         }
         let snapshot = self.time.at(seat).chain.snapshot();
-        self.note_in_families(exec, &instance, &snapshot);
-        instance.last = Some(Last { snapshot, site });
+        instance.before = Before { last: smallvec![Last { snapshot, site }], ..Before::default() };
         instance.launched = Some((site.stream, site.op));
         self.graphs.execs.insert(exec, instance);
         self.done(seat, "launched", call.op.place);
-    }
-
-    /// Instances with addresses in common come after this launch, and find what it left.
-    fn note_in_families(&mut self, exec: ExecId, instance: &Instance, launch: &Snapshot) {
-        for id in &instance.families {
-            let Some(family) = self.graphs.families.get_mut(id) else { continue };
-            family.last = Some(launch.clone());
-            let outputs = instance.exec.outputs().iter();
-            family.left.extend(outputs.filter_map(|&alloc| Some(((exec, alloc), instance.left(alloc, *id)?))));
-        }
     }
 
     /// What a launch leaves in the histories of memory, and the lives that it begins. `knew` is the stream before it.
@@ -264,7 +238,7 @@ impl Checker {
                     continue;
                 }
                 (NodeMemory::Own(alloc), _) => instance.live(alloc).map(|life| (life, None)),
-                (memory, _) => Self::name_of(instance, memory).and_then(|memory| {
+                (memory, _) => self.name_of(instance, memory).and_then(|memory| {
                     let target = self.resolve(call, memory, done.site).ok()?;
                     Some((target.life, target.is_lease.then_some(memory)))
                 }),
@@ -290,19 +264,20 @@ impl Checker {
         (alloc, node): (GraphAllocId, NodeId),
         born: Use,
     ) {
-        let Some(memory) = Self::name_of(instance, NodeMemory::Own(alloc)) else { return };
+        let Some(memory) = self.name_of(instance, NodeMemory::Own(alloc)) else { return };
         let label = &instance.exec.nodes()[node.index()].label;
         let place = if label.place == Default::default() { call.op.place } else { label.place };
         let labelled = || label.name.as_deref().and_then(|name| call.names.find(name));
         let name: Option<Name> = self.graphs.called.get(&memory).copied().or_else(labelled);
         let bytes = instance.exec.allocs()[alloc.index()].bytes;
         let born = Use { site: Site { place, ..born.site }, ..born };
+        // It may have stood for what an instance left that is of another graph by now.
+        let (graph, own) = instance.key(alloc);
+        self.lives.name(memory, Named::Node { graph, alloc: own });
         let life = self.lives.begin(memory, born, bytes, name, Source::Launch(exec, alloc));
         self.time.answer.tell(|done| done.begun.push(Begun { memory, point: born.point }));
         instance.outputs.insert(alloc, Output::Live(life));
         self.graphs.latest.insert(memory, (exec, alloc));
-        self.graphs.parted_as.remove(&memory);
-        self.graphs.overtaken.remove(&memory);
         self.graphs.unmade.remove(&memory);
     }
 }

@@ -1,6 +1,6 @@
 //! Whether a launch of the program may be made: what each step of the protocol asks the tables.
 //!
-//! Knows lives, families and events; changes nothing.
+//! Knows lives and events; changes nothing.
 
 use super::checker::{Call, Checker, Refused, Step};
 use super::finding::{Finding, Side};
@@ -9,11 +9,10 @@ use super::let_in::User;
 use super::lives::LifeId;
 use super::protocol::{Launch, judge};
 use super::timeline::Seat;
-use super::usage::Target;
-use crate::graph::{Demand, Memory as NodeMemory, NodeKind, Standing, Work};
-use crate::ids::{ExecId, NodeId};
-use crate::life::{Kind, Site};
-use crate::op::{Act, Memory, Thing};
+use crate::graph::{Demand, FlatAlloc, NodeKind, Standing, Work};
+use crate::ids::NodeId;
+use crate::life::Kind;
+use crate::op::{Act, Memory};
 use crate::order::{Chain, Snapshot};
 
 /// A launch that is being judged.
@@ -26,6 +25,8 @@ struct Launching<'c> {
     waited: Vec<&'c Snapshot>,
     /// What launches before left, which it has to free.
     freed: Vec<LifeId>,
+    /// Whether it can free all of that.
+    may_free: bool,
 }
 
 impl Launching<'_> {
@@ -48,17 +49,9 @@ impl Launch for Launching<'_> {
     type Refused = Refused;
 
     fn check_unfreed(&self) -> Step {
-        match self.freed.is_empty() || self.instance.exec.auto_free_on_launch() {
+        match self.may_free || self.freed.is_empty() && self.instance.exec.unfreed().next().is_none() {
             true => Ok(()),
             false => Err(self.checker.unfreed(self.call, self.seat, self.instance, &self.freed)),
-        }
-    }
-
-    fn check_addresses(&self) -> Step {
-        let mut left = self.checker.families(self.instance).flat_map(|family| &family.left);
-        match left.find(|(_, left)| self.instance.is_taken_by(left)) {
-            Some((&(holder, _), _)) => Err(self.checker.addresses_taken(self.call, self.seat, holder)),
-            None => Ok(()),
         }
     }
 
@@ -78,9 +71,9 @@ impl Launch for Launching<'_> {
         let Self { checker, call, seat, instance, .. } = *self;
         let demand = &instance.exec.summary().demands[number];
         let later = checker.site(call, seat, demand.act);
-        let Some(memory) = Checker::name_of(instance, demand.memory) else { return Ok(()) };
+        let Some(memory) = checker.name_of(instance, demand.memory) else { return Ok(()) };
         let mut first = 0;
-        let checked = checker.demanded(call, instance, demand.memory, memory, later).and_then(|target| {
+        let checked = checker.resolve(call, memory, later).and_then(|target| {
             // A node that was added by hand works on a device that is not known.
             let is_kernel =
                 |node: NodeId| matches!(instance.exec.nodes()[node.index()].kind, NodeKind::Work(Work::Kernel));
@@ -117,62 +110,30 @@ impl Launch for Launching<'_> {
 
 impl Checker {
     /// Whether the launch is right; the lives that it frees by itself.
-    pub(super) fn try_launch(
-        &self,
-        call: Call<'_>,
-        seat: Seat,
-        exec: ExecId,
-        instance: &Instance,
-    ) -> Step<Vec<LifeId>> {
-        let mut waited: Vec<&Snapshot> = instance.last.iter().map(|last| &last.snapshot).collect();
-        waited.extend(self.families(instance).filter_map(|family| family.last.as_ref()));
-        let freed = self.left_unfreed(exec, instance);
-        let launch = Launching { checker: self, call, seat, instance, waited, freed };
+    pub(super) fn try_launch(&self, call: Call<'_>, seat: Seat, instance: &Instance) -> Step<Vec<LifeId>> {
+        let waited: Vec<&Snapshot> = instance.before.last.iter().map(|last| &last.snapshot).collect();
+        let mut freed: Vec<LifeId> = instance.exec.unfreed().filter_map(|alloc| instance.live(alloc)).collect();
+        // What has no name, in a damaged trace, cannot be freed.
+        let mut may_free = instance.exec.auto_free_on_launch() && freed.len() == instance.exec.unfreed().count();
+        self.left_by_others(instance, &mut freed, &mut may_free);
+        let launch = Launching { checker: self, call, seat, instance, waited, freed, may_free };
         judge(&launch, instance.exec.summary().demands.len())?;
         Ok(launch.freed)
     }
 
-    /// What launches of this instance, or of others of its graph, left of what it makes anew.
-    fn left_unfreed(&self, exec: ExecId, instance: &Instance) -> Vec<LifeId> {
-        let mut unfreed: Vec<LifeId> = instance.exec.unfreed().filter_map(|alloc| instance.live(alloc)).collect();
-        let others = self.families(instance).flat_map(|family| &family.left);
-        let others = others.filter(|((by, _), left)| *by != exec && instance.leaves.contains(&left.key));
-        unfreed.extend(others.filter_map(|((by, alloc), _)| self.graphs.execs.get(by)?.live(*alloc)));
-        unfreed
-    }
-
-    /// The life that a node means by the name of another graph's memory: not one that a copy of that graph began.
-    fn demanded(
-        &self,
-        call: Call<'_>,
-        instance: &Instance,
-        wanted: NodeMemory,
-        memory: Memory,
-        later: Site,
-    ) -> Step<Target> {
-        if let NodeMemory::Foreign { graph, alloc } = wanted
-            && instance.exec.pins_of(graph, alloc).is_empty()
-            && self.latest_key(memory).is_some_and(|latest| latest != (graph, alloc))
-        {
-            return Err(match self.freed_of((graph, alloc)) {
-                Some(freed) => self.after_free(call, memory, Some(freed), later),
-                None => self.never_allocated(call, memory, later),
-            });
+    /// What instances that are gone left at the addresses of this one. It frees by itself what it makes anew of that.
+    fn left_by_others(&self, instance: &Instance, left: &mut Vec<LifeId>, may_free: &mut bool) {
+        let gone = instance.before.left.iter().filter_map(|exec| self.graphs.execs.get(exec));
+        for gone in gone.filter(|gone| gone.is_destroyed) {
+            for (alloc, life) in gone.lives() {
+                let key = gone.key(alloc);
+                let is_there = |it: &FlatAlloc| it.graph == key.0 && it.node.is_some() && !it.is_symbolic;
+                if instance.exec.allocs().iter().any(is_there) {
+                    *may_free &= instance.exec.outputs().iter().any(|of| instance.key(*of) == key);
+                    left.push(life);
+                }
+            }
         }
-        self.resolve(call, memory, later)
-    }
-
-    #[cold]
-    fn addresses_taken(&self, call: Call<'_>, seat: Seat, holder: ExecId) -> Refused {
-        let (title, kept_by) = (self.title(call, self.time.at(seat).kept.id), call.names.title(Thing::Exec(holder)));
-        let sentence =
-            format!("a graph is launched on {title} with the addresses of {kept_by}, whose memory is not freed");
-        let help = "free that first, or make the graph with symbolic addresses";
-        let mut finding = Finding::new(Kind::SharedAddresses, sentence, help);
-        let last = self.graphs.execs.get(&holder).and_then(|instance| instance.last.as_ref());
-        finding.earlier = last.map(|last| self.side(call, last.site, "launched"));
-        finding.later = Some(self.side(call, self.site(call, seat, Act::Allocate), "launched"));
-        Box::new(finding)
     }
 
     #[cold]
@@ -195,7 +156,7 @@ impl Checker {
         if left.len() > 1 {
             finding.notes.push(format!("{} allocations in all", left.len()));
         }
-        if let Some(last) = &instance.last {
+        if let Some(last) = instance.before.last.last() {
             let side = self.side(call, last.site, "launched");
             finding.notes.push(format!("its last launch: {} ({})", side.title(), side.spot));
         }

@@ -14,8 +14,7 @@ impl Checker {
     /// The life that the latest launch gave memory of an alloc node; what freed it; none where there was no launch.
     pub(super) fn output(&self, memory: Memory) -> Option<Result<LifeId, Freed>> {
         let Some((exec, alloc)) = self.graphs.latest.get(&memory) else {
-            let parted = self.graphs.parted_as.get(&memory).map(|life| Ok(*life));
-            return parted.or_else(|| self.graphs.freed.get(&memory).map(|freed| Err(*freed)));
+            return self.graphs.freed.get(&memory).map(|freed| Err(*freed));
         };
         match self.graphs.execs.get(exec)?.outputs.get(alloc)? {
             Output::Live(life) => Some(Ok(*life)),
@@ -23,52 +22,38 @@ impl Checker {
         }
     }
 
-    /// The alloc node whose latest launch gave memory its latest life.
-    pub(super) fn latest_key(&self, memory: Memory) -> Option<Key> {
-        match self.graphs.latest.get(&memory) {
-            Some((exec, alloc)) => Some(self.graphs.execs.get(exec)?.left_as(*alloc)),
-            None => Some(self.graphs.parted.get(self.graphs.parted_as.get(&memory)?)?.key),
+    /// An instance is of another graph than the one whose launches left this: the names of that one's nodes lead to
+    /// what was left, and not to what is allocated there next.
+    pub(super) fn keep_names(&mut self, exec: ExecId, left: Vec<(GraphAllocId, Memory, Output)>) {
+        for (alloc, memory, output) in left {
+            let is_same = self.name_of_output(exec, alloc) == Some(memory);
+            if is_same || self.graphs.latest.get(&memory) != Some(&(exec, alloc)) {
+                continue;
+            }
+            self.graphs.latest.remove(&memory);
+            match output {
+                Output::Live(life) => self.lives.name_also(life, memory),
+                Output::Freed(freed) => drop(self.graphs.freed.insert(memory, freed)),
+            }
         }
-    }
-
-    /// What freed the memory of an alloc node that an instance has, of whose copy the latest launch was.
-    #[cold]
-    pub(super) fn freed_of(&self, key: Key) -> Option<Freed> {
-        let of = |instance: &Instance| {
-            let outputs = instance.outputs.iter();
-            outputs.filter(|(alloc, _)| instance.left_as(**alloc) == key).find_map(|(_, output)| match output {
-                Output::Freed(freed) => Some(*freed),
-                Output::Live(_) => None,
-            })
-        };
-        let freed = self.graphs.execs.iter().filter_map(|(exec, instance)| Some((exec, of(instance)?)));
-        freed.max_by_key(|(exec, _)| **exec).map(|(_, freed)| freed)
     }
 
     /// What a launch left, as other graphs name it: by its alloc node. Of a graph with symbolic addresses each instance
     /// has its own, which nodes use by the name of its life, and free nodes do not free.
-    pub(super) fn left_by_launch(&self, life: LifeId) -> Option<(Key, Memory)> {
-        let (exec, alloc) = match self.lives.at(life).source {
-            Source::Launch(exec, alloc) => (exec, alloc),
-            Source::Parted => return self.graphs.parted.get(&life).map(|it| (it.key, it.memory)),
-            _ => return None,
-        };
+    pub(super) fn left_by_launch(&self, life: LifeId) -> Option<Key> {
+        let Source::Launch(exec, alloc) = self.lives.at(life).source else { return None };
         let instance = self.graphs.execs.get(&exec)?;
-        let key = instance.left_as(alloc);
-        let is_named = !instance.exec.allocs()[alloc.index()].is_symbolic;
-        is_named.then(|| Some((key, instance.names.of(key)?)))?
+        Some(instance.key(alloc)).filter(|_| !instance.exec.allocs()[alloc.index()].is_symbolic)
     }
 
     /// The name of the alloc node that made what a launch left.
     pub(super) fn node_of_left(&self, life: LifeId) -> Option<Memory> {
-        match self.lives.at(life).source {
-            Source::Launch(exec, alloc) => {
-                let instance = self.graphs.execs.get(&exec)?;
-                instance.names.of(instance.left_as(alloc))
-            }
-            Source::Parted => self.graphs.parted.get(&life).map(|it| it.memory),
-            _ => None,
-        }
+        let Source::Launch(exec, alloc) = self.lives.at(life).source else { return None };
+        self.name_of_output(exec, alloc)
+    }
+
+    fn name_of_output(&self, exec: ExecId, alloc: GraphAllocId) -> Option<Memory> {
+        self.graphs.names.of(self.graphs.execs.get(&exec)?.key(alloc))
     }
 
     /// Memory of an instance was freed from outside.
@@ -76,15 +61,8 @@ impl Checker {
         let Some(instance) = self.graphs.execs.get_mut(&exec) else { return };
         instance.freed(alloc, freed);
         // What comes after that free is wrong by itself.
-        if let Some(memory) = instance.names.of(instance.left_as(alloc)) {
+        if let Some(memory) = self.name_of_output(exec, alloc) {
             self.graphs.unmade.remove(&memory);
-        }
-        match instance.former.get(&alloc).copied() {
-            Some(key) => self.graphs.forget_former(key, (exec, alloc)),
-            None => {
-                let families = instance.families.clone();
-                self.graphs.forget_left(&families, (exec, alloc));
-            }
         }
         self.bury(exec);
     }
@@ -93,7 +71,7 @@ impl Checker {
     pub(super) fn take(&mut self, call: Call<'_>, exec: ExecId, node: Memory, memory: Memory) -> Step {
         let site = self.host_site(call, Act::Read);
         let instance = self.instance(call, exec)?;
-        let alloc = instance.outputs.keys().find(|alloc| instance.names.of(instance.left_as(**alloc)) == Some(node));
+        let alloc = instance.outputs.keys().find(|alloc| self.graphs.names.of(instance.key(**alloc)) == Some(node));
         match alloc.and_then(|alloc| instance.outputs.get(alloc)) {
             Some(Output::Live(life)) => {
                 let life = *life;
@@ -101,14 +79,26 @@ impl Checker {
                 Ok(())
             }
             Some(Output::Freed(freed)) => Err(self.after_free(call, node, Some(*freed), site)),
-            None => self.resolve(call, node, site).map(drop),
+            None => {
+                let life = self.resolve(call, node, site)?.life;
+                // What it left before it was updated.
+                if matches!(self.lives.at(life).source, Source::Launch(by, _) if by == exec) {
+                    self.lives.rename(life, memory);
+                }
+                Ok(())
+            }
         }
     }
 
     pub(super) fn destroy_exec(&mut self, call: Call<'_>, exec: ExecId) -> Step {
         self.instance(call, exec)?;
-        if let Some(instance) = self.graphs.execs.get_mut(&exec) {
-            instance.is_destroyed = true;
+        let Some(instance) = self.graphs.execs.get_mut(&exec) else { return Ok(()) };
+        instance.is_destroyed = true;
+        let made = self.graphs.graphs.get_mut(&instance.graph_id());
+        if let Some(made) = made.filter(|made| matches!(made.holder, Some((_, Some(of))) if of == exec)) {
+            made.holder = None;
+            made.before.extend(std::mem::take(&mut instance.before));
+            made.before.left.push(exec);
         }
         self.bury(exec);
         Ok(())
@@ -122,9 +112,8 @@ impl Checker {
             return;
         }
         let Some(instance) = self.graphs.execs.remove(&exec) else { return };
-        self.graphs.withdraw_from(&instance.families);
         for alloc in instance.exec.outputs() {
-            if let Some(memory) = instance.names.of(instance.left_as(*alloc))
+            if let Some(memory) = self.graphs.names.of(instance.key(*alloc))
                 && self.graphs.latest.get(&memory).is_some_and(|(latest, _)| *latest == exec)
             {
                 self.graphs.latest.remove(&memory);
@@ -133,7 +122,7 @@ impl Checker {
                 }
             }
         }
-        self.forget_names(&instance.names);
+        self.forget_names(&instance.held);
         instance.lanes.close().for_each(|last| self.time.close_slot(last));
     }
 }

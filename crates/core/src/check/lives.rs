@@ -38,8 +38,6 @@ pub(super) enum Source {
     Now(Space),
     /// A launch.
     Launch(ExecId, GraphAllocId),
-    /// A launch of an instance that is of another graph by now.
-    Parted,
 }
 
 /// Another process's hold on a life.
@@ -347,6 +345,15 @@ impl Lives {
         let old = std::mem::replace(&mut self.at_mut(id).memory, memory);
         if matches!(self.current(old), Some(Named::Life(named)) if named == id) && old != memory {
             self.at_mut(id).former.get_or_insert_default().push(old);
+        }
+        self.name(memory, Named::Life(id));
+    }
+
+    /// A name leads to a life, beside its own.
+    pub(super) fn name_also(&mut self, id: LifeId, memory: Memory) {
+        let life = self.at_mut(id);
+        if life.memory != memory {
+            life.former.get_or_insert_default().push(memory);
         }
         self.name(memory, Named::Life(id));
     }

@@ -5,8 +5,10 @@
 //! has finished cannot change what it says (*timing-blind*). Which allocations of a graph share bytes follows from the
 //! graph's edges: for that graphs have addresses here that no device has.
 
+mod addresses;
 mod answer;
 mod captures;
+mod changes;
 mod checker;
 mod edges;
 mod edit;
@@ -18,7 +20,6 @@ mod finding;
 mod grants;
 mod graph_state;
 mod graphs;
-mod homes;
 mod inside;
 mod launches;
 mod launching;

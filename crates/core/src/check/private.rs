@@ -2,8 +2,8 @@
 //!
 //! What a stream does to memory of its own is in order: the stream comes after all that it did. So a caller need not
 //! step it. It keeps a [`Header`] and counts the stream's positions by itself, until a step names the memory: then it
-//! [publishes](Checker::publish) the header. Nothing is lost by that: on one chain, and for all bytes, the history of an
-//! allocation is its birth, the last write, and the last read if that is later.
+//! [publishes](Checker::publish) the header. Nothing is lost by that: on one chain, and for all bytes, the history of
+//! an allocation is its birth, the last write, and the last read if that is later.
 //!
 //! Before a step or a publication the checker has to know how far the streams are that it may ask about
 //! ([`Checker::advance`]): the stream of the step, the owner, and all streams before a step that takes their ends (a
@@ -42,7 +42,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// An allocation that nobody has used yet.
+    /// An allocation without uses.
     pub fn new(memory: Memory, (pool, device): (PoolId, DeviceId), bytes: u64, name: Option<Name>, born: Use) -> Self {
         Header { memory, pool, device, bytes, name, born, write: None, read: None, free: None }
     }
@@ -66,7 +66,7 @@ impl Checker {
     /// what comes too late.
     pub fn publish(&mut self, header: &Header) {
         let Header { memory, pool, device, bytes, name, born, write, read, free } = *header;
-        let exportable = self.pools.get(&pool).copied().unwrap_or(false);
+        let exportable = self.pools.get(&pool).is_some_and(|pool| pool.0);
         let life = self.lives.begin(memory, born, bytes, name, Source::Stream { exportable, pool, device });
         self.lives.name(memory, Named::Life(life));
         for used in write.into_iter().chain(read) {
@@ -81,8 +81,8 @@ impl Checker {
     /// where the stream comes after all that was done. Returns the point after which the memory is free. Waits that are
     /// news are appended to `waits`.
     ///
-    /// None where that is not so, or a capture may forbid it, or the stream is of another device: then the allocation is
-    /// to be published, and the step by name judges it.
+    /// None where that is not so, or a capture may forbid it, or the stream is of another device: then the allocation
+    /// is to be published, and the step by name judges it.
     pub fn free_private(
         &mut self,
         at: (HostId, Place),
@@ -104,9 +104,9 @@ impl Checker {
     }
 
     /// Does what each operation of a stream does first: it comes after what its process knows, and after the legacy
-    /// default stream's last operation. A stream's private operations are to begin with this, and again after each step
-    /// in which the process learned something or which is the legacy default stream's. Returns the position that they go
-    /// on from. Waits that are news are appended to `waits`.
+    /// default stream's last operation. A stream's private operations are to begin with this, and again after each
+    /// step in which the process learned something or which is the legacy default stream's. Returns the position that
+    /// they go on from. Waits that are news are appended to `waits`.
     ///
     /// None where the stream is captured, destroyed, or the legacy default stream: these have no private operations.
     pub fn enter_private(&mut self, at: (HostId, Place), stream: StreamHandle, waits: &mut Vec<Wait>) -> Option<Seq> {

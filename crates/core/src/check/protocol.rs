@@ -17,9 +17,6 @@ pub trait Launch {
     /// What launches before left is freed, or is freed by this launch.
     fn check_unfreed(&self) -> Result<(), Self::Refused>;
 
-    /// Nothing else lives where this launch allocates.
-    fn check_addresses(&self) -> Result<(), Self::Refused>;
-
     /// What the launch frees by itself is freed in order (CUDA: `cudaGraphInstantiateFlagAutoFreeOnLaunch`).
     fn check_auto_frees(&self) -> Result<(), Self::Refused>;
 
@@ -40,7 +37,6 @@ pub trait Launch {
 /// The first thing that is wrong.
 pub fn judge<L: Launch>(launch: &L, demands: usize) -> Result<(), L::Refused> {
     launch.check_unfreed()?;
-    launch.check_addresses()?;
     let first =
         launch.check_auto_frees().and_then(|()| (0..demands).try_for_each(|number| launch.check_demand(number)));
     match first {

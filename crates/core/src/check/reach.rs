@@ -8,13 +8,13 @@
 
 use std::collections::BTreeMap;
 
+use super::changes::Change;
 use super::checker::{Call, Checker, Step};
 use super::finding::{Finding, Subject};
 use super::let_in::{Kept, Lender, LetIn, User, needed};
 use super::lives::{Found, LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
 use super::usage::Target;
-use super::withdraw::Change;
 use crate::graph::{Access as NodeAccess, Graph, Memory as NodeMemory};
 use crate::ids::{DeviceId, GraphId, PoolId};
 use crate::life::{Kind, Site, Use};
@@ -43,7 +43,7 @@ impl Checker {
     pub(super) fn is_abroad(&self, source: &Source, seat: Seat) -> bool {
         match *source {
             Source::Stream { device, .. } => device != self.time.at(seat).kept.device,
-            Source::Launch(..) | Source::Parted => !self.graphs.kept.is_empty(),
+            Source::Launch(..) => !self.graphs.kept.is_empty(),
             Source::Now(Space::Device(device)) => device != self.time.at(seat).kept.device,
             Source::Now(_) => false,
         }

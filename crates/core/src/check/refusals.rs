@@ -6,7 +6,7 @@ use super::checker::{Call, Checker, Refused, quiet};
 use super::finding::{Edge, Finding, Side, Spot, Subject};
 use super::lives::{Found, Named};
 use super::timeline::Seat;
-use crate::graph::{CaptureError, GraphError, GraphFault, Memory as NodeMemory, NodeSite, Pin, Words};
+use crate::graph::{CaptureError, CopyRefused, GraphError, GraphFault, Memory as NodeMemory, NodeSite, Pin, Words};
 use crate::ids::{GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site};
 use crate::op::{Act, Memory, Names, Thing};
@@ -69,10 +69,9 @@ impl Finding {
 impl Checker {
     pub(super) fn graph_fault(&self, call: Call<'_>, graph: GraphId, fault: &GraphFault) -> Finding {
         let mut fault = fault.clone();
-        let of_graph = |key| self.graphs.names_of(graph).and_then(|names| names.of(key));
         let memory = match fault.subject.memory {
-            NodeMemory::Own(alloc) => of_graph((graph, alloc)),
-            NodeMemory::Foreign { graph, alloc } => of_graph((graph, alloc)),
+            NodeMemory::Own(alloc) => self.graphs.names.of((graph, alloc)),
+            NodeMemory::Foreign { graph, alloc } => self.graphs.names.of((graph, alloc)),
             NodeMemory::External { id, generation } => Some(Memory { id, generation }),
         };
         if let Some(Found::Named(Named::Life(life) | Named::Lease(life))) = memory.map(|it| self.lives.find(it)) {
@@ -134,6 +133,15 @@ impl Checker {
         let sentence = format!("{name} is what an earlier launch left, and each launch of this graph makes it anew");
         let mut finding = Finding::new(Kind::GraphRefused, sentence, "name its alloc node in the graph");
         finding.later = Some(self.side(call, self.host_site(call, Act::Read), verb));
+        Box::new(finding)
+    }
+
+    /// A graph with memory nodes and fixed addresses was to be in two places.
+    #[cold]
+    pub(super) fn copy_refused(&self, call: Call<'_>, refused: &CopyRefused) -> Refused {
+        let mut finding = Finding::new(Kind::GraphRefused, refused.sentence(call.names), refused.help());
+        finding.earlier = Some(Side::of_node(&refused.node, call.names));
+        finding.later = Some(self.side(call, self.host_site(call, Act::Read), "refused"));
         Box::new(finding)
     }
 

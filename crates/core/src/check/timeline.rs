@@ -112,7 +112,7 @@ pub(super) struct Timeline {
     /// Streams that ended: those that can still be shown, and below which number every stream was made.
     ended: Ring<(StreamId, Site, Option<Name>), ENDED>,
     made: u32,
-    hosts_made: u32,
+    hosts_made: u64,
     /// What the step at hand does.
     pub(super) answer: Answer,
 }
@@ -277,6 +277,20 @@ impl Timeline {
         self.stream(id).map(|stream| stream.kept.device).filter(|_| !is_alone)
     }
 
+    /// Later work of a stream comes after all work so far of another; where that has ended, of all that have.
+    pub(super) fn follow(&mut self, seat: Seat, other: Option<Seat>) {
+        match other {
+            Some(other) => {
+                let end = self.at(other).chain.snapshot();
+                self.wait(seat, &end);
+            }
+            None => {
+                let ended = Arc::clone(self.streams.ended(self.at(seat).home));
+                self.at_mut(seat).chain.learn_base(&ended);
+            }
+        }
+    }
+
     /// A stream that lives.
     #[inline]
     pub(super) fn stream(&self, id: StreamId) -> Option<&Stream> {
@@ -393,6 +407,11 @@ impl Timeline {
         {
             last.0 = WITHDRAWN;
         }
+    }
+
+    /// As [`withdraw`](Self::withdraw), of an operation that was never shown.
+    pub(super) fn release(&mut self, seat: Seat) {
+        self.streams.withdraw(seat);
     }
 
     /// All operations of a stream up to a position are done.

@@ -1,5 +1,7 @@
 //! What orders a stream after the launches of an instance before: its next launch, and an upload, which is that alone.
 
+use smallvec::smallvec;
+
 use super::checker::{Call, Checker, Step};
 use super::graph_state::{Instance, Last};
 use super::timeline::Seat;
@@ -9,11 +11,8 @@ use crate::op::Act;
 impl Checker {
     /// The stream comes after the launches before.
     pub(super) fn follow_launches(&mut self, seat: Seat, instance: &Instance) {
-        if let Some(last) = &instance.last {
+        for last in &instance.before.last {
             self.time.wait(seat, &last.snapshot);
-        }
-        for last in instance.families.iter().filter_map(|family| self.graphs.families.get(family)?.last.as_ref()) {
-            self.time.wait(seat, last);
         }
     }
 
@@ -28,12 +27,7 @@ impl Checker {
         let uploading = self.time.at_mut(seat);
         uploading.chain.submit();
         let snapshot = uploading.chain.snapshot();
-        for id in &instance.families {
-            if let Some(family) = self.graphs.families.get_mut(id) {
-                family.last = Some(snapshot.clone());
-            }
-        }
-        instance.last = Some(Last { snapshot, site });
+        instance.before.last = smallvec![Last { snapshot, site }];
         self.graphs.execs.insert(exec, instance);
         self.done(seat, "uploaded", call.op.place);
         Ok(())

@@ -17,7 +17,7 @@ use super::timeline::{HostKnows, Seat};
 use crate::graph::Work;
 use crate::ids::{Point, PoolId, Seq, Slot, StreamId};
 use crate::life::{Kind, Site, Use};
-use crate::op::{Access, Act, Memory, Name, Part, Space, What, find_aliased};
+use crate::op::{Access, Act, Memory, Name, Part, Space, Trust, What, find_aliased};
 use crate::order::{Knows, Learns};
 
 /// The point of something that all streams come after.
@@ -54,7 +54,7 @@ impl Checker {
         if self.graphs.is_captured(stream) {
             return self.captured_alloc(call, seat, memory, (pool, bytes), name);
         }
-        let exportable = self.pools.get(&pool).copied().unwrap_or(false);
+        let exportable = self.pools.get(&pool).is_some_and(|pool| pool.0);
         let site = self.site(call, seat, Act::Allocate);
         let stream = self.time.at_mut(seat);
         let (point, device) = (stream.chain.submit(), stream.kept.device);
@@ -99,13 +99,20 @@ impl Checker {
 
     /// Work of a stream uses memory.
     #[inline]
-    pub(super) fn launch(&mut self, call: Call<'_>, stream: StreamId, accesses: &[Access], name: Option<Name>) -> Step {
+    pub(super) fn launch(
+        &mut self,
+        call: Call<'_>,
+        stream: StreamId,
+        accesses: &[Access],
+        trust: Trust,
+        name: Option<Name>,
+    ) -> Step {
         let seat = self.enter(call, stream)?;
         if self.graphs.is_captured(stream) {
-            return self.captured_work(call, seat, Work::Kernel, accesses, name);
+            return self.captured_work(call, seat, Work::Kernel, accesses, trust, name);
         }
         if self.time.answer.is_wanted() || !self.repeat(call, seat, accesses) {
-            self.launch_anew(call, seat, accesses)?;
+            self.launch_anew(call, seat, accesses, trust)?;
         }
         self.done(seat, "launched", call.op.place);
         Ok(())
@@ -115,9 +122,9 @@ impl Checker {
     pub(super) fn copy(&mut self, call: Call<'_>, stream: StreamId, accesses: &[Access]) -> Step {
         let seat = self.enter(call, stream)?;
         if self.graphs.is_captured(stream) {
-            return self.captured_work(call, seat, Work::Copy, accesses, None);
+            return self.captured_work(call, seat, Work::Copy, accesses, Trust::None, None);
         }
-        self.launch_anew(call, seat, accesses)?;
+        self.launch_anew(call, seat, accesses, Trust::None)?;
         self.done(seat, "launched", call.op.place);
         Ok(())
     }
@@ -148,15 +155,15 @@ impl Checker {
     }
 
     #[inline]
-    fn launch_anew(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access]) -> Step {
+    fn launch_anew(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access], trust: Trust) -> Step {
         if self.lives.is_any_behind() {
             accesses.iter().for_each(|access| self.lives.write_back(access.memory));
         }
         let mut targets = SmallVec::<[Target; 4]>::new();
         for (at, access) in accesses.iter().enumerate() {
-            match self.check_access(call, seat, *access) {
+            match self.check_access(call, seat, *access, trust) {
                 Ok(target) => targets.push(target),
-                Err(refused) => return Err(self.with_the_rest(call, seat, refused, &accesses[at + 1..])),
+                Err(refused) => return Err(self.with_the_rest((call, seat, trust), refused, &accesses[at + 1..])),
             }
         }
         if let What::Copy { .. } = call.op.what {
@@ -166,7 +173,7 @@ impl Checker {
         }
         let is_one = accesses.len() < 2;
         let is_asked = self.time.answer.is_wanted();
-        let may_repeat = !is_asked && accesses.iter().all(|access| may_repeat(access, is_one));
+        let may_repeat = trust == Trust::None && !is_asked && accesses.iter().all(|access| may_repeat(access, is_one));
         if is_asked {
             self.time.begin(seat);
         }
@@ -183,25 +190,34 @@ impl Checker {
 
     /// What is refused for one access, with what else the others miss.
     #[cold]
-    fn with_the_rest(&self, call: Call<'_>, seat: Seat, mut refused: Refused, others: &[Access]) -> Refused {
-        let also = others.iter().filter_map(|access| self.check_access(call, seat, *access).err());
+    fn with_the_rest(
+        &self,
+        (call, seat, trust): (Call<'_>, Seat, Trust),
+        mut refused: Refused,
+        others: &[Access],
+    ) -> Refused {
+        let also = others.iter().filter_map(|access| self.check_access(call, seat, *access, trust).err());
         also.for_each(|also| refused.join(&also));
         refused
     }
 
     /// Looks one access up and asks whether it may be here.
     #[inline]
-    fn check_access(&self, call: Call<'_>, seat: Seat, access: Access) -> Step<Target> {
+    fn check_access(&self, call: Call<'_>, seat: Seat, access: Access, trust: Trust) -> Step<Target> {
         let target = match self.lives.find(access.memory) {
             Found::Named(Named::Life(life)) => Target { life, is_lease: false },
             _ => self.resolve(call, access.memory, self.site(call, seat, access.act))?,
         };
+        if trust == Trust::Order {
+            return Ok(target);
+        }
         let life = self.lives.at(target.life);
         if self.is_abroad(&life.source, seat) {
             let user = if let What::Copy { .. } = call.op.what { User::Other(None) } else { User::Kernel(None) };
             self.check_reach(call, target, user, self.site(call, seat, access.act))?;
         }
-        match life.history.check_use(access.act, access.part, &self.time.at(seat).chain, self.settings.races) {
+        let races = self.settings.races && trust == Trust::None;
+        match life.history.check_use(access.act, access.part, &self.time.at(seat).chain, races) {
             Ok(()) => Ok(target),
             Err(fault) => Err(self.unordered(call, target.life, fault, self.site(call, seat, access.act))),
         }
@@ -308,7 +324,7 @@ impl Checker {
     }
 
     /// Memory is free from the stream's next point on.
-    pub(super) fn free(&mut self, call: Call<'_>, memory: Memory, stream: StreamId) -> Step {
+    pub(super) fn free(&mut self, call: Call<'_>, memory: Memory, stream: StreamId, trust: Trust) -> Step {
         let seat = self.enter(call, stream)?;
         if self.graphs.is_captured(stream) {
             return self.captured_free(call, seat, memory);
@@ -320,7 +336,9 @@ impl Checker {
         }
         self.check_leases(call, target.life, site)?;
         self.refuse_pinned(call, target.life, site)?;
-        if let Err(fault) = self.lives.at(target.life).history.check_free(&self.time.at(seat).chain) {
+        if trust != Trust::Order
+            && let Err(fault) = self.lives.at(target.life).history.check_free(&self.time.at(seat).chain)
+        {
             self.lives.at_mut(target.life).is_doubtful = true;
             return Err(self.unordered(call, target.life, fault, site));
         }
@@ -345,6 +363,9 @@ impl Checker {
     /// Memory is free at once: the host must know that every use has completed.
     pub(super) fn free_now(&mut self, call: Call<'_>, memory: Memory) -> Step {
         let site = self.host_site(call, Act::Free);
+        if let Found::Named(Named::Node { .. }) = self.lives.find(memory) {
+            self.refuse_unsafe(call)?;
+        }
         let target = self.resolve(call, memory, site)?;
         self.refuse_unsafe(call)?;
         let base = self.time.base(call.op.host);
@@ -386,10 +407,8 @@ impl Checker {
     pub(super) fn end(&mut self, id: LifeId, by: Use) {
         let Some(life) = self.lives.end(id, by) else { return };
         self.time.answer.tell(|done| done.ended.push(ended(&life, by.point)));
-        match life.source {
-            Source::Launch(exec, alloc) => self.output_freed(exec, alloc, life.freed_by(by)),
-            Source::Parted => self.graphs.parted_freed(id, life.freed_by(by)),
-            _ => {}
+        if let Source::Launch(exec, alloc) = life.source {
+            self.output_freed(exec, alloc, life.freed_by(by));
         }
     }
 
@@ -409,9 +428,9 @@ impl Checker {
     }
 }
 
-/// A life that ends at a point, and after which points its memory is free. At a point of a stream, that one alone, as it
-/// comes after everything that was done. Freed at once, dropped, or let go by the last process that held it, the life
-/// ends after all of that by itself.
+/// A life that ends at a point, and after which points its memory is free. At a point of a stream, that one alone, as
+/// it comes after everything that was done. Freed at once, dropped, or let go by the last process that held it, the
+/// life ends after all of that by itself.
 #[cold]
 pub(super) fn ended(life: &Life, by: Point) -> Ended {
     let mut newest = BTreeMap::<Slot, Seq>::new();

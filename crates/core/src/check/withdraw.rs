@@ -1,98 +1,60 @@
 //! Launches that a driver refuses after they were judged right.
 //!
-//! A launch that is [stepped](Checker::step) may be withdrawn until its stream's next step, or until the caller says that
-//! the device has it ([`advance`](Checker::advance)). Its uses are in the histories meanwhile, in place of those that they
-//! stand for:
+//! A launch that is [stepped](Checker::step) may be withdrawn until its stream's next step, or until the caller says
+//! that the device has it ([`advance`](Checker::advance)). Its uses are in the histories meanwhile, in place of those
+//! that they stand for:
 //!
 //! * No verdict becomes right by such a use: whoever takes the end of the stream takes the one before the launch
-//!   ([`Stream::end`](crate::order::Stream::end)), so that nobody comes after it.
-//! * A verdict may become wrong by one. So a finding that names such a use is not told: the step is to be made again
-//!   once the launch has ended, one way or the other ([`Reason::AskAgain`](super::Reason::AskAgain)).
+//!   ([`Stream::end`](crate::order::Stream::end)), so that no party comes after it.
+//! * A verdict may become wrong by one. So a finding that names such a use is not reported: the step is to be made
+//!   again once the launch has ended, one way or the other ([`Reason::AskAgain`](super::Reason::AskAgain)).
+//!
+//! The launch of a graph also begins and ends lives, records events and changes its instance. It does that only when
+//! it is confirmed: until then it is *held*, with its uses in the histories.
 //!
 //! To withdraw a launch is to undo what it did to histories, the last change first. Nothing is copied beforehand: a
 //! history hands out what a use replaces.
 
 use super::answer::{Done, StreamHandle};
-use super::checker::Checker;
+use super::changes::{Change, Held};
+use super::checker::{Call, Checker};
 use super::finding::{Edge, Finding};
-use super::lives::{LifeId, Lives};
-use crate::ids::{DeviceId, PoolId, Seq, Slot};
-use crate::life::{History, Replaced, Use};
-use crate::op::{Memory, Part};
-use crate::order::Knows;
-
-/// The history of a life, or of what an import of it did.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Whose {
-    life: LifeId,
-    /// Tells lives apart whose numbers are equal.
-    serial: u64,
-    import: Option<Memory>,
-}
-
-/// A change that a launch made, to be undone.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Change {
-    /// A use was added.
-    Added(Whose, Use, Part),
-    /// A use was replaced.
-    Replaced(Whose, Replaced),
-    /// A device's newest use of a pool's memory was noted, in place of the one before.
-    Foreign { pool: PoolId, device: DeviceId, used: (Slot, bool), before: Option<Use> },
-}
-
-impl Lives {
-    /// As [`add_use`](Self::add_use), of a use that may be withdrawn: what it changes is appended to `changes`.
-    pub(super) fn add_provisional(
-        &mut self,
-        life: LifeId,
-        import: Option<Memory>,
-        (new, part): (Use, Part),
-        who: &impl Knows,
-        changes: &mut Vec<Change>,
-    ) {
-        let mut add = |history: &mut History, whose: Whose, is_before: &dyn Fn(&Use) -> bool| {
-            history.add_replacing(new, part, is_before, |it| changes.push(Change::Replaced(whose, it)));
-            changes.push(Change::Added(whose, new, part));
-        };
-        let whole = self.at_mut(life);
-        let whose = Whose { life, serial: whole.serial, import: None };
-        let is_before = |known: &Use| who.covers(known.point);
-        let Some(memory) = import else { return add(&mut whole.history, whose, &is_before) };
-        // The import's process may end before the use is done: what it comes after stays beside it.
-        add(&mut whole.history, whose, &|known| known.point.slot == new.point.slot);
-        if let Some(lease) = self.lease_mut(life, memory) {
-            add(&mut lease.history, Whose { import, ..whose }, &is_before);
-        }
-    }
-
-    fn history_of(&mut self, whose: Whose) -> Option<&mut History> {
-        let is_same = self.serial(whose.life) == Some(whose.serial);
-        match whose.import {
-            _ if !is_same => None,
-            None => Some(&mut self.at_mut(whose.life).history),
-            Some(import) => self.lease_mut(whose.life, import).map(|lease| &mut lease.history),
-        }
-    }
-}
+use super::lives::{Found, LifeId, Named};
+use super::timeline::Seat;
+use super::usage::Target;
+use crate::graph::Memory as NodeMemory;
+use crate::ids::{ExecId, Point, Seq};
+use crate::life::{Kind, Site, Use};
+use crate::op::{Act, Memory, Names, What};
+use crate::order::Snapshot;
 
 impl Checker {
-    /// Withdraws a launch that the device does not have: its uses are forgotten, and what they replaced is put back. Its
-    /// stream keeps its position. Whether it could be: not once its stream has gone on, was
+    /// Withdraws a launch that the device does not have: its uses are forgotten, and what they replaced is put back.
+    /// Its stream keeps its position. Whether it could be: not once its stream has gone on, was
     /// [advanced](Self::advance), or was destroyed.
     ///
-    /// A launch of a graph, and one into a capture, cannot be withdrawn: these are done at once.
+    /// A launch into a capture cannot be withdrawn: it is done at once.
     pub fn retract(&mut self, done: Done) -> bool {
         let Done { stream: Some(StreamHandle(seat)), point: Some(point), changes, .. } = done else { return false };
         let last = self.time.get(seat).filter(|stream| stream.may_withdraw(point)).map(|stream| stream.chain.last());
         if last != Some(point) {
             return false;
         }
-        for change in changes.into_iter().rev() {
-            self.undo(change);
+        match self.take_held(seat) {
+            Some(held) => {
+                self.undo_all(held.changes);
+                self.time.release(seat);
+            }
+            None => {
+                self.undo_all(changes);
+                self.time.withdraw(seat);
+            }
         }
-        self.time.withdraw(seat);
         true
+    }
+
+    fn undo_all(&mut self, changes: Vec<Change>) {
+        changes.into_iter().rev().for_each(|change| self.undo(change));
     }
 
     fn undo(&mut self, change: Change) {
@@ -107,6 +69,11 @@ impl Checker {
                     history.put_back(replaced);
                 }
             }
+            Change::Born(whose, born) => {
+                if let Some(history) = self.lives.history_of(whose) {
+                    history.replace_born(born);
+                }
+            }
             Change::Foreign { pool, device, used, before } => {
                 if let Some(known) = self.abroad.get_mut(&(pool, device)) {
                     match before {
@@ -118,14 +85,147 @@ impl Checker {
         }
     }
 
-    /// Says that the device has all operations of a stream up to a position: a launch there cannot be withdrawn any more.
-    /// Operations that the checker was not told of, of [private](super::Header) memory, count by their positions.
-    pub fn advance(&mut self, stream: StreamHandle, position: Seq) {
+    /// Says that the device has all operations of a stream up to a position: a launch there cannot be withdrawn any
+    /// more. The position is one of an answer, or [follows](crate::order::next_op) from one. Operations that
+    /// were not stepped, on [private](super::Header) memory, count by their positions.
+    ///
+    /// Returns what the launch of a graph did that was not done so far. `names` are those of the operations.
+    pub fn advance(&mut self, stream: StreamHandle, position: Seq, names: &Names) -> Done {
+        let is_reached = self.time.get(stream.0).is_some_and(|stream| position >= stream.chain.seq());
+        if !is_reached || !self.is_held(stream.0) {
+            self.time.advance(stream.0, position);
+            return Done::default();
+        }
+        self.time.answer.ask();
+        self.confirm(stream.0, names);
+        let mut done = self.time.answer.take();
         self.time.advance(stream.0, position);
+        let advanced = self.time.at(stream.0);
+        (done.stream, done.point, done.number) = (Some(stream), Some(advanced.chain.last()), advanced.kept.ops);
+        done
     }
 
-    /// The stream of the launch that may be withdrawn and that a finding names, if it names one.
+    /// The last launch of a stream is done, if it was not so far.
+    #[inline]
+    pub(super) fn confirm(&mut self, seat: Seat, names: &Names) {
+        match self.take_held(seat) {
+            Some(held) => self.commit_held(held, names),
+            None => self.time.confirm(seat),
+        }
+    }
+
+    /// As [`confirm`](Self::confirm), of all streams.
+    pub(super) fn confirm_all(&mut self, names: &Names) {
+        while let Some(held) = self.held.pop() {
+            self.commit_held(held, names);
+        }
+    }
+
+    /// Whether the launch of a graph on a stream may be withdrawn.
+    #[inline]
+    pub(super) fn is_held(&self, seat: Seat) -> bool {
+        self.held.iter().any(|held| held.seat == seat)
+    }
+
+    #[inline]
+    fn take_held(&mut self, seat: Seat) -> Option<Held> {
+        let at = self.held.iter().position(|held| held.seat == seat)?;
+        Some(self.held.swap_remove(at))
+    }
+
+    /// The stream on which a launch may still be withdrawn that an operation is not judged before: of the instance
+    /// that it names, or one that frees the memory that it names where no order is asked for.
+    pub(super) fn launching(&self, what: &What) -> Option<StreamHandle> {
+        let is_it = |held: &&Held| match *what {
+            What::GraphLaunch { exec, .. }
+            | What::GraphUpload { exec, .. }
+            | What::ExecUpdate { exec, .. }
+            | What::ExecDestroy { exec }
+            | What::Take { exec, .. } => held.exec == exec,
+            What::Drop { memory } | What::Export { memory, .. } => self.life_of(memory).is_some_and(|life| {
+                held.changes.iter().any(|change| matches!(change, Change::Born(whose, _) if whose.life == life))
+            }),
+            _ => false,
+        };
+        self.held.iter().find(is_it).map(|held| StreamHandle(held.seat))
+    }
+
+    /// The life that a name leads to.
+    fn life_of(&self, memory: Memory) -> Option<LifeId> {
+        match self.lives.find(memory) {
+            Found::Named(Named::Life(life) | Named::Lease(life)) => Some(life),
+            Found::Named(Named::Node { .. }) => self.output(memory)?.ok(),
+            _ => None,
+        }
+    }
+
+    /// A launch of a graph was judged right. Until it is confirmed it is a use of what it uses, and what it frees
+    /// begins at its point: no party comes after that.
+    pub(super) fn hold_launch(&mut self, call: Call<'_>, seat: Seat, exec: ExecId, freed: Vec<LifeId>) {
+        let Some(instance) = self.graphs.execs.remove(&exec) else { return };
+        // The device waits for the launches before; the order has that once the launch is done.
+        let last = instance.before.last.iter().map(|last| &last.snapshot);
+        let chain = &self.time.at(seat).chain;
+        let before: Vec<Point> = last.filter(|it| !chain.knows_of(it)).map(Snapshot::point).collect();
+        before.into_iter().for_each(|point| self.time.answer.waits(point));
+        let waits = self.waits_of(&instance);
+        for (node, snapshot) in &waits {
+            self.time.tell_wait_of_node(seat, *node, snapshot);
+        }
+        self.time.begin(seat);
+        let site = self.site(call, seat, Act::Write);
+        let point = self.time.at_mut(seat).chain.submit();
+        let mut changes = Vec::new();
+        for life in &freed {
+            self.lives.begin_again(*life, Use { point, site }, &mut changes);
+        }
+        for mark in &instance.exec.summary().marks {
+            let used = Use { point, site: Site { act: mark.act, ..site } };
+            let target = match mark.memory {
+                NodeMemory::Own(_) => None,
+                memory => self.name_of(&instance, memory).map(|memory| (memory, self.resolve(call, memory, used.site))),
+            };
+            let Some((memory, Ok(Target { life, is_lease }))) = target else { continue };
+            if mark.act == Act::Free {
+                self.lives.begin_again(life, used, &mut changes);
+                continue;
+            }
+            let import = is_lease.then_some(memory);
+            self.lives.add_provisional(life, import, (used, mark.part), &self.time.at(seat).chain, &mut changes);
+            let device = instance.exec.nodes()[mark.node.index()].label.device;
+            if import.is_none() {
+                self.note_abroad(life, device.unwrap_or(self.time.at(seat).kept.device), used);
+                changes.append(self.time.answer.changes());
+            }
+        }
+        self.graphs.execs.insert(exec, instance);
+        let freed = freed.into_iter().filter_map(|life| Some((life, self.lives.serial(life)?))).collect();
+        self.held.push(Held { seat, exec, op: call.op.clone(), freed, waits, changes });
+    }
+
+    /// The launch of a graph is done as if it had never been held.
+    #[cold]
+    fn commit_held(&mut self, held: Held, names: &Names) {
+        let Held { seat, exec, op, freed, waits, changes } = held;
+        self.undo_all(changes);
+        self.time.release(seat);
+        // What was dropped meanwhile is gone.
+        let lives = freed.into_iter().filter(|(life, serial)| self.lives.serial(*life) == Some(*serial));
+        let freed = lives.map(|(life, _)| life).collect();
+        self.commit_launch(Call { op: &op, names }, seat, exec, freed, Some(waits));
+        // Its waits were answered when it was judged.
+        self.time.answer.tell(|done| done.waits.clear());
+    }
+
+    /// The stream of the launch that may be withdrawn and because of which a finding may be wrong: one that it names,
+    /// or the launch of a graph, which may begin or end the memory that the finding is about.
     pub(super) fn unconfirmed_side(&self, finding: &Finding) -> Option<StreamHandle> {
+        // A refused call makes a capture invalid, and is not made again: no launch decides about it.
+        let is_of_a_launch = finding.kind == Kind::UnfreedLaunch;
+        let is_of_memory = finding.subject.is_some() && finding.graph.is_none();
+        if let Some(held) = self.held.first().filter(|_| is_of_a_launch || is_of_memory) {
+            return Some(StreamHandle(held.seat));
+        }
         let met = finding.met.as_deref().into_iter().flat_map(|met| met.ends.iter().chain([&met.earlier]));
         let mut points = met.map(|used| used.point).chain(finding.missing.iter().filter_map(Edge::point));
         points.find_map(|point| self.time.unconfirmed_at(point)).map(StreamHandle)

@@ -35,8 +35,8 @@ pub enum Refusal {
     /// With its children it has too many nodes, or too many that do not come after one another.
     #[error("{TOO_MANY_NODES}")]
     TooManyNodes,
-    /// A graph with memory is in it twice: that would be live twice at one place.
-    #[error("{0} has memory nodes and is in this graph more than once: its addresses would be live twice")]
+    /// A graph that leaves memory is in it twice: that memory has one name.
+    #[error("{0} leaves memory and is in this graph more than once: that memory has one name")]
     ChildTwice(GraphId),
     /// A node names memory of a graph whose addresses each instance finds, and that is not in this one (any more), or
     /// whose alloc node is not.
@@ -58,6 +58,12 @@ pub enum LaunchRefused {
         alloc: GraphAllocId,
         /// Its name, if it has one.
         name: Option<Arc<str>>,
+        /// How many there are.
+        count: usize,
+    },
+    /// An instance before left allocations at the graph's addresses that a launch of this one does not free.
+    #[error("{count} allocations that an instance before left at the graph's addresses are not freed: free them first")]
+    Left {
         /// How many there are.
         count: usize,
     },
@@ -155,7 +161,7 @@ impl Draft {
             (0..allocs.len()).filter(|&at| allocs[at].is_output()).map(|at| GraphAllocId(at as u32)).collect();
         Exec {
             nodes,
-            left: vec![None; allocs.len()],
+            left: vec![false; allocs.len()],
             allocs,
             index,
             granularity,
@@ -196,9 +202,8 @@ pub struct Exec {
     summary: Summary,
     pins: Vec<Pin>,
     outputs: Vec<GraphAllocId>,
-    /// What a launch left and lives, by allocation: the graph that it was of then, and whether that was symbolic. And
-    /// how much of it is of the graph that it is of now.
-    left: Vec<Option<(GraphId, bool)>>,
+    /// Whether what a launch left of an allocation lives, and how many do.
+    left: Vec<bool>,
     live: usize,
     launches: u64,
     auto_free_on_launch: bool,
@@ -302,10 +307,7 @@ impl Exec {
     pub fn launched(&mut self) {
         debug_assert_eq!(self.live, 0, "one-life: checked before the launch");
         self.launches += 1;
-        for output in &self.outputs {
-            let alloc = &self.allocs[output.index()];
-            self.left[output.index()] = Some((alloc.graph, alloc.is_symbolic));
-        }
+        self.outputs.iter().for_each(|output| self.left[output.index()] = true);
         self.live = self.outputs.len();
     }
 
@@ -317,41 +319,30 @@ impl Exec {
         match self.allocs.get(alloc.index()) {
             Some(FlatAlloc { freed: Some(node), .. }) => Err(FreeRefused::ByItsGraph { alloc, node: *node }),
             Some(FlatAlloc { node: Some(_), .. }) if self.launches == 0 => Err(FreeRefused::NotLaunched(alloc)),
-            Some(FlatAlloc { node: Some(_), .. }) if self.is_live(alloc) => Ok(()),
+            Some(FlatAlloc { node: Some(_), .. }) if self.left[alloc.index()] => Ok(()),
             Some(FlatAlloc { node: Some(_), .. }) => Err(FreeRefused::Freed(alloc)),
             _ => Err(FreeRefused::Unknown(alloc)),
         }
     }
 
-    /// The allocation was freed from outside: of the graph as it is, or as it was before an update.
+    /// The allocation was freed from outside.
     ///
     /// # Errors
     /// As [`check_free`](Self::check_free); nothing has changed then.
     pub fn freed(&mut self, alloc: GraphAllocId) -> Result<(), FreeRefused> {
-        if self.left.get(alloc.index()).is_none_or(Option::is_none) {
-            return self.check_free(alloc);
-        }
-        self.live -= usize::from(self.is_live(alloc));
-        self.left[alloc.index()] = None;
+        self.check_free(alloc)?;
+        self.live -= 1;
+        self.left[alloc.index()] = false;
         Ok(())
-    }
-
-    /// Whether what a launch left of an allocation lives, and is this graph's.
-    #[inline]
-    fn is_live(&self, alloc: GraphAllocId) -> bool {
-        let (left, alloc) = (self.left[alloc.index()], &self.allocs[alloc.index()]);
-        left.is_some_and(|(graph, was_symbolic)| graph == alloc.graph || was_symbolic && alloc.is_symbolic)
     }
 
     /// The allocations that are live now.
     pub fn unfreed(&self) -> impl Iterator<Item = GraphAllocId> + '_ {
-        self.outputs.iter().copied().filter(|alloc| self.is_live(*alloc))
+        self.outputs.iter().copied().filter(|alloc| self.left[alloc.index()])
     }
 
-    /// Takes over what nodes do and say from a graph of the same shape (CUDA: `cudaGraphExecUpdate`). Addresses stay,
-    /// but for those of a graph with fixed ones where the new one's are symbolic: the instance has its own from then
-    /// on, and takes no graph with fixed addresses any more. What is live stays where it is at an address of the
-    /// instance's own; otherwise it is the former graph's, for as long as this is none of that one.
+    /// Takes over what nodes do and say from a graph of the same shape (CUDA: `cudaGraphExecUpdate`). Addresses, and
+    /// what is live there, stay.
     ///
     /// # Errors
     /// The first node in which they differ; the instance is as before.
@@ -360,7 +351,6 @@ impl Exec {
         for (old, new) in self.allocs.iter_mut().zip(draft.flat.allocs) {
             *old = FlatAlloc { range: old.range, ..new };
         }
-        self.live = self.unfreed().count();
         self.nodes = draft.flat.nodes;
         self.summary = draft.summary;
         self.pins = draft.flat.pins;
@@ -384,8 +374,8 @@ impl Exec {
             let is_same = match (&old.kind, &new.kind) {
                 (NodeKind::MemAlloc(old), NodeKind::MemAlloc(new)) => {
                     let (old, new) = (&self.allocs[old.index()], &draft.flat.allocs[new.index()]);
-                    let fits = |range| !old.is_symbolic && old.range == Some(range);
-                    old.bytes == new.bytes && old.alloc == new.alloc && new.range.is_none_or(fits)
+                    let is_there = old.is_symbolic || old.range == new.range;
+                    (old.bytes, old.alloc, old.is_symbolic) == (new.bytes, new.alloc, new.is_symbolic) && is_there
                 }
                 (NodeKind::MemFree(old), NodeKind::MemFree(new)) => old == new,
                 _ => true,

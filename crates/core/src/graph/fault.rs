@@ -51,7 +51,7 @@ impl NodeSite {
     }
 
     /// As [`called`](Self::called), with the place of a node without a name.
-    fn title(&self, names: &Names) -> String {
+    pub(super) fn title(&self, names: &Names) -> String {
         match self.label.place.describe(names) {
             place if place.is_empty() || self.label.name.is_some() => self.called(),
             place => format!("{} ({place})", self.called()),

@@ -4,10 +4,8 @@
 //! makes it stale, and the next question builds it anew. Nothing is checked here that depends on edges still to come:
 //! that is `validate.rs`, at instantiation.
 //!
-//! Where more is allowed than CUDA allows (its graphs with memory nodes are frozen): nodes and edges can be removed, a
-//! graph can be copied and be a child with memory nodes. A copy and a second instance of a graph with fixed addresses
-//! have the *same* addresses, so one of them at a time can run and leave memory live; graphs with symbolic addresses
-//! have no such limit.
+//! Where more is allowed than CUDA allows (its graphs with memory nodes are frozen): nodes and edges can be removed,
+//! and graphs with symbolic addresses can be copied, have several instances and be children (`copy`).
 //!
 //! Invariants: **acyclic**, by construction. **whole**: a refused call changes nothing. **stable**: the number of a
 //! node or an allocation means the same for ever.
@@ -75,6 +73,8 @@ pub struct Graph {
     /// The graphs whose addresses each instance finds anew that are or were in it.
     pub(super) movable: SmallVec<[GraphId; 1]>,
     depth: usize,
+    /// How many of its nodes make it one that cannot be copied.
+    pub(super) fixed_nodes: u32,
 }
 
 impl Graph {
@@ -96,6 +96,7 @@ impl Graph {
             pins: Pins::default(),
             movable: SmallVec::new(),
             depth: 1,
+            fixed_nodes: 0,
         }
     }
 
@@ -109,13 +110,21 @@ impl Graph {
         self.addressing
     }
 
-    /// A copy under a number of its own. Allocations keep their addresses (a copy is never live beside its original)
-    /// and are the copy's own: whoever names the original's memory does not name the copy's.
-    pub fn duplicate(&self, id: GraphId) -> Self {
-        Self { id, ..self.clone() }
+    /// A copy under a number of its own, with no address.
+    pub(super) fn copied(&self, id: GraphId) -> Self {
+        Self { id, addresses: Addresses::new(self.granularity), ..self.clone() }
     }
 
-    /// Gives the graph addresses of its own, for as long as it, its copies and their instances live.
+    /// Whether a node of this kind makes the graph one that cannot be copied.
+    fn is_fixed(&self, kind: &NodeKind) -> bool {
+        match kind {
+            NodeKind::Child(child) => child.fixed_nodes > 0,
+            NodeKind::MemAlloc(_) | NodeKind::MemFree(_) => self.addressing == Addressing::Fixed,
+            NodeKind::Work(_) => false,
+        }
+    }
+
+    /// Gives the graph addresses of its own, for as long as it and its instances live.
     pub fn extend(&mut self, range: Range) {
         self.addresses.extend(range);
     }
@@ -371,6 +380,7 @@ impl Graph {
             }
             _ => {}
         }
+        self.fixed_nodes -= u32::from(self.is_fixed(&kind));
         let node = &mut self.nodes[id.index()];
         node.is_removed = true;
         let (before, after) = (std::mem::take(&mut node.before), std::mem::take(&mut node.after));
@@ -423,6 +433,7 @@ impl Graph {
     fn push(&mut self, mut node: Node, dependencies: &[NodeId]) -> NodeId {
         let id = NodeId(self.nodes.len() as u32);
         node.before = dependencies.into();
+        self.fixed_nodes += u32::from(self.is_fixed(&node.kind));
         for dependency in dependencies {
             self.nodes[dependency.index()].after.push(id);
         }

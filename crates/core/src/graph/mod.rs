@@ -18,6 +18,7 @@
 //! | `place` | symbolic addresses, all together |
 //! | `pins` | lives that nodes name of what other graphs left |
 //! | `summary` | what the outside sees of a graph |
+//! | `copy` | what a graph with fixed addresses cannot be |
 //! | `exec` | instances: what a launch may do and leaves behind |
 //! | `lanes` | launches seen from inside, where events are recorded in them |
 //! | `uses` | the same, checked for each node as a capture adds it |
@@ -27,6 +28,7 @@
 mod address;
 mod backing;
 mod capture;
+mod copy;
 mod edges;
 mod error;
 mod exec;
@@ -48,6 +50,7 @@ mod validate;
 pub use address::GRAIN;
 pub use backing::{ArenaKey, Backing, BackingStatistics, BackingStep, Blocked};
 pub use capture::{CaptureError, CaptureId, CaptureMode, CapturedEvent, Captures, Ended, Tails};
+pub use copy::{Asked, CopyRefused, Holder};
 pub use error::GraphError;
 pub use exec::{Draft, Exec, FreeRefused, LaunchRefused, Refusal, UpdateRefused};
 pub use fault::{FaultSubject, GraphFault, NodeSite, Words};

@@ -126,6 +126,11 @@ impl<D: Done> History<D> {
         self.uses.add(new, part, is_before, replaced);
     }
 
+    /// Begins at another point: the one before.
+    pub(crate) fn replace_born(&mut self, born: D) -> D {
+        std::mem::replace(&mut self.born, born)
+    }
+
     /// Takes a use out again. Those that it replaced are to be [put back](Self::put_back), the last one first.
     pub(crate) fn remove(&mut self, old: &D, part: Part) {
         self.uses.remove(old, part);

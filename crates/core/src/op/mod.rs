@@ -89,6 +89,18 @@ pub enum Mark {
     Asked,
 }
 
+/// What is believed of the order of an operation, because the program says so.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Trust {
+    /// Nothing: it is checked.
+    #[default]
+    None,
+    /// Uses of the same memory that are not in order with its own are of other bytes.
+    Races,
+    /// It comes after all that it has to come after.
+    Order,
+}
+
 /// What an operation is. CUDA's name for it is given where it has one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -185,6 +197,14 @@ pub enum What {
         /// In a capture: a node that waits at each launch (`cudaEventWaitExternal`).
         external: bool,
     },
+    /// Later work of a stream comes after all work so far of another, which the program did not ask for: an edge that
+    /// was missing, put in after it was reported.
+    Follow {
+        /// The stream.
+        stream: StreamId,
+        /// The other one; it may have ended.
+        after: StreamId,
+    },
     /// The host waited for an event (`cudaEventSynchronize`).
     EventSynchronize {
         /// The event.
@@ -203,6 +223,8 @@ pub enum What {
         pool: PoolId,
         /// Whether its memory can be exported to other processes.
         exportable: bool,
+        /// The device that its memory is of, where that is known.
+        device: Option<DeviceId>,
     },
     /// A device other than the pool's gets access to all memory of the pool, or loses it (`cudaMemPoolSetAccess`).
     PoolAccess {
@@ -265,6 +287,8 @@ pub enum What {
         memory: Memory,
         /// The stream.
         stream: StreamId,
+        /// What is believed.
+        trust: Trust,
     },
     /// Memory is free, or unmapped, at once (`cudaFree`, `cudaFreeHost`, `cuMemUnmap`).
     FreeNow {
@@ -283,6 +307,8 @@ pub enum What {
         stream: StreamId,
         /// What it does to which memory. It may read and write the same bytes.
         accesses: SmallVec<[Access; 2]>,
+        /// What is believed.
+        trust: Trust,
         /// What the program calls it.
         name: Option<Name>,
     },

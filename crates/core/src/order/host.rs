@@ -23,7 +23,7 @@ pub struct Host {
 
 impl Host {
     /// A host that knows nothing. `number` tells the hosts of one order apart.
-    pub fn new(number: u32) -> Self {
+    pub fn new(number: u64) -> Self {
         Self {
             knowledge: Knowledge::of(Arc::new(Base { host: number, version: 0, news: None, clock: Clock::default() })),
         }

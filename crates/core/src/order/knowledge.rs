@@ -11,7 +11,7 @@ use crate::ids::{Point, Seq, Slot};
 #[derive(Clone, Debug, Default)]
 pub struct Base {
     /// The host that it is of; its later bases include its earlier ones.
-    pub(super) host: u32,
+    pub(super) host: u64,
     pub(super) version: u64,
     /// The chain whose completion it learned since the version before, where that was one.
     pub(super) news: Option<Slot>,
@@ -19,7 +19,7 @@ pub struct Base {
 }
 
 /// Tells bases apart: the host, and how often it had learned something.
-pub(super) type Edition = (u32, u64);
+pub(super) type Edition = (u64, u64);
 
 impl Base {
     /// Whether the host knew that everything up to `point` has completed.

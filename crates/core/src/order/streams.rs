@@ -3,12 +3,13 @@
 //! Single-owner and pure. The live library does the same behind each stream's own lock (`default_streams.rs` there).
 //! Knows no host thread and no event: what a host knows comes with each call.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use super::default_streams::{Ties, after, before};
+use super::default_streams::{Standing, Ties, after, before};
 use super::{Base, Chain, Host, Slots, Snapshot};
-use crate::ids::Point;
+use crate::ids::{Point, Slot};
 use crate::op::StreamRole;
 
 /// Where a stream is while it lives.
@@ -31,11 +32,11 @@ pub struct Stream<T> {
     pub role: StreamRole,
     /// Whether it has work that the legacy default stream does not come after yet.
     is_noted: bool,
-    /// Where it stood before its last operation, while that may still be withdrawn. Nobody else comes after that
-    /// operation by then.
-    before: Option<Snapshot>,
     /// What its owner keeps of it.
     pub kept: T,
+    /// Where it stood before its last operation, while that may still be withdrawn. No other stream or host
+    /// comes after that operation by then.
+    before: Option<Snapshot>,
 }
 
 impl<T> Stream<T> {
@@ -57,8 +58,9 @@ struct Home {
     /// The legacy default stream after its last operation.
     last: Option<Snapshot>,
     noted: Vec<Seat>,
-    /// The ends of such streams that are destroyed.
-    noted_ends: Vec<Snapshot>,
+    /// The ends of such streams that are destroyed, by the numbers of their chains: a later chain with the same number
+    /// comes after them.
+    noted_ends: BTreeMap<Slot, Snapshot>,
     /// A party that knows every destroyed stream's work.
     ended: Host,
 }
@@ -81,9 +83,9 @@ impl<T> Default for Streams<T> {
 
 impl<T> Streams<T> {
     /// A new home. `party` is a number that no host has.
-    pub fn open_home(&mut self, party: u32) -> HomeNumber {
+    pub fn open_home(&mut self, party: u64) -> HomeNumber {
         let ended = Host::new(party);
-        self.homes.push(Home { version: 0, last: None, noted: Vec::new(), noted_ends: Vec::new(), ended });
+        self.homes.push(Home { version: 0, last: None, noted: Vec::new(), noted_ends: BTreeMap::new(), ended });
         self.homes.len() - 1
     }
 
@@ -107,7 +109,7 @@ impl<T> Streams<T> {
         let home = &mut self.homes[stream.home];
         if stream.is_noted {
             home.noted.retain(|noted| *noted != seat);
-            home.noted_ends.push(end.clone());
+            home.noted_ends.insert(end.point().slot, end.clone());
         }
         home.ended.learn(&end);
         self.slots.close(end.point());
@@ -170,10 +172,10 @@ impl<T> Streams<T> {
     /// cannot be withdrawn.
     #[inline]
     pub fn leave(&mut self, seat: Seat) {
-        if let Some(Some(stream)) = self.streams.get(seat)
-            && stream.before.is_none()
-        {
-            after(stream.role.standing(), &mut Entering { streams: self, seat, on_wait: |_| () });
+        let Some(Some(stream)) = self.streams.get(seat) else { return };
+        let standing = stream.role.standing();
+        if standing != Standing::Barrier || stream.before.is_none() {
+            after(standing, &mut Entering { streams: self, seat, on_wait: |_| () });
         }
     }
 
@@ -241,7 +243,8 @@ impl<T, F: FnMut(Point)> Ties for Entering<'_, T, F> {
     #[cold]
     fn gather(&mut self) -> Result<(), Infallible> {
         let Some((_, home)) = self.parts() else { return Ok(()) };
-        let (mut before, noted) = (std::mem::take(&mut home.noted_ends), std::mem::take(&mut home.noted));
+        let (ends, noted) = (std::mem::take(&mut home.noted_ends), std::mem::take(&mut home.noted));
+        let mut before: Vec<_> = ends.into_values().collect();
         for noted in noted {
             if let Some(stream) = &mut self.streams.streams[noted] {
                 before.push(stream.end());
@@ -288,9 +291,36 @@ impl<T> Ties for Ends<'_, T> {
 
     fn gather(&mut self) -> Result<(), Infallible> {
         let noted = self.home.noted.iter().filter_map(|seat| self.streams.get(*seat));
-        self.ends.extend(noted.map(Stream::end).chain(self.home.noted_ends.iter().cloned()));
+        self.ends.extend(noted.map(Stream::end).chain(self.home.noted_ends.values().cloned()));
         Ok(())
     }
 
     fn publish(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that never uses the legacy default stream and waits for each of its streams.
+    #[test]
+    fn ends_of_streams_that_come_and_go_are_kept_once_a_number() {
+        let (mut streams, mut host) = (Streams::default(), Host::new(0));
+        let home = streams.open_home(1);
+        for _ in 0..1000 {
+            let seat = streams.create(home, StreamRole::Blocking, Arc::clone(host.base()), ());
+            streams.enter(seat, host.base(), |_| ());
+            let _ = streams.get_mut(seat).unwrap().chain.submit();
+            streams.leave(seat);
+            for end in streams.ends(seat) {
+                host.learn(&end);
+            }
+            let end = streams.destroy(seat).unwrap().chain.snapshot();
+            assert!(host.base().covers(end.point()), "so that its number serves again");
+        }
+        assert_eq!(streams.homes[home].noted_ends.len(), 1);
+        let (legacy, base) = (streams.create(home, StreamRole::Legacy, Arc::clone(host.base()), ()), host.base());
+        streams.enter(legacy, base, |_| ());
+        assert!(streams.homes[home].noted_ends.is_empty());
+    }
 }

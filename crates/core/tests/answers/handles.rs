@@ -27,7 +27,7 @@ fn told(checker: &mut Checker, op: &Op, names: &Names) -> (Told, Option<StreamHa
         },
     };
     if let Some((stream, point)) = done.stream.zip(done.point) {
-        checker.advance(stream, point.seq);
+        checker.advance(stream, point.seq, names);
     }
     (Told { point: done.point, waits: done.waits, learned: done.learned, finding }, done.stream)
 }
@@ -82,9 +82,15 @@ impl Library {
 #[test]
 fn records_and_waits_by_handle_are_those_by_name() {
     let (mut by_handle, mut found) = (0, 0);
-    for seed in 0..20_000 {
-        let kinds = Kinds { graphs: seed % 2 == 0, parts: false, hosts: seed % 3 == 0, ends: seed % 5 == 0 };
-        let ops = Program::new(&mut Rng::with_seed(seed), kinds, 40);
+    for seed in 0..20_000_u64 {
+        let kinds = Kinds {
+            graphs: seed.is_multiple_of(2),
+            memory_nodes: false,
+            parts: false,
+            hosts: seed.is_multiple_of(3),
+            ends: seed.is_multiple_of(5),
+        };
+        let ops = Program::random(&mut Rng::with_seed(seed), kinds, 40);
         let settings = Settings { races: true, leaks: false, advice: false };
         let (mut named, names) = (Checker::new(settings), Names::new());
         let mut library = Library {

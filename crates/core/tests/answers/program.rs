@@ -3,12 +3,14 @@
 use std::iter::once;
 
 use fastrand::Rng;
-use millpond_core::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, CaptureMode, Mark, Memory, NodeOp, Op, Part, Place, StreamRole, What};
+use millpond_core::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId};
+use millpond_core::op::{Access, Act, CaptureMode, Mark, Memory, NodeOp, Op, Part, Place, StreamRole, Trust, What};
 
 /// How many numbers of memory and events there are.
 const MEMORY: u32 = 4;
 const EVENTS: u32 = 4;
+/// The number of the memory that a graph allocates.
+const OUTPUT: u32 = MEMORY;
 /// The events that the wait nodes of graphs wait for are the first ones; a graph has a kernel, and a wait node perhaps.
 pub(crate) const GRAPHS: u32 = 2;
 
@@ -17,6 +19,8 @@ pub(crate) const GRAPHS: u32 = 2;
 pub(crate) struct Kinds {
     /// Graphs are launched, and streams captured.
     pub(crate) graphs: bool,
+    /// Graphs allocate, use and free memory.
+    pub(crate) memory_nodes: bool,
     /// Parts of memory are used.
     pub(crate) parts: bool,
     /// Host threads use memory, and free it at once.
@@ -32,15 +36,20 @@ pub(crate) struct Program<'r> {
     pub(crate) ops: Vec<Op>,
     streams: u32,
     lives: [u64; MEMORY as usize],
+    uses: Vec<ExecId>,
 }
 
 impl<'r> Program<'r> {
     /// A program of some streams and so many operations on them.
-    pub(crate) fn new(rng: &'r mut Rng, kinds: Kinds, operations: usize) -> Vec<Op> {
-        let mut program = Program { rng, kinds, ops: Vec::new(), streams: 1, lives: [0; MEMORY as usize] };
+    pub(crate) fn random(rng: &'r mut Rng, kinds: Kinds, operations: usize) -> Vec<Op> {
+        let mut program =
+            Program { rng, kinds, ops: Vec::new(), streams: 1, lives: [0; MEMORY as usize], uses: Vec::new() };
         (0..3).for_each(|_| program.create());
         if kinds.graphs {
             (0..GRAPHS).for_each(|number| program.make_graph(number));
+        }
+        if kinds.memory_nodes {
+            program.make_memory_graphs();
         }
         for _ in 0..operations {
             program.operation();
@@ -99,7 +108,37 @@ impl<'r> Program<'r> {
         self.push(What::Instantiate { graph, exec, auto_free_on_launch: false });
     }
 
+    /// Two graphs: one allocates memory number [`OUTPUT`], the other reads and frees that.
+    fn make_memory_graphs(&mut self) {
+        let (memory, auto_free_on_launch) = (Memory::first(OUTPUT), self.rng.bool());
+        let alloc = NodeOp::Alloc { memory, bytes: 512 };
+        let read = NodeOp::Kernel(once(Access::whole(memory, Act::Read)).collect());
+        for (number, nodes) in [(10, vec![alloc]), (11, vec![read, NodeOp::Free(memory)])] {
+            let (graph, exec) = (GraphId(number), ExecId(number));
+            self.push(What::GraphCreate { graph, symbolic: false });
+            for (at, node) in nodes.into_iter().enumerate() {
+                let after = at.checked_sub(1).map(|before| NodeId(before as u32)).into_iter().collect();
+                self.push(What::GraphNode { graph, node: Box::new(node), after, name: None });
+            }
+            self.push(What::Instantiate { graph, exec, auto_free_on_launch });
+        }
+    }
+
+    /// Makes a graph whose kernel uses memory that a stream allocated.
+    fn make_graph_of_uses(&mut self) {
+        let number = 20 + self.ops.len() as u32;
+        let (graph, exec, access) = (GraphId(number), ExecId(number), self.access());
+        self.push(What::GraphCreate { graph, symbolic: true });
+        let node = Box::new(NodeOp::Kernel(once(access).collect()));
+        self.push(What::GraphNode { graph, node, after: Default::default(), name: None });
+        self.push(What::Instantiate { graph, exec, auto_free_on_launch: false });
+        self.uses.push(exec);
+    }
+
     fn operation(&mut self) {
+        if self.kinds.memory_nodes && self.rng.u8(0..4) == 0 {
+            return self.memory_operation();
+        }
         let (stream, memory, event) = (self.stream(), self.memory(), self.event());
         let what = match self.rng.u8(0..64) {
             0..=5 => {
@@ -110,10 +149,10 @@ impl<'r> Program<'r> {
             }
             6..=19 => {
                 let accesses = (0..self.rng.u8(1..4)).map(|_| self.access()).collect();
-                What::Launch { stream, accesses, name: None }
+                What::Launch { stream, accesses, trust: Trust::None, name: None }
             }
             20..=21 => What::Copy { stream, accesses: once(self.access()).collect() },
-            22..=26 => What::Free { memory, stream },
+            22..=26 => What::Free { memory, stream, trust: Trust::None },
             27..=36 => What::EventRecord { event, stream, external: false, mark: Mark::Completion },
             37..=48 => What::EventWait { event, stream, external: false },
             49 => What::EventSynchronize { event },
@@ -133,11 +172,35 @@ impl<'r> Program<'r> {
         self.push(what);
     }
 
+    /// An operation that has to do with graphs of memory.
+    fn memory_operation(&mut self) {
+        let (stream, memory, act) =
+            (self.stream(), Memory::first(OUTPUT), [Act::Read, Act::Write][self.rng.usize(0..2)]);
+        let what = match self.rng.u8(0..10) {
+            0..=1 => What::GraphLaunch { exec: ExecId(10), stream },
+            2 => What::GraphLaunch { exec: ExecId(11), stream },
+            3 => What::Free { memory, stream, trust: Trust::None },
+            4 => What::Drop { memory },
+            5 => What::Launch {
+                stream,
+                accesses: once(Access::whole(memory, act)).collect(),
+                trust: Trust::None,
+                name: None,
+            },
+            6 if self.uses.len() < 4 => return self.make_graph_of_uses(),
+            _ => match self.uses.len() {
+                0 => return self.make_graph_of_uses(),
+                uses => What::GraphLaunch { exec: self.uses[self.rng.usize(0..uses)], stream },
+            },
+        };
+        self.push(what);
+    }
+
     /// A stream captures a kernel and an allocation that it frees. Others go on with what they do.
     fn capture(&mut self, stream: StreamId) {
         let graph = GraphId(GRAPHS + self.ops.len() as u32);
         self.push(What::CaptureBegin { stream, graph, mode: CaptureMode::Relaxed, symbolic: true });
-        self.push(What::Launch { stream, accesses: Default::default(), name: None });
+        self.push(What::Launch { stream, accesses: Default::default(), trust: Trust::None, name: None });
         self.operation();
         self.push(What::CaptureEnd { stream });
     }

@@ -123,8 +123,14 @@ impl Device {
 }
 
 fn run(seed: u64) -> [u64; 3] {
-    let kinds = Kinds { graphs: seed % 2 == 0, parts: false, hosts: seed % 3 == 0, ends: seed % 5 == 0 };
-    let ops = Program::new(&mut Rng::with_seed(seed), kinds, 40);
+    let kinds = Kinds {
+        graphs: seed.is_multiple_of(2),
+        memory_nodes: false,
+        parts: false,
+        hosts: seed.is_multiple_of(3),
+        ends: seed.is_multiple_of(5),
+    };
+    let ops = Program::random(&mut Rng::with_seed(seed), kinds, 40);
     let settings = Settings { races: true, leaks: false, advice: false };
     let (mut checker, names, mut device) = (Checker::new(settings), Names::new(), Device::default());
     let mut waits = 0;
@@ -135,7 +141,7 @@ fn run(seed: u64) -> [u64; 3] {
         };
         waits += done.waits.len() as u64;
         if let Some((stream, point)) = done.stream.zip(done.point) {
-            checker.advance(stream, point.seq);
+            checker.advance(stream, point.seq, &names);
         }
         device.follow(op, &done, is_done);
         device.compare(&checker, &format!("program {seed}, operation {at}: {op:?}"));

@@ -21,14 +21,14 @@ pub(crate) struct Program {
 impl Program {
     pub(crate) fn new() -> Self {
         let mut streams = Streams::default();
-        let home = streams.open_home(u32::MAX);
+        let home = streams.open_home(u64::MAX);
         assert_eq!(streams.create(home, StreamRole::Legacy, Arc::default(), ()), LEGACY);
         let (hosts, events, per_thread) = Default::default();
         Program { streams, home, hosts, events, per_thread }
     }
 
     fn host(&mut self, host: u32) -> &mut Host {
-        self.hosts.entry(host).or_insert_with(|| Host::new(host))
+        self.hosts.entry(host).or_insert_with(|| Host::new(host.into()))
     }
 
     fn base(&mut self, host: u32) -> Arc<Base> {

@@ -3,7 +3,7 @@
 //! What is done to a graph that operations cannot say makes it *opaque*: its launches are work without known memory.
 
 use millpond_core::ids::{ExecId, GraphId, NodeId, StreamId};
-use millpond_core::op::{Access, Memory, What};
+use millpond_core::op::{Access, Memory, Trust, What};
 use smallvec::SmallVec;
 
 use crate::abi::*;
@@ -171,7 +171,7 @@ impl Session {
         }
         self.push(match exec {
             Some(exec) => What::GraphLaunch { exec, stream },
-            None => What::Launch { stream, accesses: SmallVec::new(), name: None },
+            None => What::Launch { stream, accesses: SmallVec::new(), trust: Trust::None, name: None },
         });
         let origin = self.origin(at, stream, handle);
         self.note_launched(exec, stream, origin);
@@ -192,7 +192,7 @@ impl Session {
         let accesses: Accesses = used.map(|memory| Access::whole(*memory, self.kernel_act)).collect();
         if !accesses.is_empty() {
             // On the graph's stream and right after it: what comes after this comes after the graph.
-            self.push(What::Launch { stream, accesses, name: None });
+            self.push(What::Launch { stream, accesses, trust: Trust::None, name: None });
         }
     }
 

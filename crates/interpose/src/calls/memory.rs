@@ -4,7 +4,7 @@
 //! noted once the real call has accepted it. `cuMemFree` and `cuMemFreeHost` wait for the device, but for memory of
 //! pools: that wait is an order of the program.
 
-use millpond_core::op::{Memory, What};
+use millpond_core::op::{Memory, Trust, What};
 
 use crate::abi::{Code, Pool, Stream};
 use crate::ask;
@@ -35,19 +35,19 @@ pub(crate) fn free_async(at: &At, real: impl FnOnce() -> Code, start: u64, strea
             let stream = session.stream(at, stream);
             // An alloc node's is there again with the next launch.
             session.index.set_allocated(entry.memory(), false);
-            session.push(What::Free { memory: entry.memory(), stream });
+            session.push(What::Free { memory: entry.memory(), stream, trust: Trust::None });
         }),
         (Ending::Memory(entry), _) => at.settle(|session| {
             session.index.revive(entry.memory());
             if code == Code::INVALID_VALUE && entry.kind == Kind::Host {
                 let stream = session.stream(at, stream);
-                session.push(What::Free { memory: entry.memory(), stream });
+                session.push(What::Free { memory: entry.memory(), stream, trust: Trust::None });
             }
         }),
         (Ending::Unknown, Code::INVALID_VALUE) => at.settle(|session| {
             let Some(memory) = session.misnamed(start) else { return };
             let stream = session.stream(at, stream);
-            session.push(What::Free { memory, stream });
+            session.push(What::Free { memory, stream, trust: Trust::None });
         }),
         _ => {}
     }

@@ -5,21 +5,22 @@ use std::ffi::c_int;
 use millpond_core::ids::DeviceId;
 use millpond_core::op::{Reach, What};
 
-use crate::abi::{AccessDesc, Pool, PoolProps};
+use crate::abi::{AccessDesc, Location, Pool, PoolProps};
 use crate::session::Session;
 
 impl Session {
     /// A pool was made. What had its handle before is gone.
     pub(crate) fn create_pool(&mut self, pool: Pool, props: Option<PoolProps>) {
         let exportable = props.is_some_and(|props| props.handle_types != 0);
+        let device = props.filter(|it| it.location.kind == Location::DEVICE).map(|it| DeviceId(it.location.id as u32));
         self.destroy_pool(pool);
         let pool = self.handles.new_pool(pool);
-        self.push(What::PoolCreate { pool, exportable });
+        self.push(What::PoolCreate { pool, exportable, device });
     }
 
     /// A pool that a capture has refused.
     pub(crate) fn refused_pool(&mut self) -> What {
-        What::PoolCreate { pool: self.handles.unused_pool(), exportable: false }
+        What::PoolCreate { pool: self.handles.unused_pool(), exportable: false, device: None }
     }
 
     /// A pool is destroyed.

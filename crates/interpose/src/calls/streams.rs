@@ -3,7 +3,7 @@
 use std::ffi::c_uint;
 
 use millpond_core::ids::StreamId;
-use millpond_core::op::{Act, StreamRole, What};
+use millpond_core::op::{Act, StreamRole, Trust, What};
 use smallvec::SmallVec;
 
 use crate::abi::{EXTERNAL, Event, Stream, StreamMemOp};
@@ -34,11 +34,17 @@ impl Session {
         if capture.is_none() && is_captured {
             return self.leaving.push(id);
         }
-        self.push(What::StreamDestroy { stream: id });
+        self.push_stream_end(id);
         if let Some(capture) = capture {
             self.drop_capture(capture);
             self.let_streams_go();
         }
+    }
+
+    /// A stream is gone: another may have its number.
+    pub(crate) fn push_stream_end(&mut self, stream: StreamId) {
+        self.push(What::StreamDestroy { stream });
+        self.handles.end_stream_number(stream);
     }
 
     /// The host has waited for a stream.
@@ -65,7 +71,7 @@ impl Session {
 
     /// Work that uses these bytes, or none.
     pub(crate) fn work(&mut self, at: &At, stream: Stream, uses: &[(u64, u64, Act)]) {
-        let launch = |stream, accesses| What::Launch { stream, accesses, name: None };
+        let launch = |stream, accesses| What::Launch { stream, accesses, trust: Trust::None, name: None };
         self.work_as(at, stream, uses, launch);
     }
 

@@ -1,7 +1,7 @@
 //! Functions that are not wrapped and may matter: passed on, and counted.
 //!
 //! What a newer driver has, and this library does not know, is found when the program asks for its address. It gets
-//! the address of a *counter*: two instructions, that add one and jump on with everything as it was. Questions (names
+//! the address of a *counter*: instructions that add one and jump on with all arguments as they were. Questions (names
 //! with `Get` or `Query` in them) and calls that make neither work nor memory are not counted.
 
 use crate::ranks;
@@ -12,34 +12,59 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// How many functions can be counted; others pass uncounted.
 const COUNTERS: usize = 256;
 /// Bytes of a counter's code.
-const CODE_BYTES: usize = 32;
+const CODE_BYTES: usize = 64;
 
-std::arch::global_asm!(
-    ".pushsection .text.millpond_counters,\"ax\",@progbits",
-    ".balign 32",
-    ".globl millpond_counters",
-    ".hidden millpond_counters",
-    "millpond_counters:",
-    ".set n, 0",
-    ".rept 256",
-    ".balign 32",
-    "lock inc qword ptr [rip + millpond_counts + 8 * n]",
-    "jmp qword ptr [rip + millpond_targets + 8 * n]",
-    ".set n, n + 1",
-    ".endr",
-    ".popsection",
-    ".pushsection .bss.millpond_counters,\"aw\",@nobits",
-    ".balign 64",
-    ".globl millpond_counts",
-    ".hidden millpond_counts",
-    "millpond_counts:",
-    ".zero 2048",
-    ".globl millpond_targets",
-    ".hidden millpond_targets",
-    "millpond_targets:",
-    ".zero 2048",
-    ".popsection",
-);
+/// All counters, each of these instructions, and their two tables.
+macro_rules! counters {
+    ($($instruction:literal)*) => {
+        std::arch::global_asm!(
+            ".pushsection .text.millpond_counters,\"ax\",@progbits",
+            ".balign 64",
+            ".globl millpond_counters",
+            ".hidden millpond_counters",
+            "millpond_counters:",
+            ".set n, 0",
+            ".rept 256",
+            ".balign 64",
+            $($instruction,)*
+            ".set n, n + 1",
+            ".endr",
+            ".popsection",
+            ".pushsection .bss.millpond_counters,\"aw\",@nobits",
+            ".balign 64",
+            ".globl millpond_counts",
+            ".hidden millpond_counts",
+            "millpond_counts:",
+            ".zero 2048",
+            ".globl millpond_targets",
+            ".hidden millpond_targets",
+            "millpond_targets:",
+            ".zero 2048",
+            ".popsection",
+        );
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+counters! {
+    "lock inc qword ptr [rip + millpond_counts + 8 * n]"
+    "jmp qword ptr [rip + millpond_targets + 8 * n]"
+}
+
+// The registers that a call may change on its way: x9 to x15, and x16 and x17 of a stub.
+#[cfg(target_arch = "aarch64")]
+counters! {
+    "adrp x16, millpond_counts + 8 * n"
+    "add x16, x16, :lo12:millpond_counts + 8 * n"
+    "1:"
+    "ldxr x17, [x16]"
+    "add x17, x17, #1"
+    "stxr w9, x17, [x16]"
+    "cbnz w9, 1b"
+    "adrp x16, millpond_targets + 8 * n"
+    "ldr x16, [x16, :lo12:millpond_targets + 8 * n]"
+    "br x16"
+}
 
 static NAMES: Mutex<ranks::PassedNames, Vec<String>> = Mutex::new(Vec::new());
 

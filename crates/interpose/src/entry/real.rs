@@ -45,7 +45,7 @@ fn shadowed(place: &AtomicUsize, name: &CStr) -> *const c_void {
             // SAFETY: two strings; the next definition after this library's own.
             unsafe { libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr()) }.expose_provenance()
         };
-        at = [c"GLIBC_2.34", c"GLIBC_2.2.5"].into_iter().map(versioned).find(|at| *at != 0).unwrap_or(0);
+        at = [c"GLIBC_2.34", c"GLIBC_2.17", c"GLIBC_2.2.5"].into_iter().map(versioned).find(|at| *at != 0).unwrap_or(0);
         assert!(at != 0, "the C library has {name:?}");
         place.store(at, Ordering::Relaxed);
     }

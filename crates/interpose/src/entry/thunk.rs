@@ -1,7 +1,8 @@
 //! Entries: the exported functions, written without a prologue.
 //!
 //! An entry stores its stack pointer for the thread and jumps to its body, so that arguments in
-//! registers and on the stack are as the caller left them. The word at the stack pointer is the return address.
+//! registers and on the stack are as the caller left them. The word at the stack pointer is the return address; on
+//! aarch64 that is in a register, and is stored as well.
 //!
 //! The library is loaded with the program, so its thread-local words are reached by one load (initial-exec). Those of
 //! the language itself take a call each in a library.
@@ -23,10 +24,13 @@ global_asm!(
 
 /// What a thread has for itself, all 0 at first.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C)] // The entries write what comes first.
 pub(crate) struct Own {
     /// The stack pointer of the entry that it came through last.
     entry: Cell<usize>,
+    /// Where that returns to.
+    #[cfg(target_arch = "aarch64")]
+    back: Cell<usize>,
     /// Of which process the number is; 0 for none.
     pub(crate) process: Cell<u64>,
     /// The number that it has there.
@@ -41,6 +45,20 @@ const _: () = assert!(size_of::<Own>() <= 32);
 #[inline(always)]
 pub(crate) fn own<R>(with: impl FnOnce(&Own) -> R) -> R {
     let at: usize;
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as below.
+    unsafe {
+        asm!(
+            "adrp {at}, :gottprel:millpond_entry",
+            "ldr {at}, [{at}, :gottprel_lo12:millpond_entry]",
+            "mrs {thread}, tpidr_el0",
+            "add {at}, {at}, {thread}",
+            at = out(reg) at,
+            thread = out(reg) _,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    #[cfg(target_arch = "x86_64")]
     // SAFETY: computes the address of this thread's words.
     unsafe {
         asm!(
@@ -54,7 +72,25 @@ pub(crate) fn own<R>(with: impl FnOnce(&Own) -> R) -> R {
     with(unsafe { &*std::ptr::with_exposed_provenance::<Own>(at) })
 }
 
+/// What an entry does before its body: x9 and x10 are free at the start of every function.
+#[cfg(target_arch = "aarch64")]
+macro_rules! entry_asm {
+    ($body:path) => {
+        std::arch::naked_asm!(
+            "adrp x9, :gottprel:millpond_entry",
+            "ldr x9, [x9, :gottprel_lo12:millpond_entry]",
+            "mrs x10, tpidr_el0",
+            "add x9, x9, x10",
+            "mov x10, sp",
+            "stp x10, x30, [x9]",
+            "b {body}",
+            body = sym $body,
+        )
+    };
+}
+
 /// What an entry does before its body: `rax` is free at the start of every function that takes no variable arguments.
+#[cfg(target_arch = "x86_64")]
 macro_rules! entry_asm {
     ($body:path) => {
         std::arch::naked_asm!(
@@ -79,10 +115,15 @@ pub(crate) struct Entered {
 /// Of the entry that this thread came through last.
 #[inline(always)]
 pub(crate) fn entered() -> Entered {
-    let at = own(|own| own.entry.get());
-    // SAFETY: the entry's stack pointer, below which its body runs: the return address is there.
-    let pc = unsafe { *std::ptr::with_exposed_provenance::<usize>(at) };
-    Entered { pc, sp: at + 8 }
+    #[cfg(target_arch = "aarch64")]
+    return own(|own| Entered { pc: own.back.get(), sp: own.entry.get() });
+    #[cfg(target_arch = "x86_64")]
+    {
+        let at = own(|own| own.entry.get());
+        // SAFETY: the entry's stack pointer, below which its body runs: the return address is there.
+        let pc = unsafe { *std::ptr::with_exposed_provenance::<usize>(at) };
+        Entered { pc, sp: at + 8 }
+    }
 }
 
 /// A thread is in a wrapper: what the real library calls meanwhile is its own affair.

@@ -1,12 +1,14 @@
-//! How CPython 3.11, 3.12 and 3.13 lay out what is read here, on x86-64, and how it is read.
+//! How CPython lays out what is read here, and how it is read.
 //!
-//! Within a minor version these structures stay as they are. Builds that lay them out otherwise (without the global
-//! lock, with counted references) are noticed by the types of their objects. Knows no frame.
+//! From 3.13 on an interpreter describes itself (`_Py_DebugOffsets`, at the start of `_PyRuntime`), with the global
+//! lock or without it; where in that description each offset is, and the offsets of 3.11 and 3.12, are in `versions`.
+//! Within a minor version these structures stay as they are. Builds that lay them out otherwise (with counted
+//! references) are noticed by the types of their objects. Knows no frame and no version.
 
 use std::cell::Cell;
 
 /// Where things are, in bytes from the start of what they are in.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Layout {
     /// In the state of a thread: its frame, or the frame of C that has it.
     pub(super) current: usize,
@@ -17,59 +19,114 @@ pub(super) struct Layout {
     pub(super) previous: usize,
     pub(super) instruction: usize,
     pub(super) owner: usize,
+    /// Where each thread has a copy of the instructions of its own: in a code object the list of them, in a frame which
+    /// one it runs.
+    pub(super) copies: Option<(usize, usize)>,
     /// In a code object.
     pub(super) first_line: usize,
     pub(super) file: usize,
     pub(super) qualified_name: usize,
     pub(super) lines: usize,
     pub(super) instructions: usize,
-    /// In a text: its characters, where all are ASCII, and where not.
+    /// In an object.
+    pub(super) type_of: usize,
+    /// In a `bytes` object.
+    pub(super) bytes_length: usize,
+    pub(super) bytes_data: usize,
+    /// In a text: its characters come last, where all are ASCII, and where not.
+    pub(super) text_length: usize,
+    pub(super) text_state: usize,
     pub(super) ascii: usize,
     pub(super) not_ascii: usize,
+    pub(super) state: State,
+}
+
+/// The bits of a text's state: how many bytes a character has, whether the characters follow the object, whether all
+/// are ASCII.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct State {
+    pub(super) width: u32,
+    pub(super) is_compact: u32,
+    pub(super) is_ascii: u32,
+}
+
+/// Where an interpreter's description of itself has each offset of a [`Layout`].
+#[derive(Debug)]
+pub(super) struct Described {
+    pub(super) current: usize,
+    pub(super) code: usize,
+    pub(super) previous: usize,
+    pub(super) instruction: usize,
+    pub(super) owner: usize,
+    pub(super) copies: Option<(usize, usize)>,
+    pub(super) first_line: usize,
+    pub(super) file: usize,
+    pub(super) qualified_name: usize,
+    pub(super) lines: usize,
+    pub(super) instructions: usize,
+    pub(super) type_of: usize,
+    pub(super) bytes_length: usize,
+    pub(super) bytes_data: usize,
+    pub(super) text_length: usize,
+    pub(super) text_state: usize,
+    pub(super) ascii: usize,
+    /// No offset: the description has none of them.
+    pub(super) state: State,
+    pub(super) state_without_lock: State,
 }
 
 /// Frames that belong to C have no code (from 3.12 on).
 pub(super) const OWNED_BY_C: u8 = 3;
+/// What a reference in a frame has beside the address of its object (from 3.14 on).
+pub(super) const TAG: usize = 3;
+/// What a description begins with; the version and whether there is no lock follow, 8 bytes each.
+const COOKIE: [u8; 8] = *b"xdebugpy";
+/// No structure is larger.
+const OFFSET_MAX: usize = 1 << 14;
+/// What a text that is not ASCII has more, before its characters (from 3.12 on).
+const UTF_8: usize = 16;
 
-const PYTHON_3_11: Layout = Layout {
-    current: 56,
-    through_frame_of_c: Some(8),
-    code: 32,
-    previous: 48,
-    instruction: 56,
-    owner: 69,
-    first_line: 72,
-    file: 112,
-    qualified_name: 128,
-    lines: 136,
-    instructions: 184,
-    ascii: 48,
-    not_ascii: 72,
-};
-
-const PYTHON_3_12: Layout = Layout {
-    through_frame_of_c: Some(0),
-    code: 0,
-    previous: 8,
-    owner: 70,
-    first_line: 68,
-    instructions: 192,
-    ascii: 40,
-    not_ascii: 56,
-    ..PYTHON_3_11
-};
-
-const PYTHON_3_13: Layout = Layout { current: 72, through_frame_of_c: None, instructions: 200, ..PYTHON_3_12 };
-
-impl Layout {
-    /// That of a version, as `Py_Version` says it.
-    pub(super) fn of(version: u64) -> Option<&'static Layout> {
-        match version >> 16 {
-            0x030b => Some(&PYTHON_3_11),
-            0x030c => Some(&PYTHON_3_12),
-            0x030d => Some(&PYTHON_3_13),
-            _ => None,
+impl Described {
+    /// The layout of the interpreter whose description is at an address. None where that is of another version, or is
+    /// none.
+    pub(super) fn layout(&self, version: u64, at: usize, memory: &Memory) -> Option<Layout> {
+        let has = |offset| memory.word(at, offset);
+        if memory.number(at, 0)? != COOKIE || has(8)? as u64 != version {
+            return None;
         }
+        let has_no_lock = match has(16)? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let offset = |place| has(place).filter(|offset| *offset < OFFSET_MAX);
+        let copies = match self.copies.filter(|_| has_no_lock) {
+            Some((list, number)) => Some((offset(list)?, offset(number)?)),
+            None => None,
+        };
+        let ascii = offset(self.ascii)?;
+        Some(Layout {
+            current: offset(self.current)?,
+            through_frame_of_c: None,
+            code: offset(self.code)?,
+            previous: offset(self.previous)?,
+            instruction: offset(self.instruction)?,
+            owner: offset(self.owner)?,
+            copies,
+            first_line: offset(self.first_line)?,
+            file: offset(self.file)?,
+            qualified_name: offset(self.qualified_name)?,
+            lines: offset(self.lines)?,
+            instructions: offset(self.instructions)?,
+            type_of: offset(self.type_of)?,
+            bytes_length: offset(self.bytes_length)?,
+            bytes_data: offset(self.bytes_data)?,
+            text_length: offset(self.text_length)?,
+            text_state: offset(self.text_state)?,
+            ascii,
+            not_ascii: ascii + UTF_8,
+            state: if has_no_lock { self.state_without_lock } else { self.state },
+        })
     }
 }
 
@@ -96,10 +153,18 @@ impl Memory {
         self.is_trusted.set(true);
     }
 
-    fn read(&self, at: usize, into: &mut [u8]) -> Option<()> {
-        if at < LOWEST {
-            return None;
-        }
+    pub(super) fn is_trusted(&self) -> bool {
+        self.is_trusted.get()
+    }
+
+    /// The address so far from the start of something; none where nothing can be.
+    #[inline]
+    fn place(base: usize, offset: usize) -> Option<usize> {
+        if base < LOWEST { None } else { base.checked_add(offset) }
+    }
+
+    fn read(&self, base: usize, offset: usize, into: &mut [u8]) -> Option<()> {
+        let at = Self::place(base, offset)?;
         let from = std::ptr::with_exposed_provenance::<u8>(at);
         if self.is_trusted.get() {
             // SAFETY: by *verified* these are objects of this thread's frames, which live for as long as this call.
@@ -116,47 +181,43 @@ impl Memory {
     }
 
     #[inline]
-    fn number<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
-        if self.is_trusted.get() && at >= LOWEST {
+    fn number<const N: usize>(&self, base: usize, offset: usize) -> Option<[u8; N]> {
+        if self.is_trusted.get() {
+            let at = Self::place(base, offset)?;
             // SAFETY: as in `read`.
             return Some(unsafe { std::ptr::with_exposed_provenance::<[u8; N]>(at).read_unaligned() });
         }
         let mut bytes = [0; N];
-        self.read(at, &mut bytes)?;
+        self.read(base, offset, &mut bytes)?;
         Some(bytes)
     }
 
     #[inline]
-    pub(super) fn byte(&self, at: usize) -> Option<u8> {
-        self.number(at).map(u8::from_le_bytes)
+    pub(super) fn byte(&self, base: usize, offset: usize) -> Option<u8> {
+        self.number(base, offset).map(u8::from_le_bytes)
     }
 
     #[inline]
-    pub(super) fn half(&self, at: usize) -> Option<u32> {
-        self.number(at).map(u32::from_le_bytes)
+    pub(super) fn half(&self, base: usize, offset: usize) -> Option<u32> {
+        self.number(base, offset).map(u32::from_le_bytes)
     }
 
     #[inline]
-    pub(super) fn word(&self, at: usize) -> Option<usize> {
-        self.number(at).map(usize::from_le_bytes)
+    pub(super) fn word(&self, base: usize, offset: usize) -> Option<usize> {
+        self.number(base, offset).map(usize::from_le_bytes)
     }
 
     /// Whether the same bytes are there.
     #[inline]
-    fn has(&self, at: usize, bytes: &[u8]) -> bool {
-        if self.is_trusted.get() && at >= LOWEST {
+    fn has(&self, base: usize, offset: usize, bytes: &[u8]) -> bool {
+        if self.is_trusted.get() {
+            let Some(at) = Self::place(base, offset) else { return false };
             let there = std::ptr::with_exposed_provenance::<u8>(at);
             // SAFETY: as in `read`.
             return unsafe { std::slice::from_raw_parts(there, bytes.len()) } == bytes;
         }
         let mut there = vec![0; bytes.len()];
-        self.read(at, &mut there).is_some() && there == bytes
-    }
-
-    /// The type of an object.
-    #[inline]
-    pub(super) fn type_of(&self, object: usize) -> Option<usize> {
-        self.word(object.checked_add(8)?)
+        self.read(base, offset, &mut there).is_some() && there == bytes
     }
 }
 
@@ -168,38 +229,37 @@ const BYTES_MAX: usize = 1 << 22;
 pub(super) struct Object {
     /// Where it was.
     at: usize,
-    /// How many there are, and what each is: as the object says it.
+    /// How many there are, as the object says it, and what a text says of them.
     length: usize,
-    state: u32,
+    state: Option<u32>,
+    /// How many bytes each has.
+    width: usize,
     /// Where they begin in the object.
     from: usize,
     pub(super) bytes: Vec<u8>,
 }
 
-/// How wide characters are, and whether all are ASCII.
-const STATE: u32 = 0x7c;
-
 impl Object {
-    fn read(memory: &Memory, at: usize, (state, width, from): (u32, usize, usize)) -> Option<Self> {
-        let length = memory.word(at + 16).filter(|length| *length <= BYTES_MAX)?;
-        let mut bytes = vec![0; length * width];
-        memory.read(at + from, &mut bytes)?;
-        Some(Self { at, length, state, from, bytes })
-    }
-
     /// A text.
     pub(super) fn text(memory: &Memory, layout: &Layout, types: &Types, at: usize) -> Option<Self> {
-        let state = memory.half(at + 32).filter(|_| memory.type_of(at) == Some(types.text))?;
-        let (width, is_compact, is_ascii) = ((state >> 2 & 7) as usize, state >> 5 & 1 == 1, state >> 6 & 1 == 1);
-        let is_known = is_compact && matches!(width, 1 | 2 | 4);
-        let from = if is_ascii { layout.ascii } else { layout.not_ascii };
-        is_known.then(|| Self::read(memory, at, (state & STATE, width, from)))?
+        let is_it = memory.word(at, layout.type_of)? == types.text;
+        let state = memory.half(at, layout.text_state).filter(|_| is_it)? & layout.state.all();
+        let width = layout.state.width_of(state);
+        let is_known = state & layout.state.is_compact != 0 && matches!(width, 1 | 2 | 4);
+        let from = if state & layout.state.is_ascii != 0 { layout.ascii } else { layout.not_ascii };
+        let length = memory.word(at, layout.text_length).filter(|length| is_known && *length <= BYTES_MAX)?;
+        let mut bytes = vec![0; length * width];
+        memory.read(at, from, &mut bytes)?;
+        Some(Self { at, length, state: Some(state), width, from, bytes })
     }
 
     /// A `bytes` object.
-    pub(super) fn bytes(memory: &Memory, types: &Types, at: usize) -> Option<Self> {
-        let is_it = memory.type_of(at)? == types.bytes;
-        is_it.then(|| Self::read(memory, at, (0, 1, 32)))?
+    pub(super) fn bytes(memory: &Memory, layout: &Layout, types: &Types, at: usize) -> Option<Self> {
+        let is_it = memory.word(at, layout.type_of)? == types.bytes;
+        let length = memory.word(at, layout.bytes_length).filter(|length| is_it && *length <= BYTES_MAX)?;
+        let mut bytes = vec![0; length];
+        memory.read(at, layout.bytes_data, &mut bytes)?;
+        Some(Self { at, length, state: None, width: 1, from: layout.bytes_data, bytes })
     }
 
     /// The characters of a text, on one line.
@@ -208,16 +268,47 @@ impl Object {
             let number = bytes.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte));
             char::from_u32(number).filter(|it| !it.is_control()).unwrap_or(char::REPLACEMENT_CHARACTER)
         };
-        self.bytes.chunks_exact((self.state >> 2 & 7) as usize).map(character).collect()
+        self.bytes.chunks_exact(self.width).map(character).collect()
     }
 
     /// Whether the object there is this one: as many of the same, and none of them another.
     #[inline]
-    pub(super) fn is_at(&self, memory: &Memory, at: usize) -> bool {
-        let is_alike = |state| self.state == 0 || state & STATE == self.state;
+    pub(super) fn is_at(&self, memory: &Memory, layout: &Layout, at: usize) -> bool {
+        let (length, is_alike) = match self.state {
+            None => (layout.bytes_length, true),
+            Some(known) => {
+                let state = memory.half(at, layout.text_state);
+                (layout.text_length, state.is_some_and(|state| state & layout.state.all() == known))
+            }
+        };
         at == self.at
-            && memory.word(at + 16) == Some(self.length)
-            && memory.half(at + 32).is_some_and(is_alike)
-            && memory.has(at + self.from, &self.bytes)
+            && is_alike
+            && memory.word(at, length) == Some(self.length)
+            && memory.has(at, self.from, &self.bytes)
+    }
+}
+
+impl State {
+    fn all(self) -> u32 {
+        self.width | self.is_compact | self.is_ascii
+    }
+
+    fn width_of(self, state: u32) -> usize {
+        ((state & self.width) >> self.width.trailing_zeros()) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_mapped_is_not_read() {
+        let memory = Memory::default();
+        let here = 7_u64;
+        assert_eq!(memory.word((&raw const here).addr(), 0), Some(7));
+        for (base, offset) in [(0, 8), (usize::MAX, 8), (usize::MAX & !7, 0), (1 << 46, 0)] {
+            assert_eq!(memory.word(base, offset), None, "{base:#x} + {offset}");
+        }
     }
 }

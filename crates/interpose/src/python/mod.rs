@@ -6,13 +6,16 @@
 //! lock. The frames of a thread stay as they are while it is in a call of CUDA, and they keep their code: they are read
 //! in memory, by the layout of the version (`layout`).
 //!
-//! *Verified*: the first frame is read by the kernel, which refuses what is not mapped, and each object that is
-//! followed must have the type that it should have. Where one has not, nothing is read any more.
+//! *Verified*: until all frames of a thread were read, code among them, the kernel reads, which refuses what is not
+//! mapped; and each object that is followed must have the type that it should have. Where one has not, nothing is read
+//! any more.
 
 mod layout;
 mod lines;
+mod versions;
 
 use std::ffi::c_void;
+use std::sync::atomic::{Ordering, fence};
 
 use rustc_hash::FxHashMap;
 
@@ -49,7 +52,7 @@ pub(crate) struct CodePlace {
     table: Object,
 }
 
-/// Where a frame is: its code object, and the address of the instruction.
+/// Where a frame is: its code object, and how far behind the first instruction it is, in bytes.
 type At = (usize, usize);
 
 /// A Python that is in this process.
@@ -57,7 +60,7 @@ type At = (usize, usize);
 struct Interpreter {
     own_state: unsafe extern "C" fn() -> *mut c_void,
     is_initialised: unsafe extern "C" fn() -> i32,
-    layout: &'static Layout,
+    layout: Layout,
     types: Types,
     memory: Memory,
 }
@@ -69,7 +72,7 @@ enum State {
     Unknown,
     /// There was none, when it was looked for last.
     Absent,
-    There(Interpreter),
+    There(Box<Interpreter>),
     /// It is not of a version that can be read.
     Refused,
 }
@@ -138,6 +141,7 @@ impl Python {
             self.known.clear();
         }
         let mut frame = interpreter.innermost()?;
+        let (mut is_wanted, mut is_code) = (true, false);
         for _ in 0..FRAMES_MAX {
             if frame == 0 {
                 break;
@@ -160,11 +164,15 @@ impl Python {
                     is_library
                 }
             };
-            if !see(at, is_library) {
+            is_code = true;
+            is_wanted = is_wanted && see(at, is_library);
+            if !is_wanted && interpreter.memory.is_trusted() {
                 break;
             }
         }
-        interpreter.memory.trust();
+        if is_code {
+            interpreter.memory.trust();
+        }
         Some(())
     }
 }
@@ -181,9 +189,11 @@ impl Interpreter {
         }
         // SAFETY: where it is there it is a number of eight bytes, for ever the same.
         let version = (version != 0).then(|| unsafe { *std::ptr::with_exposed_provenance::<u64>(version) });
-        let Some(layout) = version.and_then(Layout::of) else { return State::Refused };
+        let memory = Memory::default();
+        let layout = version.and_then(|version| layout_of(version, named(c"_PyRuntime"), &memory));
+        let Some(layout) = layout else { return State::Refused };
         let function = |at| std::ptr::with_exposed_provenance::<c_void>(at);
-        State::There(Interpreter {
+        State::There(Box::new(Interpreter {
             // SAFETY: that is its type in every version.
             own_state: unsafe {
                 std::mem::transmute::<*const c_void, unsafe extern "C" fn() -> *mut c_void>(function(own_state))
@@ -194,8 +204,8 @@ impl Interpreter {
             },
             layout,
             types: Types { code: types[0], text: types[1], bytes: types[2] },
-            memory: Memory::default(),
-        })
+            memory,
+        }))
     }
 
     /// This thread's innermost frame; none where it runs no Python.
@@ -206,49 +216,87 @@ impl Interpreter {
         }
         // SAFETY: it asks for a value of this thread, and takes no lock.
         let state = unsafe { (self.own_state)() }.expose_provenance();
-        let current = self.memory.word(state.checked_add(self.layout.current)?)?;
+        let current = self.memory.word(state, self.layout.current)?;
         match self.layout.through_frame_of_c {
             None => Some(current),
-            Some(offset) => self.memory.word(current.checked_add(offset)?),
+            Some(offset) => self.memory.word(current, offset),
         }
     }
 
     /// Where a frame stands, and the frame that it was called from; 0 for none. None of no Python code.
     fn frame(&self, frame: usize) -> Option<(Option<At>, usize)> {
-        let layout = self.layout;
-        let outer = self.memory.word(frame + layout.previous)?;
-        if self.memory.byte(frame + layout.owner)? >= layout::OWNED_BY_C {
+        let (memory, layout) = (&self.memory, &self.layout);
+        let outer = memory.word(frame, layout.previous)?;
+        if memory.byte(frame, layout.owner)? >= layout::OWNED_BY_C {
             return Some((None, outer));
         }
-        let code = self.memory.word(frame + layout.code)?;
-        let instruction = self.memory.word(frame + layout.instruction)?;
-        (self.memory.type_of(code)? == self.types.code).then_some((Some((code, instruction)), outer))
+        let code = memory.word(frame, layout.code)? & !layout::TAG;
+        if memory.word(code, layout.type_of)? != self.types.code {
+            return None;
+        }
+        let first = match layout.copies {
+            None => code.checked_add(layout.instructions)?,
+            Some(copies) => self.first_of_copy(code, frame, copies)?,
+        };
+        let instruction = memory.word(frame, layout.instruction)?;
+        Some((Some((code, instruction.checked_sub(first)?)), outer))
+    }
+
+    /// The first instruction of the copy of a code object's that a frame runs.
+    fn first_of_copy(&self, code: usize, frame: usize, (list, number): (usize, usize)) -> Option<usize> {
+        let memory = &self.memory;
+        let number = memory.half(frame, number)? as usize;
+        let mut copies = memory.word(code, list)?;
+        loop {
+            // So many, and the addresses of them.
+            let is_there = memory.word(copies, 0).is_some_and(|count| number < count);
+            let first = is_there.then(|| memory.word(copies, 8 + 8 * number));
+            fence(Ordering::Acquire);
+            // Another thread may have put a longer list in its place: what was read of the former one is nothing.
+            match memory.word(code, list)? {
+                same if same == copies => return first?,
+                other => copies = other,
+            }
+        }
     }
 
     /// Whether the code is still what it was: it may be gone, and other code in its place. Of a library only the file
     /// matters.
     #[inline]
     fn is_still(&self, code: usize, known: &CodePlace) -> bool {
-        let (memory, layout) = (&self.memory, self.layout);
-        let is_at = |object: &Object, at| memory.word(code + at).is_some_and(|at| object.is_at(memory, at));
+        let (memory, layout) = (&self.memory, &self.layout);
+        let is_at = |object: &Object, at| memory.word(code, at).is_some_and(|at| object.is_at(memory, layout, at));
         is_at(&known.file, layout.file)
             && (known.is_library
-                || memory.half(code + layout.first_line) == Some(known.first_line) && is_at(&known.table, layout.lines))
+                || memory.half(code, layout.first_line) == Some(known.first_line) && is_at(&known.table, layout.lines))
     }
 
     /// What stands there.
     #[cold]
-    fn known(&self, (code, instruction): At) -> Option<CodePlace> {
-        let (memory, layout, types) = (&self.memory, self.layout, &self.types);
-        let text = |at: usize| Object::text(memory, layout, types, memory.word(code + at)?);
+    fn known(&self, (code, distance): At) -> Option<CodePlace> {
+        let (memory, layout, types) = (&self.memory, &self.layout, &self.types);
+        let text = |at: usize| Object::text(memory, layout, types, memory.word(code, at)?);
         let (file, function) = (text(layout.file)?, text(layout.qualified_name)?.characters());
-        let table = Object::bytes(memory, types, memory.word(code + layout.lines)?)?;
-        let first_line = memory.half(code + layout.first_line)?;
-        let line = lines::line_at(&table.bytes, first_line, instruction.checked_sub(code + layout.instructions)?);
+        let table = Object::bytes(memory, layout, types, memory.word(code, layout.lines)?)?;
+        let first_line = memory.half(code, layout.first_line)?;
+        let line = lines::line_at(&table.bytes, first_line, distance);
         let name = file.characters();
         let is_library = is_library(&name);
         let line = Line { file: name, line, function };
         Some(CodePlace { line, number: None, is_library, first_line, file, table })
+    }
+}
+
+/// The layout of a version, as `Py_Version` says it, whose description of itself is at an address. None where it is not
+/// known, or the description is of another version.
+fn layout_of(version: u64, description: usize, memory: &Memory) -> Option<Layout> {
+    match version >> 16 {
+        0x030b => Some(versions::PYTHON_3_11),
+        0x030c => Some(versions::PYTHON_3_12),
+        0x030d => versions::PYTHON_3_13.layout(version, description, memory),
+        0x030e => versions::PYTHON_3_14.layout(version, description, memory),
+        0x030f => versions::PYTHON_3_15.layout(version, description, memory),
+        _ => None,
     }
 }
 
@@ -269,7 +317,118 @@ fn is_library(file: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local!(static STATE: Cell<usize> = const { Cell::new(0) });
+
+    extern "C" fn own_state() -> *mut c_void {
+        std::ptr::with_exposed_provenance_mut(STATE.get())
+    }
+
+    extern "C" fn is_initialised() -> i32 {
+        1
+    }
+
+    /// An interpreter of 3.12 whose thread's state is in these words.
+    fn interpreter(words: &[Cell<usize>]) -> Python {
+        STATE.set(words.as_ptr().expose_provenance());
+        let (layout, types) = (versions::PYTHON_3_12, Types { code: 1, text: 2, bytes: 3 });
+        let memory = Memory::default();
+        let it = Interpreter { own_state, is_initialised, layout, types, memory };
+        Python { state: State::There(Box::new(it)), known: FxHashMap::default() }
+    }
+
+    fn is_trusted(python: &Python) -> bool {
+        matches!(&python.state, State::There(it) if it.memory.is_trusted())
+    }
+
+    #[test]
+    fn memory_is_trusted_once_code_was_read() {
+        let words = [const { Cell::new(0) }; 100];
+        let address = |word: usize| words.as_ptr().addr() + 8 * word;
+        let mut python = interpreter(&words);
+        // The frame of C, without one of Python: that says nothing of how frames are laid out.
+        words[7].set(address(10));
+        assert!(python.line().is_none() && !is_trusted(&python) && !python.is_refused());
+        // A frame whose code is code: its file and its function a text of one character each, its lines one entry.
+        words[10].set(address(20));
+        words[20].set(address(40));
+        words[27].set(address(40) + 192);
+        words[40 + 1].set(1);
+        for (place, text) in [(14, 70), (16, 76)] {
+            words[40 + place].set(address(text));
+            words[text + 1].set(2);
+            words[text + 2].set(1);
+            words[text + 4].set(0x64);
+            words[text + 5].set(usize::from(b'x'));
+        }
+        words[40 + 17].set(address(82));
+        words[82 + 1].set(3);
+        words[82 + 2].set(2);
+        words[82 + 4].set(0xd0);
+        words[40 + 8].set(7 << 32);
+        let line = python.line().expect("a line").line.clone();
+        assert_eq!((line.file.as_str(), line.function.as_str(), line.line), ("x", "x", Some(7)));
+        assert!(is_trusted(&python));
+        // Of another type: nothing is read any more.
+        let mut python = interpreter(&words);
+        words[40 + 1].set(4);
+        assert!(python.line().is_none() && python.is_refused());
+    }
+
+    /// The frame that called is nowhere.
+    #[test]
+    fn a_frame_that_is_not_mapped_is_refused() {
+        let words = [const { Cell::new(0) }; 100];
+        let address = |word: usize| words.as_ptr().addr() + 8 * word;
+        for nowhere in [usize::MAX, usize::MAX - 60, 1 << 46, 16] {
+            words[7].set(address(10));
+            words[10].set(nowhere);
+            let mut python = interpreter(&words);
+            assert!(python.line().is_none() && python.is_refused(), "{nowhere:#x}");
+        }
+    }
+
+    /// A description as 3.14 has it, each offset being where it is described.
+    fn description(version: u64, has_no_lock: u64) -> Vec<u64> {
+        let mut words: Vec<u64> = (0..100).map(|at| at * 8).collect();
+        words[0] = u64::from_le_bytes(*b"xdebugpy");
+        (words[1], words[2]) = (version, has_no_lock);
+        words
+    }
+
+    fn layout(version: u64, words: &[u64]) -> Option<Layout> {
+        layout_of(version, words.as_ptr().expose_provenance(), &Memory::default())
+    }
+
+    const VERSION: u64 = 0x030e_00f0;
+
+    #[test]
+    fn an_interpreter_is_read_as_it_describes_itself() {
+        let locked = layout(VERSION, &description(VERSION, 0)).expect("a layout");
+        assert_eq!((locked.current, locked.code, locked.not_ascii, locked.copies), (208, 264, 656, None));
+        let free = layout(VERSION, &description(VERSION, 1)).expect("a layout");
+        assert_eq!((free.current, free.copies), (208, Some((392, 304))));
+        assert_eq!((free.state.width, locked.state.width), (0x700, 0x1c));
+    }
+
+    #[test]
+    fn another_description_is_not_read() {
+        let right = description(VERSION, 0);
+        assert!(layout(VERSION + 1, &right).is_none(), "of another version");
+        assert!(layout(0x0310_00f0, &description(0x0310_00f0, 0)).is_none(), "a version that is not known");
+        assert!(layout(VERSION, &description(VERSION, 2)).is_none(), "neither with a lock nor without");
+        for (at, word) in [(0, 0), (208 / 8, u64::MAX), (288 / 8, 1 << 14), (640 / 8, u64::MAX - 8)] {
+            let mut words = right.clone();
+            words[at] = word;
+            assert!(layout(VERSION, &words).is_none(), "{word:#x} at {at}");
+        }
+        for nowhere in [0, 8, usize::MAX - 4] {
+            assert!(layout_of(VERSION, nowhere, &Memory::default()).is_none());
+        }
+    }
 
     #[test]
     fn callers_of_the_libraries_count() {

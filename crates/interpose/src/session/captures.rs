@@ -139,7 +139,7 @@ impl Session {
     pub(crate) fn let_streams_go(&mut self) {
         if self.captures.is_empty() {
             for stream in std::mem::take(&mut self.leaving) {
-                self.push(What::StreamDestroy { stream });
+                self.push_stream_end(stream);
             }
         }
     }

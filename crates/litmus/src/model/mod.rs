@@ -7,8 +7,8 @@
 //! the other order than the program has them in.
 //!
 //! Nothing is refused here: what the checker would stop is done all the same. Rules that are about calls and not about
-//! order (captures, destroyed things, leaks) have no schedule that shows them; which calls a capture forbids is said
-//! apart.
+//! order (captures, destroyed things, leaks) have no schedule that shows them; which calls a capture forbids, and
+//! what graphs with memory nodes cannot be, is said apart.
 //!
 //! | file | one law |
 //! |---|---|
@@ -17,8 +17,10 @@
 //! | `lower/access` | grants to other devices become lives |
 //! | `lower/graphs` | nodes, captures and launches become tasks |
 //! | `modes` | which calls captures forbid |
+//! | `copies` | what graphs with memory nodes are refused |
 //! | `run` | what goes wrong in a schedule; all schedules of a small program |
 
+mod copies;
 mod lower;
 mod modes;
 mod run;
@@ -29,6 +31,7 @@ use millpond_core::op::{Act, Part};
 
 use crate::Program;
 
+pub use copies::refused_copies;
 pub use modes::forbidden_calls;
 pub use run::{Damage, Harm, Schedules};
 

@@ -56,7 +56,10 @@ impl Maker {
                     graph.own.iter_mut().filter(|it| it.name == own.name).for_each(|it| it.is_freed = true);
                 }
                 10 => {
-                    let exec = self.execs.iter().map(|exec| exec.name.clone()).collect::<Vec<_>>();
+                    let is_fixed = |exec: &&Exec| self.graphs.iter().any(|it| it.name == exec.graph && it.is_fixed());
+                    let is_any = self.random.one_in(4);
+                    let execs = self.execs.iter().filter(|exec| is_any || !is_fixed(exec));
+                    let exec: Vec<_> = execs.map(|exec| exec.name.clone()).collect();
                     if !exec.is_empty() && self.random.one_in(2) {
                         let exec = self.random.pick(&exec);
                         self.say(format!("launch {exec} {stream}"));
@@ -107,9 +110,9 @@ impl Maker {
     /// A graph by hand.
     pub(crate) fn build(&mut self) {
         let name = self.fresh('g');
-        let symbolic = if self.random.one_in(12) { " symbolic" } else { "" };
-        self.say(format!("graph {name}{symbolic}"));
-        let mut graph = Graph { name: name.clone(), ..Graph::default() };
+        let is_symbolic = self.random.one_in(8);
+        self.say(format!("graph {name}{}", if is_symbolic { " symbolic" } else { "" }));
+        let mut graph = Graph { name: name.clone(), is_symbolic, ..Graph::default() };
         for at in 0..1 + self.random.below(6) {
             self.add_node(&mut graph, at > 0);
             if self.random.one_in(8) {
@@ -192,11 +195,16 @@ impl Maker {
                 format!("free {}", graph.own[at].name)
             }
             9 => {
-                let children: Vec<usize> = (0..self.graphs.len()).collect();
+                // One with memory moves; some go wrong.
+                let is_any = self.random.one_in(8);
+                let has_instance = |it: &Graph| it.is_child || self.execs.iter().any(|exec| exec.graph == it.name);
+                let may_move = |at: &usize| is_any || !self.graphs[*at].is_fixed() || !has_instance(&self.graphs[*at]);
+                let children: Vec<usize> = (0..self.graphs.len()).filter(may_move).collect();
                 if children.is_empty() {
                     return None;
                 }
                 let child = self.random.pick(&children);
+                self.graphs[child].is_child = true;
                 format!("child {}", self.graphs[child].name)
             }
             10 => {
@@ -221,21 +229,20 @@ impl Maker {
     }
 
     pub(crate) fn clone_graph(&mut self) {
-        if self.graphs.is_empty() {
+        let is_any = self.random.one_in(8);
+        let graphs: Vec<Graph> = self.graphs.iter().filter(|it| is_any || !it.is_fixed()).cloned().collect();
+        if graphs.is_empty() {
             return self.build();
         }
-        let graph = self.random.pick(&self.graphs);
+        let graph = self.random.pick(&graphs);
         let name = self.fresh('g');
         self.say(format!("{name} = clone {}", graph.name));
         let mut own = graph.own.clone();
-        if self.random.one_in(2) {
-            for it in &mut own {
-                let its = self.fresh('a');
-                self.say(format!("name {} in {name} as {its}", it.name));
-                it.name = its;
-            }
+        for it in &mut own {
+            let base = it.name.rsplit('.').next().unwrap_or_default();
+            it.name = format!("{name}.{base}");
         }
-        self.graphs.push(Graph { name, nodes: graph.nodes, own });
+        self.graphs.push(Graph { name, own, is_child: false, ..graph });
     }
 
     pub(crate) fn instantiate(&mut self) {
@@ -243,6 +250,17 @@ impl Maker {
             return self.build();
         }
         let graph = self.random.pick(&self.graphs);
+        // One with memory has one instance at a time; some go wrong.
+        if graph.is_fixed() && !self.random.one_in(8) {
+            if graph.is_child {
+                return self.build();
+            }
+            if let Some(at) = self.execs.iter().position(|exec| exec.graph == graph.name) {
+                let before = self.execs.remove(at);
+                self.memory.extend(before.leaves);
+                self.say(format!("destroy {}", before.name));
+            }
+        }
         let name = self.fresh('x');
         let auto = if self.random.one_in(3) { " auto-free" } else { "" };
         self.say(format!("{name} = instantiate {}{auto}", graph.name));

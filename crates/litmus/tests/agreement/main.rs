@@ -54,6 +54,10 @@ fn whole(lines: &[String]) -> Vec<String> {
     for line in lines {
         let statement = line.strip_prefix("other: ").unwrap_or(line);
         let words: Vec<&str> = statement.split([' ', ':']).collect();
+        // It may have moved, and its nodes are judged with the graph around it.
+        if let [.., "child", child] = words[..] {
+            open.retain(|it| *it != child);
+        }
         match words[..] {
             ["graph", graph, ..] | [graph, "=", "clone", _] | ["capture", _, "as", graph, ..] => {
                 // Its name is another graph's from now on.

@@ -17,6 +17,16 @@ pub(crate) struct Graph {
     pub(crate) name: String,
     pub(crate) nodes: Vec<String>,
     pub(crate) own: Vec<Own>,
+    pub(crate) is_symbolic: bool,
+    /// Whether it is a child of another graph.
+    pub(crate) is_child: bool,
+}
+
+impl Graph {
+    /// Whether it has memory with fixed addresses.
+    pub(crate) fn is_fixed(&self) -> bool {
+        !self.is_symbolic && !self.own.is_empty()
+    }
 }
 
 pub(crate) struct Exec {

@@ -81,7 +81,7 @@ impl Stream {
         for (act, memory, span) in &list.items {
             if let Some(part) = span.part() {
                 // A use of memory that was freed is the wrong order that is let pass; there is nothing to record.
-                let _ = self.add_use(memory, (*act, part), false);
+                let _ = self.add_use(memory, (*act, part));
             }
         }
     }

@@ -143,7 +143,7 @@ impl Device {
         process::refuse_forked()?;
         let properties = driver.properties();
         check_memory(GRAIN, properties.granularity, properties.total_bytes)?;
-        let number = NEXT_DEVICE.fetch_add(1, Ordering::Relaxed);
+        let number = Context::next_number(&NEXT_DEVICE, "devices")?;
         let tracer = Tracer::of(number, config.trace)?;
         let context = Arc::new(Context {
             number,
@@ -163,7 +163,7 @@ impl Device {
             share: Box::<Sharing>::default(),
             tracer,
             violations: config.violations,
-            next_stream: AtomicU32::new(0),
+            stream_numbers: Arc::default(),
             next_pool: AtomicU32::new(0),
             alloc_numbers: Arc::default(),
         });
@@ -310,9 +310,8 @@ impl Device {
         process::refuse_forked()?;
         let context = &self.shared.context;
         context.graphs().refuse_synchronize().inspect_err(|error| {
-            if let Some(tracer) = context.tracer.as_ref().filter(|_| error.is_verdict()) {
-                tracer.synchronized(Place::Source(Location::caller()));
-            }
+            let place = Place::Source(Location::caller());
+            Tracer::refused(context.tracer.as_ref(), error, |tracer| tracer.synchronized(place));
         })?;
         let Everything { live, ended: mut ends } = context.everything()?;
         for shared in live {
@@ -367,7 +366,11 @@ fn tied(tie: Tie) -> StreamFlags {
 }
 
 fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, open: OpenStream<'_>) -> Result<Stream> {
-    let id = StreamId(Context::next_number(&context.next_stream, "streams")?);
+    let number = context.stream_numbers.take()?;
+    let id = number.id;
+    if number.is_again {
+        stream_names::forget(context.number, id);
+    }
     let raw = open(context, id)?;
     let base = context.hosts.base();
     // Held until the chain is listed: slots are dense in that list.
@@ -386,6 +389,7 @@ fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, o
     let shared = Arc::new_cyclic(|me| StreamShared {
         seat: context.in_flight.enter(me.clone(), Arc::clone(&progress)),
         id,
+        _number: number,
         slot,
         raw,
         role,
@@ -407,8 +411,9 @@ fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, o
 fn open_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Result<Pool> {
     process::refuse_forked()?;
     if let Err(error) = context.graphs.refuse_unsafe("pool") {
-        if let Some(tracer) = context.tracer.as_ref().filter(|_| error.is_verdict()) {
-            tracer.pool(PoolId(Context::next_number(&context.next_pool, "pools")?), config.shareable);
+        if let Some(tracer) = &context.tracer {
+            let id = PoolId(Context::next_number(&context.next_pool, "pools")?);
+            Tracer::refused(Some(tracer), &error, |tracer| tracer.pool(id, config.shareable));
         }
         return Err(error);
     }

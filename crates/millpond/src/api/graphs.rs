@@ -15,8 +15,7 @@ impl Device {
     /// # Errors
     /// None today; a device may refuse graphs.
     pub fn graph(&self) -> Result<Graph> {
-        process::refuse_forked()?;
-        Ok(Graph { body: Arc::new(Body::new(self.context(), Addressing::Fixed)) })
+        self.new_graph(Addressing::Fixed)
     }
 
     /// An empty graph with symbolic addresses: its allocations are placed at each instantiation, all together, so that
@@ -50,8 +49,13 @@ impl Device {
     /// # }
     /// ```
     pub fn symbolic_graph(&self) -> Result<Graph> {
+        self.new_graph(Addressing::Symbolic)
+    }
+
+    fn new_graph(&self, addressing: Addressing) -> Result<Graph> {
         process::refuse_forked()?;
-        Ok(Graph { body: Arc::new(Body::new(self.context(), Addressing::Symbolic)) })
+        self.context().graphs().check_numbers()?;
+        Ok(Graph { body: Arc::new(Body::new(self.context(), addressing)) })
     }
 }
 

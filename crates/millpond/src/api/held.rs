@@ -12,12 +12,13 @@
 use std::panic::Location;
 use std::sync::Arc;
 
+use millpond_core::op::Trust;
 use millpond_driver::locks::BiasedGuard;
 
 use crate::api::device::Device;
 use crate::api::raw::{RawMemory, Whose};
 use crate::names::error::Result;
-use crate::state::device::{Origin, Owned, PoolShared, Shelved, State, StreamShared};
+use crate::state::device::{Origin, Owned, Shelved, State, StreamShared};
 use crate::state::stream::Mode;
 use crate::stream::buffer::Buffer;
 use crate::stream::handle::Stream;
@@ -49,7 +50,7 @@ impl Freeing<'_> {
         if !life.is_plainly_freed(allocation, *generation, &self.state.chain) {
             return false;
         }
-        let ended = self.stream.end_life(&mut self.state, life, (allocation, *generation), self.caller);
+        let ended = self.stream.end_life(&mut self.state, life, (allocation, *generation), Trust::None, self.caller);
         let (rounded, bytes, seq) = ended;
         let owned = buffer.take_owned();
         self.freed = owned.map(|Owned { allocation, .. }| (Shelved { allocation, seq }, rounded, bytes));
@@ -92,15 +93,6 @@ impl Stream {
                 self.shared.free::<Owned>(owned.clone(), Location::caller()).map_err(|(error, _)| error)
             }
             Whose::Node(name) => self.free_address(name.address),
-        }
-    }
-}
-
-impl Buffer<u8> {
-    /// Drops a buffer whose free was refused, and let pass: a trace has that free already.
-    pub fn drop_let_pass(mut self) {
-        if let Some(owned) = self.take_owned() {
-            PoolShared::end_allocation(owned, false);
         }
     }
 }

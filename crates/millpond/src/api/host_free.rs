@@ -14,12 +14,14 @@ use millpond_driver::process;
 
 use crate::clock::hosts::HostKnows;
 use crate::names::error::Result;
+use crate::names::shadow;
 use crate::state::allocation::{site, violation};
 use crate::state::device::{Origin, Owned, PoolShared};
 use crate::state::ends::{free_import, free_in_graph};
 use crate::state::listening::{Listening, check_free};
 use crate::stream::refused::Refused;
 use crate::stream::release::not_launched;
+use crate::trace::tracer::Tracer;
 use crate::{Buffer, Device};
 
 impl Device {
@@ -52,11 +54,11 @@ impl Device {
             return Ok(());
         }
         let context = self.context();
-        let owned = PoolShared::find_on(context, address).inspect_err(|_| {
+        let owned = PoolShared::find_on(context, address).inspect_err(|error| {
             // A second free: whoever reads the trace says the same of it.
             let tracer = context.tracer.as_ref();
             if let Some((tracer, memory)) = tracer.and_then(|it| Some((it, context.freed_at(it, address)?))) {
-                tracer.free_now_of(memory, caller);
+                shadow::judged(Some(error), || tracer.free_now_of(memory, caller));
             }
         })?;
         self.free_now(&owned, caller).inspect_err(|error| {
@@ -77,12 +79,9 @@ impl Device {
             context.shorten_help(&mut error);
             error
         });
-        if let (Some(tracer), Err(error)) = (&context.tracer, &freed)
-            && error.is_verdict()
-        {
-            tracer.free_owned(owned, None, caller);
-        }
-        freed
+        freed.inspect_err(|error| {
+            Tracer::refused(context.tracer.as_ref(), error, |tracer| tracer.free_owned(owned, None, caller));
+        })
     }
 
     fn free_now_once(&self, owned: &Owned, caller: &'static Location<'static>) -> Result<()> {

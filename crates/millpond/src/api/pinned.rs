@@ -9,6 +9,7 @@ use crate::Device;
 use crate::names::count::Count;
 use crate::names::error::Result;
 use crate::stream::host_memory::PinnedBuffer;
+use crate::trace::tracer::Tracer;
 
 impl Device {
     /// Host memory for copies of this device that run while the program goes on (CUDA: `cudaMallocHost`). The contents
@@ -35,11 +36,11 @@ impl Device {
         }
         context.alloc_numbers.check()?;
         context.graphs.refuse_unsafe("pinned").inspect_err(|error| {
-            if let Some(tracer) = context.tracer.as_ref().filter(|_| error.is_verdict()) {
+            Tracer::refused(context.tracer.as_ref(), error, |tracer| {
                 let number = context.alloc_numbers.take();
                 tracer.pinned(number.id, number.generation, count.bytes(), caller);
                 context.alloc_numbers.give_back(number);
-            }
+            });
         })?;
         let memory = context.host_memory(count.bytes())?;
         Ok(PinnedBuffer::new(context, memory, count, caller))

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use millpond_core::check::{Act, Place, Site, Use};
 use millpond_core::ids::{AllocId, Point, PoolId, StreamId};
-use millpond_core::op::Part;
+use millpond_core::op::{Part, Trust};
 use millpond_core::units::Range;
 use millpond_driver::{Driver, DriverError, Peer, process};
 
@@ -156,12 +156,12 @@ impl Stream {
     /// # Errors
     /// The memory was freed, or is a graph's that was not launched; the stream is closed.
     pub fn record_use(&self, memory: &RawMemory) -> Result<()> {
-        self.add_use(memory, (Act::Write, Part::WHOLE), true)
+        self.add_use(memory, (Act::Write, Part::WHOLE))
     }
 
-    pub(super) fn add_use(&self, memory: &RawMemory, what: (Act, Part), is_traced: bool) -> Result<()> {
+    pub(super) fn add_use(&self, memory: &RawMemory, what: (Act, Part)) -> Result<()> {
         let name = match &memory.whose {
-            Whose::Life(owned) => return self.shared.record_use(owned, what, is_traced),
+            Whose::Life(owned) => return self.shared.record_use(owned, what),
             Whose::Node(name) => *name,
         };
         let context = &self.shared.context;
@@ -171,7 +171,7 @@ impl Stream {
         // What the latest launch left.
         let allocation = context.graphs().resolve(name, what.0)?;
         let generation = allocation.life().generation;
-        self.shared.record_use(&Owned { allocation, generation, address: name.address }, what, is_traced)
+        self.shared.record_use(&Owned { allocation, generation, address: name.address }, what)
     }
 
     /// Frees a buffer at this point of the stream, where the memory is this stream's alone; else it is refused,
@@ -206,7 +206,7 @@ impl Stream {
         let home = context.streams().into_iter().find(|stream| stream.slot == born);
         let all = users.iter().map(|user| &*user.shared).chain(home.as_deref()).chain([&*self.shared]);
         let recorded =
-            all.into_iter().try_for_each(|stream| match stream.record_use(owned, (Act::Write, Part::WHOLE), true) {
+            all.into_iter().try_for_each(|stream| match stream.record_use(owned, (Act::Write, Part::WHOLE)) {
                 // It has an end, and nothing comes to it any more.
                 Err(error) if matches!(error.invalid(), Some(Invalid::StreamClosed(_))) => {
                     stream.record_end(owned);
@@ -248,7 +248,7 @@ impl StreamShared {
         add_end(owned, self.progress.last(self.slot));
     }
 
-    fn record_use(&self, owned: &Owned, (act, part): (Act, Part), is_traced: bool) -> Result<()> {
+    fn record_use(&self, owned: &Owned, (act, part): (Act, Part)) -> Result<()> {
         let shared = self;
         let mut state = shared.state.lock();
         let Owned { allocation, generation, .. } = owned;
@@ -269,11 +269,9 @@ impl StreamShared {
             pool.used_abroad(shared.context.number, used);
         }
         life.history.add_use(used, part, &state.chain);
-        // Of another device's memory a trace would want to know who let this one in.
-        let is_own = allocation.device == shared.context.number;
-        if let Some(tracer) = shared.context.tracer.as_ref().filter(|_| is_traced && is_own) {
+        if let Some(tracer) = &shared.context.tracer {
             let used = [(&**allocation, *generation, act, part)].into_iter();
-            tracer.launch(shared.id, (used, Job::Declared), Location::caller());
+            tracer.launch(shared.id, (used, Job::Declared, Trust::Order), Location::caller());
         }
         drop(life);
         shared.leave(&mut state);

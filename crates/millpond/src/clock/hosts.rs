@@ -7,7 +7,7 @@
 //! default stream has work that other streams must wait for. A stream that has seen the epoch has nothing to learn.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use millpond_core::ids::{Point, Slot};
 use millpond_core::order::{Base, Chain, Host, Knows, Snapshot};
@@ -47,8 +47,8 @@ pub(crate) struct Knowledge {
 }
 
 /// A number for another host: bases of several devices may meet.
-pub(crate) fn next_host() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
+pub(crate) fn next_host() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 

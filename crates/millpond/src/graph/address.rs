@@ -34,7 +34,7 @@ impl Body {
         let (id, core) = (self.core.id(), &self.core);
         let own = self.arena.node_around(address).and_then(|found| match found.0 {
             (graph, alloc) if graph == id && core.alloc(alloc).is_some() => Some(found),
-            // The arena is that of the graph as it is now, and of its copies.
+            // The arena is that of the graph as it is now.
             _ => {
                 let range = |it: &GraphAlloc| Some(Range::new(it.range?.start, it.bytes));
                 let memory = core.allocs().filter_map(|(number, it)| Some(((id, number), range(it)?)));

@@ -3,22 +3,22 @@
 //! Knows accesses and allocations; nothing of streams. Both ways of building end here.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use millpond_core::check::{Place, Subject};
 use millpond_core::graph::{
-    Access as NodeAccess, Addressing, Graph as CoreGraph, GraphAllocId, GraphError as CoreError, GraphId, Label,
+    Access as NodeAccess, Addressing, Asked, Graph as CoreGraph, GraphAllocId, GraphError as CoreError, GraphId, Label,
     Memory, NodeId, Pin,
 };
 use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::op::NodeOp;
 use millpond_core::units::Range;
 use millpond_driver::DriverError;
-use millpond_driver::locks::Mutex;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::grant::Grant;
+use super::holder::HeldBy;
 use crate::names::count::Count;
 use crate::names::error::{Invalid, Result};
 use crate::names::graph_error::GraphError;
@@ -35,7 +35,6 @@ use crate::state::node::MemAllocNode;
 use crate::stream::external::{EventNode, ExternalEvent};
 use crate::stream::payload::{LatePlace, Payload};
 use crate::sync::garbage::{Garbage, Held};
-use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
 /// What a node's accesses come to: for the order, and the addresses in the order of declaration.
@@ -68,10 +67,6 @@ impl Resolved {
     }
 }
 
-/// An instance holds one of its own, so that its graph can see whether it is there.
-#[derive(Debug)]
-pub(crate) struct Instance;
-
 /// See the module.
 #[derive(Clone)]
 pub(crate) struct Body {
@@ -89,12 +84,9 @@ pub(crate) struct Body {
     is_in_capture: bool,
     /// The stream that captures, as long as one does.
     captured_on: Option<StreamId>,
-    /// Whether what CUDA refuses for graphs with memory nodes is refused.
-    pub(crate) has_cuda_limits: bool,
     /// The graph that this is a clone of, and those that that one was, with how many nodes each had then.
     pub(super) originals: Vec<(GraphId, usize)>,
-    /// Whether the instance made last is there.
-    pub(crate) instance: Arc<Mutex<ranks::Instance, Weak<Instance>>>,
+    pub(super) held_by: Arc<HeldBy>,
 }
 
 impl Body {
@@ -120,9 +112,8 @@ impl Body {
             grant: Grant::new(id, context.tracer.as_ref(), false),
             is_in_capture: true,
             captured_on: None,
-            has_cuda_limits: false,
             originals: Vec::new(),
-            instance: Arc::default(),
+            held_by: Arc::default(),
         }
     }
 
@@ -147,20 +138,19 @@ impl Body {
         self.context.tracer.as_ref().filter(|_| !self.is_in_capture)
     }
 
-    /// A copy under a number of its own, with the same addresses.
-    pub(crate) fn duplicate(&self) -> Self {
+    /// A copy under a number of its own.
+    pub(crate) fn duplicate(&self) -> Result<Self> {
         let id = self.context.graphs().next_graph();
+        let core = self.core.duplicate(id).map_err(GraphError::Copy);
         let tracer = self.context.tracer.clone();
         if let Some(tracer) = &tracer {
-            tracer.graph_cloned(self.core.id(), id);
+            tracer.graph_cloned(self.core.id(), id, core.is_ok());
         }
+        let core = core?;
         let grant = Grant::new(id, tracer.as_ref(), true);
-        let core = self.core.duplicate(id);
-        for (alloc, _) in core.allocs().filter(|(_, alloc)| alloc.freed.is_some()) {
-            self.context.graphs().grant(id, alloc, &grant);
-        }
         let originals = self.originals.iter().copied().chain([(self.core.id(), self.core.len())]).collect();
-        Self { core, grant, originals, instance: Arc::default(), ..self.clone() }
+        let arena = Arena::new(&self.context);
+        Ok(Self { core, grant, originals, arena, held_by: Arc::default(), ..self.clone() })
     }
 
     /// The same graph, to be captured into: the free nodes that it gets are forgotten if nothing comes of it.
@@ -439,12 +429,18 @@ impl Body {
         Ok(node)
     }
 
+    /// Refuses what would need the addresses twice.
+    pub(super) fn check_copy(&self, asked: Asked) -> Result<()> {
+        Ok(self.core.check_copy(asked, None).map_err(GraphError::Copy)?)
+    }
+
     /// A whole graph as one node.
     pub(crate) fn add_child(&mut self, dependencies: &[NodeId], child: &Arc<Body>, place: Place) -> Result<NodeId> {
         self.check_device(child.context.number, || "the child graph".into())?;
-        child.check_limits("be a child graph")?;
-        let core = Arc::new(child.core.clone());
-        let node = self.core.add_child(dependencies, core, self.label(place))?;
+        let (core, label) = (Arc::new(child.core.clone()), self.label(place));
+        let into = (self.core.id(), place);
+        let add = || Ok(self.core.add_child(dependencies, core, label)?);
+        let node = child.held_by.move_into(&child.core, into, add)?;
         self.keep(node, Payload::Nothing);
         self.children.insert(node, Arc::clone(child));
         if let Some(tracer) = self.node_tracer() {

@@ -14,6 +14,7 @@ use super::body::Body;
 use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::GraphError;
+use crate::names::shadow;
 use crate::state::access::{Access, Read, Write, placed};
 use crate::state::aliased::Job;
 use crate::state::named::NodeName;
@@ -27,9 +28,12 @@ use crate::trace::tracer::Tracer;
 /// ([`Device::graph`](crate::Device::graph)).
 ///
 /// A node that uses memory must have a path from the alloc node and one to the free node; what has not is refused by
-/// [`instantiate`](Self::instantiate), with both nodes and the missing edge. Beyond what CUDA allows for graphs with
-/// memory nodes: nodes and edges can be removed, a graph can be cloned, be a child, and have several instances.
-/// Instances of a graph and of its clones have the same addresses, so that their launches run one after the other.
+/// [`instantiate`](Self::instantiate), with both nodes and the missing edge.
+///
+/// The memory of alloc nodes has fixed addresses, so that a graph with memory nodes has one instance at a time and no
+/// clone, and moves into the graph that it becomes a child of, as in CUDA. A
+/// [symbolic graph](crate::Device::symbolic_graph) has no such limit. Beyond what CUDA allows for graphs with memory
+/// nodes nodes and edges can be removed.
 ///
 /// ```
 /// # use millpond::graph::Instantiate;
@@ -55,15 +59,17 @@ pub struct Graph {
     pub(crate) body: Arc<Body>,
 }
 
-impl Clone for Graph {
-    /// A copy whose allocations are its own, at the same addresses (CUDA: `cudaGraphClone`, which refuses graphs with
-    /// memory nodes). Names of the original's nodes do not name the copy's: see [`Graph::find`].
-    fn clone(&self) -> Self {
-        Self { body: Arc::new(self.body.duplicate()) }
-    }
-}
-
 impl Graph {
+    /// A copy whose allocations are its own (CUDA: `cudaGraphClone`). Names of the original's nodes do not name the
+    /// copy's: see [`Graph::find`].
+    ///
+    /// # Errors
+    /// [`GraphError::Copy`]: the graph has memory nodes with fixed addresses (CUDA: `cudaErrorNotSupported`).
+    pub fn try_clone(&self) -> Result<Self> {
+        process::refuse_forked()?;
+        Ok(Self { body: Arc::new(self.body.duplicate()?) })
+    }
+
     pub(super) fn dependencies(&self, nodes: &[GraphNode]) -> Result<Vec<NodeId>> {
         process::refuse_forked()?;
         nodes.iter().map(|node| self.own(*node)).collect()
@@ -84,13 +90,6 @@ impl Graph {
 
     fn named(&self, id: NodeId) -> GraphNode {
         GraphNode { device: self.body.context.number, graph: self.body.core.id(), id }
-    }
-
-    /// Whether the graph, where it has memory nodes, refuses what CUDA refuses for such graphs and is allowed here: a
-    /// second instance while one lives, being a child graph, the removal of nodes and edges, an instance of a clone
-    /// ([`Clone`] itself cannot refuse). For programs that rely on those answers; false at first.
-    pub fn set_cuda_limits(&mut self, has_cuda_limits: bool) {
-        self.edit().has_cuda_limits = has_cuda_limits;
     }
 
     /// How many nodes there are.
@@ -168,10 +167,10 @@ impl Graph {
     /// A node that was refused is in the trace, if it is the program that is wrong.
     #[cold]
     fn note_refused(&self, error: &Error, after: &[NodeId], node: impl FnOnce(&Tracer) -> NodeOp, place: Place) {
-        if let Some(tracer) = self.body.context.tracer.as_ref().filter(|_| error.is_verdict()) {
-            let core = &self.body.core;
+        let core = &self.body.core;
+        Tracer::refused(self.body.context.tracer.as_ref(), error, |tracer| {
             tracer.refused_node(core.id(), core.len() as u32, after, node(tracer), place);
-        }
+        });
     }
 
     /// A kernel (CUDA: `cudaGraphAddKernelNode`). Every launch runs it again. The closure is one for all instances,
@@ -358,10 +357,13 @@ impl Graph {
         Ok(self.named(added?))
     }
 
-    /// A whole graph as one node, as it is now (CUDA: `cudaGraphAddChildGraphNode`). Its memory nodes come with it.
+    /// A whole graph as one node, as it is now (CUDA: `cudaGraphAddChildGraphNode`). One that has memory nodes with
+    /// fixed addresses moves into this graph (CUDA: `cudaGraphChildGraphOwnershipMove`): it has no instance and is no
+    /// other graph's child from then on, also where this graph is gone.
     ///
     /// # Errors
-    /// A bad dependency; graphs nested too deeply; the child is of another device.
+    /// A bad dependency; graphs nested too deeply; the child is of another device. [`GraphError::Copy`]: it has memory
+    /// nodes with fixed addresses, and an instance or a graph around it already (CUDA: `cudaErrorNotSupported`).
     #[track_caller]
     pub fn add_child(&mut self, dependencies: &[GraphNode], child: &Graph) -> Result<GraphNode> {
         let place = Place::Source(Location::caller());
@@ -391,7 +393,7 @@ impl Graph {
         let (from, to) = (self.own(from)?, self.own(to)?);
         let added = self.edit().core.add_edge(from, to);
         if let Some(tracer) = &self.body.context.tracer {
-            tracer.edge(self.body.core.id(), from, to, true);
+            shadow::judged(added.as_ref().err(), || tracer.edge(self.body.core.id(), from, to, true));
         }
         Ok(added?)
     }
@@ -402,10 +404,9 @@ impl Graph {
     /// There is no such edge.
     pub fn remove_edge(&mut self, from: GraphNode, to: GraphNode) -> Result<()> {
         let (from, to) = (self.own(from)?, self.own(to)?);
-        self.body.check_limits("lose an edge")?;
         let removed = self.edit().core.remove_edge(from, to);
         if let Some(tracer) = &self.body.context.tracer {
-            tracer.edge(self.body.core.id(), from, to, false);
+            shadow::judged(removed.as_ref().err(), || tracer.edge(self.body.core.id(), from, to, false));
         }
         Ok(removed?)
     }
@@ -416,13 +417,12 @@ impl Graph {
     /// An unknown node; an alloc node whose memory is used or freed, here or by a free node of another graph.
     pub fn remove_node(&mut self, node: GraphNode) -> Result<()> {
         let id = self.own(node)?;
-        self.body.check_limits("lose a node")?;
         let removed = match self.freed_elsewhere(id) {
             Some(by) => Err(millpond_core::graph::GraphError::FreedElsewhere { node: id, by }),
             None => self.edit().core.remove_node(id),
         };
         if let Some(tracer) = &self.body.context.tracer {
-            tracer.node_removed(self.body.core.id(), id);
+            shadow::judged(removed.as_ref().err(), || tracer.node_removed(self.body.core.id(), id));
         }
         let freed = match removed? {
             NodeKind::MemFree(Memory::Own(alloc)) => Some((self.body.core.id(), alloc)),

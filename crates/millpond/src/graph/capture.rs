@@ -26,7 +26,7 @@ use super::recording::{Open, Recording};
 use super::registry::Graphs;
 use crate::names::error::{Error, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
-use crate::names::stream_names;
+use crate::names::{shadow, stream_names};
 use crate::state::access::Access;
 use crate::state::aliased::Job;
 use crate::state::device::{CapturedAt, Session};
@@ -217,7 +217,7 @@ impl Recording {
     /// The calling thread makes an unsafe call; its mode is the global one.
     pub(crate) fn check_unsafe(&mut self, call: &'static str) -> Result<()> {
         self.captures
-            .check_unsafe((thread(), CaptureMode::Global), |_| true, call)
+            .check_unsafe((thread(), CaptureMode::Global), |_, _| true, call)
             .map_err(|error| rule(self.device, error))
     }
 
@@ -307,6 +307,7 @@ impl Stream {
     pub fn begin_capture_in(&self, mode: CaptureMode) -> Result<()> {
         process::refuse_forked()?;
         let (shared, caller) = (&self.shared, Location::caller());
+        shared.context.graphs().check_numbers()?;
         let body = Body::to_capture(&shared.context, Addressing::Fixed);
         let graph = body.core.id();
         let begun = self.begin(body, &[], mode, Some(caller));
@@ -388,12 +389,15 @@ impl Stream {
         open.session.is_open.store(false, Ordering::Release);
         graphs.leave_captured(&open.session);
         state.capture = None;
+        // The end of an invalid capture is its end.
+        let is_refused = !matches!(ended.graph, Err(Refusal::Invalidated(_)));
+        let core = seen.and_then(|()| ended.graph.map_err(|error| rule(number, error)));
         if let Some(tracer) = open.session.tracer() {
-            tracer.capture_ended(shared.id, caller);
+            let error = core.as_ref().err().filter(|_| is_refused);
+            shadow::judged(error, || tracer.capture_ended(shared.id, caller));
         }
         drop(state);
-        seen.map_err(|error| (error, true))?;
-        let core = ended.graph.map_err(|error| (rule(number, error), true))?;
+        let core = core.map_err(|error| (error, true))?;
         let mut body = open.take().body;
         body.core = core;
         body.captured();

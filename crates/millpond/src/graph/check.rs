@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use millpond_core::check::{Act, Fault, Launch, Side, judge};
 use millpond_core::graph::{Demand, LaunchRefused, NodeSite};
-use millpond_core::units::Range;
 use millpond_driver::locks::BiasedGuard;
 use smallvec::SmallVec;
 
@@ -92,22 +91,10 @@ impl ExecShared {
         GraphError::Unfreed(LaunchRefused::Unfreed { alloc: *alloc, name: name.clone(), count }).into()
     }
 
-    /// Refuses where an allocation of a clone's launch, or of a second instance's, lies at this one's addresses.
+    /// Cold: so much memory is live at this graph's addresses that an instance before left, and this one does not make.
     #[cold]
-    fn check_addresses(&self, found: &[Found], lives: &Lives<'_>, memory: &GraphMemory) -> Result<()> {
-        let is_own = |range: &Range| {
-            found.iter().zip(lives).any(|(found, life)| {
-                matches!(found.role, Role::Output(index) if self.outputs[index].range == *range) && life.freed.is_none()
-            })
-        };
-        for &arena in &self.arena_keys {
-            let foreign = memory.backing.unfreed(arena).iter().filter(|range| !is_own(range));
-            let mut taken = foreign.filter(|range| self.cover.iter().any(|own| own.overlaps(**range)));
-            if let Some(range) = taken.next() {
-                return Err(GraphError::AddressesTaken { address: range.start }.into());
-            }
-        }
-        Ok(())
+    fn left_before(count: usize) -> Error {
+        GraphError::Unfreed(LaunchRefused::Left { count }).into()
     }
 }
 
@@ -127,7 +114,6 @@ impl Judged<'_, '_> {
         let all = self.found().zip(self.lives);
         self.founds.missing.is_empty()
             && self.check_unfreed().is_ok()
-            && self.check_addresses().is_ok()
             && standing(&self.state.chain, &self.launching.before, None, None, |who| {
                 all.into_iter().all(|(found, life)| match found.role {
                     Role::Output(_) => life.freed.is_some() || life.history.check_free(who).is_ok(),
@@ -190,20 +176,17 @@ impl Launch for Judged<'_, '_> {
 
     #[inline]
     fn check_unfreed(&self) -> Result<()> {
-        match self.unfreed() {
-            count if count > 0 && !self.exec.auto_free => Err(self.exec.unfreed(&self.founds.list, self.lives, count)),
-            _ => Ok(()),
+        let own = self.unfreed();
+        if own > 0 && !self.exec.auto_free {
+            return Err(self.exec.unfreed(&self.founds.list, self.lives, own));
         }
-    }
-
-    #[inline]
-    fn check_addresses(&self) -> Result<()> {
-        let Some(memory) = self.memory else { return Ok(()) };
-        // Each unfreed output is among the arenas' unfreed allocations: as many means that those are all.
-        let all: usize = self.exec.arena_keys.iter().map(|arena| memory.backing.unfreed(*arena).len()).sum();
-        match all == self.unfreed() {
-            true => Ok(()),
-            false => self.exec.check_addresses(&self.founds.list, self.lives, memory),
+        // Each unfreed output is among the arenas' unfreed allocations.
+        let unfreed = |memory: &GraphMemory| {
+            self.exec.arena_keys.iter().map(|arena| memory.backing.unfreed(*arena).len()).sum::<usize>()
+        };
+        match self.memory.map_or(own, unfreed).saturating_sub(own) {
+            0 => Ok(()),
+            others => Err(ExecShared::left_before(others)),
         }
     }
 

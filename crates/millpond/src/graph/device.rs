@@ -98,7 +98,7 @@ const STEP: u64 = 4 * GIB;
 
 impl Arenas for Context {
     fn next_arena(&self) -> ArenaKey {
-        ArenaKey(self.graphs().next_arena.fetch_add(1, Ordering::Relaxed).into())
+        ArenaKey(self.graphs().next_arena.fetch_add(1, Ordering::Relaxed))
     }
 
     fn begin_arena(&self, arena: &Arc<Arena>) {

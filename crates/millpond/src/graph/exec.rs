@@ -2,15 +2,17 @@
 //!
 //! Knows the graph as it was when it was made. What a launch does is in `launch.rs`.
 //!
-//! Invariant **no-overlap**: launches of one instance, and of all that share an arena, run one after the other.
+//! Invariant **no-overlap**: launches of one instance, and of those before it at its addresses, run one after the
+//! other.
 
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
-use millpond_core::check::Act;
+use millpond_core::check::{Act, Place};
 use millpond_core::graph::{
-    Addressing, ArenaKey, Draft, Exec as CoreExec, GraphAllocId, GraphId, Lanes, Memory, Refusal,
+    Addressing, ArenaKey, Asked, Draft, Exec as CoreExec, GraphAllocId, GraphId, Lanes, Memory, Refusal,
 };
 use millpond_core::ids::StreamId;
 use millpond_core::units::Range;
@@ -19,18 +21,20 @@ use millpond_driver::{Driver, Label, RawStream, StreamFlags, process};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
-use super::body::{Body, Instance};
+use super::body::Body;
 use super::build::Graph;
 use super::events::Events;
 use super::family::Family;
 use super::found::{Found, Founds, Marks, Output, Outside, Whose};
 use super::grant::Grant;
+use super::holder::Instance;
 use super::last::Last;
 use super::native_nodes::{is_native, native_of};
 use super::program::Program;
 use super::traced::TracedExec;
 use crate::names::error::{Error, Result};
 use crate::names::graph_error::GraphError;
+use crate::names::shadow;
 use crate::pool::shell::TRIES;
 use crate::state::context::Context;
 use crate::state::device::{Allocation, Arena, Origin};
@@ -38,6 +42,7 @@ use crate::state::node::MemAllocNode;
 use crate::stream::native::Native;
 use crate::sync::handle::Handle;
 use crate::sync::ranks;
+use crate::trace::tracer::Tracer;
 
 /// How a graph is instantiated.
 ///
@@ -228,23 +233,27 @@ impl ExecShared {
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 impl GraphExec {
-    pub(crate) fn new(body: &Arc<Body>, settings: Instantiate) -> Result<Self> {
+    fn new(body: &Arc<Body>, settings: Instantiate, place: Place) -> Result<Self> {
         process::refuse_forked()?;
-        body.check_instances()?;
         let allowed = body.context.graphs.refuse_unsafe("instantiate");
-        let made = allowed.and_then(|()| Self::make(body, settings, None));
-        if let (Some(tracer), Err(error)) = (&body.context.tracer, &made)
-            && error.is_verdict()
-        {
-            tracer.exec(body.core.id(), settings.auto_free_on_launch);
-        }
-        made
+        let made = allowed
+            .and_then(|()| Self::make(draft(body)?, body, settings, body.held_by.claim(&body.core, place)?, None));
+        made.inspect_err(|error| {
+            Tracer::refused(body.context.tracer.as_ref(), error, |tracer| {
+                tracer.exec(body.core.id(), settings.auto_free_on_launch);
+            });
+        })
     }
 
     /// An instance; in place of another one it has that one's addresses and live memory.
-    fn make(body: &Arc<Body>, settings: Instantiate, old: Option<&ExecShared>) -> Result<Self> {
+    fn make(
+        draft: Draft,
+        body: &Arc<Body>,
+        settings: Instantiate,
+        instance: Arc<Instance>,
+        old: Option<&ExecShared>,
+    ) -> Result<Self> {
         let context = &body.context;
-        let draft = draft(body)?;
         let family = Family::of(body);
         let room = Room::of(context, draft.room(), old)?;
         let core = draft.instantiate(room.as_ref().map_or(0, |room| room.range.start), settings.auto_free_on_launch);
@@ -278,7 +287,7 @@ impl GraphExec {
             auto_free: settings.auto_free_on_launch,
             traced: None,
             run: Biased::default(),
-            instance: Arc::new(Instance),
+            instance,
             _grants: grants,
         };
         shared.open_lanes()?;
@@ -295,22 +304,20 @@ impl GraphExec {
         if shared.arenas.is_empty() && !shared.outsides.iter().any(|it| matches!(it.whose, Whose::Node(..))) {
             shared.make_ready_ahead(&mut shared.run.lock())?;
         }
-        *lock(&body.instance) = Arc::downgrade(&shared.instance);
         let shared = Arc::new(shared);
         context.graphs().enter_exec(&shared);
         Ok(Self { shared: shared.into() })
     }
 
     /// Takes over what the nodes of a graph of the same shape do (CUDA: `cudaGraphExecUpdate`): kernels, copies, fills,
-    /// host functions and the memory that they use. Memory nodes must be the same, at the same addresses, as in the
-    /// graph that it is of so far; a graph with symbolic addresses fits any, and from then on the instance has
-    /// addresses of its own, so that only such graphs fit. What is live stays so. What the instance left live and a
-    /// clone of its graph makes anew has to be freed before the next launch, also where launches free by themselves;
-    /// with symbolic addresses it has not. Launches before still come first. Clones made of this handle before keep the
-    /// old nodes.
+    /// host functions and the memory that they use. Where the memory nodes have fixed addresses that is the graph that
+    /// it was made of; with symbolic addresses it is any whose memory nodes are alike, and the memory stays where it
+    /// is. What is live stays so. Launches before still come first. Clones made of this handle before keep the old
+    /// nodes.
     ///
     /// # Errors
     /// [`GraphError::Update`] with the first node that differs in its edges, its kind or its memory;
+    /// [`GraphError::Copy`]: one of two graphs has memory nodes with fixed addresses;
     /// [`GraphError::Faults`] as for [`Graph::instantiate`]; the graph is of another device. The instance is as before.
     pub fn update(&mut self, graph: &Graph) -> Result<()> {
         process::refuse_forked()?;
@@ -319,7 +326,7 @@ impl GraphExec {
         if let (Some(tracer), Some(exec)) = (&graph.body.context.tracer, &self.shared.traced)
             && new.as_ref().err().is_none_or(Error::is_verdict)
         {
-            tracer.exec_updated(exec, graph.body.core.id());
+            shadow::judged(new.as_ref().err(), || tracer.exec_updated(exec, graph.body.core.id()));
         }
         let new = new?;
         new.shared.run.lock().last = self.shared.last();
@@ -328,10 +335,14 @@ impl GraphExec {
     }
 
     fn updated(&self, graph: &Graph) -> Result<Self> {
-        let mut old = draft(&self.shared.body)?.instantiate(0, false);
-        old.update(draft(&graph.body)?).map_err(GraphError::Update)?;
+        let (old, new) = (&self.shared.body, draft(&graph.body)?);
+        if old.core.id() != graph.body.core.id() {
+            old.check_copy(Asked::Updated)?;
+            graph.body.check_copy(Asked::Update)?;
+        }
+        draft(old)?.instantiate(0, false).check_update(&new).map_err(GraphError::Update)?;
         let settings = Instantiate { auto_free_on_launch: self.shared.auto_free };
-        Self::make(&graph.body, settings, Some(&self.shared))
+        Self::make(new, &graph.body, settings, Arc::clone(&self.shared.instance), Some(&self.shared))
     }
 
     /// Where this instance has an alloc node's memory: the node's own address, or where that is symbolic the one that
@@ -355,10 +366,13 @@ impl Graph {
     /// Checks the graph and makes an instance of it that can be launched (CUDA: `cudaGraphInstantiate`).
     ///
     /// # Errors
-    /// [`GraphError::Faults`]: each wrong pair of nodes with the missing edge. A capture forbids it
+    /// [`GraphError::Faults`]: each wrong pair of nodes with the missing edge. [`GraphError::Copy`]: it has memory
+    /// nodes with fixed addresses, and is a child graph, or has an instance, which is there as long as a [`GraphExec`]
+    /// or a [`Launch`](crate::graph::Launch) of it is (CUDA: `cudaErrorNotSupported`). A capture forbids it
     /// ([`begin_capture_in`](crate::Stream::begin_capture_in)), and is invalid then.
+    #[track_caller]
     pub fn instantiate(&self, settings: Instantiate) -> Result<GraphExec> {
-        GraphExec::new(&self.body, settings)
+        GraphExec::new(&self.body, settings, Place::Source(Location::caller()))
     }
 }
 

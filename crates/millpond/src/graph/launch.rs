@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use millpond_core::check::{Act, Launched, Use};
-use millpond_core::graph::{Mark as LastAct, Standing};
+use millpond_core::graph::{Asked, Mark as LastAct, Standing};
 use millpond_core::ids::Point;
 use millpond_core::order::{Base, Chain, Knows};
 use millpond_core::pool::Frontier;
@@ -172,17 +172,16 @@ impl GraphExec {
                 Ok(begun) => break begun,
                 Err(Stopped::Blocked(blocked)) => wait(&exec.context, &blocked)?,
                 Err(Stopped::Refused(mut error)) => {
-                    if shared.add_missing_waits(&mut error, &mut known)
-                        || exec.context.makes_room(&error, &mut was_retried)
-                    {
-                        continue;
-                    }
                     shared.note_refused(&error, |tracer| {
                         if let Some(traced) = &exec.traced {
                             tracer.graph_launch(traced, shared.id, std::iter::empty(), caller);
                         }
                     });
-                    return Err(error);
+                    if !shared.add_missing_waits(&mut error, &mut known)
+                        && !exec.context.makes_room(&error, &mut was_retried)
+                    {
+                        return Err(error);
+                    }
                 }
             }
         };
@@ -334,6 +333,10 @@ impl ExecShared {
             let lives = self.outputs.iter().zip(&begun).filter(|(_, life)| life.get() != 0);
             let left = lives.map(|(it, life)| (it.graph, it.alloc, it.allocation.id, life.get()));
             tracer.graph_launch(exec, shared.id, left, caller);
+            if !is_whole {
+                // Nothing lives that it was to leave.
+                self.outputs.iter().for_each(|it| tracer.captured_drop(it.graph, it.alloc));
+            }
         }
         lives.clear();
         self.end(shared, state, run, inside.as_ref().map(|(_, _, base)| base), memory.as_deref_mut());
@@ -482,6 +485,7 @@ impl StreamShared {
     fn capture_launch(&self, exec: &ExecShared, caller: &'static Location<'static>) -> Result<Begun> {
         lock(&self.context.graphs().captures).operate(self.id, |adding| {
             let place = millpond_core::check::Place::Source(caller);
+            exec.body.check_copy(Asked::Captured)?;
             let node = adding.body.add_child(adding.tails, &exec.body, place)?;
             if let (Some(tracer), Some(exec)) = (adding.session.tracer(), &exec.traced) {
                 tracer.graph_launch(exec, self.id, std::iter::empty(), caller);

@@ -25,7 +25,7 @@
 // | `lane` | which lane each node runs on |
 // | `last` | the end of a launch, for the next one |
 // | `launch` | a launch as one point of a stream: checked, submitted, recorded |
-// | `limits` | what CUDA refuses, where the program asks for that |
+// | `holder` | who has the addresses of a graph with memory nodes |
 // | `memory` | physical memory of all graphs of a device |
 // | `native_nodes` | what an instance is as a graph of the device's own |
 // | `outputs` | what launches leave and captures allocate, by every name |
@@ -50,11 +50,11 @@ mod fault;
 mod found;
 mod gone;
 mod grant;
+mod holder;
 mod inside;
 mod lane;
 mod last;
 mod launch;
-mod limits;
 mod memory;
 mod native_nodes;
 mod outputs;

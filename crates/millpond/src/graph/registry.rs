@@ -3,7 +3,7 @@
 //! Knows allocations by the alloc node they are of; streams not at all.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::check::{Act, Side, Sought, Use};
@@ -30,6 +30,9 @@ use crate::sync::ranks;
 /// So many spare ranges of addresses are kept.
 const SPARES: usize = 16;
 
+/// So many numbers are left to copies, and to graphs that are made at the same time.
+const NUMBERS_LEFT: u32 = 1 << 24;
+
 /// An instance, as a refusal asks it.
 pub(super) trait Launched: Send + Sync {
     /// The node that did that to an allocation, if this instance's latest launch is that operation of that stream.
@@ -44,7 +47,7 @@ pub(crate) struct Graphs {
     memory: Mutex<ranks::GraphMemory, GraphMemory>,
     pub(crate) frees: Frees,
     next_graph: AtomicU32,
-    pub(crate) next_arena: AtomicU32,
+    pub(crate) next_arena: AtomicU64,
     /// The instances that there are; some are gone.
     pub(super) execs: Mutex<ranks::Execs, Vec<Weak<dyn Launched>>>,
     /// Whose addresses graphs have.
@@ -72,7 +75,7 @@ impl Graphs {
             memory: Mutex::new(GraphMemory::new(granularity)),
             frees: Frees::default(),
             next_graph: AtomicU32::default(),
-            next_arena: AtomicU32::default(),
+            next_arena: AtomicU64::default(),
             execs: Mutex::default(),
             arenas: Mutex::default(),
             open: AtomicUsize::default(),
@@ -92,6 +95,14 @@ impl Graphs {
         let mut memory = lock(&self.memory);
         memory.learn_frees(&self.frees);
         memory
+    }
+
+    /// Refuses where numbers run out: two graphs with one number would be one to frees of their memory.
+    pub(crate) fn check_numbers(&self) -> Result<()> {
+        match self.next_graph.load(Ordering::Relaxed) {
+            made if made < u32::MAX - NUMBERS_LEFT => Ok(()),
+            made => Err(Invalid::NoNumbers { what: "graphs", made }.into()),
+        }
     }
 
     pub(crate) fn next_graph(&self) -> GraphId {
@@ -355,4 +366,30 @@ pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Re
         }
     }
     Err(nearest)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::NUMBERS_LEFT;
+    use crate::{Device, HostConfig};
+
+    #[test]
+    fn graphs_are_refused_where_numbers_run_out() {
+        let device = Device::host(HostConfig::default()).unwrap();
+        let stream = device.stream().unwrap();
+        device.context().graphs().next_graph.store(u32::MAX - NUMBERS_LEFT - 1, Ordering::Relaxed);
+        let _last = device.graph().unwrap();
+        let refusals = [
+            device.graph().map(drop).unwrap_err(),
+            device.symbolic_graph().map(drop).unwrap_err(),
+            stream.begin_capture().unwrap_err(),
+        ];
+        for refused in refusals {
+            assert!(refused.to_string().contains("no numbers left for graphs"), "{refused}");
+        }
+        assert!(!stream.is_capturing().unwrap());
+        stream.synchronize().unwrap();
+    }
 }

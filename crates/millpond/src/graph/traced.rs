@@ -102,9 +102,10 @@ impl Tracer {
     }
 
     #[cold]
-    pub(crate) fn graph_cloned(&self, graph: GraphId, copy: GraphId) {
-        if process::is_forked() {
-            return;
+    pub(crate) fn graph_cloned(&self, graph: GraphId, copy: GraphId, is_there: bool) {
+        if !is_there {
+            let [graph, copy] = [graph, copy].map(|graph| self.graph_id(graph));
+            return self.push(Place::Unknown, What::GraphClone { graph, copy });
         }
         let own = lock(&self.nodes).of.get(&graph).cloned().unwrap_or_default();
         let mut own: Vec<_> = own.into_iter().collect();

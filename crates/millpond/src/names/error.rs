@@ -97,17 +97,19 @@ impl Error {
                     | FreedByOther { .. }
                     | MadeAnew { .. }
                     | ChildTwice(_)
+                    | Copy(_)
                     | Update(_)
                     | Faults(_)
                     | Unfreed(_)
-                    | AddressesTaken { .. }
                     | NotLive { .. }
                     | Freed { .. }
                     | Symbolic(_)
                     | SymbolicCapture(_)
             )
         };
-        let is_of_capture = |it: &CaptureError| !matches!(it, CaptureError::Uncapturable { .. });
+        // Memory that a capture has allocated is a launch's by another name only.
+        let is_name = |it: &CaptureError| matches!(it, CaptureError::NotLaunched { goes_on: false, .. });
+        let is_of_capture = |it: &CaptureError| !matches!(it, CaptureError::Uncapturable { .. }) && !is_name(it);
         self.violation().is_some()
             || self.invalid().is_some_and(is_use)
             || self.graph().is_some_and(is_of_graph)
@@ -308,8 +310,8 @@ pub enum Invalid {
         /// Which of those that the call was given.
         which: &'static str,
     },
-    /// The device has numbered so many streams, pools or allocations that no number is left.
-    #[error("the device has no numbers left for {what}, after {made} of them: open another device")]
+    /// So many streams and allocations exist, or pools, graphs and devices were made, that no number is left.
+    #[error("there are no numbers left for {what}, after {made} of them: {}", if *what == "devices" { "start another process" } else { "open another device" })]
     NoNumbers {
         /// What was to get one.
         what: &'static str,

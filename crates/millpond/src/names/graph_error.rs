@@ -1,7 +1,7 @@
 //! Why captures and graphs are refused. Plain data, in words.
 
 use millpond_core::check::{Act, Finding, Side};
-use millpond_core::graph::{GraphId, LaunchRefused, UpdateRefused};
+use millpond_core::graph::{CopyRefused, GraphId, LaunchRefused, UpdateRefused};
 
 /// Why a call was refused because of a capture.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -69,13 +69,9 @@ pub enum GraphError {
     /// An allocation of an earlier launch is not freed (CUDA: `cudaErrorInvalidValue`). Nothing was enqueued.
     #[error("{0}")]
     Unfreed(LaunchRefused),
-    /// A graph with memory nodes that keeps [to CUDA's limits](crate::graph::Graph::set_cuda_limits) (CUDA:
-    /// `cudaErrorNotSupported`).
-    #[error("a graph with memory nodes cannot {what} in CUDA, and this graph keeps CUDA's limits")]
-    CudaLimit {
-        /// What was asked of it.
-        what: &'static str,
-    },
+    /// A graph with memory nodes and fixed addresses was to be in two places (CUDA: `cudaErrorNotSupported`).
+    #[error("{0}")]
+    Copy(Box<CopyRefused>),
     /// An instance was not updated (CUDA: `cudaErrorGraphExecUpdateFailure`).
     #[error("{0}")]
     Update(UpdateRefused),
@@ -110,16 +106,6 @@ pub enum GraphError {
         /// The allocation.
         allocation: String,
     },
-    /// A clone of the graph, another instance, or this one before it was updated from a clone has an unfreed allocation
-    /// at the same addresses. Nothing was enqueued.
-    #[error(
-        "the allocation at {address:#x} of another instance or a clone of this graph, or of this instance before its \
-         update, is not freed, and has the same addresses: free it first, or build the graph with symbolic addresses"
-    )]
-    AddressesTaken {
-        /// Where it starts.
-        address: u64,
-    },
     /// Memory of a graph with symbolic addresses, named where no instance of it is meant.
     #[error(
         "the addresses of {0} are placed at each instantiation, so that its alloc nodes name no memory outside it: \
@@ -141,8 +127,8 @@ pub enum GraphError {
     /// The allocation was taken from this launch before.
     #[error("that allocation was taken from this launch already, or has been freed since")]
     Taken,
-    /// A graph that is a child twice would have one allocation live twice.
-    #[error("{0} has memory nodes and is in this graph more than once: its addresses would be live twice")]
+    /// A symbolic graph that leaves memory is a child twice: that memory has one name.
+    #[error("{0} leaves memory and is in this graph more than once: that memory has one name")]
     ChildTwice(GraphId),
 }
 

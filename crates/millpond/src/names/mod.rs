@@ -8,6 +8,7 @@ pub(crate) mod graph_error;
 pub(crate) mod native;
 pub(crate) mod out_of_memory;
 pub(crate) mod role;
+pub(crate) mod shadow;
 pub(crate) mod share_error;
 pub(crate) mod shown;
 pub(crate) mod statistics;

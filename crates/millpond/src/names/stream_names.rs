@@ -40,6 +40,12 @@ impl Called {
             self.closed.pop_front().map(|oldest| self.names.remove(&oldest));
         }
     }
+
+    fn forget(&mut self, key: Key) {
+        if self.names.remove(&key).is_some() {
+            self.closed.retain(|closed| *closed != key);
+        }
+    }
 }
 
 /// What a stream is called in messages of a device: by its name, where it has one, else by its number.
@@ -92,6 +98,11 @@ pub(crate) fn get(device: u32, stream: StreamId) -> Option<String> {
     lock(&CALLED).names.get(&(device, stream.0)).map(|name| name.to_string())
 }
 
+/// Another stream has this number now.
+pub(crate) fn forget(device: u32, stream: StreamId) {
+    lock(&CALLED).forget((device, stream.0));
+}
+
 /// A stream of a device is closed.
 pub(crate) fn close(device: u32, stream: StreamId) {
     lock(&CALLED).close((device, stream.0));
@@ -110,6 +121,9 @@ mod tests {
             called.close((1, stream));
         }
         assert_eq!((called.names.len(), called.closed.len()), (CLOSED_KEPT, CLOSED_KEPT));
-        assert!(called.names.contains_key(&(0, 2 * CLOSED_KEPT as u32 - 1)), "the newest are kept");
+        let newest = (0, 2 * CLOSED_KEPT as u32 - 1);
+        assert!(called.names.contains_key(&newest), "the newest are kept");
+        called.forget(newest);
+        assert!(!called.names.contains_key(&newest) && !called.closed.contains(&newest));
     }
 }

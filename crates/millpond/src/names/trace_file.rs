@@ -6,6 +6,7 @@
 //! process ends, by `exit` or because `main` returns, traces that are open then are written to their end, whoever still
 //! holds a device; what is done after that (destructors of the program's statics) is written as it comes.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -20,6 +21,7 @@ use millpond_driver::locks::{Guard, Mutex, Rank, lock};
 use millpond_driver::output::{say, without_signals};
 use millpond_driver::process;
 
+use crate::names::shadow::Shadow;
 use crate::sync::ranks;
 
 /// The environment's way to ask for a trace of every device.
@@ -86,6 +88,8 @@ pub(crate) struct Output {
     pub(crate) writer: Writer,
     pub(crate) names: Names,
     file: Target,
+    /// In tests: who says whether the library decided right.
+    shadow: Option<Box<Shadow>>,
     /// Whether its end is written, and nothing came after.
     is_finished: bool,
     /// Whether the process is about to end: no thread comes to flush.
@@ -104,6 +108,8 @@ pub(crate) struct Output {
 enum Target {
     /// A file, and the bytes of its whole frames.
     File(File, u64),
+    /// No file.
+    None,
     /// It could not be written: why.
     Lost(io::ErrorKind, String),
 }
@@ -112,6 +118,7 @@ impl Target {
     /// Appends a frame. Where that fails, what there is of it is cut off, and nothing more is written.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
+            Target::None => Ok(()),
             Target::Lost(kind, reason) => Err(io::Error::new(*kind, reason.clone())),
             Target::File(file, whole) => match without_signals(|| file.write_all(bytes)) {
                 Ok(()) => {
@@ -144,22 +151,31 @@ impl Trace {
         rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
             .map_err(|error| taken(error.into(), &file))?;
         file.set_len(0)?;
-        let mut output = Output {
-            writer: Writer::new(),
-            names: Names::new(),
-            file: Target::File(file, 0),
-            is_finished: false,
-            is_ending: false,
-            process: std::process::id(),
-            importers: Vec::new(),
-            free_events: Vec::new(),
-            next_event: 0,
-        };
+        let mut output = Output::new(Target::File(file, 0), Shadow::of_environment());
         output.write(|writer| writer.seal())?;
+        let trace = Self::with(path, output);
+        finish_at_exit(&trace.shared);
+        Ok(trace)
+    }
+
+    /// For a device without a trace, in tests: operations of this thread's devices, which are judged and written
+    /// nowhere, and the device's number among them.
+    pub(crate) fn judged() -> Option<(Trace, u32)> {
+        thread_local!(static OWN: RefCell<Weak<Shared>> = const { RefCell::new(Weak::new()) });
+        let shadow = Shadow::of_environment()?;
+        let open = OWN.with_borrow(Weak::upgrade).map(|shared| Trace { shared });
+        if let Some((trace, device)) = open.and_then(|trace| trace.add_device().map(|device| (trace, device))) {
+            return Some((trace, device));
+        }
+        let trace = Self::with(PathBuf::new(), Output::new(Target::None, Some(shadow)));
+        OWN.set(Arc::downgrade(&trace.shared));
+        let device = trace.add_device()?;
+        Some((trace, device))
+    }
+
+    fn with(path: PathBuf, output: Output) -> Trace {
         let (devices, open, hosts, execs) = Default::default();
-        let shared = Arc::new(Shared { path, devices, open, hosts, execs, output: Mutex::new(output) });
-        finish_at_exit(&shared);
-        Ok(Trace { shared })
+        Trace { shared: Arc::new(Shared { path, devices, open, hosts, execs, output: Mutex::new(output) }) }
     }
 
     /// The file.
@@ -299,8 +315,26 @@ impl Drop for Output {
 }
 
 impl Output {
+    fn new(file: Target, shadow: Option<Box<Shadow>>) -> Output {
+        Output {
+            writer: Writer::new(),
+            names: Names::new(),
+            file,
+            shadow,
+            is_finished: false,
+            is_ending: false,
+            process: std::process::id(),
+            importers: Vec::new(),
+            free_events: Vec::new(),
+            next_event: 0,
+        }
+    }
+
     #[inline]
     pub(crate) fn push(&mut self, op: &Op) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.step(op, &self.names);
+        }
         self.writer.push(op, &self.names);
         self.is_finished = false;
         if self.writer.is_full() || self.is_ending {
@@ -314,6 +348,17 @@ impl Output {
         let written = if self.is_ending { self.finish() } else { self.write(Writer::seal) };
         if let (Err(error), false) = (written, was_lost) {
             say(format_args!("millpond: the trace ends here: {error}"));
+        }
+    }
+
+    /// Writes what there is, and nothing after it.
+    #[cold]
+    pub(crate) fn end(&mut self, reason: &str) {
+        if self.process == std::process::id() && matches!(self.file, Target::File(..)) {
+            // Where that fails it has ended as well.
+            let _ = self.write(Writer::seal);
+            self.file = Target::Lost(io::ErrorKind::Other, reason.to_owned());
+            say(format_args!("millpond: the trace ends here: {reason}"));
         }
     }
 

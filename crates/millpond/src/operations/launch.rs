@@ -55,10 +55,10 @@ impl StreamShared {
                 Ok(None) => listening.receive(),
                 // What was refused has not begun.
                 Err(mut error) => {
+                    self.note_refused(&error, |tracer| {
+                        tracer.declared_launch(&*self.context.graphs, self.id, (accesses, job), caller)
+                    });
                     if work.is_none() || !self.add_missing_waits(&mut error, &mut known) {
-                        self.note_refused(&error, |tracer| {
-                            tracer.declared_launch(&*self.context.graphs, self.id, (accesses, job), caller)
-                        });
                         return Err(error);
                     }
                 }
@@ -116,7 +116,7 @@ impl StreamShared {
         }
         if let Some(tracer) = &self.context.tracer {
             let used = wanted.iter().map(|it| (it.allocation.get(), it.generation, it.act, it.part));
-            tracer.launch(self.id, (used, job), caller);
+            tracer.launch(self.id, (used, job, job.trust()), caller);
         }
         // Published while the lives are held: who frees one of them finds this use among what is in flight.
         match self.submitters.take_declared() {

@@ -12,7 +12,8 @@ use millpond_core::pool::{Located, Neighbour};
 use millpond_driver::{Driver, process};
 
 use crate::graph::find_in_graphs;
-use crate::names::error::{Invalid, Nearest, Result};
+use crate::names::error::{Error, Invalid, Nearest, Result};
+use crate::names::shadow;
 use crate::state::context::Context;
 use crate::state::device::{Allocation, Heap, Owned, PoolShared, StreamShared};
 use crate::state::peers;
@@ -150,10 +151,10 @@ impl Context {
 impl StreamShared {
     /// As [`note_refused`](Self::note_refused), for a free by address of what was freed before.
     #[cold]
-    pub(crate) fn note_second_free(&self, address: u64, caller: &'static Location<'static>) {
+    pub(crate) fn note_second_free(&self, error: &Error, address: u64, caller: &'static Location<'static>) {
         let Some(tracer) = self.tracer() else { return };
         if let Some(memory) = self.context.freed_at(tracer, address) {
-            tracer.free_of(memory, self.id, caller);
+            shadow::judged(Some(error), || tracer.free_of(memory, self.id, caller));
         }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use millpond_core::check::{Act, Fault, Kind};
+use millpond_core::op::Trust;
 use millpond_driver::DriverError;
 use millpond_driver::locks::BiasedGuard;
 
@@ -109,7 +110,7 @@ impl StreamShared {
             drop(life);
             return self.free_not_plain(state, Owned { allocation, generation, address }, caller);
         }
-        let (rounded, bytes, seq) = self.end_life(&mut state, life, (&allocation, generation), caller);
+        let (rounded, bytes, seq) = self.end_life(&mut state, life, (&allocation, generation), Trust::Order, caller);
         self.shelve(&mut state, Shelved { allocation, seq }, rounded, bytes);
         self.leave(&mut state);
         Ok(())
@@ -130,10 +131,13 @@ impl StreamShared {
                 Listening::of(&owned.allocation);
                 held = owned.into();
                 is_settled = true;
-            } else if !self.add_missing_waits(&mut error, &mut known) {
+            } else {
                 let owned = held.into();
                 self.note_refused(&error, |tracer| tracer.free_owned(&owned, Some(self.id), caller));
-                return Err((error, owned));
+                held = owned.into();
+                if !self.add_missing_waits(&mut error, &mut known) {
+                    return Err((error, held.into()));
+                }
             }
             match self.try_free::<false>(held.into(), caller) {
                 Ok(()) => return Ok(()),
@@ -166,7 +170,7 @@ impl StreamShared {
             drop(life);
             return self.free_not_plain(state, Owned { allocation, generation, address }, caller);
         }
-        let (rounded, bytes, seq) = self.end_life(&mut state, life, (&allocation, generation), caller);
+        let (rounded, bytes, seq) = self.end_life(&mut state, life, (&allocation, generation), Trust::None, caller);
         self.shelve(&mut state, Shelved { allocation, seq }, rounded, bytes);
         self.leave(&mut state);
         Ok(())
@@ -223,7 +227,8 @@ impl StreamShared {
         }
         if let Origin::Pool(_) = owned.allocation.origin {
             let was_lent = life.lent.is_some();
-            let (rounded, bytes, seq) = self.end_life(state, life, (&owned.allocation, owned.generation), caller);
+            let (rounded, bytes, seq) =
+                self.end_life(state, life, (&owned.allocation, owned.generation), Trust::None, caller);
             let Owned { allocation, .. } = owned;
             match was_lent {
                 // Others may reach it still: that is the heap's to see to.
@@ -236,7 +241,7 @@ impl StreamShared {
         let free = self.next_use(state, Act::Free, caller);
         life.freed.end(free);
         if let Some(tracer) = &self.context.tracer {
-            tracer.free(owned.allocation.id, owned.generation, self.id, caller);
+            tracer.free((owned.allocation.id, owned.generation), self.id, Trust::None, caller);
         }
         if !owned.allocation.is_import() {
             free_in_graph(&owned.allocation, life, free.point.into());
@@ -361,13 +366,19 @@ impl Stream {
             let found = PoolShared::find_on(&shared.context, address);
             shared.note_refused(error, |tracer| match &found {
                 Ok(owned) => tracer.free_owned(owned, Some(shared.id), caller),
-                Err(_) => shared.note_second_free(address, caller),
+                Err(error) => shared.note_second_free(error, address, caller),
             });
         });
         let capture = entered?;
+        // The address of an alloc node is not the node: a capture may free that by its name.
+        let is_captured = capture.is_some();
         let captured = capture.and_then(|capture| shared.context.graphs().find_captured(&capture, address));
         let found = captured.map_or_else(|| PoolShared::find_on(&shared.context, address), Ok);
-        let owned = found.inspect_err(|_| shared.note_second_free(address, caller))?;
+        let owned = found.inspect_err(|error| {
+            if !is_captured {
+                shared.note_second_free(error, address, caller);
+            }
+        })?;
         shared.free::<Owned>(owned, caller).map_err(|(error, _)| error)
     }
 }

@@ -17,10 +17,12 @@ use smallvec::SmallVec;
 
 use crate::names::device_name::DeviceName;
 use crate::names::error::{Error, Invalid, Result};
+use crate::names::shadow;
 use crate::names::stream_names::side;
 use crate::state::context::Context;
 use crate::state::device::{Allocation, Heap, Origin, PoolShared, StreamShared};
 use crate::state::grants::Grants;
+use crate::state::peers;
 
 /// A pool's device and number, and its grants, locked.
 type Held<'a> = ((u32, u32), Guard<'a, Grants>);
@@ -115,7 +117,7 @@ fn no_access(
 
 impl PoolShared {
     pub(crate) fn set_access(&self, context: &Context, peer: Peer, access: PeerAccess) -> Result<()> {
-        let device = context.name();
+        let (device, open) = (context.name(), peers::open());
         // Held against new mappings, then against uses that rely on the grant.
         let heap = self.lock();
         let mut grants = lock(&self.grants);
@@ -129,7 +131,8 @@ impl PoolShared {
             }
         };
         if access < former {
-            self.check_uses(&mut grants, &device, access).inspect_err(|_| note(access))?;
+            let checked = self.check_uses(&mut grants, &device, access);
+            checked.inspect_err(|error| shadow::judged(Some(error), || note(access)))?;
         }
         let (before, after) =
             (grants.peer_access(peer, device.key(), former), grants.peer_access(peer, device.key(), access));
@@ -142,7 +145,7 @@ impl PoolShared {
             Err((_, false)) => access.min(former),
             Err((_, true)) => former,
         };
-        grants.set(device, peer, left);
+        grants.set(device, peer, left, |device| open.contains(&device));
         // Under the lock: uses that rely on the grant are written down after it, and before its end.
         if left != former {
             note(left);
@@ -187,6 +190,29 @@ impl PoolShared {
                 last: side(device.key(), last.site),
             }
             .into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millpond_driver::locks::lock;
+
+    use crate::pool::PeerAccess;
+    use crate::{Device, HostConfig};
+
+    #[test]
+    fn devices_that_are_gone_or_have_nothing_are_not_kept() {
+        let device = Device::host(HostConfig::default()).unwrap();
+        let pool = device.default_pool();
+        for round in 0..10 {
+            let other = Device::host(HostConfig::default()).unwrap();
+            pool.grant(&other, PeerAccess::Read).unwrap();
+            assert_eq!(lock(&pool.shared.grants).list.len(), 1, "{round}");
+            if round % 2 == 0 {
+                pool.revoke(&other).unwrap();
+                assert!(lock(&pool.shared.grants).list.is_empty(), "{round}");
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 //! CUDA lets a kernel read and write the same bytes. Slices of Rust do not, and a copy between overlapping bytes is
 //! undefined. Knows no allocation.
 
-use millpond_core::op::{Act, Part, find_aliased};
+use millpond_core::op::{Act, Part, Trust, find_aliased};
 
 use crate::names::error::Invalid;
 use crate::state::access::Access;
@@ -27,6 +27,11 @@ impl Job {
     /// Whether unordered accesses of one allocation pass: they may touch different bytes.
     pub(crate) fn may_race(self) -> bool {
         matches!(self, Job::Foreign | Job::ForeignSlices)
+    }
+
+    /// What is believed of it.
+    pub(crate) fn trust(self) -> Trust {
+        if self.may_race() { Trust::Races } else { Trust::None }
     }
 
     /// The place of the first access that may not be beside those before it: of accesses sorted by their memory and

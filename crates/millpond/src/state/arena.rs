@@ -1,11 +1,10 @@
-//! The addresses that one graph and its copies have for themselves.
+//! The addresses that one graph has for itself.
 //!
 //! Taken in steps as alloc nodes need them. When the last graph, instance and live allocation is gone and no work is
 //! left that could touch them, another arena may have them, with what is mapped there: a graph like one before it has
 //! no mapping to do. Knows addresses; of nodes what messages say of them.
 //!
-//! Invariant **one-at-a-time**: launches of all instances that share an arena are ordered one after the other, because
-//! they use the same addresses.
+//! Invariant **one-at-a-time**: launches in an arena are ordered one after the other, whichever instance has it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

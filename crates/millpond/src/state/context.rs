@@ -23,7 +23,7 @@ use crate::state::guests::Guests;
 use crate::state::in_flight::InFlight;
 use crate::state::last::MaybeLast;
 use crate::state::legacy::Legacy;
-use crate::state::numbers::AllocNumbers;
+use crate::state::numbers::{AllocNumbers, StreamNumbers};
 use crate::state::origin::Origin;
 use crate::state::parts::{DeviceGraphs, DeviceSharing};
 use crate::state::pool::{Closing, PoolShared};
@@ -63,7 +63,7 @@ pub(crate) struct Context {
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// What becomes of a violation.
     pub(crate) violations: Violations,
-    pub(crate) next_stream: AtomicU32,
+    pub(crate) stream_numbers: Arc<StreamNumbers>,
     pub(crate) next_pool: AtomicU32,
     pub(crate) alloc_numbers: Arc<AllocNumbers>,
 }
@@ -83,7 +83,7 @@ pub(crate) type FoundContext = MaybeLast<ranks::PerThread, Context>;
 pub(crate) type FoundPool = MaybeLast<ranks::Pools, PoolShared<Context>>;
 
 impl Context {
-    /// The next number for a stream or a pool.
+    /// The next number for a pool or a device.
     pub(crate) fn next_number(next: &AtomicU32, what: &'static str) -> Result<u32> {
         let taken = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |made| made.checked_add(1));
         taken.map_err(|made| Invalid::NoNumbers { what, made }.into())

@@ -52,11 +52,14 @@ impl Grants {
         peers
     }
 
-    pub(crate) fn set(&mut self, device: DeviceName, peer: Peer, access: PeerAccess) {
+    /// Changes what a device may do, and forgets those that have nothing any more, or are gone.
+    pub(crate) fn set(&mut self, device: DeviceName, peer: Peer, access: PeerAccess, is_open: impl Fn(u32) -> bool) {
         match self.list.iter_mut().find(|grant| grant.device.key() == device.key()) {
             Some(grant) => grant.access = access,
             None => self.list.push(Grant { device, peer, access, uses: Vec::new() }),
         }
+        let has_something = |grant: &Grant| grant.access > PeerAccess::None || !grant.uses.is_empty();
+        self.list.retain(|grant| has_something(grant) && is_open(grant.device.key()));
     }
 
     /// A device's work uses the memory; only the last use of a chain matters.

@@ -1,19 +1,15 @@
-//! Numbers of a device's allocations, given again when theirs are gone.
+//! Numbers of a device's allocations and streams, given again when theirs are gone.
 //!
-//! A number goes on with its generations, so that number and generation name one life for ever. It rests until others
-//! have come back after it: in a program that makes few, messages name each allocation by a number of its own. Knows
-//! numbers only.
+//! An allocation's number goes on with its generations, so that number and generation name one life for ever; a stream's
+//! order has a number of its own, and this one is its name. Knows numbers only.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 
-use millpond_core::ids::AllocId;
+use millpond_core::ids::{AllocId, RecycledNumbers, StreamId};
 use millpond_driver::locks::{Mutex, lock};
 
 use crate::names::error::{Invalid, Result};
 use crate::sync::ranks;
-
-/// So many numbers came back after one that is given again.
-const RESTING: usize = 1024;
 
 /// So many numbers are left to requests that were let pass at the same time.
 const MARGIN: u32 = 1 << 24;
@@ -28,50 +24,69 @@ pub(crate) struct Number {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct AllocNumbers {
-    left: Mutex<ranks::AllocNumbers, Left>,
-}
-
-#[derive(Debug, Default)]
-struct Left {
-    /// How many there were ever at once.
-    made: u32,
-    /// Those that came back, the oldest first.
-    resting: VecDeque<Number>,
+    left: Mutex<ranks::AllocNumbers, RecycledNumbers<u64>>,
 }
 
 impl AllocNumbers {
     /// Refuses where numbers run out: two allocations with one number would be one to locks, views and traces.
     pub(crate) fn check(&self) -> Result<()> {
         let left = lock(&self.left);
-        match left.made < u32::MAX - MARGIN || left.resting.len() > RESTING {
+        match left.has_one(u32::MAX - MARGIN) {
             true => Ok(()),
-            false => Err(Invalid::NoNumbers { what: "allocations", made: left.made }.into()),
+            false => Err(Invalid::NoNumbers { what: "allocations", made: left.made() }.into()),
         }
     }
 
     /// A number that no allocation has.
     pub(crate) fn take(&self) -> Number {
-        let mut left = lock(&self.left);
-        if left.resting.len() > RESTING
-            && let Some(number) = left.resting.pop_front()
-        {
-            return number;
-        }
-        left.made += 1;
-        Number { id: AllocId(left.made - 1), generation: 0 }
+        let (id, generation) = lock(&self.left).take(u32::MAX).expect("`check` was asked");
+        Number { id: AllocId(id), generation: generation.unwrap_or_default() }
     }
 
     /// The allocation with the number is gone.
     pub(crate) fn give_back(&self, number: Number) {
         // A life that had not begun may be named all the same.
-        let generation = number.generation.wrapping_add(1);
-        lock(&self.left).resting.push_back(Number { generation, ..number });
+        lock(&self.left).give_back(number.id.0, number.generation.wrapping_add(1));
+    }
+}
+
+/// Numbers of streams, which stay below those that name a device, too.
+#[derive(Debug, Default)]
+pub(crate) struct StreamNumbers {
+    left: Mutex<ranks::StreamNumbers, RecycledNumbers>,
+}
+
+/// The number of a stream, which is given back with this.
+#[derive(Debug)]
+pub(crate) struct StreamNumber {
+    pub(crate) id: StreamId,
+    /// Whether another stream had it.
+    pub(crate) is_again: bool,
+    numbers: Arc<StreamNumbers>,
+}
+
+impl StreamNumbers {
+    /// A number that no stream has.
+    pub(crate) fn take(self: &Arc<Self>) -> Result<StreamNumber> {
+        let mut left = lock(&self.left);
+        let made = left.made();
+        let taken = left.take(1 << StreamId::DEVICE_SHIFT).ok_or(Invalid::NoNumbers { what: "streams", made })?;
+        let (number, former) = taken;
+        Ok(StreamNumber { id: StreamId(number), is_again: former.is_some(), numbers: Arc::clone(self) })
+    }
+}
+
+impl Drop for StreamNumber {
+    fn drop(&mut self) {
+        lock(&self.numbers.left).give_back(self.id.0, ());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const RESTING: usize = RecycledNumbers::<u64>::RESTING;
 
     #[test]
     fn numbers_are_given_again_and_name_no_life_twice() {
@@ -82,17 +97,28 @@ mod tests {
             assert!(lives.insert((id, generation)), "{id} names one life");
             numbers.give_back(Number { id, generation });
         }
-        assert!(lock(&numbers.left).made as usize <= RESTING + 1);
+        assert!(lock(&numbers.left).made() as usize <= RESTING + 1);
     }
 
     #[test]
     fn numbers_that_run_out_are_refused() {
-        let numbers = AllocNumbers::default();
-        lock(&numbers.left).made = u32::MAX - MARGIN;
+        let numbers = AllocNumbers { left: Mutex::new(RecycledNumbers::beginning_at(u32::MAX - MARGIN)) };
         assert!(numbers.check().is_err());
         for id in 0..=RESTING as u32 {
             numbers.give_back(Number { id: AllocId(id), generation: 0 });
         }
         assert!(numbers.check().is_ok() && numbers.take().id == AllocId(0));
+    }
+
+    #[test]
+    fn numbers_of_streams_end_where_those_of_devices_begin() {
+        let last = (1 << StreamId::DEVICE_SHIFT) - 1;
+        let numbers = Arc::new(StreamNumbers { left: Mutex::new(RecycledNumbers::beginning_at(last)) });
+        let first = numbers.take().unwrap();
+        assert_eq!((first.id, first.id.device()), (StreamId(last), None));
+        let refused = numbers.take().unwrap_err().to_string();
+        assert!(refused.contains("no numbers left for streams"), "{refused}");
+        drop(first);
+        assert_eq!(numbers.take().unwrap().id, StreamId(last));
     }
 }

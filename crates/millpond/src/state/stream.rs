@@ -15,6 +15,7 @@ use millpond_driver::locks::Biased;
 
 use crate::clock::progress::Progress;
 use crate::state::in_flight::Seat;
+use crate::state::numbers::StreamNumber;
 use crate::state::pool::{Heap, PoolShared, Pools};
 use crate::state::session::Session;
 use crate::state::shelves::{PoolShelf, Shelves};
@@ -58,6 +59,8 @@ impl Submitters {
 #[repr(align(128))] // No cache line is shared with another stream's.
 pub(crate) struct StreamShared<C: Pools> {
     pub(crate) id: StreamId,
+    /// The number is another stream's once nothing has this one.
+    pub(crate) _number: StreamNumber,
     pub(crate) slot: Slot,
     pub(crate) raw: RawStream,
     /// Where it is among the device's work in flight.

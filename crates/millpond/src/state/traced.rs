@@ -3,7 +3,7 @@
 use millpond_core::check::Act;
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::StreamId;
-use millpond_core::op::{Access, Memory, Part, Place, What};
+use millpond_core::op::{Access, Memory, Part, Place, Trust, What};
 use smallvec::SmallVec;
 
 use crate::state::access::{Access as Declare, Source};
@@ -15,10 +15,10 @@ use crate::state::peers;
 use crate::trace::tracer::{Caller, Tracer};
 
 /// What a job does on a stream.
-fn done(stream: StreamId, accesses: SmallVec<[Access; 2]>, job: Job) -> What {
+fn done(stream: StreamId, accesses: SmallVec<[Access; 2]>, (job, trust): (Job, Trust)) -> What {
     match job {
         Job::Copy => What::Copy { stream, accesses },
-        _ => What::Launch { stream, accesses, name: None },
+        _ => What::Launch { stream, accesses, trust, name: None },
     }
 }
 
@@ -47,13 +47,16 @@ impl Tracer {
     pub(crate) fn launch<'a>(
         &self,
         stream: StreamId,
-        (accesses, job): (impl Iterator<Item = (&'a Allocation, u64, Act, Part)>, Job),
+        (accesses, job, trust): (impl Iterator<Item = (&'a Allocation, u64, Act, Part)>, Job, Trust),
         caller: Caller,
     ) {
         let access = |(allocation, generation, act, part): (&Allocation, u64, _, _)| {
             Some(Access { memory: self.memory_of(allocation, generation)?, act, part })
         };
-        self.push(Place::Source(caller), done(self.stream_id(stream), accesses.filter_map(access).collect(), job));
+        self.push(
+            Place::Source(caller),
+            done(self.stream_id(stream), accesses.filter_map(access).collect(), (job, trust)),
+        );
     }
 
     /// A launch as the program asked for it.
@@ -65,7 +68,7 @@ impl Tracer {
         (accesses, job): (&A, Job),
         caller: Caller,
     ) {
-        let done = done(self.stream_id(stream), self.declared(graphs, accesses), job);
+        let done = done(self.stream_id(stream), self.declared(graphs, accesses), (job, job.trust()));
         self.push(Place::Source(caller), done);
     }
 
@@ -78,7 +81,9 @@ impl Tracer {
         let mut used = SmallVec::new();
         accesses.declare(&mut |declared| {
             let memory = match declared.source {
-                Source::Empty | Source::Nothing | Source::Named(None) => None,
+                Source::Empty => None,
+                // What names nothing has a name of its own, which nothing was given.
+                Source::Nothing | Source::Named(None) => Some(self.new_memory()),
                 Source::Owned(Owned { allocation, generation, .. }) => self.memory_of(allocation, *generation),
                 Source::Named(Some(named)) if named.device != self.context => {
                     let owner = peers::tracer_of(named.device);

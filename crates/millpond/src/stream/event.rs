@@ -184,10 +184,8 @@ impl Event {
     fn refuse_unsafe(&self, call: &'static str, caller: &'static Location<'static>, asked: Asked) -> Result<()> {
         let At::Live { context, .. } = &self.at else { return Ok(()) };
         context.graphs.refuse_unsafe(call).inspect_err(|error| {
-            if let (Some(tracer), Some(event)) = (&context.tracer, &self.traced)
-                && error.is_verdict()
-            {
-                asked(tracer, event, caller);
+            if let Some(event) = &self.traced {
+                Tracer::refused(context.tracer.as_ref(), error, |tracer| asked(tracer, event, caller));
             }
         })
     }
@@ -199,10 +197,9 @@ impl Event {
             At::Live { snapshot, mark, context } => Ok((snapshot, mark, context)),
             At::Captured(at) => {
                 let error = at.refuse();
-                if let (Some(tracer), Some(event)) = (&at.session.context.tracer, &self.traced)
-                    && error.is_verdict()
-                {
-                    asked(tracer, event, caller);
+                if let Some(event) = &self.traced {
+                    let tracer = at.session.context.tracer.as_ref();
+                    Tracer::refused(tracer, &error, |tracer| asked(tracer, event, caller));
                 }
                 Err(error)
             }

@@ -35,13 +35,14 @@ use millpond_driver::process;
 
 use crate::clock::hosts::HostKnows;
 use crate::names::count::{Count, Span};
-use crate::names::error::Result;
+use crate::names::error::{Error, Result};
 use crate::state::access::{Read, Source, Write};
 use crate::state::allocation::{site, violation};
 use crate::state::context::Context;
 use crate::state::device::{Allocation, Origin, Owned};
 use crate::state::origin::Pinning;
 use crate::state::retired::Retired;
+use crate::trace::tracer::Tracer;
 
 /// `len` elements of host memory, owned, that copies read and write in stream order (CUDA: `cudaMallocHost`).
 ///
@@ -167,13 +168,13 @@ impl<T: Pod> PinnedBuffer<T> {
         let known =
             (!base.covers(point)).then(|| op_at(base.seen(point.slot)).saturating_sub(op_at(point.seq) - earlier.op));
         let later = site(act, StreamId::HOST, 0, caller);
-        let mut error = violation(context.number, (allocation, &life), fault, later, known).into();
+        let mut error: Error = violation(context.number, (allocation, &life), fault, later, known).into();
         drop(life);
         context.shorten_help(&mut error);
         context.report(&error);
-        if let Some(tracer) = &context.tracer {
+        Tracer::refused(context.tracer.as_ref(), &error, |tracer| {
             tracer.host_access(allocation.id, owned.generation, act, caller);
-        }
+        });
         Err(error)
     }
 }

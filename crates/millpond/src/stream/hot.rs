@@ -12,6 +12,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use millpond_core::check::{Act, Use};
+use millpond_core::op::Trust;
 use millpond_core::order::op_at;
 use millpond_core::units::round_up;
 use millpond_driver::prefetch;
@@ -128,7 +129,7 @@ impl StreamShared {
         let point = chain.submit();
         life.freed.end(Use { point, site: site(Act::Free, self.id, op_at(point.seq) - *birth, caller) });
         if let Some(tracer) = &self.context.tracer {
-            tracer.free(entry.id, generation, self.id, caller);
+            tracer.free((entry.id, generation), self.id, Trust::None, caller);
         }
         let (rounded, bytes) = (life.range.bytes, life.bytes);
         drop(life);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use millpond_core::check::{Act, Fault, Site, Use};
 use millpond_core::ids::Seq;
+use millpond_core::op::Trust;
 use millpond_core::order::{Knows, op_at};
 use millpond_core::pool::{Freed, Frontier};
 use millpond_core::units::Range;
@@ -33,12 +34,13 @@ impl StreamShared {
         state: &mut State,
         mut life: BiasedGuard<'_, Life>,
         (allocation, generation): (&Allocation, u64),
+        trust: Trust,
         caller: &'static Location<'static>,
     ) -> (u64, u64, Seq) {
         let free = self.next_use(state, Act::Free, caller);
         life.freed.end(free);
         if let Some(tracer) = &self.context.tracer {
-            tracer.free(allocation.id, generation, self.id, caller);
+            tracer.free((allocation.id, generation), self.id, trust, caller);
         }
         (life.range.bytes, life.bytes, free.point.seq)
     }
@@ -140,12 +142,6 @@ impl PoolShared {
     /// Frees an allocation whose buffer was dropped: after everything declared so far. Never fails, adds no order, and
     /// waits for nothing but room to tell an import's exporter of it.
     pub(crate) fn drop_allocation(owned: Owned) {
-        Self::end_allocation(owned, true);
-    }
-
-    /// As [`drop_allocation`](Self::drop_allocation), and whether it goes into a trace: not where it has the free that
-    /// the program asked for.
-    pub(crate) fn end_allocation(owned: Owned, is_traced: bool) {
         let Owned { allocation, generation, .. } = owned;
         if allocation.is_import() {
             return drop_import(&allocation, generation);
@@ -163,7 +159,7 @@ impl PoolShared {
         if life.freed.is_some() || life.generation != generation {
             return;
         }
-        if let Some(tracer) = allocation.pool().context.tracer.as_ref().filter(|_| is_traced) {
+        if let Some(tracer) = &allocation.pool().context.tracer {
             tracer.dropped(allocation.id, generation);
         }
         let (rounded, bytes) = (life.range.bytes, life.bytes);

@@ -1,8 +1,8 @@
 //! What becomes of a violation: the operation is refused, or the violation is reported and the operation goes on.
 //!
 //! Going on cannot mean to let the work loose on memory that other work has: slices of it would overlap. So the edge
-//! that is missing is put in, and the program goes on as if it had been right. What is written down in a trace is what
-//! the program said, without that edge: the checker says the same of it.
+//! that is missing is put in, and the program goes on as if it had been right. A trace has the operation as it was
+//! refused, the edge, and the operation again.
 
 use std::sync::Arc;
 
@@ -66,9 +66,7 @@ impl StreamShared {
     /// Has an operation written down that was refused, if it is the program that is wrong. No lock is held.
     #[cold]
     pub(crate) fn note_refused(&self, error: &Error, write: impl FnOnce(&Arc<Tracer>)) {
-        if let Some(tracer) = self.tracer().filter(|_| error.is_verdict()) {
-            write(tracer);
-        }
+        Tracer::refused(self.tracer(), error, write);
     }
 
     /// Who writes the stream's operations down: none where it is captured into a graph that was there, whose nodes
@@ -107,6 +105,9 @@ impl StreamShared {
                 state.chain.wait(snapshot);
                 followed = Followed::New;
             }
+        }
+        if let (Followed::New, Some(tracer)) = (&followed, &self.context.tracer) {
+            tracer.followed(self.id, stream);
         }
         Ok(followed)
     }

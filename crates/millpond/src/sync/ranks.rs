@@ -26,7 +26,7 @@ millpond_driver::ranks! {
     ArenaRanges "an arena's ranges";
     ArenaNodes "an arena's nodes";
     FreeNodes "which graph has a free node";
-    Instance "a graph's only instance";
+    Holder "who has a graph's addresses";
     Orphans "memory of instances that are gone";
     Captured "what captures allocate";
     Devices "the devices";
@@ -66,6 +66,7 @@ millpond_driver::ranks! {
     TracedNodes "names of alloc nodes";
     TracedRefused "nodes that were refused";
     AllocNumbers "numbers of allocations";
+    StreamNumbers "numbers of streams";
     Reported "what was reported";
     StreamNames "names of streams";
     TracesAskedFor "the traces that the environment asks for";

@@ -19,7 +19,7 @@ impl Tracer {
     pub(crate) fn exported(&self, id: AllocId, generation: u64, nonce: u128) {
         let mut names = lock(&self.shares.0);
         let ticket = TicketId(self.number(names.next_ticket));
-        names.next_ticket += 1;
+        names.next_ticket = names.next_ticket.wrapping_add(1);
         names.tickets.insert(nonce, ticket);
         drop(names);
         self.push(Place::Unknown, What::Export { memory: self.memory(id, generation), ticket });

@@ -8,21 +8,25 @@
 //! last of all.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, DeviceId, EventId, GraphId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Name, NodeOp, Op, Part, Place, Reach, Space, StreamRole, What};
+use millpond_core::op::{
+    Access, Act, Mark, Memory, Name, NodeOp, Op, Part, Place, Reach, Space, StreamRole, Trust, What,
+};
 use millpond_core::trace::ops::Writer;
 use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::{PeerAccess, process};
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
-use crate::names::error::{Invalid, Result};
+use crate::names::error::{Error, Invalid, Result};
 use crate::names::role::Ask;
+use crate::names::shadow;
 use crate::names::trace_file::{Shared, Trace};
 use crate::sync::ranks;
 use crate::trace::{TracedShares, callers};
@@ -30,8 +34,15 @@ use crate::trace::{TracedShares, callers};
 /// Numbers of a device begin this much above those of the one before.
 const DEVICE_SHIFT: u32 = 24;
 
+/// Numbers of a device's memory end here in a trace; those of its graphs' memory are above.
+const OWN_MEMORY_END: u32 = 1 << (DEVICE_SHIFT - 1);
+
 /// Why a trace takes no other device.
 const FULL: &str = "the trace has had 255 devices, and has no room for another: create one more";
+
+/// Why a trace ends before its program.
+const NO_NUMBERS: &str =
+    "a device has had more streams, pools, graphs or memory of graphs than a trace has numbers for";
 
 /// Writes what one device does.
 #[derive(Debug)]
@@ -103,7 +114,7 @@ impl Tracer {
                 Some(device) => Some((trace, device)),
                 None => return Err(Invalid::Setting { setting: "trace", reason: FULL.into() }.into()),
             },
-            None => Trace::of_environment(),
+            None => Trace::of_environment().or_else(Trace::judged),
         };
         let Some((trace, device)) = found else { return Ok(None) };
         let mut output = lock(&trace.shared.output);
@@ -126,18 +137,34 @@ impl Tracer {
         }
     }
 
+    /// Has an operation written down that was refused, if it is the program that is wrong.
+    #[cold]
+    pub(crate) fn refused<T: Deref<Target = Tracer>>(tracer: Option<&T>, error: &Error, write: impl FnOnce(&T)) {
+        if let Some(tracer) = tracer.filter(|_| error.is_verdict()) {
+            shadow::judged(Some(error), || write(tracer));
+        }
+    }
+
     /// Writes what there is.
     pub(crate) fn flush(&self) -> std::io::Result<()> {
         process::refuse_forked().map_err(std::io::Error::other)?;
         lock(&self.shared.output).write(Writer::seal)
     }
 
+    /// What the trace calls what has this number on the device. Where there are too many, the trace ends.
     pub(crate) fn number(&self, of_device: u32) -> u32 {
+        self.number_below(1 << DEVICE_SHIFT, of_device)
+    }
+
+    fn number_below(&self, end: u32, of_device: u32) -> u32 {
+        if of_device >= end {
+            lock(&self.shared.output).end(NO_NUMBERS);
+        }
         of_device.wrapping_add(self.device << DEVICE_SHIFT)
     }
 
     pub(crate) fn memory(&self, id: AllocId, generation: u64) -> Memory {
-        life(AllocId(self.number(id.0)), generation)
+        life(AllocId(self.number_below(OWN_MEMORY_END, id.0)), generation)
     }
 
     pub(crate) fn stream_id(&self, stream: StreamId) -> StreamId {
@@ -182,7 +209,10 @@ impl Tracer {
     /// A name for memory that is no allocation of the device.
     pub(crate) fn new_memory(&self) -> Memory {
         const TOP: u32 = (1 << DEVICE_SHIFT) - 1;
-        life(AllocId(self.number(TOP - self.next_node.fetch_add(1, Ordering::Relaxed))), 0)
+        let below_top = self.next_node.fetch_add(1, Ordering::Relaxed);
+        // All that ever were end the trace where they meet the device's own.
+        let of_device = if below_top > TOP - OWN_MEMORY_END { u32::MAX } else { TOP - below_top };
+        life(AllocId(self.number(of_device)), 0)
     }
 
     fn push_named(&self, text: &str, what: impl FnOnce(Name) -> What) {
@@ -284,6 +314,13 @@ impl Tracer {
         self.push(place, What::EventWait { event: event.id, stream: self.stream_id(stream), external: false });
     }
 
+    /// A stream waits for another, as the library has it.
+    #[cold]
+    pub(crate) fn followed(&self, stream: StreamId, after: StreamId) {
+        let [stream, after] = [stream, after].map(|stream| self.stream_id(stream));
+        self.push(Place::Unknown, What::Follow { stream, after });
+    }
+
     #[cold]
     pub(crate) fn synchronized_with(&self, event: &TracedEvent, caller: Caller) {
         self.push(Place::Source(caller), What::EventSynchronize { event: event.id });
@@ -311,7 +348,8 @@ impl Tracer {
 
     #[cold]
     pub(crate) fn pool(&self, pool: PoolId, exportable: bool) {
-        self.push(Place::Unknown, What::PoolCreate { pool: PoolId(self.number(pool.0)), exportable });
+        let (pool, device) = (PoolId(self.number(pool.0)), Some(DeviceId(self.device)));
+        self.push(Place::Unknown, What::PoolCreate { pool, exportable, device });
     }
 
     /// A pool lets another device in, or not any more; a device of another trace has no name here.
@@ -356,14 +394,15 @@ impl Tracer {
     }
 
     #[cold]
-    pub(crate) fn free(&self, id: AllocId, generation: u64, stream: StreamId, caller: Caller) {
-        self.free_of(self.memory(id, generation), stream, caller);
+    pub(crate) fn free(&self, who: (AllocId, u64), stream: StreamId, trust: Trust, caller: Caller) {
+        let (memory, stream) = (self.memory(who.0, who.1), self.stream_id(stream));
+        self.push(Place::Source(caller), What::Free { memory, stream, trust });
     }
 
     /// A free of memory by the name that the trace has for it.
     #[cold]
     pub(crate) fn free_of(&self, memory: Memory, stream: StreamId, caller: Caller) {
-        self.push(Place::Source(caller), What::Free { memory, stream: self.stream_id(stream) });
+        self.push(Place::Source(caller), What::Free { memory, stream: self.stream_id(stream), trust: Trust::None });
     }
 
     /// Memory is freed at once, by the name that the trace has for it.
@@ -397,5 +436,33 @@ impl Tracer {
     pub(crate) fn alloc_node(&self, graph: GraphId, alloc: GraphAllocId) -> Memory {
         let fresh = || self.new_memory().id;
         Memory { id: *lock(&self.nodes).of.entry(graph).or_default().entry(alloc).or_insert_with(fresh), generation: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::{DEVICE_SHIFT, NO_NUMBERS, OWN_MEMORY_END};
+    use crate::config::Trace;
+    use crate::{Device, HostConfig};
+
+    /// What comes after would be taken for what came before.
+    #[test]
+    fn a_trace_whose_numbers_run_out_ends() {
+        let path = std::env::temp_dir().join(format!("numbers-{}.trace", std::process::id()));
+        let trace = Trace::create(&path).unwrap();
+        let device = Device::host(HostConfig::default().trace(trace.clone())).unwrap();
+        let tracer = device.context().tracer.clone().unwrap();
+        tracer.next_node.store((1 << DEVICE_SHIFT) - 1 - OWN_MEMORY_END, Ordering::Relaxed);
+        let mut graph = device.graph().unwrap();
+        let _last = graph.add_alloc::<u8>(&[], 64).unwrap();
+        trace.flush().unwrap();
+        let written = std::fs::metadata(&path).unwrap().len();
+        let _beyond = graph.add_alloc::<u8>(&[], 64).unwrap();
+        assert_eq!(trace.flush().unwrap_err().to_string(), NO_NUMBERS);
+        drop((graph, device));
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), written);
+        std::fs::remove_file(path).unwrap();
     }
 }

@@ -1,10 +1,10 @@
-//! What CUDA refuses for graphs with memory nodes and is allowed here; and the same refused, where that is asked for.
+//! What CUDA refuses to graphs with memory nodes: the removal of nodes and edges is allowed here, and what would need
+//! their addresses twice is refused as well.
 
 use millpond::error::GraphError;
 use millpond::graph::{Graph, GraphNode, Instantiate, MemAllocNode};
-use millpond::{Device, Error, Result};
+use millpond::{Device, Result};
 
-use crate::common::Subject;
 use crate::made::each;
 
 /// alloc -> memset -> free, and a node beside.
@@ -78,108 +78,168 @@ fn an_edge_that_addresses_rely_on_is_missed_by_name() {
     });
 }
 
+/// The refusal of a second place for a graph with memory nodes; what it says.
+#[track_caller]
+fn refused<T>(done: Result<T>, says: &[&str]) {
+    let error = done.err().expect("it is refused");
+    assert!(matches!(error.graph(), Some(GraphError::Copy(_))), "{error}");
+    says.iter()
+        .for_each(|part| assert!(error.report().to_string().contains(part), "{part} is not in {}", error.report()));
+}
+
 #[test]
-fn a_graph_has_several_instances_clones_and_parents() {
+fn a_second_instance_is_refused_while_one_lives() {
     each(|on| {
         let device = &on.device;
-        let stream = device.stream()?;
         let (graph, _) = whole(device)?;
-        let (first, second) = (graph.instantiate(Instantiate::default())?, graph.instantiate(Instantiate::default())?);
-        let clone = graph.clone().instantiate(Instantiate::default())?;
-        let mut parent = device.graph()?;
-        parent.add_child(&[], &graph)?;
-        let parent = parent.instantiate(Instantiate::default())?;
-        for exec in [&first, &second, &clone, &parent, &first] {
-            let _ = exec.launch(&stream)?;
-        }
-        drop((first, second));
-        launch(&graph, device)
-    });
-}
-
-fn limited(error: Error) -> bool {
-    assert!(error.report().to_string().contains("in CUDA"), "{error}");
-    matches!(error.graph(), Some(GraphError::CudaLimit { .. }))
-}
-
-fn limits(on: &Subject) -> Result<(&Device, Graph, [GraphNode; 4])> {
-    let (mut graph, nodes) = whole(&on.device)?;
-    graph.set_cuda_limits(true);
-    Ok((&on.device, graph, nodes))
-}
-
-#[test]
-fn with_cudas_limits_a_second_instance_is_refused_while_one_lives() {
-    each(|on| {
-        let (device, graph, _) = limits(on)?;
         let exec = graph.instantiate(Instantiate::default())?;
-        assert!(limited(graph.instantiate(Instantiate::default()).unwrap_err()));
+        let says =
+            ["graph 0 cannot be instantiated: its mem alloc node 0 (", "it has an instance already (", "destroy"];
+        refused(graph.instantiate(Instantiate::default()), &says);
         drop(exec);
+        launch(&graph, device)?;
         launch(&graph, device)?;
         // So it is for a graph with nothing but a free node.
         let mut owner = device.graph()?;
         let x = owner.add_alloc::<u32>(&[], 16)?;
         let mut freeing = device.graph()?;
         freeing.add_free(&[], x)?;
-        freeing.set_cuda_limits(true);
         let _exec = freeing.instantiate(Instantiate::default())?;
-        assert!(limited(freeing.instantiate(Instantiate::default()).unwrap_err()));
+        refused(freeing.instantiate(Instantiate::default()), &["its mem free node 0 ("]);
         Ok(())
     });
 }
 
+/// What an instance that is gone left is in the way of the next one, which frees it where it frees by itself.
 #[test]
-fn with_cudas_limits_an_edge_stays() {
+fn what_an_instance_before_left_is_freed_first() {
     each(|on| {
-        let (device, mut graph, [alloc, _, stray, _]) = limits(on)?;
-        assert!(limited(graph.remove_edge(alloc, stray).unwrap_err()));
-        launch(&graph, device)
+        let device = &on.device;
+        let (stream, other) = (device.stream()?, device.stream()?);
+        let (mut graph, [alloc, _, _, free]) = whole(device)?;
+        graph.remove_node(free)?;
+        let memory: MemAllocNode<u32> = graph.alloc_node(alloc, 16)?;
+        let left = graph.instantiate(Instantiate::default())?.launch(&stream)?.take(memory)?;
+        let exec = graph.instantiate(Instantiate::default())?;
+        let unfreed =
+            |error: millpond::Error| assert!(matches!(error.graph(), Some(GraphError::Unfreed(_))), "{error}");
+        unfreed(exec.launch(&stream).unwrap_err());
+        drop(exec);
+        let frees = Instantiate::default().auto_free_on_launch(true);
+        // Launches of an instance that is gone come first.
+        let again = graph.instantiate(frees)?.launch(&other)?.take(memory)?;
+        assert!(stream.free(left).is_err(), "it was freed by that launch");
+        // Its alloc node is gone: no launch frees it.
+        graph.nodes().into_iter().rev().try_for_each(|node| graph.remove_node(node))?;
+        let next = graph.add_alloc::<u32>(&[], 16)?;
+        assert_eq!(next.address(), memory.address());
+        let exec = graph.instantiate(frees)?;
+        unfreed(exec.launch(&stream).unwrap_err());
+        other.free(again)?;
+        let left = exec.launch(&stream)?.take(next)?;
+        Ok(stream.free(left)?)
     });
 }
 
 #[test]
-fn with_cudas_limits_a_node_stays() {
+fn a_clone_is_refused() {
     each(|on| {
-        let (device, mut graph, nodes) = limits(on)?;
-        nodes.into_iter().for_each(|node| assert!(limited(graph.remove_node(node).unwrap_err())));
-        launch(&graph, device)
+        let device = &on.device;
+        let (graph, _) = whole(device)?;
+        refused(graph.try_clone(), &["graph 0 cannot be cloned: its mem alloc node 0 (", "symbolic addresses"]);
+        let mut around = device.graph()?;
+        around.add_child(&[], &graph)?;
+        refused(around.try_clone(), &[" cannot be cloned: its mem alloc node 0.0 ("]);
+        launch(&around, device)
+    });
+}
+
+/// A child graph with memory nodes is moved: it is in that place alone, whatever becomes of the graph around it.
+#[test]
+fn a_child_graph_has_one_parent_and_no_instance() {
+    each(|on| {
+        let device = &on.device;
+        let (graph, _) = whole(device)?;
+        let (mut parent, mut other) = (device.graph()?, device.graph()?);
+        let exec = graph.instantiate(Instantiate::default())?;
+        refused(
+            parent.add_child(&[], &graph),
+            &["graph 0 cannot become a child graph", "it has an instance already ("],
+        );
+        drop(exec);
+        let node = parent.add_child(&[], &graph)?;
+        refused(parent.add_child(&[node], &graph), &["it is a child of graph 1 already ("]);
+        refused(other.add_child(&[], &graph), &["it is a child of graph 1 already ("]);
+        refused(
+            graph.instantiate(Instantiate::default()),
+            &["it is a child of graph 1 already (", "the graph around it"],
+        );
+        launch(&parent, device)?;
+        launch(&parent, device)?;
+        drop(parent);
+        refused(graph.instantiate(Instantiate::default()), &["it is a child of graph 1 already ("]);
+        Ok(())
+    });
+}
+
+/// A launch into a capture would be a child graph, and the instance has the addresses. The capture goes on.
+#[test]
+fn an_instance_is_not_launched_into_a_capture() {
+    each(|on| {
+        let device = &on.device;
+        let stream = device.stream()?;
+        let (graph, _) = whole(device)?;
+        let exec = graph.instantiate(Instantiate::default())?;
+        stream.begin_capture()?;
+        refused(exec.launch(&stream), &["graph 0 cannot be launched into a capture", "outside of the capture"]);
+        let (pool, captured) = (device.default_pool(), stream.is_capturing()?);
+        assert!(captured);
+        drop(stream.alloc::<u32>(&pool, 16)?);
+        launch(&stream.end_capture()?, device)?;
+        exec.launch(&stream).map(drop)
     });
 }
 
 #[test]
-fn with_cudas_limits_a_graph_is_no_child() {
+fn an_instance_is_updated_from_its_own_graph() {
     each(|on| {
-        let (device, graph, _) = limits(on)?;
-        assert!(limited(device.graph()?.add_child(&[], &graph).unwrap_err()));
-        launch(&graph, device)
+        let device = &on.device;
+        let ((graph, _), (other, _)) = (whole(device)?, whole(device)?);
+        let mut exec = graph.instantiate(Instantiate::default())?;
+        exec.update(&graph)?;
+        refused(exec.update(&other), &["graph 0 cannot have its instance updated from another graph", "help: make"]);
+        let mut plain = device.graph()?;
+        plain.add_empty(&[])?;
+        let mut exec = plain.instantiate(Instantiate::default())?;
+        refused(exec.update(&other), &["graph 1 cannot update an instance of another graph"]);
+        exec.launch(&device.stream()?).map(drop)
     });
 }
 
-/// `Clone` cannot refuse: the copy is refused where it is used.
+/// Without memory nodes, and with symbolic addresses, none of that is refused.
 #[test]
-fn with_cudas_limits_a_clone_is_good_for_nothing() {
-    each(|on| {
-        let (device, graph, _) = limits(on)?;
-        let mut clone = graph.clone();
-        assert!(limited(clone.instantiate(Instantiate::default()).unwrap_err()));
-        launch(&graph, device)?;
-        clone.set_cuda_limits(false);
-        launch(&clone, device)
-    });
-}
-
-#[test]
-fn with_cudas_limits_nothing_is_limited_without_memory_nodes() {
+fn other_graphs_are_in_several_places() {
     each(|on| {
         let device = &on.device;
         let mut plain = device.graph()?;
-        let node = plain.add_empty(&[])?;
-        let other = plain.add_empty(&[node])?;
-        plain.set_cuda_limits(true);
-        let _both = (plain.instantiate(Instantiate::default())?, plain.instantiate(Instantiate::default())?);
-        device.graph()?.add_child(&[], &plain)?;
-        launch(&plain.clone(), device)?;
-        plain.remove_edge(node, other)?;
-        plain.remove_node(node)
+        plain.add_empty(&[])?;
+        let mut symbolic = device.symbolic_graph()?;
+        let x = symbolic.add_alloc::<u32>(&[], 16)?;
+        let fill = symbolic.add_memset(&[symbolic.node_of(x).unwrap()], x.write(), 1)?;
+        symbolic.add_free(&[fill], x)?;
+        for graph in [plain, symbolic] {
+            let mut exec = graph.instantiate(Instantiate::default())?;
+            exec.update(&graph.try_clone()?)?;
+            launch(&graph, device)?;
+            let mut around = device.graph()?;
+            let node = around.add_child(&[], &graph)?;
+            around.add_child(&[node], &graph)?;
+            launch(&around.try_clone()?, device)?;
+            let stream = device.stream()?;
+            stream.begin_capture()?;
+            exec.launch(&stream)?;
+            launch(&stream.end_capture()?, device)?;
+        }
+        Ok(())
     });
 }

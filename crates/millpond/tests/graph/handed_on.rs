@@ -114,6 +114,7 @@ fn a_buffer_of_an_earlier_launch_is_not_what_the_same_graph_makes_anew() {
             assert!(matches!(error.graph(), Some(GraphError::MadeAnew { .. })), "{error}");
         };
         is_refused(inner.add_memset(&[alloc], buffer.write(), 1).unwrap_err());
+        drop(exec);
         let mut outer = on.device.graph()?;
         let child = outer.add_child(&[], &inner)?;
         outer.add_memset(&[child], buffer.write(), 1)?;

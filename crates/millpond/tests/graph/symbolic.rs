@@ -279,31 +279,3 @@ fn many_lives(device: &Device) -> Result<()> {
     }
     Ok(())
 }
-
-/// An instance that is updated from a graph with symbolic addresses has a place of its own from then on: what it left
-/// before stays where it is, live.
-#[test]
-fn what_was_left_before_an_update_from_a_symbolic_graph_stays_where_it_is() {
-    each(|on| {
-        let (device, stream) = (&on.device, on.device.stream()?);
-        let (mut fixed, mut symbolic) = (device.graph()?, device.symbolic_graph()?);
-        let x = fixed.add_alloc::<u32>(&[], 16)?;
-        let fill = [fixed.node_of(x).unwrap()];
-        fixed.add_memset(&fill, x.write(), 1)?;
-        let y = symbolic.add_alloc::<u32>(&[], 16)?;
-        let fill = [symbolic.node_of(y).unwrap()];
-        symbolic.add_memset(&fill, y.write(), 2)?;
-        let mut exec = instance(&fixed)?;
-        let first = exec.launch(&stream)?.take(x)?;
-        exec.update(&symbolic)?;
-        let second = exec.launch(&stream)?.take(y)?;
-        let (from, to) = (first.address(), first.address() + first.bytes());
-        assert!(second.address() >= to || second.address() + second.bytes() <= from);
-        expect(&stream, first.read(), 1);
-        expect(&stream, second.read(), 2);
-        stream.free(first)?;
-        expect(&stream, second.read(), 2);
-        stream.free(second)?;
-        Ok(())
-    });
-}

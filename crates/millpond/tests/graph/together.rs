@@ -153,7 +153,7 @@ fn is_told(device: &Device, instances: impl Fn(&Graph) -> Result<[GraphExec; 2]>
 fn a_closure_that_waits_for_its_next_run_is_told() {
     let all = |device: &Device| {
         is_told(device, |graph| Ok([instance(graph)?, instance(graph)?]))?;
-        is_told(device, |graph| Ok([instance(graph)?, instance(&graph.clone())?]))?;
+        is_told(device, |graph| Ok([instance(graph)?, instance(&graph.try_clone()?)?]))?;
         is_told(device, |graph| {
             let mut around = device.graph()?;
             around.add_child(&[], graph)?;
@@ -214,7 +214,7 @@ fn a_closure_runs_once_at_a_time_wherever_it_is() {
         for _ in 0..20 {
             around.add_child(&[], &graph)?;
         }
-        let execs = [instance(&graph)?, instance(&graph)?, instance(&around)?, instance(&around.clone())?];
+        let execs = [instance(&graph)?, instance(&graph)?, instance(&around)?, instance(&around.try_clone()?)?];
         ends(|| {
             std::thread::scope(|scope| {
                 for exec in &execs {
@@ -239,7 +239,7 @@ fn the_next_run_waits_for_the_run_and_not_for_its_launch() {
         let runs = Arc::new(AtomicU32::new(0));
         let mut graph = on.device.graph()?;
         let first = graph.add_host_function(&[], alone(&runs))?;
-        let inner = graph.clone();
+        let inner = graph.try_clone()?;
         // The launch around the first run waits, at its end, for the host, which waits for the second run.
         let (go, gate) = channel::<()>();
         graph.add_host_function(&[first], move || _ = gate.recv())?;

@@ -44,7 +44,7 @@ fn foreign_work_is_captured_with_memory_in_between() -> Result<()> {
     drop(exec);
     let mut outer = device.graph()?;
     let first = outer.add_memset(&[], x.write(), 3)?;
-    outer.add_child(&[first], &graph.clone())?;
+    outer.add_child(&[first], &graph.try_clone()?)?;
     drop(graph);
     let exec = outer.instantiate(Instantiate::default())?;
     drop(outer);

@@ -7,7 +7,7 @@ use std::fmt::{Debug, Display};
 
 use millpond::Error;
 use millpond::error::{CaptureError, GraphError};
-use millpond_core::graph::CaptureError as Rule;
+use millpond_core::graph::{Asked, CaptureError as Rule};
 use millpond_driver::DriverError;
 use millpond_driver::cuda::abi::Code;
 
@@ -144,8 +144,10 @@ fn code_of(error: &Error) -> Option<Code> {
             | GraphError::Unfreed(_)
             | GraphError::NotLive { .. }
             | GraphError::FreedByOther { .. } => Code::INVALID_VALUE,
-            GraphError::CudaLimit { .. } => Code::NOT_SUPPORTED,
-            GraphError::Update(_) => Code(910),
+            GraphError::Copy(refused) if !matches!(refused.asked, Asked::Update | Asked::Updated) => {
+                Code::NOT_SUPPORTED
+            }
+            GraphError::Update(_) | GraphError::Copy(_) => Code(910),
             _ => return None,
         },
         _ => return None,

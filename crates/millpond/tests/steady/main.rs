@@ -71,8 +71,9 @@ impl Kept {
 /// What is in flight at a moment (queues that threads fill, devices whose work ends, allocators' own mappings) differs
 /// by less than this, however long a loop runs.
 const NOISE: Kept = Kept { heap: 32 << 10, files: 32, mappings: 128, threads: 32, resident_kib: 8 << 10 };
-/// Of several processes: what is known by hearsay of 4096 streams, and 64 workers that wait for other processes.
-const NOISE_OF_PROCESSES: Kept = Kept { heap: 6 << 20, files: 160, mappings: 512, threads: 96, resident_kib: 16 << 10 };
+/// Where workers wait for each other or for other processes: hundreds of threads; and what is known by hearsay of 4096
+/// streams of other processes.
+const NOISE_OF_WORKERS: Kept = Kept { heap: 6 << 20, files: 160, mappings: 1500, threads: 300, resident_kib: 16 << 10 };
 
 fn seconds() -> Option<Duration> {
     let seconds = std::env::var("MILLPOND_STEADY_SECONDS").ok()?;
@@ -141,23 +142,6 @@ const LOOPS: &[(&str, usize, Make)] = &[
     ("streams", MANY, |d, _| Box::new(move || unsynchronised(d.stream()?, &d.default_pool()))),
     ("non-blocking streams", MANY, |d, _| {
         Box::new(move || unsynchronised(d.non_blocking_stream()?, &d.default_pool()))
-    }),
-    // What is kept depends on how many streams were ever in flight at once, and not on how often.
-    ("streams in flight at once", FEW / 10, |d, gate| {
-        Box::new(move || {
-            let (open, gated) = channel::<()>();
-            gate.launch_once((), move |()| gated.recv().unwrap_or_default())?;
-            let begin = gate.record()?;
-            for _ in 0..300 {
-                let stream = d.stream()?;
-                stream.wait(&begin)?;
-                let x = stream.alloc::<u8>(&d.default_pool(), 512)?;
-                stream.launch(x.write(), |x| x[0] = 1)?;
-                stream.free(x)?;
-            }
-            drop(open);
-            d.synchronize()
-        })
     }),
     ("named streams", MANY, |d, _| {
         let mut count = 0;
@@ -347,8 +331,25 @@ const LOOPS: &[(&str, usize, Make)] = &[
     }),
 ];
 
-/// Loops over two processes.
-const PROCESSES: &[(&str, usize, Make)] = &[
+/// Loops that keep workers of the device busy; most of them over two processes.
+const WORKERS: &[(&str, usize, Make)] = &[
+    // What is kept depends on how many streams were ever in flight at once, and not on how often.
+    ("streams in flight at once", FEW / 10, |d, gate| {
+        Box::new(move || {
+            let (open, gated) = channel::<()>();
+            gate.launch_once((), move |()| gated.recv().unwrap_or_default())?;
+            let begin = gate.record()?;
+            for _ in 0..300 {
+                let stream = d.stream()?;
+                stream.wait(&begin)?;
+                let x = stream.alloc::<u8>(&d.default_pool(), 512)?;
+                stream.launch(x.write(), |x| x[0] = 1)?;
+                stream.free(x)?;
+            }
+            drop(open);
+            d.synchronize()
+        })
+    }),
     ("exports to a process", MANY / 2, |d, s| processes::exports(d, s, usize::MAX)),
     ("exports to processes that are killed", FEW, |d, s| processes::exports(d, s, 3)),
     ("exports of a pool", MANY / 2, |d, s| processes::exports_of_a_pool(d, s, usize::MAX)),
@@ -381,7 +382,7 @@ fn lend(d: &Device, end: impl FnOnce(&Device, &Stream, &Stream, Buffer<u8>) -> R
 fn nothing_is_kept_for_each_request() {
     let only = std::env::var("MILLPOND_STEADY_ONLY").ok();
     let mut more = Vec::new();
-    let all = LOOPS.iter().map(|it| (it, NOISE)).chain(PROCESSES.iter().map(|it| (it, NOISE_OF_PROCESSES)));
+    let all = LOOPS.iter().map(|it| (it, NOISE)).chain(WORKERS.iter().map(|it| (it, NOISE_OF_WORKERS)));
     for ((name, rounds, make), noise) in all.filter(|((name, ..), _)| only.as_deref().is_none_or(|only| only == *name))
     {
         let device = Device::host(HostConfig::default()).unwrap();

@@ -71,3 +71,18 @@ fn streams_of_other_devices_have_names_of_their_own() {
         s.free(refusal.buffer).unwrap();
     });
 }
+
+/// A server opens streams for each request, for ever; an old name is no other stream's.
+#[test]
+fn streams_that_come_and_go_have_few_numbers() {
+    on_every_device(|on| {
+        for round in 0..2500 {
+            let stream = on.device.stream().unwrap();
+            assert!(stream.id().0 < 1200, "{}", stream.id());
+            assert_eq!(stream.name(), None, "{}", stream.id());
+            if round % 2 == 0 {
+                stream.set_name("request");
+            }
+        }
+    });
+}

@@ -1,10 +1,9 @@
 //! Every small program: all that can be done in so many operations on three streams, one pool and two sizes.
 //!
-//! Each is done by the runner on a host device without memory. Which operations are right the checker says, and the
-//! litmus model, which takes every schedule: all three must agree. What reached the driver
-//! is then read again, call by call, by a naive device that knows streams, marks and waits and nothing of the library:
-//! two uses of one byte of physical memory must be ordered there, and memory is unmapped only when what used it has
-//! completed.
+//! The runner does each on a host device without memory. The library, the checker and the litmus model, which takes
+//! every schedule, must agree on what is refused. What reached the driver is then read again, call by call, by a naive
+//! device that knows streams, marks and waits and nothing of the library: two uses of one byte of physical memory must
+//! be ordered there, and memory is unmapped only when what used it has completed.
 //!
 //! What is left out, because another program of the list does the same: streams are named in the order of their first
 //! use; what is refused, or fails for want of memory, changes nothing and ends the program; a wait for what is known, a
@@ -125,8 +124,7 @@ fn refused(ops: &[Op]) -> Vec<Refusal> {
     for op in ops {
         checker.check(op, &names, &mut findings);
     }
-    let line = |op: Option<u32>| op.unwrap_or(0);
-    findings.iter().map(|it| Refusal { line: line(it.line()), kind: it.kind }).collect()
+    findings.iter().map(|it| Refusal { line: it.line().unwrap_or(0), kind: it.kind }).collect()
 }
 
 /// Whether some schedule of a program does damage.

@@ -1,7 +1,7 @@
 //! Small programs: their operations, and which may come next. Which of them are right, others say.
 
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act as Uses, Mark, Memory, Op, Place, StreamRole, What};
+use millpond_core::op::{Access, Act as Uses, Mark, Memory, Op, Place, StreamRole, Trust, What};
 use millpond_reach::Past;
 use smallvec::smallvec;
 
@@ -42,10 +42,10 @@ fn op(line: usize, what: What) -> Op {
 }
 
 /// What comes before every program: its streams and its pool.
-pub(super) fn beginning() -> Vec<Op> {
+fn beginning() -> Vec<Op> {
     let stream =
         |at| What::StreamCreate { stream: StreamId(at as u32), role: StreamRole::NonBlocking, device: DeviceId(0) };
-    let pool = What::PoolCreate { pool: POOL, exportable: false };
+    let pool = What::PoolCreate { pool: POOL, exportable: false, device: None };
     (0..STREAMS).map(stream).chain([pool]).map(|what| op(0, what)).collect()
 }
 
@@ -58,7 +58,7 @@ pub(super) fn operations(acts: &[Act]) -> Vec<Op> {
         let memory = |of: usize| Memory::first(of as u32);
         let write = |on, of| {
             let accesses = smallvec![Access::whole(memory(of), Uses::Write)];
-            What::Launch { stream: stream(on), accesses, name: None }
+            What::Launch { stream: stream(on), accesses, trust: Trust::None, name: None }
         };
         let record =
             |event, on| What::EventRecord { event, stream: stream(on), external: false, mark: Mark::Completion };
@@ -74,7 +74,9 @@ pub(super) fn operations(acts: &[Act]) -> Vec<Op> {
                 [Some(made), Some(write(on, of))]
             }
             Act::Use { on, of } => [Some(write(on, of)), None],
-            Act::Free { on, of } => [Some(What::Free { memory: memory(of), stream: stream(on) }), None],
+            Act::Free { on, of } => {
+                [Some(What::Free { memory: memory(of), stream: stream(on), trust: Trust::None }), None]
+            }
             Act::Drop { of } => [Some(What::Drop { memory: memory(of) }), None],
             Act::Order { after, on } => [Some(record(other, after)), Some(wait(other, on))],
             Act::Record { on } => [Some(record(kept, on)), None],

@@ -5,14 +5,14 @@ use millpond::Error;
 use crate::finding::lock;
 use crate::life::Expect;
 use crate::op::Op;
-use crate::thread::graphs::{Instance, Made};
+use crate::thread::graphs::Instance;
 use crate::thread::{Thread, pick};
 
 impl Thread<'_> {
     pub(crate) fn upload(&mut self, op: Op) {
         let (Some(held), Some(at)) = (self.stream(op.a), pick(&self.execs, op.b)) else { return };
-        let Some(Instance { exec, device, last, is_crowded, .. }) = &self.execs[at] else { return };
-        let (exec, device, last, is_crowded) = (exec.clone(), *device, last.clone(), *is_crowded);
+        let Some(Instance { exec, device, last, is_second, .. }) = &self.execs[at] else { return };
+        let (exec, device, last, is_second) = (exec.clone(), *device, last.clone(), *is_second);
         let mut knows = self.before_next(&held.line);
         knows.join(&last);
         self.say(format_args!("e.upload(&s{})?;", held.line.chain));
@@ -21,7 +21,7 @@ impl Thread<'_> {
         self.judge("upload", expect, uploaded.as_ref().err());
         // It comes after the last launch, and the next launch after it.
         match &uploaded {
-            Ok(()) if is_crowded => self.world.lose_track(),
+            Ok(()) if is_second => self.world.lose_track(),
             Ok(()) => lock(&held.line.past).join(&last),
             Err(Error::InvalidArgument(_)) => return,
             // It may have waited before it failed.
@@ -39,13 +39,11 @@ impl Thread<'_> {
         self.world.say(self.number, format_args!("e{}.update(&g)?;", instance.number));
         let updated = instance.exec.update(&built.graph);
         if updated.is_ok() {
-            // Of another graph the outputs are that one's: what they are and who frees them then is not followed.
-            let outputs = if instance.number == built.number { built.made.outputs.clone() } else { Vec::new() };
-            instance.made = Made { outputs, ..built.made.clone() };
-            instance.relatives.extend(built.made.children.iter().copied().chain([built.number]));
-            instance.is_crowded = true;
+            instance.made = built.made.clone();
         }
-        self.judge("update", Expect::Either, updated.as_ref().err());
+        let is_other = instance.number != built.number && (instance.made.has_memory || built.made.has_memory);
+        let expect = if is_other { Expect::Refused } else { Expect::Either };
+        self.judge("update", expect, updated.as_ref().err());
     }
 
     pub(crate) fn drop_exec(&mut self, op: Op) {

@@ -1,4 +1,4 @@
-//! Graphs: built node by node and by capture, cloned, nested, instantiated, launched, updated and dropped.
+//! Graphs: built node by node and by capture, nested, instantiated again and again, launched, updated and dropped.
 //!
 //! A graph writes memory of its own with a pattern, looks at it, frees it or leaves it live, and uses some buffers of
 //! the thread. Every launch does the same, so that one pattern serves all.
@@ -42,8 +42,8 @@ pub(crate) struct Made {
     pub(crate) outside: Vec<(u64, Option<Content>)>,
     /// Whether its order is wrong.
     pub(crate) is_wrong: bool,
-    /// Graphs that are part of it, and have the same addresses there.
-    pub(crate) children: Vec<u64>,
+    /// Whether it has memory nodes: it has one instance at a time.
+    pub(crate) has_memory: bool,
     /// Events that it records and waits for.
     pub(crate) marks: Marks,
 }
@@ -55,14 +55,12 @@ pub(crate) struct Instance {
     pub(crate) device: usize,
     pub(crate) made: Made,
     pub(crate) number: u64,
-    /// Graphs whose launches' outputs a launch of this one frees first: its own, and what it was updated to.
-    pub(crate) relatives: Vec<u64>,
     /// Whether a launch frees what the one before left.
     frees: bool,
     /// What its last launch came after, and that launch: the next one comes after it.
     pub(crate) last: Past,
-    /// Whether others have the same addresses: its launches come after theirs, too.
-    pub(crate) is_crowded: bool,
+    /// Whether another instance had its addresses, after whose launches its own come.
+    pub(crate) is_second: bool,
 }
 
 /// A graph in the making, node by node.
@@ -73,6 +71,7 @@ pub(crate) struct Draft<'t> {
     live: Vec<(MemAllocNode<u64>, Content, Vec<GraphNode>)>,
     oracle: &'t Arc<Oracle>,
     runs_closures: bool,
+    has_memory: bool,
     pub(crate) random: Random,
 }
 
@@ -97,6 +96,7 @@ impl Draft<'_> {
         let after = self.some();
         let len = 1 + self.random.below(1 << self.random.clone().below(17)) as usize;
         let memory = self.graph.add_alloc::<u64>(&after, len)?;
+        self.has_memory = true;
         let content = Content::Words(mix(self.random.number()));
         let Some(alloc) = self.graph.node_of(memory) else { return Ok(()) };
         let writer = match self.runs_closures && self.random.chance(80) {
@@ -139,48 +139,42 @@ impl Thread<'_> {
         let number = self.world.number();
         let built = match op.kind {
             Kind::Capture => self.capture(op),
-            _ => self.by_nodes(op),
+            _ => self.by_nodes(op, true),
         };
         let what = if op.kind == Kind::Capture { "a capture" } else { "a graph by nodes" };
         self.judge(what, Expect::Either, built.as_ref().err());
         if let Ok(Some(mut built)) = built {
             built.number = number;
             self.say(format_args!("let g{number} = /* {what}: {:?} */;", built.made));
-            self.instantiate(&built, number, op.c >> 5 & 1 == 0);
-            if !built.made.children.is_empty() {
-                let mut crowd = built.made.children.clone();
-                crowd.push(number);
-                self.crowd(&crowd);
-            }
+            self.instantiate(&built, op.c >> 5 & 1 == 0, false);
             let at = place(&self.graphs, op.b);
             self.graphs[at] = Some(built);
         }
     }
 
-    /// Instances of these graphs share addresses, now or later.
-    fn crowd(&mut self, numbers: &[u64]) {
-        let all = self.execs.iter_mut().flatten();
-        all.filter(|it| numbers.contains(&it.number)).for_each(|it| it.is_crowded = true);
+    pub(crate) fn instantiate_again(&mut self, op: Op) {
+        let Some(at) = pick(&self.graphs, op.a) else { return };
+        let Some(built) = self.graphs[at].take() else { return };
+        self.instantiate(&built, op.c >> 5 & 1 == 0, true);
+        self.graphs[at] = Some(built);
     }
 
-    fn instantiate(&mut self, built: &Built, number: u64, frees: bool) {
-        let made = built.made.clone();
+    fn instantiate(&mut self, built: &Built, frees: bool, is_second: bool) {
+        let (made, number) = (built.made.clone(), built.number);
+        let is_there = self.execs.iter().flatten().any(|it| it.number == number);
         let settings = format_args!("Instantiate::new().auto_free_on_launch({frees})");
         self.say(format_args!("let e{number} = g.instantiate({settings})?;"));
         let exec = built.graph.instantiate(Instantiate::default().auto_free_on_launch(frees));
-        let expect = if made.is_wrong { Expect::Refused } else { Expect::Either };
+        let expect = if made.is_wrong || made.has_memory && is_there { Expect::Refused } else { Expect::Either };
         self.judge("instantiate", expect, exec.as_ref().err());
         if let Ok(exec) = exec {
             let at = place(&self.execs, number as u32);
-            let (last, is_crowded) = (Past::default(), false);
-            let relatives = made.children.iter().copied().chain([number]).collect();
-            let device = built.device;
-            let instance = Instance { exec, device, made, number, relatives, frees, last, is_crowded };
-            self.execs[at] = Some(instance);
+            let (last, device) = (Past::default(), built.device);
+            self.execs[at] = Some(Instance { exec, device, made, number, frees, last, is_second });
         }
     }
 
-    fn by_nodes(&mut self, op: Op) -> Result<Option<Built>> {
+    fn by_nodes(&mut self, op: Op, is_whole: bool) -> Result<Option<Built>> {
         let at = op.a as usize % self.world.devices.len();
         let Some(device) = self.device(at) else { return Ok(None) };
         let runs_closures = self.world.kind != DeviceKind::Cuda;
@@ -188,7 +182,8 @@ impl Thread<'_> {
         let mut made = Made::default();
         let (graph, oracle) = (device.graph()?, &self.world.oracle);
         let steps = 2 + random.below(14);
-        let mut draft = Draft { graph, nodes: vec![], live: vec![], oracle, runs_closures, random };
+        let (nodes, live, has_memory) = (vec![], vec![], false);
+        let mut draft = Draft { graph, nodes, live, oracle, runs_closures, has_memory, random };
         for _ in 0..steps {
             match draft.random.below(8) {
                 0..=2 => draft.alloc()?,
@@ -204,16 +199,19 @@ impl Thread<'_> {
                 }
             }
         }
-        self.use_outside(&mut draft, &mut made, at, op)?;
-        if let Some(child) = pick(&self.graphs, op.c >> 9).and_then(|it| self.graphs[it].as_ref())
-            && child.device == at
-            && child.made.outside.is_empty()
-            && draft.random.chance(20)
-        {
-            let after = draft.some();
-            draft.nodes.push(draft.graph.add_child(&after, &child.graph)?);
-            made.marks.join(&child.made.marks);
-            made.children = child.made.children.iter().copied().chain([child.number]).collect();
+        let mut outputs = Vec::new();
+        if is_whole {
+            self.use_outside(&mut draft, &mut made, at, op)?;
+            let op = Op { c: draft.random.number() as u32, ..op };
+            if draft.random.chance(20)
+                && let Some(child) = self.by_nodes(op, false)?
+            {
+                let after = draft.some();
+                draft.nodes.push(draft.graph.add_child(&after, &child.graph)?);
+                made.marks.join(&child.made.marks);
+                (outputs, made.is_wrong) = (child.made.outputs, child.made.is_wrong);
+                draft.has_memory |= child.made.has_memory;
+            }
         }
         if runs_closures && draft.random.chance(5) && !draft.live.is_empty() {
             // Nothing orders it after the alloc node.
@@ -222,7 +220,8 @@ impl Thread<'_> {
             made.is_wrong = true;
         }
         self.mark_end(&mut draft, &mut made.marks, at)?;
-        made.outputs = draft.live.iter().map(|(memory, content, _)| (*memory, *content)).collect();
+        outputs.extend(draft.live.iter().map(|(memory, content, _)| (*memory, *content)));
+        (made.outputs, made.has_memory) = (outputs, draft.has_memory);
         Ok(Some(Built { graph: draft.graph, number: 0, device: at, made }))
     }
 
@@ -280,7 +279,7 @@ impl Thread<'_> {
         let outside = outside.filter(|buf| buf.life.used.is_some() && buf.life.device == held.line.device);
         let mut random = Random::new(u64::from(op.c));
         let (oracle, runs_closures) = (&self.world.oracle, self.world.kind != DeviceKind::Cuda);
-        let mut made = Made::default();
+        let mut made = Made { has_memory: true, ..Made::default() };
         self.world.say(self.number, format_args!("// s{} captures", held.line.chain));
         let write = |stream: &Stream, buffer: &millpond::Buffer<u64>, content: Content, life| match runs_closures {
             true => {
@@ -326,24 +325,11 @@ impl Thread<'_> {
         Ok(Some(Built { graph, number: 0, device: held.line.device, made }))
     }
 
-    pub(crate) fn clone_graph(&mut self, op: Op) {
-        let Some(built) = pick(&self.graphs, op.a).and_then(|at| self.graphs[at].as_ref()) else { return };
-        let made = Made { outputs: Vec::new(), ..built.made.clone() };
-        let (number, of) = (self.world.number(), built.number);
-        let clone = Built { graph: built.graph.clone(), number, device: built.device, made };
-        self.say(format_args!("let g{number} = g.clone();"));
-        self.instantiate(&clone, number, true);
-        self.crowd(&[number, of]);
-        let to = place(&self.graphs, op.b);
-        self.graphs[to] = Some(clone);
-    }
-
     pub(crate) fn launch(&mut self, op: Op) {
         let (Some(held), Some(at)) = (self.stream(op.a), pick(&self.execs, op.b)) else { return };
         let Some(instance) = &self.execs[at] else { return };
         let (made, number, frees, device) = (instance.made.clone(), instance.number, instance.frees, instance.device);
-        let (relatives, last) = (instance.relatives.clone(), instance.last.clone());
-        let (is_crowded, exec) = (instance.is_crowded, instance.exec.clone());
+        let (is_second, last, exec) = (instance.is_second, instance.last.clone(), instance.exec.clone());
         let place_of = |id: u64| self.bufs.iter().position(|buf| buf.as_ref().is_some_and(|buf| buf.life.id == id));
         let used: Vec<_> = made.outside.iter().map(|(id, content)| (place_of(*id), *content)).collect();
         if !op.c.is_multiple_of(4) {
@@ -357,13 +343,13 @@ impl Thread<'_> {
             .filter_map(|(at, _)| self.bufs[(*at)?].as_ref())
             .all(|it| it.life.is_right(&knows, Act::Write, ALL));
         let waited = self.waited_by(&made.marks);
-        let is_plain = made.outputs.is_empty() && !is_crowded && (is_right || waited.is_none());
+        let is_plain = made.outputs.is_empty() && !is_second && (is_right || waited.is_none());
         let expect = match is_there && held.line.device == device && is_plain {
             true => self.expect(is_right, &held.line),
             false => Expect::Either,
         };
         // What an earlier launch left, and this one frees first.
-        let ended = if frees { self.take_outputs(&relatives) } else { Vec::new() };
+        let ended = if frees { self.take_outputs(number) } else { Vec::new() };
         self.say(format_args!("let l = e{number}.launch(&s{})?;", held.line.chain));
         let launched = exec.launch(&held.stream);
         self.judge(&format!("launch of e{number} on s{}", held.line.chain), expect, launched.as_ref().err());
@@ -382,7 +368,7 @@ impl Thread<'_> {
         lock(&held.line.past).join(&last);
         // The launch completes after its wait nodes, and what comes before them.
         waited.iter().for_each(|waited| lock(&held.line.past).join(waited));
-        if is_crowded {
+        if is_second {
             self.world.lose_track();
         }
         for buf in ended {
@@ -414,10 +400,9 @@ impl Thread<'_> {
         }
     }
 
-    /// What earlier launches of an instance left, taken out of the thread's hands.
-    fn take_outputs(&mut self, of: &[u64]) -> Vec<Buf> {
-        let is_of = |life: &Life| life.launched_by.is_some_and(|number| of.contains(&number));
-        let is_it = |buf: &Option<Buf>| buf.as_ref().is_some_and(|it| is_of(&it.life));
+    /// What earlier launches of a graph left, taken out of the thread's hands.
+    fn take_outputs(&mut self, of: u64) -> Vec<Buf> {
+        let is_it = |buf: &Option<Buf>| buf.as_ref().is_some_and(|it| it.life.launched_by == Some(of));
         let taken: Vec<Buf> = self.bufs.iter_mut().filter(|it| is_it(it)).filter_map(Option::take).collect();
         taken.iter().for_each(|it| self.world.oracle.release(it.life.id, it.buffer.address(), &it.life.uses));
         taken

@@ -164,7 +164,7 @@ impl<'w> Thread<'w> {
             Kind::Flood => self.flood(op),
             Kind::Kill | Kind::HangUp => self.end_importer(op),
             Kind::Capture | Kind::Build => self.build(op),
-            Kind::Clone => self.clone_graph(op),
+            Kind::Instantiate => self.instantiate_again(op),
             Kind::Launch => self.launch(op),
             Kind::Upload => self.upload(op),
             Kind::Update => self.update(op),

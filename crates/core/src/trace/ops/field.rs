@@ -9,7 +9,7 @@ use super::bytes::{fold, put_number, short, unfold};
 use super::frame::Reason;
 use super::state::{In, Last, Out, REMEMBERED, put_name, take_name};
 use crate::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId, TicketId};
-use crate::op::{Access, Act, CaptureMode, Mark, Memory, Name, NodeOp, Part, Reach, Space, StreamRole};
+use crate::op::{Access, Act, CaptureMode, Mark, Memory, Name, NodeOp, Part, Reach, Space, StreamRole, Trust};
 
 /// Longer lists are cut: so many accesses, of at most 10 bytes, have room in a frame.
 const LIST_MAX: usize = 1 << 24;
@@ -83,6 +83,7 @@ choice! {
     Mark { 0 Completion, 1 Progress, 2 Asked }
     CaptureMode { 0 Global, 1 ThreadLocal, 2 Relaxed }
     Reach { 0 None, 1 Read, 2 ReadWrite }
+    Trust { 0 None, 1 Races, 2 Order }
 }
 
 /// A number that says nothing any more: written as 0, and read as 0 or 1 (how a launch started: in order or early).
@@ -284,6 +285,20 @@ impl<T: Field> Field for SmallVec<[T; 2]> {
 }
 
 /// 0 for none, else the number of the text plus 1.
+/// Of a device 0 is none, 1 the first.
+impl Field for Option<DeviceId> {
+    fn put(&self, out: &mut Out<'_>) {
+        put_number(out.bytes, self.map_or(0, |device| u64::from(device.0) + 1));
+    }
+
+    fn take(from: &mut In<'_, '_>) -> Result<Self, Reason> {
+        match from.number()?.checked_sub(1) {
+            None => Ok(None),
+            Some(number) => u32::try_from(number).map(|number| Some(DeviceId(number))).map_err(|_| Reason::Field),
+        }
+    }
+}
+
 impl Field for Option<Name> {
     #[inline]
     fn put(&self, out: &mut Out<'_>) {

@@ -1,26 +1,27 @@
 //! The code of each operation and its fields, in order: one table, from which writing and reading both follow.
 //!
 //! Codes are never given to another operation; a new one gets the next. `[Gone]` behind a field is a number that was a
-//! field once.
+//! field once. `field = value` behind a row: of such operations only those have this code, so that what is written most
+//! is short, and traces from before there was such a field are read.
 
 use super::field::{Field, Gone};
 use super::frame::Reason;
 use super::state::{In, Out};
-use crate::op::What;
+use crate::op::{Trust, What};
 
 macro_rules! table {
-    ($($code:literal $what:ident { $($field:ident $([$gone:ident])?),* })*) => {
+    ($($code:literal $what:ident { $($field:ident $([$gone:ident])?),* } $($is:ident = $value:path)?)*) => {
         /// The code of an operation.
         #[inline]
         pub(super) fn code(what: &What) -> u8 {
-            match what { $(What::$what { .. } => $code),* }
+            match what { $(What::$what { $($is: $value,)? .. } => $code),* }
         }
 
         /// Writes its fields.
         #[inline]
         pub(super) fn put(what: &What, out: &mut Out<'_>) {
             match what {
-                $(What::$what { $($field),* } => { $($field.put(out); $($gone.put(out);)?)* })*
+                $(What::$what { $($field,)* $($is: $value)? } => { $($field.put(out); $($gone.put(out);)?)* })*
             }
         }
 
@@ -30,7 +31,7 @@ macro_rules! table {
             match code {
                 $($code => {
                     $(let $field = Field::take(from)?; $($gone::take(from)?;)?)*
-                    Ok(What::$what { $($field),* })
+                    Ok(What::$what { $($field,)* $($is: $value)? })
                 })*
                 _ => Err(Reason::Code(code)),
             }
@@ -53,15 +54,15 @@ table! {
     11 EventWait { event, stream, external }
     12 EventSynchronize { event }
     13 EventQuery { event, is_over }
-    14 PoolCreate { pool, exportable }
+    14 PoolCreate { pool, exportable } device = None
     15 PoolDestroy { pool }
     16 Alloc { memory, pool, stream, bytes, name }
     17 AllocNow { memory, space, bytes, name }
     18 SetName { memory, name }
-    19 Free { memory, stream }
+    19 Free { memory, stream } trust = Trust::None
     20 FreeNow { memory }
     21 Drop { memory }
-    22 Launch { stream, accesses [Gone], name }
+    22 Launch { stream, accesses [Gone], name } trust = Trust::None
     23 HostAccess { accesses }
     24 GraphCreate { graph, symbolic }
     25 GraphNode { graph, node, after, name }
@@ -88,4 +89,8 @@ table! {
     46 CaptureModeExchange { mode }
     47 Copy { stream, accesses }
     48 PeerAccess { owner, device, is_enabled }
+    49 PoolCreate { pool, exportable, device }
+    50 Free { memory, stream, trust }
+    51 Launch { stream, accesses, trust, name }
+    52 Follow { stream, after }
 }

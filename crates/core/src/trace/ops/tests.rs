@@ -7,7 +7,7 @@ use super::frame::{FRAME_HEAD, HEADER};
 use super::*;
 use crate::ids::*;
 use crate::op::{
-    Access, Act, CaptureMode, Mark, Memory, Name, Names, NodeOp, Op, Part, Place, Reach, Space, StreamRole, What,
+    Access, Act, CaptureMode, Mark, Memory, Name, Names, NodeOp, Op, Part, Place, Reach, Space, StreamRole, Trust, What,
 };
 
 /// Small numbers mostly, and now and then any.
@@ -80,9 +80,10 @@ fn stream_op() -> impl Strategy<Value = What> {
     let device = any::<u32>().prop_map(|number| Space::Device(DeviceId(number)));
     let space = prop_oneof![device, Just(Space::Host), Just(Space::Managed)];
     let small = (number(), number(), any::<bool>(), any::<bool>(), name(), any::<u64>());
-    (0_u8..29, small, role, mark, space, memory(), accesses(), prop::option::of(name())).prop_map(
+    (0_u8..30, small, role, mark, space, memory(), accesses(), prop::option::of(name())).prop_map(
         |(kind, (a, b, yes, also, text, bytes), role, mark, space, memory, accesses, name)| {
             let (stream, event, pool, process) = (StreamId(a), EventId(b), PoolId(b), ProcessId(a));
+            let trust = [Trust::None, Trust::Races, Trust::Order][(yes as usize) + (yes && also) as usize];
             match kind {
                 0 => What::HostStart { process },
                 1 => What::Tell { to: HostId(a) },
@@ -98,15 +99,15 @@ fn stream_op() -> impl Strategy<Value = What> {
                 11 => What::EventWait { event, stream, external: yes },
                 12 => What::EventSynchronize { event },
                 13 => What::EventQuery { event, is_over: yes },
-                14 => What::PoolCreate { pool, exportable: also },
+                14 => What::PoolCreate { pool, exportable: also, device: yes.then_some(DeviceId(a)) },
                 15 => What::PoolDestroy { pool },
                 16 => What::Alloc { memory, pool, stream, bytes, name },
                 17 => What::AllocNow { memory, space, bytes, name },
                 18 => What::SetName { memory, name: text },
-                19 => What::Free { memory, stream },
+                19 => What::Free { memory, stream, trust },
                 20 => What::FreeNow { memory },
                 21 => What::Drop { memory },
-                22 => What::Launch { stream, accesses, name },
+                22 => What::Launch { stream, accesses, trust, name },
                 23 => What::PoolAccess {
                     pool,
                     device: DeviceId(a),
@@ -116,6 +117,7 @@ fn stream_op() -> impl Strategy<Value = What> {
                 25 => What::SynchronizeDevice { device: DeviceId(a) },
                 26 => What::Copy { stream, accesses },
                 27 => What::PeerAccess { owner: DeviceId(a), device: DeviceId(b), is_enabled: yes },
+                28 => What::Follow { stream, after: StreamId(b) },
                 _ => What::HostAccess { accesses },
             }
         },
@@ -306,12 +308,25 @@ fn a_launch_of_an_older_trace_is_a_launch() {
         trace.append(&mut frame);
         trace
     };
-    let what = What::Launch { stream: StreamId(3), accesses: SmallVec::new(), name: None };
+    let what = What::Launch { stream: StreamId(3), accesses: SmallVec::new(), trust: Trust::None, name: None };
     let launch = shown(&Op { host: HostId(0), place: Place::Unknown, what }, &names());
     for start in [0, 1] {
         assert_eq!(read(&traced(start), 50).0, std::slice::from_ref(&launch), "{start}");
     }
     assert_eq!(read(&traced(2), 50).1.map_err(|damage| damage.reason), Err(Reason::Field));
+}
+
+/// Pools had no device once, and nothing was believed.
+#[test]
+fn an_older_trace_is_read() {
+    let (mut trace, mut frame) = (frame::header().to_vec(), vec![0; FRAME_HEAD]);
+    frame.extend_from_slice(&[14, 5, 1, 19, 8, 0, 3]);
+    frame::seal(&mut frame, 2, false);
+    trace.append(&mut frame);
+    let pool = What::PoolCreate { pool: PoolId(5), exportable: true, device: None };
+    let free = What::Free { memory: Memory::first(1), stream: StreamId(3), trust: Trust::None };
+    let ops = [pool, free].map(|what| shown(&Op { host: HostId(0), place: Place::Unknown, what }, &names()));
+    assert_eq!(read(&trace, 50).0, ops);
 }
 
 #[test]
@@ -325,8 +340,8 @@ fn most_operations_take_few_bytes() {
         let stream = StreamId(turn % 4);
         push(What::Alloc { memory, pool: PoolId(0), stream, bytes: 1 << 20, name: None });
         let accesses = SmallVec::from_slice(&[Access::whole(memory, Act::Write)]);
-        push(What::Launch { stream, accesses, name: None });
-        push(What::Free { memory, stream });
+        push(What::Launch { stream, accesses, trust: Trust::None, name: None });
+        push(What::Free { memory, stream, trust: Trust::None });
     }
     let bytes = writer.finish().len() as f64 / 3000.0;
     assert!(bytes < 8.0, "{bytes} bytes an operation");

@@ -1,6 +1,6 @@
 //! Graphs as they are built and captured, until their launches become tasks.
 //!
-//! Launches of one instance, and of all that have its addresses, come one after the other whatever their streams.
+//! Launches of one instance, and of those before it at its addresses, come one after the other whatever their streams.
 
 mod launches;
 
@@ -47,7 +47,8 @@ pub(super) struct Node {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Graph {
     nodes: Vec<Node>,
-    family: Option<GraphId>,
+    /// The graphs whose fixed addresses it has: its own, those of children.
+    at: Vec<GraphId>,
     /// Whether an instance was made of it, or it is a part of another graph.
     is_run: bool,
 }
@@ -63,7 +64,7 @@ pub(super) struct Captured {
 #[derive(Clone, Debug)]
 pub(super) struct Exec {
     nodes: Vec<Node>,
-    family: Option<GraphId>,
+    at: Vec<GraphId>,
     auto_free: bool,
     last: Option<usize>,
     /// What the latest launch began.
@@ -72,8 +73,8 @@ pub(super) struct Exec {
 }
 
 impl Exec {
-    fn new(nodes: Vec<Node>, family: Option<GraphId>, auto_free: bool) -> Self {
-        Exec { nodes, family, auto_free, last: None, outputs: Vec::new(), is_run: false }
+    fn new(nodes: Vec<Node>, at: Vec<GraphId>, auto_free: bool) -> Self {
+        Exec { nodes, at, auto_free, last: None, outputs: Vec::new(), is_run: false }
     }
 }
 
@@ -81,13 +82,17 @@ impl Lower<'_> {
     pub(super) fn graph_step(&mut self, what: &What) -> Result<(), TooMuch> {
         match *what {
             What::GraphCreate { graph, symbolic } => {
-                let family = (!symbolic).then_some(graph);
-                self.graphs.insert(graph, Graph { family, ..Graph::default() });
+                let at = Vec::from_iter((!symbolic).then_some(graph));
+                self.graphs.insert(graph, Graph { at, ..Graph::default() });
             }
             What::GraphNode { graph, ref node, ref after, .. } => {
                 let work = self.node_work(node);
                 let after = after.iter().map(|node| node.index()).collect();
                 self.add_node(graph, work, after);
+                if let NodeOp::Child(child) = **node {
+                    let inside = self.graphs[&child].at.clone();
+                    self.graphs.entry(graph).or_default().at.extend(inside);
+                }
             }
             What::GraphEdge { graph, from, to } => {
                 if let Some(node) = self.node(graph, to.index()) {
@@ -110,8 +115,8 @@ impl Lower<'_> {
                 nodes.into_iter().flatten().for_each(|it| it.work.rename(node, memory));
             }
             What::CaptureBegin { stream, graph, symbolic, .. } => {
-                let family = (!symbolic).then_some(graph);
-                self.graphs.insert(graph, Graph { family, ..Graph::default() });
+                let at = Vec::from_iter((!symbolic).then_some(graph));
+                self.graphs.insert(graph, Graph { at, ..Graph::default() });
                 self.captures.insert(stream, Captured { graph, tails: Vec::new(), is_origin: true });
             }
             What::CaptureEnd { stream } => {
@@ -122,9 +127,11 @@ impl Lower<'_> {
             What::Instantiate { graph, exec, auto_free_on_launch: auto_free } => {
                 let made = self.graphs.entry(graph).or_default();
                 made.is_run = true;
-                let Graph { nodes, family, .. } = made.clone();
-                let family = family.filter(|_| nodes.iter().any(has_allocs));
-                self.execs.insert(exec, Exec::new(nodes, family, auto_free));
+                let Graph { nodes, mut at, .. } = made.clone();
+                at.retain(|_| nodes.iter().any(has_allocs));
+                let left = at.iter().filter_map(|graph| self.addresses.get(graph));
+                let outputs = left.flat_map(|(_, outputs)| outputs.clone()).collect();
+                self.execs.insert(exec, Exec { outputs, ..Exec::new(nodes, at, auto_free) });
             }
             What::GraphUpload { .. } => return Err(TooMuch("an instance is uploaded".into())),
             What::GraphLaunch { exec, stream } => self.launch_exec(exec, stream),

@@ -32,7 +32,7 @@ impl Lower<'_> {
                 let life = self.begin(memory, true);
                 self.own(life, what);
             }
-            What::Free { memory, stream } => {
+            What::Free { memory, stream, .. } => {
                 if !self.captured_free(stream, memory) {
                     self.free(memory, stream);
                 }

@@ -72,8 +72,8 @@ struct Lower<'a> {
     graphs: HashMap<GraphId, Graph>,
     captures: HashMap<StreamId, Captured>,
     execs: HashMap<ExecId, Exec>,
-    /// The launch before, of any instance with the same addresses.
-    families: HashMap<GraphId, usize>,
+    /// At the fixed addresses of a graph: the end of the last launch there, and what it began.
+    addresses: HashMap<GraphId, (usize, Vec<(Memory, usize)>)>,
 }
 
 pub(super) fn lower(program: &Program) -> Result<Model, TooMuch> {
@@ -100,7 +100,7 @@ pub(super) fn lower(program: &Program) -> Result<Model, TooMuch> {
         graphs: HashMap::new(),
         captures: HashMap::new(),
         execs: HashMap::new(),
-        families: HashMap::new(),
+        addresses: HashMap::new(),
     };
     for op in ops {
         (lower.line, lower.host) = (op.place.line().unwrap_or(0), op.host);

@@ -28,14 +28,14 @@ impl Lower<'_> {
         let left: Vec<_> = of_graphs.chain(execs.iter().map(|exec| self.execs[exec].nodes.clone())).collect();
         self.line = 0;
         for nodes in left {
-            self.launch_graph(Vec::new(), "a launch".into(), Exec::new(nodes, None, false));
+            self.launch_graph(Vec::new(), "a launch".into(), Exec::new(nodes, Vec::new(), false));
         }
     }
 
     pub(super) fn launch_graph(&mut self, mut needs: Vec<usize>, who: String, mut exec: Exec) -> Exec {
         let line = self.line;
         needs.extend(exec.last);
-        needs.extend(exec.family.and_then(|family| self.families.get(&family)));
+        needs.extend(exec.at.iter().filter_map(|graph| Some(self.addresses.get(graph)?.0)));
         // What the launch before left, and was not freed since.
         let freed = |life: &usize| self.model.lives[*life].users.iter().any(|task| self.frees(*task, *life));
         let left: Vec<usize> = exec.outputs.iter().map(|(_, life)| *life).filter(|life| !freed(life)).collect();
@@ -50,8 +50,8 @@ impl Lower<'_> {
         ends.push(begin);
         let end = self.push(Task { needs: ends, who, is_hidden: true, ..Task::default() });
         exec.last = Some(end);
-        if let Some(family) = exec.family {
-            self.families.insert(family, end);
+        for graph in &exec.at {
+            self.addresses.insert(*graph, (end, exec.outputs.clone()));
         }
         for (event, record) in launch.records {
             self.events.insert(event, Stands::Task(record));

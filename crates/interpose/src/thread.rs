@@ -1,0 +1,27 @@
+//! Threads, as the system numbers them: whether one has ended, without a destructor of its own, which others of the
+//! program could come after.
+
+/// The calling thread.
+pub(crate) fn current() -> i32 {
+    // SAFETY: it only answers.
+    unsafe { libc::gettid() }
+}
+
+/// Whether this process has the thread, or another one by its number.
+pub(crate) fn is_there(thread: i32) -> bool {
+    // SAFETY: signal 0 is none.
+    let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, 0) };
+    sent == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_was_joined_has_ended() {
+        assert!(is_there(current()));
+        let ended = std::thread::spawn(current).join().unwrap();
+        assert!(!is_there(ended));
+    }
+}

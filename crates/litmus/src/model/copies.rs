@@ -1,0 +1,136 @@
+//! What CUDA refuses to graphs with memory nodes, from the words of its manual alone.
+//!
+//! > Graphs with allocation or free nodes: nodes and edges cannot be deleted; the graph cannot be used in a child node
+//! > [by a copy, but can be moved into one]; only one instantiation of the graph may exist at any point in time; the
+//! > graph cannot be cloned. (`cuGraphAddMemAllocNode`, `cuGraphAddMemFreeNode`.) An instance cannot be updated from a
+//! > graph with memory nodes that is instantiated as another one. A child that was moved cannot be instantiated, moved
+//! > again, or used in an update.
+//!
+//! Graphs whose addresses are found at their instantiation do not count, and a launch into a capture is a child by a
+//! copy. Deletion is allowed here.
+
+use std::collections::{HashMap, HashSet};
+
+use millpond_core::ids::{ExecId, GraphId, StreamId};
+use millpond_core::op::{NodeOp, What};
+
+use crate::Program;
+
+#[derive(Clone, Default)]
+struct Graph {
+    is_symbolic: bool,
+    /// Of each node whether it is a memory node, or a child with such; none where it was removed.
+    nodes: Vec<Option<bool>>,
+}
+
+impl Graph {
+    fn is_frozen(&self) -> bool {
+        self.nodes.contains(&Some(true))
+    }
+}
+
+#[derive(Default)]
+struct Copies {
+    graphs: HashMap<GraphId, Graph>,
+    /// Of each instance its graph, as it was then.
+    execs: HashMap<ExecId, (GraphId, Graph)>,
+    moved: HashSet<GraphId>,
+    captures: HashMap<StreamId, GraphId>,
+}
+
+/// The lines of clones, instantiations, child nodes, launches into captures and updates that are refused because a
+/// graph with memory nodes would be in two places: of a program in which nothing else is refused.
+pub fn refused_copies(program: &Program) -> Vec<u32> {
+    let mut copies = Copies::default();
+    let refused = program.ops().iter().filter(|op| copies.refuses(&op.what));
+    refused.filter_map(|op| op.place.line()).collect()
+}
+
+impl Copies {
+    fn graph(&self, graph: GraphId) -> Graph {
+        self.graphs.get(&graph).cloned().unwrap_or_default()
+    }
+
+    /// Whether a graph with memory nodes is taken: by an instance of it that has some, or as another one's child.
+    fn is_taken(&self, graph: GraphId) -> bool {
+        let has_instance = self.execs.values().any(|(of, made)| *of == graph && made.is_frozen());
+        self.graph(graph).is_frozen() && (has_instance || self.moved.contains(&graph))
+    }
+
+    fn add(&mut self, graph: GraphId, is_frozen: bool) {
+        self.graphs.entry(graph).or_default().nodes.push(Some(is_frozen));
+    }
+
+    fn capture(&mut self, stream: StreamId, is_memory: bool) {
+        if let Some(graph) = self.captures.get(&stream).copied() {
+            let is_symbolic = self.graph(graph).is_symbolic;
+            self.add(graph, is_memory && !is_symbolic);
+        }
+    }
+
+    /// Does an operation, or says that it is refused.
+    fn refuses(&mut self, what: &What) -> bool {
+        match *what {
+            What::GraphCreate { graph, symbolic } => {
+                self.graphs.insert(graph, Graph { is_symbolic: symbolic, ..Graph::default() });
+            }
+            What::GraphNode { graph, ref node, .. } => {
+                let is_frozen = match **node {
+                    NodeOp::Alloc { .. } | NodeOp::Free(_) => !self.graph(graph).is_symbolic,
+                    NodeOp::Child(child) if self.is_taken(child) => return true,
+                    NodeOp::Child(child) => {
+                        let is_frozen = self.graph(child).is_frozen();
+                        if is_frozen {
+                            self.moved.insert(child);
+                        }
+                        is_frozen
+                    }
+                    _ => false,
+                };
+                self.add(graph, is_frozen);
+            }
+            What::GraphNodeRemove { graph, node } => {
+                if let Some(removed) = self.graphs.get_mut(&graph).and_then(|it| it.nodes.get_mut(node.index())) {
+                    *removed = None;
+                }
+            }
+            What::GraphClone { graph, copy } => {
+                let copied = self.graph(graph);
+                if copied.is_frozen() {
+                    return true;
+                }
+                self.graphs.insert(copy, copied);
+            }
+            What::CaptureBegin { stream, graph, symbolic, .. } => {
+                self.graphs.insert(graph, Graph { is_symbolic: symbolic, ..Graph::default() });
+                self.captures.insert(stream, graph);
+            }
+            What::CaptureEnd { stream } => {
+                let ended = self.captures.get(&stream).copied();
+                self.captures.retain(|_, graph| Some(*graph) != ended);
+            }
+            What::Alloc { stream, .. } | What::Free { stream, .. } => self.capture(stream, true),
+            What::GraphLaunch { exec, stream } if self.captures.contains_key(&stream) => {
+                return self.execs.get(&exec).is_some_and(|(_, made)| made.is_frozen());
+            }
+            What::Instantiate { graph, exec, .. } => {
+                if self.is_taken(graph) {
+                    return true;
+                }
+                self.execs.insert(exec, (graph, self.graph(graph)));
+            }
+            What::ExecUpdate { exec, graph } => {
+                let from = self.graph(graph);
+                let Some((of, made)) = self.execs.get_mut(&exec) else { return false };
+                if *of != graph && (made.is_frozen() || from.is_frozen()) {
+                    return true;
+                }
+                (*of, *made) = (graph, from);
+            }
+            What::ExecDestroy { exec } => drop(self.execs.remove(&exec)),
+            What::GraphDestroy { graph } => drop(self.graphs.remove(&graph)),
+            _ => {}
+        }
+        false
+    }
+}
