@@ -469,14 +469,12 @@ impl World {
 #[test]
 fn every_state_of_an_import_is_right() {
     let states = every_state(Budget { lives: 1, chunks: 2, tickets: 1, late: 1, can_be_cut: false, room: 2 });
-    println!("{states} states");
     assert!(states > 100, "{states}");
 }
 
 #[test]
 fn every_state_of_an_import_whose_importer_may_go_is_right() {
     let states = every_state(Budget { lives: 1, chunks: 2, tickets: 1, late: 1, can_be_cut: true, room: 2 });
-    println!("{states} states");
     assert!(states > 200, "{states}");
 }
 
