@@ -8,7 +8,7 @@ const MEMORY: Memory = Memory { id: AllocId(7), generation: 3 };
 
 /// What a program is told, with its line: streams 1 and 2 are there, of device 0, and stream 3, of device 1.
 fn told(program: &[What]) -> Vec<(usize, Kind)> {
-    let mut checker = Checker::new(Settings { races: true, leaks: false, advice: false });
+    let mut checker = Checker::new(Settings { races: true, trust: true, leaks: false, advice: false });
     let (names, mut told) = (Names::new(), Vec::new());
     let stream = |stream, device| What::StreamCreate {
         stream: StreamId(stream),

@@ -81,36 +81,11 @@ impl Checker {
     pub(super) fn refuse_unsafe(&mut self, call: Call<'_>) -> Step {
         let what = call.op.what.unsafe_call().filter(|_| self.graphs.is_capturing());
         let Some(what) = what.filter(|_| self.is_unsafe_alone(&call.op.what)) else { return Ok(()) };
-        let (time, host, device) = (&self.time, call.op.host, self.device_of(&call.op.what));
-        let is_for = |thread, origin| {
-            let its = time.stream(origin).map(|stream| stream.kept.device);
-            time.is_beside(host, thread) && device.is_none_or(|device| its == Some(device))
-        };
+        let (time, host) = (&self.time, call.op.host);
+        let is_beside = |thread| time.is_beside(host, thread);
         let caller = (u64::from(host.0), self.graphs.modes.get(&host).copied().unwrap_or_default());
-        let checked = self.graphs.captures.check_unsafe(caller, is_for, what);
+        let checked = self.graphs.captures.check_unsafe(caller, is_beside, what);
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
-    }
-
-    /// The device of an unsafe call, where that is known.
-    fn device_of(&self, what: &What) -> Option<DeviceId> {
-        match *what {
-            What::StreamSynchronize { stream } | What::StreamQuery { stream, .. } => {
-                self.time.stream(stream).map(|stream| stream.kept.device)
-            }
-            What::EventSynchronize { event } | What::EventQuery { event, .. } => {
-                self.events.get(&event).and_then(|event| event.created).map(|created| created.device)
-            }
-            What::AllocNow { space: Space::Device(device), .. } => Some(device),
-            What::PoolCreate { device, .. } => device,
-            What::FreeNow { memory } => match self.lives.find(memory) {
-                Found::Named(Named::Life(life)) => match self.lives.at(life).source {
-                    Source::Stream { device, .. } | Source::Now(Space::Device(device)) => Some(device),
-                    _ => None,
-                },
-                _ => None,
-            },
-            _ => None,
-        }
     }
 
     /// Whether it is for the modes to say that a call is refused: not where it is of something that is captured.
@@ -179,7 +154,7 @@ impl Checker {
             self.refuse_overlap(call, self.site(call, seat, Act::Write), used(&accesses), subject)?;
         }
         self.check_node_reach(call, seat, named, &accesses)?;
-        let may_share = !self.settings.races || trust != Trust::None;
+        let may_share = !self.looks_for_races(trust);
         self.look_at(call, seat, name, |uses, graph, tails, label| {
             uses.check(graph, tails, &accesses, may_share, work.noun(), label)
         })?;

@@ -37,6 +37,8 @@ use crate::op::{Act, Names, NodeOp, Op, Place, Reach, What};
 pub struct Settings {
     /// Whether two unordered accesses, one of them a write, are wrong. (Disjoint halves are legal to CUDA.)
     pub races: bool,
+    /// Whether races pass that a launch lets pass ([`Trust::Races`](crate::op::Trust::Races)).
+    pub trust: bool,
     /// Whether memory that is never freed is reported at the end.
     pub leaks: bool,
     /// Whether advice is given.
@@ -45,7 +47,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { races: true, leaks: true, advice: true }
+        Settings { races: true, trust: false, leaks: true, advice: true }
     }
 }
 

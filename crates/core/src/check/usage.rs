@@ -201,6 +201,12 @@ impl Checker {
         refused
     }
 
+    /// Whether races of a launch that is trusted so far are found.
+    #[inline]
+    pub(super) fn looks_for_races(&self, trust: Trust) -> bool {
+        self.settings.races && (trust == Trust::None || trust == Trust::Races && !self.settings.trust)
+    }
+
     /// Looks one access up and asks whether it may be here.
     #[inline]
     fn check_access(&self, call: Call<'_>, seat: Seat, access: Access, trust: Trust) -> Step<Target> {
@@ -216,7 +222,7 @@ impl Checker {
             let user = if let What::Copy { .. } = call.op.what { User::Other(None) } else { User::Kernel(None) };
             self.check_reach(call, target, user, self.site(call, seat, access.act))?;
         }
-        let races = self.settings.races && trust == Trust::None;
+        let races = self.looks_for_races(trust);
         match life.history.check_use(access.act, access.part, &self.time.at(seat).chain, races) {
             Ok(()) => Ok(target),
             Err(fault) => Err(self.unordered(call, target.life, fault, self.site(call, seat, access.act))),

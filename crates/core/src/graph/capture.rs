@@ -353,21 +353,20 @@ impl Captures {
     }
 
     /// An unsafe call ([`What::unsafe_call`](crate::op::What::unsafe_call)) by `thread`, whose own mode is `mode`. A
-    /// capture forbids nothing to the threads of other processes, and nothing of other devices: `is_for` says of a
-    /// capture, by the thread that began it and its origin, whether the call is one for it.
+    /// capture forbids nothing to the threads of other processes: `is_beside` says which are of its own.
     ///
     /// # Errors
     /// [`CaptureError::Unsupported`] where both modes forbid it; those captures are invalid then.
     pub fn check_unsafe(
         &mut self,
         (thread, mode): (u64, CaptureMode),
-        is_for: impl Fn(u64, StreamId) -> bool,
+        is_beside: impl Fn(u64) -> bool,
         call: &'static str,
     ) -> Result<(), CaptureError> {
         let forbids = |capture: &Capture| match (mode, capture.mode) {
             (CaptureMode::Relaxed, _) | (_, CaptureMode::Relaxed) => false,
-            (CaptureMode::Global, CaptureMode::Global) => is_for(capture.thread, capture.origin),
-            _ => capture.thread == thread && is_for(capture.thread, capture.origin),
+            (CaptureMode::Global, CaptureMode::Global) => is_beside(capture.thread),
+            _ => capture.thread == thread,
         };
         self.spoil_each(forbids, call)
     }

@@ -91,7 +91,7 @@ fn records_and_waits_by_handle_are_those_by_name() {
             ends: seed.is_multiple_of(5),
         };
         let ops = Program::random(&mut Rng::with_seed(seed), kinds, 40);
-        let settings = Settings { races: true, leaks: false, advice: false };
+        let settings = Settings { races: true, trust: false, leaks: false, advice: false };
         let (mut named, names) = (Checker::new(settings), Names::new());
         let mut library = Library {
             checker: Checker::new(settings),

@@ -211,7 +211,7 @@ fn private_memory_is_judged_as_if_it_had_been_stepped() {
             ends: seed.is_multiple_of(5),
         };
         let ops = Program::random(&mut Rng::with_seed(seed), kinds, 40);
-        let settings = Settings { races: !seed.is_multiple_of(7), leaks: false, advice: false };
+        let settings = Settings { races: !seed.is_multiple_of(7), trust: false, leaks: false, advice: false };
         let (mut checker, names, mut library) = (Checker::new(settings), Names::new(), Library::new(settings));
         for (at, op) in ops.iter().enumerate() {
             let mut expected = Vec::new();

@@ -131,7 +131,7 @@ fn run(seed: u64) -> [u64; 3] {
         ends: seed.is_multiple_of(5),
     };
     let ops = Program::random(&mut Rng::with_seed(seed), kinds, 40);
-    let settings = Settings { races: true, leaks: false, advice: false };
+    let settings = Settings { races: true, trust: false, leaks: false, advice: false };
     let (mut checker, names, mut device) = (Checker::new(settings), Names::new(), Device::default());
     let mut waits = 0;
     for (at, op) in ops.iter().enumerate() {

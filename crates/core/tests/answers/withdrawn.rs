@@ -50,7 +50,7 @@ enum Fate {
 
 impl Run {
     fn new() -> Self {
-        let settings = Settings { races: true, leaks: false, advice: false };
+        let settings = Settings { races: true, trust: false, leaks: false, advice: false };
         Run { checker: Checker::new(settings), names: Names::new(), flying: None, asked_again: 0 }
     }
 

@@ -7,14 +7,11 @@
 //! > `CU_STREAM_CAPTURE_MODE_RELAXED`, it is prohibited from potentially unsafe API calls. Concurrent capture
 //! > sequences in other threads are ignored. `CU_STREAM_CAPTURE_MODE_RELAXED`: The local thread is not prohibited
 //! > [...].
-//!
-//! What the manual says of threads is taken for what they do to the device that is captured: calls of another device
-//! are not forbidden, where it is known which device that is.
 
 use std::collections::HashMap;
 
-use millpond_core::ids::{DeviceId, EventId, HostId, ProcessId, StreamId};
-use millpond_core::op::{CaptureMode, Memory, Space, StreamRole, What};
+use millpond_core::ids::{EventId, HostId, ProcessId, StreamId};
+use millpond_core::op::{CaptureMode, StreamRole, What};
 
 use crate::Program;
 
@@ -35,10 +32,6 @@ struct Threads {
     captures: Vec<Capture>,
     /// Events that were recorded last in a capture: by its origin.
     captured: HashMap<EventId, StreamId>,
-    /// The device that each is of.
-    streams: HashMap<StreamId, DeviceId>,
-    events: HashMap<EventId, DeviceId>,
-    memory: HashMap<Memory, DeviceId>,
 }
 
 /// The lines of calls that some capture forbids: potentially unsafe ones, of what is in no capture itself.
@@ -57,33 +50,17 @@ impl Threads {
     fn forbids(&mut self, host: HostId, what: &What) -> bool {
         match *what {
             What::StreamSynchronize { stream } | What::StreamQuery { stream, .. } => {
-                let of = self.streams.get(&stream).copied();
-                return self.capture_of(stream).is_none() && self.is_prohibited(host, of);
+                return self.capture_of(stream).is_none() && self.is_prohibited(host);
             }
             What::EventSynchronize { event } | What::EventQuery { event, .. } => {
-                let of = self.events.get(&event).copied();
-                return !self.captured.contains_key(&event) && self.is_prohibited(host, of);
+                return !self.captured.contains_key(&event) && self.is_prohibited(host);
             }
-            What::AllocNow { memory, space: Space::Device(device), .. } => {
-                self.memory.insert(memory, device);
-                return self.is_prohibited(host, Some(device));
-            }
-            What::FreeNow { memory } => return self.is_prohibited(host, self.memory.get(&memory).copied()),
-            What::PoolCreate { device, .. } => return self.is_prohibited(host, device),
-            What::AllocNow { .. } | What::Instantiate { .. } => return self.is_prohibited(host, None),
-            What::Alloc { memory, stream, .. } if self.capture_of(stream).is_none() => {
-                if let Some(device) = self.streams.get(&stream) {
-                    self.memory.insert(memory, *device);
-                }
+            What::AllocNow { .. } | What::FreeNow { .. } | What::PoolCreate { .. } | What::Instantiate { .. } => {
+                return self.is_prohibited(host);
             }
             What::CaptureModeExchange { mode } => drop(self.modes.insert(host, mode)),
             What::HostStart { process } => drop(self.processes.insert(host, process)),
-            What::StreamCreate { stream, role, device } => {
-                self.streams.insert(stream, device);
-                if role == StreamRole::Legacy {
-                    self.legacy.push(stream);
-                }
-            }
+            What::StreamCreate { stream, role: StreamRole::Legacy, .. } => self.legacy.push(stream),
             What::CaptureBegin { stream, mode, .. }
                 if self.capture_of(stream).is_none()
                     && !self.legacy.contains(&stream)
@@ -107,21 +84,11 @@ impl Threads {
                 }
                 None => drop(self.captured.remove(&event)),
             },
-            What::EventCreate { event, device, .. } => {
-                self.events.insert(event, device);
-                self.captured.remove(&event);
-            }
-            What::EventDestroy { event } => drop(self.captured.remove(&event)),
-            What::EventCopy { event, from } => {
-                match self.events.get(&from).copied() {
-                    Some(device) => drop(self.events.insert(event, device)),
-                    None => drop(self.events.remove(&event)),
-                }
-                match self.captured.get(&from).copied() {
-                    Some(origin) => drop(self.captured.insert(event, origin)),
-                    None => drop(self.captured.remove(&event)),
-                }
-            }
+            What::EventCreate { event, .. } | What::EventDestroy { event } => drop(self.captured.remove(&event)),
+            What::EventCopy { event, from } => match self.captured.get(&from).copied() {
+                Some(origin) => drop(self.captured.insert(event, origin)),
+                None => drop(self.captured.remove(&event)),
+            },
             What::EventWait { event, stream, external: false } => {
                 let origin = self.captured.get(&event).copied();
                 if self.capture_of(stream).is_none()
@@ -136,12 +103,11 @@ impl Threads {
         false
     }
 
-    /// Whether a thread is prohibited from potentially unsafe calls: of a device, if that is known.
-    fn is_prohibited(&self, host: HostId, device: Option<DeviceId>) -> bool {
-        let is_of_it = |it: &Capture| device.is_none_or(|of| self.streams.get(&it.origin) == Some(&of));
+    /// Whether a thread is prohibited from potentially unsafe calls.
+    fn is_prohibited(&self, host: HostId) -> bool {
         let process = |host: HostId| self.processes.get(&host).copied().unwrap_or(ProcessId(0));
-        let has_own = self.captures.iter().any(|it| it.host == host && it.mode != CaptureMode::Relaxed && is_of_it(it));
-        let is_other = |it: &Capture| it.host != host && process(it.host) == process(host) && is_of_it(it);
+        let has_own = self.captures.iter().any(|it| it.host == host && it.mode != CaptureMode::Relaxed);
+        let is_other = |it: &Capture| it.host != host && process(it.host) == process(host);
         let has_other = self.captures.iter().any(|it| is_other(it) && it.mode == CaptureMode::Global);
         match self.modes.get(&host).copied().unwrap_or_default() {
             CaptureMode::Global => has_own || has_other,

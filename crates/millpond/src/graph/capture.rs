@@ -217,7 +217,7 @@ impl Recording {
     /// The calling thread makes an unsafe call; its mode is the global one.
     pub(crate) fn check_unsafe(&mut self, call: &'static str) -> Result<()> {
         self.captures
-            .check_unsafe((thread(), CaptureMode::Global), |_, _| true, call)
+            .check_unsafe((thread(), CaptureMode::Global), |_| true, call)
             .map_err(|error| rule(self.device, error))
     }
 
