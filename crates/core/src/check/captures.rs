@@ -13,7 +13,7 @@ use super::event_state::Stands;
 use super::finding::Finding;
 use super::graph_state::Captured;
 use super::graphs::used;
-use super::lives::{Found, Named, Source};
+use super::lives::{Found, Named};
 use super::names::Held;
 use super::timeline::Seat;
 use crate::graph::{
@@ -22,7 +22,7 @@ use crate::graph::{
 };
 use crate::ids::{DeviceId, EventId, GraphId, NodeId, PoolId, StreamId};
 use crate::life::{Kind, Site};
-use crate::op::{Access, Act, CaptureMode, Memory, Name, Space, Thing, Trust, What};
+use crate::op::{Access, Act, CaptureMode, Memory, Name, Thing, Trust, What};
 use crate::order::default_streams::Standing;
 
 impl Checker {
