@@ -14,7 +14,7 @@ use crate::thread;
 /// Default pools, which no call makes, have their device's number; others follow.
 const FIRST_POOL: u32 = 256;
 
-/// With fewer default streams of threads nobody asks whether those threads are there.
+/// With fewer default streams of threads the system is not asked whether those threads are there.
 const THREADS_FEW: usize = 64;
 
 /// A graph as far as it is known here.

@@ -1,5 +1,5 @@
-//! Threads, as the system numbers them: whether one has ended, without a destructor of its own, which others of the
-//! program could come after.
+//! Whether a thread has ended, asked of the system by its number: a destructor of a thread-local value may run before
+//! others of the program that still call CUDA.
 
 /// The calling thread.
 pub(crate) fn current() -> i32 {

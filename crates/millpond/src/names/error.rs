@@ -311,7 +311,10 @@ pub enum Invalid {
         which: &'static str,
     },
     /// So many streams and allocations exist, or pools, graphs and devices were made, that no number is left.
-    #[error("there are no numbers left for {what}, after {made} of them: {}", if *what == "devices" { "start another process" } else { "open another device" })]
+    #[error(
+        "there are no numbers left for {what}, after {made} of them: {}",
+        if *what == "devices" { "start another process" } else { "open another device" }
+    )]
     NoNumbers {
         /// What was to get one.
         what: &'static str,

@@ -1,7 +1,7 @@
 //! Numbers of a device's allocations and streams, given again when theirs are gone.
 //!
-//! An allocation's number goes on with its generations, so that number and generation name one life for ever; a stream's
-//! order has a number of its own, and this one is its name. Knows numbers only.
+//! An allocation's number goes on with its generations, so that number and generation name one life for ever. A
+//! stream's number is its name only: its place in the order has a number of its own. Knows numbers only.
 
 use std::sync::Arc;
 

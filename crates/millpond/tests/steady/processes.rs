@@ -90,8 +90,8 @@ fn event(stream: &Stream) -> Result<String> {
     Ok(stream.record()?.export()?.to_string())
 }
 
-/// Every round exports memory and an event, waits for an event of the importer, and drops the memory, which the importer
-/// still holds: also where it is killed.
+/// Each round exports memory and an event, waits for an event of the importer, and drops the memory, which the
+/// importer still holds: also where it is killed.
 pub(crate) fn exports(device: Device, stream: Stream, of_each: usize) -> Round {
     let (pool, mut others) = (shareable(&device), Others::new(of_each));
     Box::new(move || {

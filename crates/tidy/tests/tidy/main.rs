@@ -40,6 +40,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "place",
             "index",
             "arguments",
+            "thread",
             "handles",
             "report",
             "judge",
