@@ -169,11 +169,10 @@ impl State {
             }
             ["use", memory, made] => {
                 let memory = &ticket(memory);
-                // SAFETY: the exporter uses it after the event of the answer.
                 let x = match &self.shared {
                     // SAFETY: as below.
                     Some(pool) => unsafe { pool.import(memory) },
-                    // SAFETY: the exporter does not touch the memory before it has waited for this process's event.
+                    // SAFETY: the exporter uses it after the event of the answer.
                     None => unsafe { self.device.import(memory) },
                 }?;
                 wait(&self.device, &self.stream, made)?;
