@@ -45,6 +45,13 @@ const PROGRAMS: &[(&str, &str)] = &[
          w: synchronize device !! capture-unsupported / end capture s",
     ),
     (
+        "A capture forbids unsafe calls of all devices",
+        "thread w / stream s / stream t on 1 / capture s as g / w: synchronize t !! capture-unsupported / end capture s / \
+         capture s as h / w: query t yes !! capture-unsupported / end capture s / capture s as i / synchronize device 1 / \
+         end capture s / capture s as j thread-local / w: synchronize t / synchronize t !! capture-unsupported / \
+         end capture s",
+    ),
+    (
         "A stream of another process joins no capture",
         "process p / p: stream t / stream s / event e shared / p: event f shared / \
          capture s as g / record e s / p: wait t e !! captured-event / p: record f t / \

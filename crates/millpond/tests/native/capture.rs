@@ -40,11 +40,11 @@ fn foreign_work_is_captured_with_memory_in_between() -> Result<()> {
         expect(&left, &x, 7);
         expect(&left, &y, 9);
     }
-    // A copy of the graph, and the graph as a part of another one.
+    // The graph as a part of another one.
     drop(exec);
     let mut outer = device.graph()?;
     let first = outer.add_memset(&[], x.write(), 3)?;
-    outer.add_child(&[first], &graph.try_clone()?)?;
+    outer.add_child(&[first], &graph)?;
     drop(graph);
     let exec = outer.instantiate(Instantiate::default())?;
     drop(outer);

@@ -210,27 +210,3 @@ fn belongs_to_a_graph() {
         stream.synchronize().unwrap();
     });
 }
-
-/// Two instances leave memory of two nodes at one address, one after the other: what lives there is named, whichever
-/// came first.
-#[test]
-fn inside_an_output_where_others_were() {
-    on_every_device(|on| {
-        let stream = on.stream();
-        let mut graph = on.device.graph().unwrap();
-        let first = graph.add_alloc::<u8>(&[], BYTES).unwrap();
-        let early = graph.instantiate(Default::default()).unwrap();
-        let after = graph.add_free(&[graph.node_of(first).unwrap()], first).unwrap();
-        let second = graph.add_alloc::<u8>(&[after], BYTES).unwrap();
-        assert_eq!(first.address(), second.address());
-        let late = graph.instantiate(Default::default()).unwrap();
-        for _ in 0..2 {
-            for (exec, node) in [(&early, first), (&late, second)] {
-                let buffer = exec.launch(&stream).unwrap().take(node).unwrap();
-                let (_, text) = refused(on, buffer.address() + 9);
-                assert!(text.contains("it is 9 B inside allocation") && text.contains("allocated on"), "{text}");
-                stream.free(buffer).unwrap();
-            }
-        }
-    });
-}
