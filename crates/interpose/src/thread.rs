@@ -9,8 +9,10 @@ pub(crate) fn current() -> i32 {
 
 /// Whether this process has the thread, or another one by its number.
 pub(crate) fn is_there(thread: i32) -> bool {
+    // SAFETY: it only answers.
+    let process = unsafe { libc::getpid() };
     // SAFETY: signal 0 is none.
-    let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, 0) };
+    let sent = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) };
     sent == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 

@@ -64,7 +64,7 @@ impl Others {
     /// The process of this round, and whether it is a new one.
     fn next(&mut self) -> (&mut Other, bool) {
         self.rounds += 1;
-        let is_new = self.rounds % self.of_each == 0;
+        let is_new = self.rounds.is_multiple_of(self.of_each);
         if is_new {
             self.now = Other::new();
         }
@@ -169,9 +169,10 @@ impl State {
             }
             ["use", memory, made] => {
                 let memory = &ticket(memory);
-                // SAFETY: the exporter uses it after the event of the answer.
                 let x = match &self.shared {
+                    // SAFETY: as below.
                     Some(pool) => unsafe { pool.import(memory) },
+                    // SAFETY: the exporter uses it after the event of the answer.
                     None => unsafe { self.device.import(memory) },
                 }?;
                 wait(&self.device, &self.stream, made)?;
