@@ -145,8 +145,8 @@ fn what_an_instance_leaves_is_known_when_its_graph_has_another_node_there() {
         let before = line.instance();
         line.free(memory);
         assert_eq!(line.alloc(512), memory);
-        for exec in [before, line.instance(), before] {
-            must(c!(millpond_graph_launch(exec, stream)));
+        for _ in 0..2 {
+            must(c!(millpond_graph_launch(before, stream)));
             must(c!(millpond_memset_async(memory, 7, 512, stream)));
             must(c!(millpond_memset_async(memory.wrapping_byte_add(100), 7, 100, stream)));
             must(c!(millpond_free_async(memory, stream)));
