@@ -52,6 +52,18 @@ const PROGRAMS: &[(&str, &str)] = &[
          end capture s",
     ),
     (
+        "What a launch of an instance that was updated from a copy allocates is the copy's",
+        "stream s / graph g symbolic / node n1 in g: alloc m 64 / node n2 in g after n1: write m / c = clone g / \
+         x = instantiate g auto-free / launch x s / update x from c / write s m / launch x s / write s m !! use-after-free / \
+         free s c.m",
+    ),
+    (
+        "What an instance left before its update is used by the original's name, what it left since by the copy's",
+        "stream s / graph g symbolic / node n1 in g: alloc m 64 / node n2 in g after n1: write m / c = clone g / \
+         x = instantiate g auto-free / launch x s / update x from c / write s m / launch x s / write s c.m / \
+         free s c.m",
+    ),
+    (
         "A stream of another process joins no capture",
         "process p / p: stream t / stream s / event e shared / p: event f shared / \
          capture s as g / record e s / p: wait t e !! captured-event / p: record f t / \
