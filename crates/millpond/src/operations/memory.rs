@@ -14,7 +14,7 @@ use millpond_driver::DriverError;
 use millpond_driver::locks::BiasedGuard;
 
 use crate::names::count::Count;
-use crate::names::error::{Error, Result};
+use crate::names::error::{Error, Invalid, Nearest, Result};
 use crate::pool::handle::Pool;
 use crate::state::allocation::site;
 use crate::state::device::{Origin, Owned, PoolShared, Session, Shelved, State, StreamShared};
@@ -371,11 +371,13 @@ impl Stream {
         });
         let capture = entered?;
         // The address of an alloc node is not the node: a capture may free that by its name.
-        let is_captured = capture.is_some();
+        let is_named = capture.is_some();
+        let is_node =
+            |error: &Error| matches!(error.invalid(), Some(Invalid::Pointer { nearest: Nearest::OfGraph { .. }, .. }));
         let captured = capture.and_then(|capture| shared.context.graphs().find_captured(&capture, address));
         let found = captured.map_or_else(|| PoolShared::find_on(&shared.context, address), Ok);
         let owned = found.inspect_err(|error| {
-            if !is_captured {
+            if !(is_named && is_node(error)) {
                 shared.note_second_free(error, address, caller);
             }
         })?;
