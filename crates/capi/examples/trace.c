@@ -24,7 +24,7 @@ int main(int count, char **arguments) {
     MUST(millpond_device_set_checks(device, MILLPOND_CHECKS_OFF));
     millpond_access use = reads(memory);
     MUST(millpond_declare(right, &use, 1));  // nothing orders it after the allocation on `left`
-    MUST(millpond_free_async(memory, left)); // takes effect after both
+    MUST(millpond_free_async(memory, left)); // nor this after the use; takes effect after both
     MUST(millpond_device_set_checks(device, MILLPOND_CHECKS_ON));
     MUST(millpond_trace_flush(device));
     MUST(millpond_event_record(event, right));
