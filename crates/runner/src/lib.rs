@@ -337,8 +337,8 @@ impl Run {
                 let others = self.devices.others.values().try_for_each(Device::synchronize);
                 said(self.devices.first.synchronize().and(others), Act::Read)
             }
-            What::PoolCreate { pool, exportable: false, .. } => {
-                match self.devices.first.pool(self.memory.pool_config.clone()) {
+            What::PoolCreate { pool, exportable, .. } => {
+                match self.devices.first.pool(self.memory.pool_config.clone().shareable(*exportable)) {
                     Ok(made) => {
                         self.memory.pools.insert(*pool, made);
                         Said::Done
