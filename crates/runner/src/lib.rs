@@ -343,6 +343,8 @@ impl Run {
                         self.memory.pools.insert(*pool, made);
                         Said::Done
                     }
+                    Err(error @ millpond::Error::Capture { .. }) => Said::Refused(error, Act::Read),
+                    Err(_) if *exportable => return cannot("the device shares no memory"),
                     Err(error) => Said::Refused(error, Act::Read),
                 }
             }
