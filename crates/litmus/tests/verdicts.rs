@@ -46,16 +46,16 @@ const PROGRAMS: &[(&str, &str)] = &[
     ),
     (
         "A capture forbids unsafe calls of all devices",
-        "thread w / stream s / stream t on 1 / capture s as g / w: synchronize t !! capture-unsupported / end capture s / \
-         capture s as h / w: query t yes !! capture-unsupported / end capture s / capture s as i / synchronize device 1 / \
-         end capture s / capture s as j thread-local / w: synchronize t / synchronize t !! capture-unsupported / \
-         end capture s",
+        "thread w / stream s / stream t on 1 / capture s as g / w: synchronize t !! capture-unsupported / \
+         end capture s / capture s as h / w: query t yes !! capture-unsupported / end capture s / \
+         capture s as i / synchronize device 1 / end capture s / capture s as j thread-local / \
+         w: synchronize t / synchronize t !! capture-unsupported / end capture s",
     ),
     (
         "What a launch of an instance that was updated from a copy allocates is the copy's",
         "stream s / graph g symbolic / node n1 in g: alloc m 64 / node n2 in g after n1: write m / c = clone g / \
-         x = instantiate g auto-free / launch x s / update x from c / write s m / launch x s / write s m !! use-after-free / \
-         free s c.m",
+         x = instantiate g auto-free / launch x s / update x from c / write s m / launch x s / \
+         write s m !! use-after-free / free s c.m",
     ),
     (
         "What an instance left before its update is used by the original's name, what it left since by the copy's",

@@ -26,12 +26,10 @@ pub(crate) const DEVICES: &[(&str, &str)] = &[
          wait u e / write u a !! no-access / c = take b from x / read u c !! no-access / free u a / free u c",
     ),
     (
-        "What a launch leaves has the access that its pool granted, for nodes of other graphs and copies, too",
+        "What a launch leaves has the access that its pool granted, for nodes of other graphs, too",
         "stream s nonblocking / stream u nonblocking on 1 / pool p / grant p to 1 read / capture s as g / a = alloc \
-         s 64 from p / end capture s / revoke p from 1 / h = clone g / name a in h as c / x = instantiate g / y = \
-         instantiate h / launch x s / record e s / wait u e / read u a / graph k / node n in k: write a / z = \
-         instantiate k / launch z u !! no-access / free u a / record f u / wait s f / launch y s / record d s / \
-         wait u d / read u c / write u c !! no-access / free u c",
+         s 64 from p / end capture s / revoke p from 1 / x = instantiate g / launch x s / record e s / wait u e / \
+         read u a / graph k / node n in k: write a / z = instantiate k / launch z u !! no-access / free u a",
     ),
     (
         "Memory of a child has the access that its pool granted when it was captured",
