@@ -162,14 +162,6 @@ const PROGRAMS: &[(&str, &str)] = &[
          launch x s !! wrong-device",
     ),
     (
-        "An update that is refused leaves the instance as it was",
-        "stream s / c = alloc s 64 / graph g / node n in g: alloc a 64 / x = instantiate g / launch x s / \
-         b = take a from x / graph k / node i in k: child g / node r in k after i: read c / \
-         y = instantiate k auto-free / graph k2 / node i2 in k2: child g / \
-         node r2 in k2 after i2: read b / free s b / update y from k2 !! graph-refused / launch y s / \
-         drop a / free s c",
-    ),
-    (
         "A record that a graph waited for is not lost",
         "stream s nonblocking / stream t nonblocking / stream u nonblocking / stream v nonblocking / \
          a = alloc s 64 / record e s / graph g / node w in g: wait e / node r in g after w: read a / \

@@ -31,13 +31,6 @@ pub(crate) const DEVICES: &[(&str, &str)] = &[
          s 64 from p / end capture s / revoke p from 1 / x = instantiate g / launch x s / record e s / wait u e / \
          read u a / graph k / node n in k: write a / z = instantiate k / launch z u !! no-access / free u a",
     ),
-    (
-        "Memory of a child has the access that its pool granted when it was captured",
-        "stream s nonblocking / stream u nonblocking on 1 / pool p / grant p to 1 read / capture s as g / \
-         a = alloc s 64 from p / b = alloc s 64 / end capture s / x = instantiate g / capture s as h / launch x s / \
-         record e s / wait u e / read u a / write u a !! no-access / read u b !! no-access / record f u / wait s f / \
-         free s a / free s b / end capture s / y = instantiate h / launch y s",
-    ),
 ];
 
 pub(crate) const PROCESSES: &[(&str, &str)] = &[
