@@ -154,7 +154,8 @@ impl Thread<'_> {
 
     pub(crate) fn instantiate_again(&mut self, op: Op) {
         let Some(at) = pick(&self.graphs, op.a) else { return };
-        let Some(built) = self.graphs[at].take() else { return };
+        // Without memory nodes two instances are there at once, and their launches are in no order.
+        let Some(built) = self.graphs[at].take_if(|built| built.made.has_memory) else { return };
         self.instantiate(&built, op.c >> 5 & 1 == 0, true);
         self.graphs[at] = Some(built);
     }
