@@ -49,14 +49,15 @@ impl Run {
             What::CaptureBegin { stream, graph, mode, symbolic: false } => self.begin(*stream, *graph, *mode),
             What::ExecUpdate { exec, graph } => {
                 let Some((made, of)) = self.instances.all.get_mut(exec) else { return Ok(Said::Done) };
-                if of != graph && self.instances.launched.values().any(|(by, _)| by == exec) {
-                    return cannot("what an instance left of a graph that it is no more of has no name");
-                }
+                let has_left = of != graph && self.instances.launched.values().any(|(by, _)| by == exec);
                 self.graphs.instantiating = Some(*graph);
                 let Some(from) = self.graphs.all.get(graph) else {
                     return cannot("a graph that is gone cannot be named");
                 };
                 let updated = made.update(from);
+                if updated.is_ok() && has_left {
+                    return cannot("what an instance left of a graph that it is no more of has no name");
+                }
                 if updated.is_ok() {
                     *of = *graph;
                     self.instances.nodes.insert(*exec, self.graphs.lines.get(graph).map_or(0, Vec::len));
