@@ -131,6 +131,6 @@ impl Ties for Tied<'_> {
         let (legacy, last) = (&self.stream.context.legacy, self.state.chain.snapshot());
         *lock(&legacy.last) = Some((last, Arc::clone(&self.stream.progress)));
         legacy.is_used.store(true, Ordering::Release);
-        self.stream.context.hosts.advance();
+        self.stream.context.epoch.advance();
     }
 }
