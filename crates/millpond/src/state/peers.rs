@@ -20,7 +20,7 @@ use crate::names::device_name::DeviceName;
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
 use crate::state::context::FoundContext;
-use crate::state::device::{State, StreamShared};
+use crate::state::stream::{State, StreamShared};
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 

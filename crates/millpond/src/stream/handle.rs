@@ -13,10 +13,9 @@ use millpond_driver::{Driver, process};
 use smallvec::SmallVec;
 
 use crate::names::error::{Invalid, Result};
-use crate::state::device::{State, StreamShared};
 use crate::state::in_flight::Keep;
 use crate::state::in_flight::Unclosed;
-use crate::state::stream::Mode;
+use crate::state::stream::{Mode, State, StreamShared};
 use crate::sync::garbage::Garbage;
 use crate::sync::handle::Handle;
 
