@@ -29,13 +29,12 @@ use crate::names::stream_names;
 use crate::pool::handle::Pool;
 use crate::share::Sharing;
 use crate::state::context::Context;
-use crate::state::device::{PoolShared, State, StreamShared};
 use crate::state::in_flight::Keep;
 use crate::state::in_flight::{Everything, InFlight};
 use crate::state::legacy::Legacy;
 use crate::state::peers;
-use crate::state::pool::Uses;
-use crate::state::stream::{StateLock, Submitters};
+use crate::state::pool::{PoolShared, Uses};
+use crate::state::stream::{State, StateLock, StreamShared, Submitters};
 use crate::stream::handle::Stream;
 use crate::sync::handle::Handle;
 use crate::sync::ranks;
@@ -78,7 +77,7 @@ impl Drop for DeviceShared {
         if process::is_forked() {
             return;
         }
-        self.context.graphs().forget_orphans();
+        self.context.graphs.forget_orphans();
         self.context.forget_imports();
         if let Some(tracer) = &self.context.tracer {
             // What still holds the device may hold it for ever. What cannot be written is lost, as in a crash.
@@ -147,7 +146,7 @@ impl Device {
         let tracer = Tracer::of(number, config.trace)?;
         let context = Arc::new(Context {
             number,
-            graphs: Box::new(Graphs::new(number, properties.granularity)),
+            graphs: Graphs::new(number, properties.granularity),
             properties,
             driver: Arc::new(Counting::new(driver)),
             epoch: Epoch::new(),
@@ -161,7 +160,7 @@ impl Device {
             returned: AtomicU64::default(),
             guests: Mutex::default(),
             retired: Mutex::default(),
-            share: Box::<Sharing>::default(),
+            share: Sharing::default(),
             tracer,
             violations: config.violations,
             stream_numbers: Arc::default(),
@@ -310,7 +309,7 @@ impl Device {
     pub fn synchronize(&self) -> Result<()> {
         process::refuse_forked()?;
         let context = &self.shared.context;
-        context.graphs().refuse_synchronize().inspect_err(|error| {
+        context.graphs.refuse_synchronize().inspect_err(|error| {
             let place = Place::Source(Location::caller());
             Tracer::refused(context.tracer.as_ref(), error, |tracer| tracer.synchronized(place));
         })?;

@@ -38,10 +38,9 @@ use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
 use crate::pool::shell::TRIES;
-use crate::state::allocation::site;
-use crate::state::device::{Owned, State, StreamShared};
+use crate::state::allocation::{Owned, site};
 use crate::state::node::MemAllocNode;
-use crate::state::stream::Mode;
+use crate::state::stream::{Mode, State, StreamShared};
 use crate::stream::buffer::Buffer;
 use crate::stream::external::traced_in_order;
 use crate::stream::handle::Stream;
@@ -227,7 +226,7 @@ impl GraphExec {
             return Err(Error::from(CaptureError::Uncapturable { call: "upload" }).into());
         }
         let mut run = exec.run.lock();
-        let mut memory = exec.context.graphs().memory();
+        let mut memory = exec.context.graphs.memory();
         for last in exec.before(&state, &run, Some(&*memory)) {
             last.before(shared, &mut state)?;
         }
@@ -291,7 +290,7 @@ impl ExecShared {
         let _order = self.events.as_ref().and_then(|_| traced_in_order(&self.context));
         let waited = self.events.as_ref().map(Events::waited).unwrap_or_default();
         // Kept until the launch is recorded: else another thread's launch takes what it is bound to for idle.
-        let mut memory = (!self.arenas.is_empty()).then(|| self.context.graphs().memory());
+        let mut memory = (!self.arenas.is_empty()).then(|| self.context.graphs.memory());
         let before = self.before(state, run, memory.as_deref());
         let launching = Launching { shared, caller, before, waited };
         let mut lives = Lives::new();
@@ -441,7 +440,7 @@ impl ExecShared {
     fn keep_memory(&self, at: Point, freed: &[(Range, Point)], anew: &[Range], memory: Option<&mut GraphMemory>) {
         match memory {
             Some(memory) => memory.launched(&self.arena_keys, at, freed, anew),
-            None => freed.iter().for_each(|(range, point)| self.context.graphs().frees.push(*range, (*point).into())),
+            None => freed.iter().for_each(|(range, point)| self.context.graphs.frees.push(*range, (*point).into())),
         }
         if !freed.is_empty() {
             self.context.memory_came_back();
@@ -482,7 +481,7 @@ impl StreamShared {
     /// A launch into a capturing stream is a child node.
     #[cold]
     fn capture_launch(&self, exec: &ExecShared, caller: &'static Location<'static>) -> Result<Begun> {
-        lock(&self.context.graphs().captures).operate(self.id, |adding| {
+        lock(&self.context.graphs.captures).operate(self.id, |adding| {
             let place = millpond_core::check::Place::Source(caller);
             exec.body.check_copy(Asked::Captured)?;
             let node = adding.body.add_child(adding.tails, &exec.body, place)?;

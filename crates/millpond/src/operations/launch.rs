@@ -16,10 +16,10 @@ use crate::pool::grants::Visit;
 use crate::pool::shell;
 use crate::state::access::{Access, Few, placed, task};
 use crate::state::aliased::Job;
-use crate::state::allocation::site;
-use crate::state::device::{Allocation, Life, Origin, State, StreamShared};
+use crate::state::allocation::{Allocation, Life, site};
 use crate::state::listening::Listening;
-use crate::state::stream::Mode;
+use crate::state::origin::Origin;
+use crate::state::stream::{Mode, State, StreamShared};
 use crate::stream::handle::Stream;
 use crate::stream::payload::{Payload, To};
 use crate::sync::garbage::Garbage;
@@ -57,7 +57,7 @@ impl StreamShared {
                 // What was refused has not begun.
                 Err(mut error) => {
                     self.note_refused(&error, |tracer| {
-                        tracer.declared_launch(&*self.context.graphs, self.id, (accesses, job), caller)
+                        tracer.declared_launch(&self.context.graphs, self.id, (accesses, job), caller)
                     });
                     if work.is_none() || !self.add_missing_waits(&mut error, &mut known) {
                         return Err(error);

@@ -14,11 +14,12 @@ use crate::names::error::{Error, Invalid, Result};
 use crate::names::share_error::ShareError;
 use crate::state::access::{Access, Declared, Few, Source};
 use crate::state::aliased::Job;
-use crate::state::allocation::site;
+use crate::state::allocation::{Allocation, Life, site};
 use crate::state::context::Context;
-use crate::state::device::{Allocation, Life, Origin, State, StreamShared};
 use crate::state::named::Named;
+use crate::state::origin::Origin;
 use crate::state::peers;
+use crate::state::stream::{State, StreamShared};
 use crate::stream::release::not_launched;
 use crate::sync::garbage::Garbage;
 
@@ -238,10 +239,10 @@ impl StreamShared {
                 if name.device != self.context.number {
                     return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.titled() }.into());
                 }
-                let allocation = self.context.graphs().resolve(name, declared.act)?;
+                let allocation = self.context.graphs.resolve(name, declared.act)?;
                 let generation = allocation.life().generation;
                 if generation == 0 {
-                    return Err(self.context.graphs().not_live((name.graph, name.alloc), declared.act).into());
+                    return Err(self.context.graphs.not_live((name.graph, name.alloc), declared.act).into());
                 }
                 (Held::Found(allocation), generation, name.address)
             }
@@ -261,7 +262,7 @@ impl Context {
     pub(crate) fn resolve(&self, named: Named) -> Result<Arc<Allocation>> {
         let Some(id) = named.pool else {
             let import = self.share.find_import(named.id);
-            return import.map_or_else(|| self.graphs().find(named.id, named.generation), Ok);
+            return import.map_or_else(|| self.graphs.find(named.id, named.generation), Ok);
         };
         let pools = self.pools();
         let pool = pools.iter().find(|pool| pool.id == id);

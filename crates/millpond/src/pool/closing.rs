@@ -15,11 +15,12 @@ use millpond_driver::{Driver, DriverError, RawStream, is_in_item, process};
 use crate::clock::hosts;
 use crate::clock::mark::Mark;
 use crate::clock::progress::Progress;
+use crate::graph::trim_graph_memory;
 use crate::state::context::Context;
-use crate::state::device::{Closing, StreamShared};
 use crate::state::in_flight::{End, Everything, Unclosed};
 use crate::state::peers;
-use crate::state::pool::Pools;
+use crate::state::pool::Closing;
+use crate::state::stream::StreamShared;
 
 impl Context {
     /// Closes a stream, or as much of that as the driver does now. What is returned is to be dropped behind all locks.
@@ -76,7 +77,7 @@ impl Context {
     ///
     /// # Errors
     /// The driver refuses to mark the end of a closed stream.
-    pub(crate) fn everything(&self) -> millpond_driver::Result<Everything<StreamShared>> {
+    pub(crate) fn everything(&self) -> millpond_driver::Result<Everything> {
         self.close_rest()?;
         self.let_go();
         let unclosed = self.close_rest_locked()?;
@@ -154,7 +155,7 @@ impl Context {
     /// Gives back what nothing uses any more of dropped pools and graphs, and of what was imported.
     pub(crate) fn finish_closing(&self) {
         self.finish_pools();
-        self.graphs.finish(self);
+        self.graphs.finish_closing(self);
         self.share.finish(self);
         self.finish_guests();
     }
@@ -191,8 +192,9 @@ impl Context {
     }
 }
 
-impl Pools for Context {
-    fn end_pool(&self, pool: PoolId, left: Closing) {
+impl Context {
+    /// A pool is gone; what it leaves is given back once nothing uses it.
+    pub(crate) fn end_pool(&self, pool: PoolId, left: Closing) {
         lock(&self.pools).remove(&pool);
         self.returned.fetch_add(left.heap.returned(), Ordering::AcqRel);
         lock(&self.closing).push(left);
@@ -246,7 +248,7 @@ impl Drop for Context {
         self.finish_closing();
         self.free_retired();
         self.share.stop(self);
-        let _ = self.graphs.trim(self);
+        let _ = trim_graph_memory(self);
         if let Some(tracer) = &self.tracer {
             tracer.close();
         }

@@ -20,10 +20,13 @@ use crate::names::device_name::DeviceName;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::shadow;
 use crate::names::stream_names::side;
+use crate::state::allocation::Allocation;
 use crate::state::context::Context;
-use crate::state::device::{Allocation, Heap, Origin, PoolShared, StreamShared};
 use crate::state::grants::Grants;
+use crate::state::origin::Origin;
 use crate::state::peers;
+use crate::state::pool::{Heap, PoolShared};
+use crate::state::stream::StreamShared;
 
 /// A pool's device and number, and its grants, locked.
 type Held<'a> = ((u32, u32), Guard<'a, Grants>);

@@ -8,7 +8,8 @@ use crate::clock::hosts;
 use crate::clock::progress::KnownToHost;
 use crate::names::error::Result;
 use crate::pool::shell;
-use crate::state::device::{Heap, PoolShared, State, StreamShared};
+use crate::state::pool::{Heap, PoolShared};
+use crate::state::stream::{State, StreamShared};
 
 impl PoolShared {
     /// Takes everything off the streams' shelves, back to the heap. `own` is the stream whose lock the caller holds;

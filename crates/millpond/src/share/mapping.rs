@@ -50,7 +50,7 @@ impl Window {
             if let Err(error) = shell::map_import(context, raw, at, part.bytes) {
                 // Both the window and what was claimed give the chunks back that are mapped.
                 peer.tell(context, true, |end| window.mapped.iter().for_each(|(_, _, name)| end.use_again(*name)));
-                context.share().close(context, window);
+                context.share.close(context, window);
                 return Err(error.into());
             }
             window.mapped.push((at, part.bytes, (part.chunk, can_write)));
@@ -147,7 +147,7 @@ impl Returning {
 
     /// The uses have completed: gives all back.
     fn give_back(self, context: &Context, waits: bool) {
-        context.share().close(context, self.window);
+        context.share.close(context, self.window);
         self.peer.tell(context, waits, |end| end.completed(self.lease));
     }
 }
@@ -178,7 +178,7 @@ impl Entry for Waiting {
         if let Some(returning) = returning.take() {
             returning.give_back(context, false);
         }
-        lock(&context.share().shared).returning.remove(&called.number);
+        lock(&context.share.shared).returning.remove(&called.number);
         Next::Done
     }
 }
@@ -213,7 +213,7 @@ impl Sharing {
     }
 
     /// The host has learned something: what it now knows to have completed is sent to the exporters, and given back.
-    pub(super) fn host_has_learned(&self, context: &Context) {
+    pub(crate) fn host_learned(&self, context: &Context) {
         if !self.has_unknown.load(Ordering::Acquire) {
             return;
         }

@@ -69,15 +69,15 @@ impl Peer {
             other => ShareError::system(connecting)(other),
         })?;
         let party = socket::party(&socket).map_err(ShareError::system(connecting))?;
-        if !context.share().allows(party.user) {
+        if !context.share.allows(party.user) {
             return Err(ShareError::OtherUser { user: party.user }.into());
         }
         let life = socket::life(&socket, party).map_err(|error| match error {
             Errno::SRCH | Errno::INVAL => ShareError::ExporterGone.into(),
             other => ShareError::system(connecting)(other),
         })?;
-        let key = socket::process_key(party, life.as_ref(), context.share().next_key());
-        let watch = context.share().watch()?;
+        let key = socket::process_key(party, life.as_ref(), context.share.next_key());
+        let watch = context.share.watch()?;
         let (left, speaker, state, answered) = Default::default();
         Ok(Peer { name, process: party.process, key, life, left, socket, watch, speaker, state, answered })
     }

@@ -17,7 +17,7 @@ use crate::clock::mark::Mark;
 use crate::clock::progress::Progress;
 use crate::names::error::{Error, Result};
 use crate::state::context::Context;
-use crate::state::device::{State, StreamShared};
+use crate::state::stream::{State, StreamShared};
 
 impl StreamShared {
     /// Puts later work after a snapshot, for the order and for the device; nothing where that is known.

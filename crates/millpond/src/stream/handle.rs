@@ -14,10 +14,9 @@ use smallvec::SmallVec;
 
 use crate::clock::hosts;
 use crate::names::error::{Invalid, Result};
-use crate::state::device::{State, StreamShared};
 use crate::state::in_flight::Keep;
 use crate::state::in_flight::Unclosed;
-use crate::state::stream::Mode;
+use crate::state::stream::{Mode, State, StreamShared};
 use crate::sync::garbage::Garbage;
 use crate::sync::handle::Handle;
 
