@@ -115,7 +115,7 @@ impl Context {
     }
 
     /// Makes a stream of this device wait for a mark of another.
-    pub(crate) fn wait_abroad(&self, raw: millpond_driver::RawStream, mark: &Mark) -> Result<()> {
-        Ok(self.driver.wait_abroad(raw, &mark.fence()?)?)
+    pub(crate) fn wait_foreign(&self, raw: millpond_driver::RawStream, mark: &Mark) -> Result<()> {
+        Ok(self.driver.wait_foreign(raw, &mark.fence()?)?)
     }
 }
