@@ -260,7 +260,7 @@ fn taken(error: io::Error, file: &File) -> io::Error {
 }
 
 /// The traces of this process.
-static OPEN: Mutex<ranks::Traces, Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static OPEN: Mutex<ranks::Table, Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 /// A thread that is in the middle of a write when the process ends is waited for so many times, a millisecond each.
 const LOOKS_AT_EXIT: u32 = 200;
 
