@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::panic::Location;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::check::Place;
@@ -20,7 +20,7 @@ use millpond_driver::{
 };
 
 use crate::clock::chains::Chains;
-use crate::clock::hosts::Hosts;
+use crate::clock::hosts::{self, Epoch};
 use crate::clock::progress::Progress;
 use crate::graph::Graphs;
 use crate::names::config::{DeviceConfig, GRAIN, HostConfig, PoolConfig, StreamConfig, check_memory, check_schedule};
@@ -29,13 +29,12 @@ use crate::names::stream_names;
 use crate::pool::handle::Pool;
 use crate::share::Sharing;
 use crate::state::context::Context;
-use crate::state::device::{PoolShared, State, StreamShared};
 use crate::state::in_flight::Keep;
 use crate::state::in_flight::{Everything, InFlight};
 use crate::state::legacy::Legacy;
 use crate::state::peers;
-use crate::state::pool::Uses;
-use crate::state::stream::{StateLock, Submitters};
+use crate::state::pool::{PoolShared, Uses};
+use crate::state::stream::{State, StateLock, StreamShared, Submitters};
 use crate::stream::handle::Stream;
 use crate::sync::handle::Handle;
 use crate::sync::ranks;
@@ -78,7 +77,7 @@ impl Drop for DeviceShared {
         if process::is_forked() {
             return;
         }
-        self.context.graphs().forget_orphans();
+        self.context.graphs.forget_orphans();
         self.context.forget_imports();
         if let Some(tracer) = &self.context.tracer {
             // What still holds the device may hold it for ever. What cannot be written is lost, as in a crash.
@@ -147,10 +146,11 @@ impl Device {
         let tracer = Tracer::of(number, config.trace)?;
         let context = Arc::new(Context {
             number,
-            graphs: Box::new(Graphs::new(number, properties.granularity)),
+            graphs: Graphs::new(number, properties.granularity),
             properties,
             driver: Arc::new(Counting::new(driver)),
-            hosts: Hosts::new(number),
+            epoch: Epoch::new(),
+            has_met: AtomicBool::new(false),
             chains: Chains::default(),
             slots: Mutex::new(Slots::beside(peers::numbers())),
             in_flight: InFlight::default(),
@@ -160,7 +160,7 @@ impl Device {
             returned: AtomicU64::default(),
             guests: Mutex::default(),
             retired: Mutex::default(),
-            share: Box::<Sharing>::default(),
+            share: Sharing::default(),
             tracer,
             violations: config.violations,
             stream_numbers: Arc::default(),
@@ -309,7 +309,7 @@ impl Device {
     pub fn synchronize(&self) -> Result<()> {
         process::refuse_forked()?;
         let context = &self.shared.context;
-        context.graphs().refuse_synchronize().inspect_err(|error| {
+        context.graphs.refuse_synchronize().inspect_err(|error| {
             let place = Place::Source(Location::caller());
             Tracer::refused(context.tracer.as_ref(), error, |tracer| tracer.synchronized(place));
         })?;
@@ -335,7 +335,7 @@ impl Device {
             tracer.synchronized(Place::Source(Location::caller()));
         }
         context.synchronized(ends.iter().map(|(snapshot, _)| snapshot));
-        context.in_flight.sweep(&context.hosts.base());
+        context.in_flight.sweep(&hosts::base());
         context.free_retired();
         context.chains.sweep();
         Ok(())
@@ -372,7 +372,7 @@ fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, o
         stream_names::forget(context.number, id);
     }
     let raw = open(context, id)?;
-    let base = context.hosts.base();
+    let base = hosts::base();
     // Held until the chain is listed: slots are dense in that list.
     let mut slots = lock(&context.slots);
     let (chain, ended) = match slots.open_known(|point| base.covers(point)) {

@@ -13,7 +13,7 @@ use millpond_driver::locks::lock;
 use super::body::Body;
 use super::registry::Graphs;
 use crate::names::count::Count;
-use crate::state::device::Arena;
+use crate::state::arena::Arena;
 use crate::state::named::NodeName;
 use crate::state::node::MemAllocNode;
 

@@ -29,7 +29,7 @@ use crate::names::graph_error::{CaptureError, GraphError};
 use crate::names::{shadow, stream_names};
 use crate::state::access::Access;
 use crate::state::aliased::Job;
-use crate::state::device::{CapturedAt, Session};
+use crate::state::session::{CapturedAt, Session};
 use crate::stream::handle::Stream;
 use crate::stream::payload::Payload;
 use crate::sync::garbage::{Garbage, Held};
@@ -87,7 +87,7 @@ impl Drop for Lent<'_> {
 impl CapturedAt {
     /// The host asks for an event that is an edge.
     pub(crate) fn refuse(&self) -> Error {
-        let mut recording = lock(&self.session.context.graphs().captures);
+        let mut recording = lock(&self.session.context.graphs.captures);
         match recording.captures.check_event(&self.event) {
             Err(error) => rule(recording.device, error),
             Ok(()) => CaptureError::Uncapturable { call: "event" }.into(),
@@ -245,7 +245,7 @@ impl Graphs {
 
 /// Acts on the graph of a capture that goes on; none where it has ended.
 fn with_open<R>(session: &Session, act: impl FnOnce(&mut Body, &mut Uses) -> R) -> Option<R> {
-    let mut recording = lock(&session.context.graphs().captures);
+    let mut recording = lock(&session.context.graphs.captures);
     let Recording { captures, open, .. } = &mut *recording;
     let open = open.get_mut(&session.capture)?;
     let lent = Lent::new(captures.graph(open.origin)?, &mut open.body);
@@ -305,7 +305,7 @@ impl Stream {
     pub fn begin_capture_in(&self, mode: CaptureMode) -> Result<()> {
         process::refuse_forked()?;
         let (shared, caller) = (&self.shared, Location::caller());
-        shared.context.graphs().check_numbers()?;
+        shared.context.graphs.check_numbers()?;
         let body = Body::to_capture(&shared.context, Addressing::Fixed);
         let graph = body.core.id();
         let begun = self.begin(body, &[], mode, Some(caller));
@@ -325,7 +325,7 @@ impl Stream {
         let shared = &self.shared;
         let mut state = shared.state.lock();
         let _ = shared.enter_to_begin(&mut state)?;
-        let graphs = shared.context.graphs();
+        let graphs = &shared.context.graphs;
         let id = body.core.id();
         let mut uses = Uses::default();
         for node in body.core.topological_order() {
@@ -376,7 +376,7 @@ impl Stream {
         let mut state = shared.state.lock();
         // Where that is refused the capture is invalid, and its end says why.
         let seen = shared.close_window(&mut state);
-        let graphs = shared.context.graphs();
+        let graphs = &shared.context.graphs;
         let mut recording = lock(&graphs.captures);
         let (number, capture) = (recording.device, recording.captures.of(shared.id));
         let ended = recording.captures.end(shared.id, thread()).map_err(|error| not_yet(rule(number, error)))?;

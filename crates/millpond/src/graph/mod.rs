@@ -73,6 +73,8 @@ pub use memory::GraphMemoryStatistics;
 pub use millpond_core::graph::CaptureMode;
 
 pub(crate) use body::Body;
+pub(crate) use capture::{drop_captured, name_captured};
+pub(crate) use device::freed_in_graphs;
 pub(crate) use exec::ExecShared;
 pub(crate) use memory::trim as trim_graph_memory;
 pub(crate) use registry::{Graphs, find_in_graphs};

@@ -7,7 +7,7 @@ use millpond_core::ids::StreamId;
 use rustc_hash::FxHashMap;
 
 use super::body::Body;
-use crate::state::device::Session;
+use crate::state::session::Session;
 
 /// A graph that is being captured; its core is with the [`Captures`] meanwhile.
 #[derive(Debug)]

@@ -1,8 +1,5 @@
 //! What the graphs of a device share: numbers, captures in progress, memory that launches left live.
-//!
-//! Knows allocations by the alloc node they are of; streams not at all.
 
-use std::any::Any;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -21,10 +18,11 @@ use super::recording::Recording;
 use crate::names::error::{Invalid, Nearest, Result};
 use crate::names::graph_error::GraphError;
 use crate::names::stream_names::side;
+use crate::state::allocation::{Allocation, Owned};
+use crate::state::arena::Arena;
 use crate::state::context::Context;
-use crate::state::device::{Allocation, Arena, Owned, Session};
 use crate::state::named::NodeName;
-use crate::state::parts::Captured;
+use crate::state::session::Session;
 use crate::sync::ranks;
 
 /// So many spare ranges of addresses are kept.
@@ -183,6 +181,11 @@ impl Graphs {
         drop(ended);
     }
 
+    /// An allocation of a capture in progress.
+    pub(crate) fn find_open(&self, id: AllocId) -> Option<Arc<Allocation>> {
+        lock(&self.captured).find(id)
+    }
+
     /// What a capture has allocated at this address and not freed.
     pub(crate) fn find_captured(&self, session: &Session, address: u64) -> Option<Owned> {
         let allocation = lock(&self.captured).find_at(session, address)?;
@@ -314,22 +317,6 @@ impl Graphs {
     }
 }
 
-impl Context {
-    /// The graphs of the device, as this floor knows them.
-    #[inline]
-    pub(crate) fn graphs(&self) -> &Graphs {
-        let any: &dyn Any = &*self.graphs;
-        any.downcast_ref().expect("a device is opened with the graphs of this floor")
-    }
-}
-
-impl Captured<Context> for Graphs {
-    /// An allocation of a capture that goes on.
-    fn find_open(&self, id: AllocId) -> Option<Arc<Allocation>> {
-        lock(&self.captured).find(id)
-    }
-}
-
 /// An output, if a launch left it live and nothing freed it.
 fn live(allocation: Arc<Allocation>) -> Option<Owned> {
     let life = allocation.life();
@@ -342,11 +329,11 @@ fn live(allocation: Arc<Allocation>) -> Option<Owned> {
 /// The live allocation of a graph that starts at `pointer`.
 #[cold]
 pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Result<Owned, Nearest> {
-    if let Some(owned) = context.graphs().outputs_at(pointer).into_iter().find_map(live) {
+    if let Some(owned) = context.graphs.outputs_at(pointer).into_iter().find_map(live) {
         return Ok(owned);
     }
     let mut nearest = Nearest::Outside { nearest: None };
-    for allocation in context.graphs().outputs() {
+    for allocation in context.graphs.outputs() {
         let life = allocation.life();
         // Before its first launch it has had no life.
         if !life.range.contains(pointer) || !life.was_launched() {
@@ -360,7 +347,7 @@ pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Re
         nearest = Nearest::Freed { allocation: described };
     }
     if nearest == (Nearest::Outside { nearest: None }) {
-        let arenas: Vec<Arc<Arena>> = lock(&context.graphs().arenas).iter().filter_map(Weak::upgrade).collect();
+        let arenas: Vec<Arc<Arena>> = lock(&context.graphs.arenas).iter().filter_map(Weak::upgrade).collect();
         if let Some(found) = arenas.iter().find_map(|arena| arena.node_at(pointer)) {
             nearest = found;
         }
@@ -379,7 +366,7 @@ mod tests {
     fn graphs_are_refused_where_numbers_run_out() {
         let device = Device::host(HostConfig::default()).unwrap();
         let stream = device.stream().unwrap();
-        device.context().graphs().next_graph.store(u32::MAX - NUMBERS_LEFT - 1, Ordering::Relaxed);
+        device.context().graphs.next_graph.store(u32::MAX - NUMBERS_LEFT - 1, Ordering::Relaxed);
         let _last = device.graph().unwrap();
         let refusals = [
             device.graph().map(drop).unwrap_err(),

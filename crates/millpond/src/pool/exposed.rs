@@ -13,7 +13,7 @@ use millpond_core::pool::{Freed, Frontier};
 
 use crate::pool::shell;
 use crate::state::context::Context;
-use crate::state::device::Heap;
+use crate::state::pool::Heap;
 
 impl Heap {
     /// Destroys what is condemned and no longer used, as far as is known.

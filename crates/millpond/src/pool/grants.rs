@@ -15,14 +15,18 @@ use millpond_driver::locks::{Guard, lock};
 use millpond_driver::{Driver, Peer, PeerAccess};
 use smallvec::SmallVec;
 
+use crate::clock::hosts;
 use crate::names::device_name::DeviceName;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::shadow;
 use crate::names::stream_names::side;
+use crate::state::allocation::Allocation;
 use crate::state::context::Context;
-use crate::state::device::{Allocation, Heap, Origin, PoolShared, StreamShared};
 use crate::state::grants::Grants;
+use crate::state::origin::Origin;
 use crate::state::peers;
+use crate::state::pool::{Heap, PoolShared};
+use crate::state::stream::StreamShared;
 
 /// A pool's device and number, and its grants, locked.
 type Held<'a> = ((u32, u32), Guard<'a, Grants>);
@@ -174,8 +178,7 @@ impl PoolShared {
 
     /// Whether every use that would be cut off has completed, as far as the host knows. INVARIANT: seen-off.
     fn check_uses(&self, grants: &mut Grants, device: &DeviceName, left: PeerAccess) -> Result<()> {
-        self.context.learn_abroad();
-        let base = self.context.hosts.base();
+        let base = hosts::base();
         let Some(grant) = grants.list.iter_mut().find(|grant| grant.device.key() == device.key()) else {
             return Ok(());
         };

@@ -8,7 +8,7 @@ use millpond_driver::process;
 
 use crate::names::error::Result;
 use crate::names::statistics::PoolStatistics;
-use crate::state::device::PoolShared;
+use crate::state::pool::PoolShared;
 use crate::sync::handle::Handle;
 
 /// A pool of a device. Clones name the same pool; it is destroyed when the last one is dropped.

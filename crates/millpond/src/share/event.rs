@@ -79,7 +79,7 @@ impl Event {
         let end = foreign(snapshot.point()).unwrap_or(over);
         let grant = EventGrant { end, known, name: None, device: number };
         let announced = Target::Event(Announced { grant, mark: mark.arc() });
-        exporter.issue(TicketKind::Event, announced, 0, context.share().ticket_life())
+        exporter.issue(TicketKind::Event, announced, 0, context.share.ticket_life())
     }
 }
 
@@ -87,7 +87,7 @@ impl Context {
     pub(crate) fn import_event(self: &Arc<Self>, ticket: &Ticket) -> Result<Event> {
         process::refuse_forked()?;
         check_kind(ticket, TicketKind::Event)?;
-        let number = self.share().number()?;
+        let number = self.share.number()?;
         let until = self.import_end();
         let (peer, (reply, mut files)) = self.ask_exporter(ticket, until, |peer| peer.claim(ticket, until))?;
         let (Reply::Event(grant), Some(file)) = (reply, files.pop()) else {

@@ -2,7 +2,7 @@
 //!
 //! Taken in steps as alloc nodes need them. When the last graph, instance and live allocation is gone and no work is
 //! left that could touch them, another arena may have them, with what is mapped there: a graph like one before it has
-//! no mapping to do. Knows addresses; of nodes what messages say of them.
+//! no mapping to do.
 //!
 //! Invariant **one-at-a-time**: launches in an arena are ordered one after the other, whichever instance has it.
 
@@ -16,24 +16,9 @@ use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::process;
 
 use crate::names::error::{Nearest, Result};
-use crate::state::types::DeviceTypes;
+use crate::state::context::Context;
 use crate::sync::ranks;
 use crate::trace::callers;
-
-/// Who has the addresses of a device's arenas.
-pub(crate) trait Arenas: DeviceTypes {
-    /// The number of another arena.
-    fn next_arena(&self) -> ArenaKey;
-
-    /// An arena is there.
-    fn begin_arena(&self, arena: &Arc<Arena<Self>>);
-
-    /// Addresses for at least `bytes` that no arena has.
-    fn arena_addresses(&self, bytes: u64) -> Result<Range>;
-
-    /// An arena is gone: another may have its addresses once no work is left that could touch them.
-    fn end_arena(&self, arena: ArenaKey, ranges: Vec<Range>);
-}
 
 /// What an alloc node has, for who asks about an address.
 #[derive(Clone, Copy, Debug)]
@@ -48,17 +33,17 @@ struct Note {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Arena<C: Arenas> {
+pub(crate) struct Arena {
     /// Its number on its device.
     pub(crate) key: ArenaKey,
-    pub(crate) context: Arc<C>,
+    pub(crate) context: Arc<Context>,
     ranges: Mutex<ranks::ArenaRanges, Vec<Range>>,
     /// For each address the last alloc node that has it, by the first address of those in a row.
     nodes: Mutex<ranks::ArenaNodes, BTreeMap<u64, Note>>,
 }
 
-impl<C: Arenas> Arena<C> {
-    pub(crate) fn new(context: &Arc<C>) -> Arc<Self> {
+impl Arena {
+    pub(crate) fn new(context: &Arc<Context>) -> Arc<Self> {
         let key = context.next_arena();
         let (ranges, nodes) = (Mutex::default(), Mutex::default());
         let arena = Arc::new(Self { key, context: Arc::clone(context), ranges, nodes });
@@ -124,7 +109,7 @@ impl<C: Arenas> Arena<C> {
     }
 }
 
-impl<C: Arenas> Drop for Arena<C> {
+impl Drop for Arena {
     fn drop(&mut self) {
         if process::is_forked() {
             return;

@@ -1,10 +1,10 @@
-//! What a device's streams and pools share, and nothing else.
+//! What a device's streams, pools and graphs share.
 //!
 //! Held by every stream, pool and buffer; it refers to them weakly. Nothing here is touched where memory is served from
 //! a stream's shelf, but the epoch, which is read.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::ids::{Point, PoolId};
@@ -14,22 +14,21 @@ use millpond_driver::{Driver, Properties};
 use smallvec::SmallVec;
 
 use crate::clock::chains::Chains;
-use crate::clock::hosts::Hosts;
+use crate::clock::hosts::{self, Epoch};
 use crate::clock::mark::{CountedDriver, Mark};
 use crate::clock::progress::{EndThen, no_end};
+use crate::graph::Graphs;
 use crate::names::error::{Invalid, Result};
 use crate::names::violations::Violations;
+use crate::share::Sharing;
 use crate::state::guests::Guests;
 use crate::state::in_flight::InFlight;
 use crate::state::last::MaybeLast;
 use crate::state::legacy::Legacy;
 use crate::state::numbers::{AllocNumbers, StreamNumbers};
-use crate::state::origin::Origin;
-use crate::state::parts::{DeviceGraphs, DeviceSharing};
 use crate::state::pool::{Closing, PoolShared};
 use crate::state::retired::Laid;
 use crate::state::stream::StreamShared;
-use crate::state::types::DeviceTypes;
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
@@ -39,15 +38,17 @@ pub(crate) struct Context {
     pub(crate) number: u32,
     pub(crate) driver: Arc<CountedDriver>,
     pub(crate) properties: Properties,
-    pub(crate) hosts: Hosts,
+    pub(crate) epoch: Epoch,
+    /// Whether this device and another may know points of each other.
+    pub(crate) has_met: AtomicBool,
     pub(crate) chains: Chains,
     pub(crate) slots: Mutex<ranks::Slots, Slots>,
-    pub(crate) in_flight: InFlight<StreamShared<Context>>,
+    pub(crate) in_flight: InFlight,
     /// The pools that live, in the order of their opening; each leaves when it goes.
-    pub(crate) pools: Mutex<ranks::Pools, BTreeMap<PoolId, Weak<PoolShared<Context>>>>,
-    pub(crate) legacy: Legacy<StreamShared<Context>>,
+    pub(crate) pools: Mutex<ranks::Pools, BTreeMap<PoolId, Weak<PoolShared>>>,
+    pub(crate) legacy: Legacy,
     /// Heaps of dropped pools with work in flight on their freed memory.
-    pub(crate) closing: Mutex<ranks::Closing, Vec<Closing<Context>>>,
+    pub(crate) closing: Mutex<ranks::Closing, Vec<Closing>>,
     /// How often memory came back that no living pool counts: what dropped pools had counted, their ends, frees of
     /// graphs' memory. Never less than before.
     pub(crate) returned: AtomicU64,
@@ -56,9 +57,9 @@ pub(crate) struct Context {
     /// Pinned memory of dropped buffers.
     pub(crate) retired: Mutex<ranks::Retired, Laid<EndThen>>,
     /// What the device's graphs share.
-    pub(crate) graphs: Box<dyn DeviceGraphs<Context>>,
+    pub(crate) graphs: Graphs,
     /// What is shared with other processes.
-    pub(crate) share: Box<dyn DeviceSharing<Context>>,
+    pub(crate) share: Sharing,
     /// What writes the operations down, where that is asked for.
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// What becomes of a violation.
@@ -68,19 +69,10 @@ pub(crate) struct Context {
     pub(crate) alloc_numbers: Arc<AllocNumbers>,
 }
 
-impl DeviceTypes for Context {
-    type Stream = StreamShared<Self>;
-    type Origin = Origin<Self>;
-
-    fn alloc_numbers(&self) -> &AllocNumbers {
-        &self.alloc_numbers
-    }
-}
-
 /// A device that goes waits for threads and takes all locks: none is held where it is let go.
 pub(crate) type FoundContext = MaybeLast<ranks::PerThread, Context>;
 /// A pool that goes gives its memory back at once.
-pub(crate) type FoundPool = MaybeLast<ranks::Pools, PoolShared<Context>>;
+pub(crate) type FoundPool = MaybeLast<ranks::Pools, PoolShared>;
 
 impl Context {
     /// The next number for a pool or a device.
@@ -102,7 +94,7 @@ impl Context {
     }
 
     /// The streams that live.
-    pub(crate) fn streams(&self) -> Vec<Arc<StreamShared<Context>>> {
+    pub(crate) fn streams(&self) -> Vec<Arc<StreamShared>> {
         self.in_flight.live()
     }
 
@@ -132,7 +124,7 @@ impl Context {
                 progress.complete(snapshot.point().seq);
             }
         }
-        self.hosts.learn(snapshots);
+        hosts::learn(snapshots);
         self.share.host_learned(self);
     }
 }

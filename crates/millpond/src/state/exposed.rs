@@ -1,25 +1,22 @@
-//! Which blocks of a heap other processes may reach; what becomes of those is in `pool/exposed.rs`. What a heap knows
-//! such a block by (`A`) is kept and given back.
+//! Which blocks of a heap other processes may reach; what becomes of those is in `pool/exposed.rs`.
+
+use std::sync::Arc;
 
 use millpond_core::ids::BlockId;
 use millpond_core::pool::Frontier;
 use rustc_hash::FxHashSet;
 
+use crate::state::allocation::Allocation;
+
 /// Blocks that others may reach.
-#[derive(Debug)]
-pub(crate) struct Exposed<A> {
+#[derive(Debug, Default)]
+pub(crate) struct Exposed {
     pub(crate) blocks: FxHashSet<BlockId>,
     /// Freed, and after what they are free.
-    pub(crate) condemned: Vec<(A, Frontier)>,
+    pub(crate) condemned: Vec<(Arc<Allocation>, Frontier)>,
 }
 
-impl<A> Default for Exposed<A> {
-    fn default() -> Self {
-        Self { blocks: FxHashSet::default(), condemned: Vec::new() }
-    }
-}
-
-impl<A> Exposed<A> {
+impl Exposed {
     /// Others may reach a held block from now on.
     pub(crate) fn add(&mut self, block: BlockId) {
         self.blocks.insert(block);
@@ -33,7 +30,7 @@ impl<A> Exposed<A> {
 
     /// It is freed.
     #[cold]
-    pub(crate) fn condemn(&mut self, allocation: A, after: Frontier) {
+    pub(crate) fn condemn(&mut self, allocation: Arc<Allocation>, after: Frontier) {
         self.condemned.push((allocation, after));
     }
 

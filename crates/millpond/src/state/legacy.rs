@@ -1,5 +1,4 @@
-//! What ties the blocking streams to the legacy default stream: data of `stream/default_streams.rs`. Of a stream (`S`)
-//! it knows no more than whether it is there.
+//! What ties the blocking streams to the legacy default stream: data of `stream/default_streams.rs`.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
@@ -10,26 +9,27 @@ use millpond_driver::locks::{Mutex, lock};
 use crate::clock::hosts::next_host;
 use crate::clock::progress::Progress;
 use crate::state::in_flight::End;
+use crate::state::stream::StreamShared;
 use crate::sync::ranks;
 use crate::sync::sweep::Sweep;
 
 /// What ties the blocking streams to the legacy default stream.
-#[derive(Debug)]
-pub(crate) struct Legacy<S> {
+#[derive(Debug, Default)]
+pub(crate) struct Legacy {
     /// Whether the legacy default stream was ever used: before that no stream has to look.
     pub(crate) is_used: AtomicBool,
     /// Whether the program submits to it by other ways.
     pub(crate) is_shared: AtomicBool,
     /// Its last operation, for blocking streams to wait for, and its chain.
     pub(crate) last: Mutex<ranks::LegacyLast, Option<(Snapshot, Arc<Progress>)>>,
-    pub(crate) noted: Mutex<ranks::LegacyNoted, Noted<S>>,
+    pub(crate) noted: Mutex<ranks::LegacyNoted, Noted>,
 }
 
 /// What the legacy stream's next operation comes after. It may never be used: what has completed is not kept for it.
-#[derive(Debug)]
-pub(crate) struct Noted<S> {
+#[derive(Debug, Default)]
+pub(crate) struct Noted {
     /// Blocking streams that may have work since the last.
-    pub(crate) blocking: Vec<Weak<S>>,
+    pub(crate) blocking: Vec<Weak<StreamShared>>,
     /// The last work of those that are closed.
     pub(crate) ended: Vec<End>,
     /// A party that knows the ends that were not kept, where there are any.
@@ -38,23 +38,9 @@ pub(crate) struct Noted<S> {
     pub(crate) ended_sweep: Sweep,
 }
 
-impl<S> Default for Legacy<S> {
-    fn default() -> Self {
-        let (is_used, is_shared, last) = Default::default();
-        Self { is_used, is_shared, last, noted: Mutex::new(Noted::default()) }
-    }
-}
-
-impl<S> Default for Noted<S> {
-    fn default() -> Self {
-        let (blocking_sweep, ended_sweep) = Default::default();
-        Self { blocking: Vec::new(), ended: Vec::new(), over: None, blocking_sweep, ended_sweep }
-    }
-}
-
-impl<S> Legacy<S> {
+impl Legacy {
     /// A blocking stream has work for the next operation.
-    pub(crate) fn note(&self, stream: Weak<S>) {
+    pub(crate) fn note(&self, stream: Weak<StreamShared>) {
         let mut noted = lock(&self.noted);
         let Noted { blocking, blocking_sweep, .. } = &mut *noted;
         if blocking_sweep.is_due(blocking.len()) {

@@ -13,7 +13,7 @@ use millpond_driver::{Driver, RawTime, process};
 use crate::clock::mark::Mark;
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
-use crate::state::device::CapturedAt;
+use crate::state::session::CapturedAt;
 use crate::sync::handle::Handle;
 use crate::trace::tracer::{TracedEvent, Tracer};
 

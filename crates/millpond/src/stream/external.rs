@@ -11,16 +11,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millpond_core::graph::EventKey;
+use millpond_core::ids::StreamId;
 use millpond_driver::locks::{Guard, Mutex, lock};
 
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
-use crate::state::device::StreamShared;
+use crate::state::stream::StreamShared;
 use crate::stream::event::{At, Event, Record};
 use crate::sync::handle::Handle;
 use crate::sync::ranks;
 use crate::trace::tracer::{TracedEvent, Tracer};
-use millpond_core::ids::StreamId;
 
 /// An event that can be recorded again and again, by streams and by launches of graphs. Clones name the same event.
 ///

@@ -27,9 +27,9 @@ use super::Exporter;
 use super::lease::Lease;
 use crate::share::foreign::Speaker;
 use crate::share::socket::{self, Party, Received};
+use crate::state::allocation::Allocation;
 use crate::state::context::Context;
 use crate::state::context::FoundContext;
-use crate::state::device::Allocation;
 use crate::state::lent::Importer;
 use crate::sync::ranks;
 
