@@ -149,18 +149,26 @@ impl Graphs {
         self.names.hold(&new);
     }
 
-    /// Launches of a graph will not allocate what the program expects: that it is not there is no other mistake.
+    /// A graph, or what it is in, will not be launched as the program expects: that what its launches allocate is not
+    /// there is no other mistake. What lives is there.
     pub(super) fn unmake(&mut self, graph: GraphId) {
-        if let Some(made) = self.graphs.get(&graph) {
-            self.unmade.extend(self.names.made_by(&made.graph, &made.held));
-        }
+        let made = self.graphs.get(&graph).map(|made| self.names.made_by(&made.graph, &made.held));
+        self.unmake_memory(made.unwrap_or_default());
     }
 
     /// As [`unmake`](Self::unmake), of one launch.
     pub(super) fn unmake_launch(&mut self, exec: ExecId) {
-        if let Some(instance) = self.execs.get(&exec) {
-            self.unmade.extend(self.names.made_by(&instance.graph, &instance.held));
-        }
+        let made = self.execs.get(&exec).map(|instance| self.names.made_by(&instance.graph, &instance.held));
+        self.unmake_memory(made.unwrap_or_default());
+    }
+
+    fn unmake_memory(&mut self, mut made: Vec<Memory>) {
+        let lives = |memory: &Memory| {
+            let (exec, alloc) = self.latest.get(memory)?;
+            self.execs.get(exec)?.live(*alloc)
+        };
+        made.retain(|memory| lives(memory).is_none());
+        self.unmade.extend(made);
     }
 
     /// A graph is not there, because the operation that would have made it was refused.
