@@ -4,8 +4,7 @@
 //! [`Checker::check`] is the same without an answer. Knows no law: those are where the operations are.
 
 use super::answer::{Done, Reason, Refusal, StreamHandle, Wait};
-use super::checker::{Call, Checker, quiet};
-use super::event_state::{Recorded, Stands};
+use super::checker::{Call, Checker, Recorded, Stands, quiet};
 use super::events::{record_end, wait_end};
 use crate::ids::{DeviceId, EventId, HostId, NodeId, Point, StreamId};
 use crate::life::Site;

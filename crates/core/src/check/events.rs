@@ -4,17 +4,15 @@
 //! replaced another that no stream waited for, and does not include it, a wait is for less than it may seem: what a
 //! finding lacks because of that is said beside it. Knows streams; of captures only where to hand things to.
 
-use super::checker::{Call, Checker, LOST, Refused, Replaced, Step};
-use super::event_state::{Created, Event, Lost, Recorded, Stands};
+use super::checker::{Call, Checker, Created, Event, LOST, Lost, Recorded, Refused, Replaced, Stands, Step};
 use super::finding::{Finding, Spot};
 use super::graph_state::Instance;
-use super::ring::Ring;
-use super::timeline::{Learned, Seat, Timeline};
+use super::timeline::{Learned, Ring, Seat, Timeline};
 use crate::ids::{EventId, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Act, Mark, Thing, What};
+use crate::order::Knows;
 use crate::order::default_streams::Standing;
-use crate::order::{Chain, Knows};
 
 impl Checker {
     /// The rare operations of events.
@@ -139,16 +137,17 @@ impl Checker {
             None => base.is_some_and(|base| base.covers(point)),
         };
         let is_meant = |lost: &Lost| earlier.iter().any(|end| lost.snapshot.covers(end.point));
-        let (lost, [again, waiter], _) = self.lost.iter().filter(|it| is_meant(&it.0) && is_known(it.2)).last()?;
+        let is_why = |it: &&Replaced| is_meant(&it.lost) && is_known(it.waited_at);
+        let Replaced { lost, by, wait, .. } = self.lost.iter().filter(is_why).last()?;
         let spot = |site: Site| Spot::new(site.place, call.names);
         Some(format!(
             "an event was recorded on {} ({}), and again on {} ({}): the wait of {} ({}) is for the second record only",
             self.title(call, lost.site.stream),
             spot(lost.site),
-            self.title(call, again.stream),
-            spot(*again),
-            self.title(call, waiter.stream),
-            spot(*waiter),
+            self.title(call, by.stream),
+            spot(*by),
+            self.title(call, wait.stream),
+            spot(*wait),
         ))
     }
 
@@ -305,15 +304,11 @@ pub(super) fn wait_end(
     }
     time.done(seat, "waited for", site.place);
     if let Some(lost) = recorded.lost.take() {
-        note_lost(&time.at(seat).chain, replaced, *lost, [recorded.site, site]);
+        let chain = &time.at(seat).chain;
+        // The wait is not for the first record.
+        if !chain.covers(lost.snapshot.point()) {
+            replaced.push(Replaced { lost: *lost, by: recorded.site, wait: site, waited_at: chain.last() });
+        }
     }
     is_news
-}
-
-/// A wait meets an event that was recorded again before: it is not for the first record.
-#[cold]
-fn note_lost(chain: &Chain, replaced: &mut Ring<Replaced, LOST>, lost: Lost, sites: [Site; 2]) {
-    if !chain.covers(lost.snapshot.point()) {
-        replaced.push((lost, sites, chain.last()));
-    }
 }
