@@ -89,6 +89,8 @@ pub(crate) struct Handles {
     /// Of instances.
     pub(crate) outside: FxHashMap<ExecId, Outside>,
     next_exec: u32,
+    /// How often memory of other processes was opened and not closed, by its address.
+    opened: FxHashMap<u64, u32>,
     /// Which devices may use what exists at once on another: that one, and the one that may.
     pub(crate) peers: FxHashSet<(i32, i32)>,
 }
@@ -292,6 +294,21 @@ impl Handles {
     /// A number for an instance without a handle.
     pub(crate) fn unused_exec(&mut self) -> ExecId {
         ExecId(take(&mut self.next_exec, "instances", &mut self.used_up))
+    }
+
+    /// Memory of another process is opened once more.
+    pub(crate) fn open_memory(&mut self, start: u64) {
+        *self.opened.entry(start).or_default() += 1;
+    }
+
+    /// It is closed once: how often it is open still. None where it was never seen opened.
+    pub(crate) fn close_memory(&mut self, start: u64) -> Option<u32> {
+        let left = self.opened.get(&start)? - 1;
+        match left {
+            0 => self.opened.remove(&start),
+            _ => self.opened.insert(start, left),
+        };
+        Some(left)
     }
 
     /// An instance that is known and can be judged.

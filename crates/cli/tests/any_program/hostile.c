@@ -299,6 +299,50 @@ static void numbers(void) {
     MUST(cuCtxSynchronize());
 }
 
+/* The memory of another process, by its name. The other one ends with this one's end of the pipe. */
+static CUipcMemHandle exported;
+static int until_closed;
+
+static void exporter(void) {
+    int names[2], ends[2];
+    if (pipe(names) != 0 || pipe(ends) != 0)
+        exit(10);
+    until_closed = ends[1];
+    if (fork() == 0) {
+        CUdeviceptr a;
+        char byte;
+        close(ends[1]);
+        begin();
+        MUST(cuMemAlloc(&a, BYTES));
+        MUST(cuIpcGetMemHandle(&exported, a));
+        exit(write(names[1], &exported, sizeof exported) != sizeof exported || read(ends[0], &byte, 1) != 0);
+    }
+    close(names[1]);
+    if (read(names[0], &exported, sizeof exported) != sizeof exported)
+        exit(10);
+}
+
+/* Memory that is open twice is there until it was closed twice. */
+static void opened_twice(void) {
+    CUdeviceptr a, b;
+    MUST(cuIpcOpenMemHandle(&a, exported, 1));
+    MUST(cuIpcOpenMemHandle(&b, exported, 1));
+    if (a != b)
+        exit(12);
+    launch(a, s);
+    MUST(cuIpcCloseMemHandle(a));
+    launch(a, s);
+    if (way == 1) {
+        MUST(cuIpcCloseMemHandle(b));
+        launch(a, s); /* wrong: closed as often as it was opened */
+    }
+    MUST(cuStreamSynchronize(s));
+    if (way == 0)
+        MUST(cuIpcCloseMemHandle(b));
+    close(until_closed);
+    wait(NULL);
+}
+
 int main(int count, char **names) {
     const struct {
         const char *name;
@@ -307,10 +351,12 @@ int main(int count, char **names) {
                {"wrong-handles", wrong_handles}, {"replaced", replaced}, {"spawning", spawning},
                {"many-arguments", many_arguments},
                {"arguments", arguments}, {"at-once", at_once}, {"threads-that-end", threads_that_end},
-               {"closes-all", closes_all}, {"numbers", numbers}};
+               {"closes-all", closes_all}, {"numbers", numbers}, {"opened-twice", opened_twice}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (count > 1 && strcmp(names[1], all[i].name) == 0) {
             way = count > 2 ? atoi(names[2]) : 0;
+            if (all[i].run == opened_twice)
+                exporter();
             begin();
             all[i].run();
             printf("done\n");

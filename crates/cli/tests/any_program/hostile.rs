@@ -131,6 +131,25 @@ fn nothing_is_written_into_a_programs_own_files() {
     }
 }
 
+/// `cuIpcCloseMemHandle` closes memory as often as it was opened.
+#[test]
+fn memory_of_others_is_there_until_it_is_closed_for_the_last_time() {
+    for way in HOSTILE {
+        for (number, found) in [("0", vec![]), ("1", vec!["use-after-free".to_owned()])] {
+            for before in [&["check"][..], &["run", "--check"]] {
+                let output = run(before, way, &["opened-twice", number]);
+                let said = text(&output.stderr);
+                assert_eq!(text(&output.stdout), "done\n", "{said}");
+                assert_eq!(
+                    (kinds(&output), output.status.code()),
+                    (found.clone(), Some(!found.is_empty() as i32)),
+                    "{said}"
+                );
+            }
+        }
+    }
+}
+
 /// Numbers are not given twice: what had one would be taken for what it is given to.
 #[test]
 fn nothing_is_judged_where_numbers_are_used_up() {
