@@ -249,7 +249,7 @@ impl History {
     /// not used by themselves.
     pub(crate) fn repeat(&mut self, new: Use) {
         let is_same = |known: &Use| known.point.slot == new.point.slot && known.site.act == new.site.act;
-        self.change(Part::WHOLE, |_, uses| uses.replace(new, &is_same));
+        self.change(Part::WHOLE, |_, uses| uses.replace(new, is_same));
     }
 
     /// Adds something that a free must come after, whoever did it and whatever that knew. What its chain did before
