@@ -1,8 +1,8 @@
 //! Programs with processes: each process has a host device of its own, and what it is given passes by tickets.
 //!
-//! The processes are devices of this one. What one tells another without an event the library cannot see; programs that
-//! need more of it than an export carries along are not run here. Nor are those that race with an importer that is at it: each process is checked against what it
-//! has learned, so that the race would be a real one.
+//! The processes are devices of this one. What one tells another without an event the library cannot see; programs
+//! that need more of it than an export carries along are not run here. Nor are those that race with an importer that is
+//! at it: each process is checked against what it has learned, so that the race would be a real one.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};

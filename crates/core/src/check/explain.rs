@@ -153,8 +153,8 @@ impl Checker {
         Box::new(finding)
     }
 
-    /// An act on memory that a launch would have made, had nothing been refused: nothing is said again. A launch that may
-    /// be withdrawn may make it: it is about memory.
+    /// An act on memory that a launch would have made, had nothing been refused: nothing is said again. It is about
+    /// memory all the same: a launch that may be withdrawn may make that.
     #[cold]
     fn unmade(&self, call: Call<'_>, memory: Memory) -> Refused {
         let mut quiet = quiet();
