@@ -71,6 +71,8 @@ pub(crate) struct Handles {
     per_thread_left: usize,
     stream_numbers: RecycledNumbers,
     pub(crate) events: FxHashMap<Event, EventId>,
+    /// Those that other processes may know.
+    pub(crate) shared_events: FxHashSet<EventId>,
     free_events: Vec<u32>,
     next_event: u32,
     pub(crate) pools: FxHashMap<Pool, PoolId>,
@@ -182,6 +184,7 @@ impl Handles {
     /// An event is gone.
     pub(crate) fn end_event(&mut self, event: Event) -> Option<EventId> {
         let id = self.events.remove(&event)?;
+        self.shared_events.remove(&id);
         self.free_events.push(id.0);
         Some(id)
     }

@@ -74,6 +74,8 @@ pub(crate) struct Session {
     pub(crate) modes: FxHashMap<HostId, CaptureMode>,
     /// Addresses that alloc nodes gave out, of memory that is gone without a free.
     pub(crate) void: FxHashSet<u64>,
+    /// What the other processes have waited for, as far as this one can know: a stream, and its device.
+    pub(crate) others: Option<(StreamId, DeviceId)>,
     /// Streams that were destroyed while they took part in one.
     pub(crate) leaving: Vec<StreamId>,
     places: Places,
@@ -208,6 +210,7 @@ fn begin() -> Option<*mut Mutex<ranks::Session, Session>> {
         captures: FxHashMap::default(),
         modes: FxHashMap::default(),
         void: FxHashSet::default(),
+        others: None,
         leaving: Vec::new(),
         places: Places::new(matches!(noting(), Noting::Check { stacks: true, .. })),
         named_places: Vec::new(),
@@ -440,6 +443,9 @@ impl Session {
     pub(crate) fn add_event(&mut self, event: Event, shared: bool) -> EventId {
         self.destroy_event(event);
         let id = self.handles.new_event(event);
+        if shared {
+            self.handles.shared_events.insert(id);
+        }
         self.push(What::EventCreate { event: id, device: DeviceId(ask::current_device() as u32), shared });
         id
     }

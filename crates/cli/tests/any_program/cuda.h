@@ -113,6 +113,8 @@ typedef struct {
     X(cuMemGetInfo, cuMemGetInfo_v2, (size_t *, size_t *))                                                             \
     X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, (unsigned long long *, void *))                        \
     X(cuIpcGetMemHandle, cuIpcGetMemHandle, (void *, CUdeviceptr))                                                     \
+    X(cuIpcGetEventHandle, cuIpcGetEventHandle, (CUipcMemHandle *, CUevent))                                           \
+    X(cuIpcOpenEventHandle, cuIpcOpenEventHandle, (CUevent *, CUipcMemHandle))                                         \
     X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, (CUdeviceptr *, CUipcMemHandle, unsigned))                            \
     X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, (CUdeviceptr))                                                         \
     X(cuLaunchHostFunc, cuLaunchHostFunc, (CUstream, void (*)(void *), void *))                                        \

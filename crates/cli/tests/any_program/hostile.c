@@ -343,6 +343,69 @@ static void opened_twice(void) {
     wait(NULL);
 }
 
+/* A process that waits for an event of this one, and records one of its own behind that. */
+static int to_other[2], from_other[2];
+
+static void send_name(int to, const CUipcMemHandle *name) {
+    if (write(to, name, sizeof *name) != sizeof *name)
+        exit(10);
+}
+
+static void receive_name(int from, CUipcMemHandle *name) {
+    if (read(from, name, sizeof *name) != sizeof *name)
+        exit(10);
+}
+
+static void relay(void) {
+    CUipcMemHandle name;
+    CUevent first, second;
+    char byte;
+    if (pipe(to_other) != 0 || pipe(from_other) != 0)
+        exit(10);
+    if (fork() != 0) {
+        close(to_other[0]);
+        return;
+    }
+    close(to_other[1]);
+    begin();
+    receive_name(to_other[0], &name);
+    MUST(cuIpcOpenEventHandle(&first, name));
+    MUST(cuStreamWaitEvent(s, first, 0));
+    MUST(cuEventCreate(&second, 2 | 4));
+    MUST(cuEventRecord(second, s));
+    MUST(cuIpcGetEventHandle(&name, second));
+    send_name(from_other[1], &name);
+    exit(read(to_other[0], &byte, 1) != 0);
+}
+
+/* The order of two streams is made by another process. */
+static void relayed(void) {
+    CUipcMemHandle name;
+    CUevent first, second;
+    CUdeviceptr a = alloc(s);
+    launch(a, s);
+    MUST(cuEventCreate(&first, 2 | 4));
+    MUST(cuEventRecord(first, s));
+    if (way == 3)
+        a = alloc(s);
+    MUST(cuIpcGetEventHandle(&name, first));
+    send_name(to_other[1], &name);
+    receive_name(from_other[0], &name);
+    MUST(cuIpcOpenEventHandle(&second, name));
+    if (way == 1)
+        MUST(cuEventSynchronize(second));
+    else if (way == 2)
+        while (cuEventQuery(second) == 600)
+            usleep(100);
+    else
+        MUST(cuStreamWaitEvent(t, second, 0));
+    launch(a, t); /* wrong where it was allocated after the record */
+    MUST(cuCtxSynchronize());
+    MUST(cuEventDestroy(second));
+    close(to_other[1]);
+    wait(NULL);
+}
+
 int main(int count, char **names) {
     const struct {
         const char *name;
@@ -351,12 +414,14 @@ int main(int count, char **names) {
                {"wrong-handles", wrong_handles}, {"replaced", replaced}, {"spawning", spawning},
                {"many-arguments", many_arguments},
                {"arguments", arguments}, {"at-once", at_once}, {"threads-that-end", threads_that_end},
-               {"closes-all", closes_all}, {"numbers", numbers}, {"opened-twice", opened_twice}};
+               {"closes-all", closes_all}, {"numbers", numbers}, {"opened-twice", opened_twice}, {"relayed", relayed}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (count > 1 && strcmp(names[1], all[i].name) == 0) {
             way = count > 2 ? atoi(names[2]) : 0;
             if (all[i].run == opened_twice)
                 exporter();
+            if (all[i].run == relayed)
+                relay();
             begin();
             all[i].run();
             printf("done\n");

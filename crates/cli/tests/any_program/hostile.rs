@@ -150,6 +150,20 @@ fn memory_of_others_is_there_until_it_is_closed_for_the_last_time() {
     }
 }
 
+/// Another process waits for an event of this one, and this one for an event that the other records behind that.
+#[test]
+fn an_order_that_comes_back_from_another_process_is_one() {
+    for way in HOSTILE {
+        for (number, found) in [("0", &[][..]), ("1", &[]), ("2", &[]), ("3", &["use-before-alloc"])] {
+            let output = run(&["check"], way, &["relayed", number]);
+            let said = text(&output.stderr);
+            assert_eq!(text(&output.stdout), "done\n", "{number}: {said}");
+            assert_eq!(kinds(&output), found, "{number}: {said}");
+            assert_eq!(output.status.code(), Some(!found.is_empty() as i32), "{number}: {said}");
+        }
+    }
+}
+
 /// Numbers are not given twice: what had one would be taken for what it is given to.
 #[test]
 fn nothing_is_judged_where_numbers_are_used_up() {
