@@ -1,6 +1,7 @@
 //! The checker as it is asked: what it answers, beside naive twins.
 
 mod handles;
+mod named;
 mod private;
 mod program;
 mod waits;
