@@ -8,6 +8,7 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use super::addresses::empty_graph;
+use super::answer::Captured as CapturedInto;
 use super::checker::{Call, Checker, Stands, Step, quiet};
 use super::finding::Finding;
 use super::graph_state::Captured;
@@ -199,6 +200,7 @@ impl Checker {
         if let Some(graph) = self.graphs.captures.graph(stream) {
             let after: Vec<NodeId> = users(graph, found);
             let (id, added) = (graph.id(), graph.add_free(&after, found, label));
+            self.time.answer.tell(|done| done.captured = Some(CapturedInto { graph: id, after }));
             match (added, self.graphs.captured.get_mut(&id)) {
                 (Ok(node), Some(captured)) => {
                     captured.uses.added(graph, node);

@@ -65,6 +65,7 @@ impl Checker {
                 captured.tails.clear();
             }
             self.events.entry(event).or_default().stands = Stands::Captured(captured);
+            self.time.answer.tell(|done| done.recorded.push(event));
             self.time.at_mut(seat).note("recorded", call.op.place);
             return Ok(());
         }
@@ -77,6 +78,7 @@ impl Checker {
             entry.stands = Stands::Progress(site);
             return Ok(());
         }
+        self.time.answer.tell(|done| done.recorded.push(event));
         let before = entry.take_record();
         entry.stands = Stands::Recorded(record_end(&mut self.time, seat, site, mark, before));
         Ok(())
@@ -102,10 +104,14 @@ impl Checker {
         let progress = match self.events.get_mut(&event).map(|event| &mut event.stands) {
             Some(Stands::Captured(captured)) => {
                 let captured = captured.clone();
-                return self.captured_wait(call, seat, &captured);
+                self.captured_wait(call, seat, &captured)?;
+                self.time.answer.tell(|done| done.awaited.push((event, None)));
+                return Ok(());
             }
             _ if is_captured => return self.captured_wait_outside(call, seat, event),
             Some(Stands::Recorded(recorded)) => {
+                let point = recorded.snapshot.point();
+                self.time.answer.tell(|done| done.awaited.push((event, Some(point))));
                 let (is_news, recorded) =
                     (wait_end(&mut self.time, &mut self.lost, seat, site, recorded), recorded.site);
                 // An operation of the legacy default stream is one that others come after.
@@ -162,6 +168,7 @@ impl Checker {
             Some(Stands::Recorded(recorded)) if is_over => {
                 recorded.is_waited = true;
                 let (what, recorded) = (recorded.snapshot.clone(), Some(recorded.site));
+                self.time.answer.tell(|done| done.awaited.push((event, Some(what.point()))));
                 self.time.learn(call.op.host, Learned { what, verb, recorded, site });
             }
             _ => {}

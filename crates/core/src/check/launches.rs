@@ -205,8 +205,11 @@ impl Checker {
         let Some(mut instance) = self.graphs.execs.remove(&exec) else { return };
         self.follow_launches(seat, &instance);
         let waits = waits.unwrap_or_else(|| self.waits_of(&instance));
-        for (_, key) in instance.exec.summary().waits.iter().filter(|(wait, _)| waits.iter().any(|it| it.0 == *wait)) {
-            self.events.entry(EventId(key.0 as u32)).or_default().waited();
+        for (wait, key) in &instance.exec.summary().waits {
+            let Some((_, record)) = waits.iter().find(|it| it.0 == *wait) else { continue };
+            let (event, point) = (EventId(key.0 as u32), Some(record.point()));
+            self.events.entry(event).or_default().waited();
+            self.time.answer.tell(|done| done.awaited.push((event, point)));
         }
         let (base, knew) = (self.time.base(call.op.host), self.time.at(seat).chain.snapshot());
         let exports = instance.lanes.exports(&instance.exec, &base, &knew, &waits);
@@ -235,7 +238,9 @@ impl Checker {
         instance.exec.launched();
         instance.lanes.advance();
         for (&(_, key), snapshot) in instance.exec.summary().records.iter().zip(exports) {
-            self.events.entry(EventId(key.0 as u32)).or_default().record(snapshot, site);
+            let event = EventId(key.0 as u32);
+            self.events.entry(event).or_default().record(snapshot, site);
+            self.time.answer.tell(|done| done.recorded.push(event));
         }
         let snapshot = self.time.at(seat).chain.snapshot();
         instance.before = Before { last: smallvec![Last { snapshot, site }], ..Before::default() };

@@ -37,7 +37,7 @@ mod withdraw;
 mod words;
 
 pub use crate::life::{Fault, History, Kind, Site, Use};
-pub use answer::{Begun, Done, Ended, Reason, Refusal, StreamHandle, Wait};
+pub use answer::{Begun, Captured, Done, Ended, Reason, Refusal, StreamHandle, Wait};
 pub use checker::{Checker, Recorded, Settings};
 pub use edges::{Way, brought, settled_by};
 pub use edit::Edit;

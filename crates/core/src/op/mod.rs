@@ -484,6 +484,7 @@ impl What {
             | What::StreamQuery { stream, .. }
             | What::EventRecord { stream, .. }
             | What::EventWait { stream, .. }
+            | What::Follow { stream, .. }
             | What::Alloc { stream, .. }
             | What::Free { stream, .. }
             | What::Launch { stream, .. }
