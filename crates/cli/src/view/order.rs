@@ -120,7 +120,7 @@ pub(super) fn deed(what: &What) -> Option<Deed> {
         | What::GraphNodeRemove { .. } => Deed::Build,
         What::Instantiate { .. } | What::ExecUpdate { .. } => Deed::Instantiate,
         What::Tell { .. } | What::Export { .. } | What::Import { .. } => Deed::Tell,
-        What::StreamDestroy { .. } | What::PoolDestroy { .. } | What::ProcessEnd { .. } => Deed::End,
+        What::StreamDestroy { .. } | What::PoolDestroy { .. } => Deed::End,
         What::GraphUpload { .. } | What::PoolAccess { .. } | What::PeerAccess { .. } => Deed::Other,
         _ => return None,
     })

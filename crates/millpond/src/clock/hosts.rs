@@ -17,7 +17,7 @@ use millpond_driver::locks::{Mutex, lock};
 use crate::sync::ranks;
 
 /// The process.
-static HOST: LazyLock<Mutex<ranks::Host, Host>> = LazyLock::new(|| Mutex::new(Host::new(next_host())));
+static HOST: LazyLock<Mutex<ranks::Table, Host>> = LazyLock::new(|| Mutex::new(Host::new(next_host())));
 
 /// Counts what the process has learned. Streams begin with epoch 0, so that their first operation learns what there is.
 static LEARNED: Alone = Alone(AtomicU64::new(1));
