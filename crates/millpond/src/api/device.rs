@@ -36,7 +36,6 @@ use crate::state::peers;
 use crate::state::pool::{PoolShared, Uses};
 use crate::state::stream::{State, StateLock, StreamShared, Submitters};
 use crate::stream::handle::Stream;
-use crate::sync::handle::Handle;
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
@@ -69,7 +68,7 @@ static NEXT_DEVICE: AtomicU32 = AtomicU32::new(1);
 /// ```
 #[derive(Clone)]
 pub struct Device {
-    shared: Handle<DeviceShared>,
+    shared: Arc<DeviceShared>,
 }
 
 impl Drop for DeviceShared {
@@ -174,7 +173,7 @@ impl Device {
         let default_pool = open_pool(&context, config, false)?;
         let current_pool = Mutex::new(default_pool.clone());
         let per_thread = Mutex::default();
-        Ok(Device { shared: Handle::new(DeviceShared { context, default_pool, current_pool, legacy, per_thread }) })
+        Ok(Device { shared: Arc::new(DeviceShared { context, default_pool, current_pool, legacy, per_thread }) })
     }
 
     /// What the device is.
@@ -247,7 +246,7 @@ impl Device {
             return Ok(stream);
         }
         let stream = open_stream(&self.shared.context, StreamRole::Blocking, tied(Tie::PerThread))?;
-        let device = self.shared.downgrade();
+        let device = Arc::downgrade(&self.shared);
         // In a thread that is past the end of its own values no thread would close it: it is the caller's alone.
         let _ = PER_THREAD.try_with(|own| {
             let devices = &mut own.borrow_mut().devices;

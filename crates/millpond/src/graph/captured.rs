@@ -29,7 +29,6 @@ use crate::stream::handle::Stream;
 use crate::stream::hot::Served;
 use crate::stream::payload::{Payload, To};
 use crate::sync::garbage::Garbage;
-use crate::sync::handle::Handle;
 use crate::trace::tracer::Tracer;
 
 impl StreamShared {
@@ -160,7 +159,7 @@ impl StreamShared {
             tracer.record(self.id, &event, Place::Source(caller));
             event
         });
-        state.counted(Ok(Event { traced: traced.map(Into::into), at: At::Captured(Handle::new(at)) }))
+        state.counted(Ok(Event { traced, at: At::Captured(Arc::new(at)) }))
     }
 
     /// An edge, or a stream that joins a capture, or a refusal.

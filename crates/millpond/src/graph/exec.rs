@@ -42,7 +42,6 @@ use crate::state::context::Context;
 use crate::state::node::MemAllocNode;
 use crate::state::origin::Origin;
 use crate::stream::native::Native;
-use crate::sync::handle::Handle;
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
@@ -112,7 +111,7 @@ impl Instantiate {
 /// ```
 #[derive(Clone)]
 pub struct GraphExec {
-    pub(crate) shared: Handle<ExecShared>,
+    pub(crate) shared: Arc<ExecShared>,
 }
 
 /// See the module.
@@ -308,7 +307,7 @@ impl GraphExec {
         }
         let shared = Arc::new(shared);
         context.graphs.enter_exec(&shared);
-        Ok(Self { shared: shared.into() })
+        Ok(Self { shared })
     }
 
     /// Takes over what the nodes of a graph of the same shape do (CUDA: `cudaGraphExecUpdate`): kernels, copies, fills,

@@ -184,7 +184,7 @@ impl GraphExec {
                 }
             }
         };
-        let exec = (!exec.outputs.is_empty()).then(|| self.shared.arc());
+        let exec = (!exec.outputs.is_empty()).then(|| Arc::clone(&self.shared));
         Ok(Launch { exec, begun })
     }
 
