@@ -16,23 +16,45 @@ use millpond_core::graph::{
 };
 use millpond_core::ids::StreamId;
 use millpond_core::op::StreamRole;
-use millpond_driver::locks::lock;
-use millpond_driver::process;
+use millpond_core::order::default_streams::Standing;
+use millpond_driver::locks::{BiasedGuard, lock};
+use millpond_driver::{RawGraph, process};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::body::{Body, Resolved};
 use super::build::Graph;
-use super::recording::{Open, Recording};
 use super::registry::Graphs;
 use crate::names::error::{Error, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
 use crate::names::{shadow, stream_names};
 use crate::state::access::Access;
 use crate::state::aliased::Job;
+use crate::state::context::Context;
 use crate::state::session::{CapturedAt, Session};
+use crate::state::stream::State;
 use crate::stream::handle::Stream;
 use crate::stream::payload::Payload;
 use crate::sync::garbage::{Garbage, Held};
+
+/// A graph that is being captured; its core is with the [`Captures`] meanwhile.
+#[derive(Debug)]
+struct Open {
+    session: Arc<Session>,
+    origin: StreamId,
+    body: Body,
+    /// What its nodes did to memory.
+    uses: Uses,
+}
+
+/// All captures of a device in progress.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    /// The number of their device.
+    device: u32,
+    captures: Captures,
+    open: FxHashMap<CaptureId, Open>,
+}
 
 /// A capture that a node is added to.
 pub(crate) struct Adding<'a> {
@@ -113,6 +135,10 @@ fn thread() -> u64 {
 }
 
 impl Recording {
+    pub(super) fn new(device: u32) -> Self {
+        Self { device, captures: Captures::new(), open: FxHashMap::default() }
+    }
+
     /// Adds a node to the graph that `stream` is captured into, after its tails.
     pub(crate) fn operate<R>(
         &mut self,
@@ -168,7 +194,7 @@ impl Recording {
     }
 
     /// What a node does is known now. Where that went wrong the capture is invalid.
-    pub(crate) fn keep(&mut self, session: &Session, node: NodeId, seen: Result<Payload>) -> Result<()> {
+    fn keep(&mut self, session: &Session, node: NodeId, seen: Result<Payload>) -> Result<()> {
         match (seen, self.open.get_mut(&session.capture)) {
             (Ok(payload), Some(open)) => open.body.keep(node, payload),
             // The capture has ended: no caller wants it.
@@ -182,7 +208,7 @@ impl Recording {
     }
 
     /// A stream is closed: the capture that began on it, if any did.
-    pub(super) fn abandon<'g>(&mut self, stream: StreamId, garbage: &'g Garbage) -> Option<Held<'g, Open>> {
+    fn abandon<'g>(&mut self, stream: StreamId, garbage: &'g Garbage) -> Option<Held<'g, Open>> {
         let id = self.captures.abandon(stream)?;
         self.take_out(id, garbage)
     }
@@ -210,19 +236,19 @@ impl Recording {
     }
 
     /// A stream is synchronised or asked.
-    pub(crate) fn check_stream(&mut self, stream: StreamId, call: &'static str) -> Result<()> {
+    fn check_stream(&mut self, stream: StreamId, call: &'static str) -> Result<()> {
         self.captures.check_stream(stream, call).map_err(|error| rule(self.device, error))
     }
 
     /// The calling thread makes an unsafe call; its mode is the global one.
-    pub(crate) fn check_unsafe(&mut self, call: &'static str) -> Result<()> {
+    fn check_unsafe(&mut self, call: &'static str) -> Result<()> {
         self.captures
             .check_unsafe((thread(), CaptureMode::Global), |_| true, call)
             .map_err(|error| rule(self.device, error))
     }
 
     /// The legacy default stream would come after the blocking streams.
-    pub(crate) fn check_legacy(&mut self, is_blocking: impl Fn(StreamId) -> bool) -> Result<()> {
+    fn check_legacy(&mut self, is_blocking: impl Fn(StreamId) -> bool) -> Result<()> {
         self.captures.check_legacy(is_blocking).map_err(|error| rule(self.device, error))
     }
 }
@@ -235,8 +261,49 @@ impl Graphs {
         self.if_capturing(|recording| check(&mut recording.captures).map_err(|error| rule(recording.device, error)))
     }
 
+    /// A stream is closed, whose state is locked: a capture that began on it has ended.
+    #[cold]
+    pub(crate) fn abandon<'g>(&self, stream: StreamId, _: &mut BiasedGuard<'g, State>, garbage: &'g Garbage) {
+        let mut recording = lock(&self.captures);
+        let ended = recording.abandon(stream, garbage);
+        drop(recording);
+        if let Some(open) = &ended {
+            self.open.fetch_sub(1, Ordering::AcqRel);
+            open.session.is_open.store(false, Ordering::Release);
+            self.leave_captured(&open.session);
+        }
+    }
+
+    /// Refuses a call that waits for a stream or asks about it, while it captures or a capture forbids unsafe calls.
+    pub(crate) fn refuse_to_ask(&self, stream: StreamId, call: &'static str) -> Result<()> {
+        self.if_capturing(|recording| {
+            recording.check_stream(stream, call)?;
+            recording.check_unsafe(call)
+        })
+    }
+
+    /// Refuses an unsafe call of the calling thread, while a capture forbids those; that is invalid then.
+    pub(crate) fn refuse_unsafe(&self, call: &'static str) -> Result<()> {
+        self.if_capturing(|recording| recording.check_unsafe(call))
+    }
+
+    /// The legacy default stream is used: no blocking stream may be capturing.
+    pub(crate) fn refuse_legacy_use(&self, context: &Context) -> Result<()> {
+        self.if_capturing(|recording| {
+            let streams = context.streams();
+            let blocking = |id| streams.iter().any(|it| it.id == id && it.role.standing() == Standing::Tied);
+            recording.check_legacy(blocking)
+        })
+    }
+
+    /// What a captured stream's window has seen is what a node does.
+    pub(crate) fn keep_seen(&self, session: &Session, node: NodeId, seen: Result<Option<RawGraph>>) -> Result<()> {
+        let seen = seen.map(|graph| Payload::seen(&session.context, graph));
+        lock(&self.captures).keep(session, node, seen)
+    }
+
     #[inline]
-    pub(super) fn if_capturing(&self, check: impl FnOnce(&mut Recording) -> Result<()>) -> Result<()> {
+    fn if_capturing(&self, check: impl FnOnce(&mut Recording) -> Result<()>) -> Result<()> {
         if self.open.load(Ordering::Acquire) == 0 {
             return Ok(());
         }

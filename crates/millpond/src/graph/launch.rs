@@ -38,7 +38,7 @@ use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
 use crate::pool::shell::TRIES;
 use crate::state::allocation::{Owned, site};
-use crate::state::node::MemAllocNode;
+use crate::state::named::MemAllocNode;
 use crate::state::stream::{Mode, State, StreamShared};
 use crate::stream::buffer::Buffer;
 use crate::stream::external::traced_in_order;
