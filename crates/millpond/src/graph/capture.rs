@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use millpond_core::check::Place;
 use millpond_core::graph::{
-    Access as NodeAccess, Addressing, CaptureError as Refusal, CaptureId, CaptureMode, Captures, Graph as CoreGraph,
-    GraphAllocId, GraphError as CoreError, Memory, NodeId, Uses,
+    Access as NodeAccess, Addressing, CaptureError as Refusal, CaptureId, CaptureMode, Captures, GraphAllocId, Memory,
+    NodeId, Uses,
 };
 use millpond_core::ids::StreamId;
 use millpond_core::op::StreamRole;
@@ -37,11 +37,10 @@ use crate::stream::handle::Stream;
 use crate::stream::payload::Payload;
 use crate::sync::garbage::{Garbage, Held};
 
-/// A graph that is being captured; its core is with the [`Captures`] meanwhile.
+/// A graph that is being captured.
 #[derive(Debug)]
 struct Open {
     session: Arc<Session>,
-    origin: StreamId,
     body: Body,
     /// What its nodes did to memory.
     uses: Uses,
@@ -87,25 +86,6 @@ impl Adding<'_> {
     }
 }
 
-/// The core of a capture's graph, lent to the graph's body: it goes back however that ends.
-struct Lent<'a> {
-    core: &'a mut CoreGraph,
-    body: &'a mut Body,
-}
-
-impl<'a> Lent<'a> {
-    fn new(core: &'a mut CoreGraph, body: &'a mut Body) -> Self {
-        std::mem::swap(core, &mut body.core);
-        Self { core, body }
-    }
-}
-
-impl Drop for Lent<'_> {
-    fn drop(&mut self) {
-        std::mem::swap(self.core, &mut self.body.core);
-    }
-}
-
 impl CapturedAt {
     /// The host asks for an event that is an edge.
     pub(crate) fn refuse(&self) -> Error {
@@ -145,47 +125,22 @@ impl Recording {
         stream: StreamId,
         add: impl FnOnce(&mut Adding<'_>) -> Result<(NodeId, R)>,
     ) -> Result<R> {
-        let device = self.device;
-        let Some(id) = self.captures.of(stream) else {
-            return Err(rule(device, Refusal::NotCapturing(stream)));
-        };
-        let Open { body, session, uses, .. } = self.open.get_mut(&id).expect("every capture has its graph's body");
-        let mut failed = None;
-        let added = self.captures.operate(stream, |core, tails| {
-            let lent = Lent::new(core, body);
-            lent.body.captures_on(stream);
-            let added = add(&mut Adding { body: lent.body, session, tails, uses });
-            if let Ok((node, _)) = &added {
-                uses.added(&mut lent.body.core, *node);
-                session.nodes.store(lent.body.core.len() as u32, Ordering::Relaxed);
-            }
-            drop(lent);
-            added.map_err(|error| {
-                failed = Some(error);
-                CoreError::NotGraphMemory
-            })
-        });
-        match added {
-            Some(Ok(result)) => Ok(result),
-            Some(Err(error)) => Err(failed.unwrap_or_else(|| rule(device, error))),
-            None => Err(rule(self.device, Refusal::NotCapturing(stream))),
-        }
+        let (id, tails) = self.captures.after(stream).map_err(|error| rule(self.device, error))?;
+        let Open { body, session, uses } = self.open.get_mut(&id).expect("every capture has its graph's body");
+        body.captures_on(stream);
+        let (node, result) = add(&mut Adding { body, session, tails, uses })?;
+        uses.added(&mut body.core, node);
+        session.nodes.store(body.core.len() as u32, Ordering::Relaxed);
+        self.captures.added(stream, node);
+        Ok(result)
     }
 
     /// Finds the memory of accesses on a stream that is captured.
     pub(crate) fn resolve<A: Access>(&mut self, stream: StreamId, accesses: &A, job: Job) -> Result<Resolved> {
-        let Some(id) = self.captures.of(stream) else {
-            return Err(rule(self.device, Refusal::NotCapturing(stream)));
-        };
-        if !self.captures.is_valid(id) {
-            return Err(rule(self.device, Refusal::Invalidated(id)));
-        }
+        let (id, _) = self.captures.after(stream).map_err(|error| rule(self.device, error))?;
         let Open { body, session, .. } = self.open.get_mut(&id).expect("every capture has its graph's body");
-        let Some(core) = self.captures.graph(stream) else {
-            return Err(rule(self.device, Refusal::NotCapturing(stream)));
-        };
         // Of a child graph: what a capture adds has its addresses at once.
-        Lent::new(core, body).body.resolve(accesses, job, || Err(GraphError::SymbolicCapture(session.id).into()))
+        body.resolve(accesses, job, || Err(GraphError::SymbolicCapture(session.id).into()))
     }
 
     /// A capture has ended. What its nodes own is garbage, unless it becomes a graph.
@@ -227,7 +182,8 @@ impl Recording {
 
     /// A stream waits for a captured event, and joins that capture.
     pub(crate) fn wait(&mut self, stream: (StreamId, StreamRole), at: &CapturedAt) -> Result<()> {
-        self.captures.wait(stream, &at.event).map_err(|error| rule(self.device, error))
+        let graph = self.open.get_mut(&at.event.capture).map(|open| &mut open.body.core);
+        self.captures.wait(stream, &at.event, graph).map_err(|error| rule(self.device, error))
     }
 
     /// A stream waits for an event from outside.
@@ -315,10 +271,8 @@ impl Graphs {
 /// Acts on the graph of a capture that goes on; none where it has ended.
 fn with_open<R>(session: &Session, act: impl FnOnce(&mut Body, &mut Uses) -> R) -> Option<R> {
     let mut recording = lock(&session.context.graphs.captures);
-    let Recording { captures, open, .. } = &mut *recording;
-    let open = open.get_mut(&session.capture)?;
-    let lent = Lent::new(captures.graph(open.origin)?, &mut open.body);
-    Some(act(lent.body, &mut open.uses))
+    let open = recording.open.get_mut(&session.capture)?;
+    Some(act(&mut open.body, &mut open.uses))
 }
 
 /// A buffer of a capture's memory was dropped: a free node after all its uses. Where the capture has ended it stays
@@ -400,11 +354,9 @@ impl Stream {
         for node in body.core.topological_order() {
             uses.added(&mut body.core, node);
         }
-        let empty = CoreGraph::new(id, shared.context.properties.granularity, body.core.addressing());
-        let core = std::mem::replace(&mut body.core, empty);
         let mut recording = lock(&graphs.captures);
-        let begun = recording.captures.begin((shared.id, shared.role), core, tails, thread(), mode);
-        let capture = begun.map_err(|(error, _)| rule(recording.device, error))?;
+        let begun = recording.captures.begin((shared.id, shared.role), &mut body.core, tails, thread(), mode);
+        let capture = begun.map_err(|error| rule(recording.device, error))?;
         let context = Arc::clone(&shared.context);
         let (is_open, nodes, allocs) = (AtomicBool::new(true), AtomicU32::new(0), AtomicU32::new(0));
         let is_traced = caller.is_some();
@@ -412,7 +364,7 @@ impl Stream {
         if let (Some(tracer), Some(caller)) = (session.tracer(), caller) {
             tracer.capture_begun(shared.id, id, mode, caller);
         }
-        recording.open.insert(capture, Open { session: Arc::clone(&session), origin: shared.id, body, uses });
+        recording.open.insert(capture, Open { session: Arc::clone(&session), body, uses });
         graphs.open.fetch_add(1, Ordering::AcqRel);
         state.capture = Some(Arc::clone(&session));
         state.epoch = 0;
@@ -447,26 +399,26 @@ impl Stream {
         let seen = shared.close_window(&mut state);
         let graphs = &shared.context.graphs;
         let mut recording = lock(&graphs.captures);
-        let (number, capture) = (recording.device, recording.captures.of(shared.id));
+        let number = recording.device;
         let ended = recording.captures.end(shared.id, thread()).map_err(|error| not_yet(rule(number, error)))?;
-        let open = capture.and_then(|capture| recording.take_out(capture, &garbage));
+        let open = recording.take_out(ended.capture, &garbage);
         drop(recording);
-        let open = open.expect("every capture has its graph's body");
+        let mut open = open.expect("every capture has its graph's body");
         graphs.open.fetch_sub(1, Ordering::AcqRel);
         open.session.is_open.store(false, Ordering::Release);
         graphs.leave_captured(&open.session);
         state.capture = None;
         // The end of an invalid capture is its end.
-        let is_refused = !matches!(ended.graph, Err(Refusal::Invalidated(_)));
-        let core = seen.and_then(|()| ended.graph.map_err(|error| rule(number, error)));
+        let joined = ended.check(&mut open.body.core);
+        let is_refused = !matches!(joined, Err(Refusal::Invalidated(_)));
+        let made = seen.and_then(|()| joined.map_err(|error| rule(number, error)));
         if let Some(tracer) = open.session.tracer() {
-            let error = core.as_ref().err().filter(|_| is_refused);
+            let error = made.as_ref().err().filter(|_| is_refused);
             shadow::judged(error, || tracer.capture_ended(shared.id, caller));
         }
         drop(state);
-        let core = core.map_err(|error| (error, true))?;
+        made.map_err(|error| (error, true))?;
         let mut body = open.take().body;
-        body.core = core;
         body.captured();
         Ok(Graph { body: Arc::new(body) })
     }
