@@ -162,7 +162,8 @@ fn a_free_on_a_side_stream_must_be_joined() {
     assert!(matches!(&error, CaptureError::Unjoined { stream: B, origin: A, leaf: it, .. } if *it == leaf));
     assert_eq!(
         error.to_string(),
-        "stream 2 was not joined: make stream 1 wait for an event recorded on stream 2 after mem free `f`"
+        "the capture ends, and stream 2 was not joined: its last node is mem free `f`; make stream 1 wait for an event \
+         recorded on stream 2 after its last operation"
     );
     assert_eq!(captures.of(B), None, "the capture is over all the same");
 }

@@ -107,45 +107,71 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
-    /// As text, with streams by what `title` calls them.
-    pub fn titled(&self, title: impl Fn(StreamId) -> String) -> String {
+    /// What happened, with streams by what `title` calls them. `origin` is where the capture began that a call made
+    /// invalid, if that is known.
+    pub fn sentence(&self, title: impl Fn(StreamId) -> String, origin: Option<StreamId>) -> String {
         match self {
             CaptureError::LegacyStream => "the legacy default stream cannot be captured".to_owned(),
-            CaptureError::Unsupported { call, capture } => {
-                format!("{call} while {capture} goes on, which cannot follow it; the capture is invalid now")
-            }
+            CaptureError::Unsupported { call, .. } => match origin {
+                Some(origin) => {
+                    format!("{call} while {} is captured: that makes the capture invalid", title(origin))
+                }
+                None => format!("{call} while a capture goes on: that makes it invalid"),
+            },
             CaptureError::AlreadyCapturing(stream) => format!("{} is being captured already", title(*stream)),
             CaptureError::NotCapturing(stream) => format!("{} is not being captured", title(*stream)),
             CaptureError::Invalidated(capture) => {
-                format!("{capture} is invalid because of an earlier error, and its end makes no graph: begin another")
+                format!("{capture} is invalid because of an earlier error, and its end makes no graph")
             }
-            CaptureError::Merge { stream, here, there } => format!(
-                "{} is in {here}, and the event was recorded in {there}: captures cannot be merged",
+            CaptureError::Merge { stream, .. } => format!(
+                "{} is in one capture and waits for an event recorded in another: they cannot be merged",
                 title(*stream)
             ),
-            CaptureError::Unmatched { stream, capture, origin } => {
-                format!("{} joined {capture}, which began on {}: end it there", title(*stream), title(*origin))
+            CaptureError::Unmatched { stream, origin, .. } => {
+                format!("{} joined a capture that began on {}, and is to end there", title(*stream), title(*origin))
             }
-            CaptureError::Unjoined { stream, origin, described, .. } => {
-                let (stream, origin) = (title(*stream), title(*origin));
-                format!(
-                    "{stream} was not joined: make {origin} wait for an event recorded on {stream} after {described}"
-                )
+            CaptureError::Unjoined { stream, described, .. } => {
+                format!("the capture ends, and {} was not joined: its last node is {described}", title(*stream))
             }
-            CaptureError::Isolation(stream) => format!(
-                "{} is being captured and cannot wait for an event recorded outside; an external wait can",
-                title(*stream)
-            ),
-            CaptureError::Implicit(stream) => format!(
-                "the legacy default stream is used while {}, a blocking stream, is being captured",
-                title(*stream)
-            ),
-            CaptureError::CapturedEvent(capture) => format!(
-                "the event was recorded in {capture}, which is invalid from now on if it goes on: a captured event \
-                 never completes. Record an event after the work that is meant, outside of the capture"
-            ),
+            CaptureError::Isolation(stream) => {
+                format!("{} is being captured and waits for an event from outside", title(*stream))
+            }
+            CaptureError::Implicit(stream) => {
+                format!("the legacy default stream is used while {}, a blocking stream, is captured", title(*stream))
+            }
+            CaptureError::CapturedEvent(_) => "the event was recorded in a capture: it stands for a node and never \
+                                               completes; a capture that goes on is invalid from now on"
+                .to_owned(),
             CaptureError::WrongThread(capture) => format!("{capture} was begun by another thread"),
             CaptureError::Graph(error) => error.to_string(),
+        }
+    }
+
+    /// What to do instead, with streams by what `title` calls them.
+    pub fn help(&self, title: impl Fn(StreamId) -> String) -> String {
+        let help = match self {
+            CaptureError::Unjoined { stream, origin, .. } => {
+                let (stream, origin) = (title(*stream), title(*origin));
+                return format!("make {origin} wait for an event recorded on {stream} after its last operation");
+            }
+            CaptureError::Isolation(_) => "record the event in the capture, or wait with the external flag",
+            CaptureError::Merge { .. } => "join streams of one capture only",
+            CaptureError::LegacyStream => "capture a stream that the program made",
+            CaptureError::Unsupported { .. } | CaptureError::Implicit(_) => "do it before or after the capture",
+            CaptureError::CapturedEvent(_) => {
+                "record the event again outside of the capture, after the work that is meant"
+            }
+            CaptureError::Invalidated(_) => "begin another capture",
+            _ => "end the capture where it began, and once",
+        };
+        help.to_owned()
+    }
+
+    /// Both in one line.
+    pub fn titled(&self, title: impl Fn(StreamId) -> String) -> String {
+        match self {
+            CaptureError::Graph(error) => error.to_string(),
+            _ => format!("{}; {}", self.sentence(&title, None), self.help(&title)),
         }
     }
 }

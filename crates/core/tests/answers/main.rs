@@ -1,5 +1,6 @@
 //! The checker as it is asked: what it answers, beside naive twins.
 
+mod asked;
 mod handles;
 mod private;
 mod program;

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::panic::Location;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::check::Place;
@@ -20,7 +20,7 @@ use millpond_driver::{
 };
 
 use crate::clock::chains::Chains;
-use crate::clock::hosts::Hosts;
+use crate::clock::hosts::{self, Epoch};
 use crate::clock::progress::Progress;
 use crate::graph::Graphs;
 use crate::names::config::{DeviceConfig, GRAIN, HostConfig, PoolConfig, StreamConfig, check_memory, check_schedule};
@@ -148,7 +148,8 @@ impl Device {
             graphs: Graphs::new(number, properties.granularity),
             properties,
             driver: Arc::new(Counting::new(driver)),
-            hosts: Hosts::new(number),
+            epoch: Epoch::new(),
+            has_met: AtomicBool::new(false),
             chains: Chains::default(),
             slots: Mutex::new(Slots::beside(peers::numbers())),
             in_flight: InFlight::default(),
@@ -333,7 +334,7 @@ impl Device {
             tracer.synchronized(Place::Source(Location::caller()));
         }
         context.synchronized(ends.iter().map(|(snapshot, _)| snapshot));
-        context.in_flight.sweep(&context.hosts.base());
+        context.in_flight.sweep(&hosts::base());
         context.free_retired();
         context.chains.sweep();
         Ok(())
@@ -370,7 +371,7 @@ fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, o
         stream_names::forget(context.number, id);
     }
     let raw = open(context, id)?;
-    let base = context.hosts.base();
+    let base = hosts::base();
     // Held until the chain is listed: slots are dense in that list.
     let mut slots = lock(&context.slots);
     let (chain, ended) = match slots.open_known(|point| base.covers(point)) {

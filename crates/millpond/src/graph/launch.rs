@@ -31,6 +31,7 @@ use super::found::{Found, Founds, Output, Role};
 use super::last::{Last, Lasts};
 use super::memory::{GraphMemory, Stopped, follow, wait};
 use super::submit::Submitted;
+use crate::clock::hosts;
 use crate::clock::mark::Mark;
 use crate::clock::progress::LaunchEnd;
 use crate::names::count::Count;
@@ -155,8 +156,6 @@ impl GraphExec {
             match shared.enter(&mut state)? {
                 Mode::Capturing => Ok(state.counted(shared.capture_launch(exec, caller))?),
                 Mode::Live => {
-                    // What the host knows to have completed of other devices that use this one's memory counts as well.
-                    shared.learn_abroad(&mut state);
                     let found = match &exec.found {
                         Some(found) => found,
                         None => named.insert(exec.find()?),
@@ -241,7 +240,7 @@ impl GraphExec {
             Some(native) if run.is_ready => native.upload(shared.raw),
             _ => Ok(()),
         });
-        let base = exec.events.as_ref().map(|_| exec.context.hosts.base());
+        let base = exec.events.as_ref().map(|_| hosts::base());
         exec.end(shared, &mut state, &mut run, base.as_ref(), Some(&mut memory));
         drop(memory);
         if let (Some(tracer), Some(traced)) = (&exec.context.tracer, &exec.traced) {
@@ -303,7 +302,7 @@ impl ExecShared {
         if !run.is_ready {
             self.make_ready(run)?;
         }
-        let inside = self.events.as_ref().map(|events| (events, state.chain.snapshot(), self.context.hosts.base()));
+        let inside = self.events.as_ref().map(|events| (events, state.chain.snapshot(), hosts::base()));
         let (marks, refused) = match self.submit(shared, run, &launching.waited) {
             Submitted::Whole(marks) => (Some(marks), None),
             // What was submitted runs, and is recorded.

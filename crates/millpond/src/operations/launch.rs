@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use millpond_core::check::Use;
 use millpond_driver::{Driver, DriverError, RawStream, Task, Work};
 
+use crate::clock::hosts;
 use crate::names::error::{CaptureError, Invalid, Result};
 use crate::operations::wanted::{self, Wanted};
 use crate::pool::grants::Visit;
@@ -158,7 +159,7 @@ impl StreamShared {
         let is_own = allocation.device == self.context.number
             && matches!(allocation.origin, Origin::Pool(_) | Origin::Graph(_) | Origin::Pinned(_));
         if is_own && life.lent.is_none() {
-            let base = self.context.hosts.base();
+            let base = hosts::base();
             life.history.settle(|point| base.covers(point));
         }
     }

@@ -215,13 +215,10 @@ impl StreamShared {
             drop(life);
             return Err((error, owned));
         }
-        let mut checked = match life.freed.now() {
+        let checked = match life.freed.now() {
             Some(free) => Err(Fault::after_free(free, Act::Free)),
             None => check_free(&owned.allocation, &life, &state.chain),
         };
-        if checked.is_err() && life.freed.is_none() && self.learn_abroad(state) {
-            checked = check_free(&owned.allocation, &life, &state.chain);
-        }
         if let Err(fault) = checked {
             let later = site(Act::Free, self.id, state.op() + 1, caller);
             let error = self.refuse(state, &owned.allocation, &life, fault, later);

@@ -163,16 +163,13 @@ impl StreamShared {
             let what = wanted.allocation.get().describe(life);
             return Err(ShareError::ReadOnly { what }.into());
         }
-        let mut checked = match life.freed.now() {
+        let checked = match life.freed.now() {
             Some(free) if life.generation == wanted.generation => Err(Fault::after_free(free, wanted.act)),
             _ if life.generation != wanted.generation => {
                 return Err(self.overtaken(wanted, life, state, caller));
             }
             _ => life.history.check_use(wanted.act, wanted.part, &state.chain, races),
         };
-        if checked.is_err() && life.freed.is_none() && self.learn_abroad(state) {
-            checked = life.history.check_use(wanted.act, wanted.part, &state.chain, races);
-        }
         checked.map_err(|fault| {
             let (allocation, later) = (wanted.allocation.get(), site(wanted.act, self.id, state.op() + 1, caller));
             self.refuse(state, allocation, life, fault, later)

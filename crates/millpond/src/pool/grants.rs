@@ -15,6 +15,7 @@ use millpond_driver::locks::{Guard, Mutex, lock};
 use millpond_driver::{Driver, Peer, PeerAccess};
 use smallvec::SmallVec;
 
+use crate::clock::hosts;
 use crate::clock::mark::CountedDriver;
 use crate::names::device_name::DeviceName;
 use crate::names::error::{Error, Invalid, Result};
@@ -253,8 +254,7 @@ impl PoolShared {
 
     /// Whether every use that would be cut off has completed, as far as the host knows. INVARIANT: seen-off.
     fn check_uses(&self, grants: &mut Grants, device: &DeviceName, left: PeerAccess) -> Result<()> {
-        self.context.learn_abroad();
-        let base = self.context.hosts.base();
+        let base = hosts::base();
         let Some(grant) = grants.list.iter_mut().find(|grant| grant.device.key() == device.key()) else {
             return Ok(());
         };

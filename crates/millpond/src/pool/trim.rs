@@ -4,6 +4,7 @@
 
 use millpond_driver::process;
 
+use crate::clock::hosts;
 use crate::clock::progress::KnownToHost;
 use crate::names::error::Result;
 use crate::pool::shell;
@@ -78,7 +79,7 @@ impl PoolShared {
     /// were busy then kept blocks of.
     pub(crate) fn synchronized(&self) {
         let mut heap = self.lock();
-        let base = self.context.hosts.base();
+        let base = hosts::base();
         self.destroy_exposed(&mut heap);
         heap.pool.retire(&KnownToHost(&base));
         if heap.pool.reserved() > heap.pool.kept_bytes() || heap.pool.is_fragmented() {

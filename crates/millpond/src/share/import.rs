@@ -19,6 +19,7 @@ use super::foreign::{Hold, Names};
 use super::mapping::{Returning, Window};
 use super::peer::Peer;
 use crate::Buffer;
+use crate::clock::hosts;
 use crate::names::count::Count;
 use crate::names::error::{Nearest, Result};
 use crate::names::share_error::ShareError;
@@ -120,7 +121,7 @@ impl Sharing {
         life: BiasedGuard<'_, Life>,
         free: Option<Use>,
     ) {
-        let base = context.hosts.base();
+        let base = hosts::base();
         let latest = life.history.latest();
         let own = latest.iter().filter(|known| !is_abroad(known)).chain(&free);
         let open: Vec<Use> = own.filter(|known| !base.covers(known.point)).copied().collect();

@@ -47,6 +47,7 @@ pub use files::MemoryFile;
 pub use pool::SharedPool;
 
 use crate::Buffer;
+use crate::clock::hosts;
 use crate::names::error::{Error, Result};
 use crate::names::share_error::ShareError;
 use crate::state::allocation::{Allocation, Owned};
@@ -361,7 +362,7 @@ impl<T: Pod> Buffer<T> {
         let (owned, pool, bytes) = self.shareable()?;
         let (allocation, context) = (&owned.allocation, &pool.context);
         let exporter = context.exporter()?;
-        let (generation, base) = (owned.generation, context.hosts.base());
+        let (generation, base) = (owned.generation, hosts::base());
         let offer = Offer { allocation: Arc::downgrade(allocation), generation, base, can_write };
         let ticket = exporter.issue(TicketKind::Memory, Target::Memory(offer), bytes, context.share.ticket_life())?;
         if let Some(tracer) = &context.tracer {

@@ -18,6 +18,7 @@ use rustix::net::sockopt::Timeout;
 use super::foreign::Speaker;
 use super::socket::{self, ProcessKey, Received};
 use super::thread::{Called, Entry, Next, Watch};
+use crate::clock::hosts;
 use crate::names::config::GRAIN;
 use crate::names::error::{Error, Result};
 use crate::names::share_error::ShareError;
@@ -362,8 +363,8 @@ impl Peer {
     }
 
     /// The host has learned something. Whether it has still to learn of uses that were given back.
-    pub(super) fn host_learned(self: &Arc<Self>, context: &Context) -> bool {
-        let base = context.hosts.base();
+    pub(super) fn host_learned(self: &Arc<Self>) -> bool {
+        let base = hosts::base();
         if lock(&self.state).end.host_knows(|point| base.covers(point)) {
             self.send(true);
         }

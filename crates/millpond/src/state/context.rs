@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::ids::{Point, PoolId};
@@ -16,7 +16,7 @@ use millpond_driver::{Driver, Properties};
 use smallvec::SmallVec;
 
 use crate::clock::chains::Chains;
-use crate::clock::hosts::Hosts;
+use crate::clock::hosts::{self, Epoch};
 use crate::clock::mark::{CountedDriver, Mark};
 use crate::clock::progress::{EndThen, no_end};
 use crate::graph::Graphs;
@@ -39,7 +39,9 @@ pub(crate) struct Context {
     pub(crate) number: u32,
     pub(crate) driver: Arc<CountedDriver>,
     pub(crate) properties: Properties,
-    pub(crate) hosts: Hosts,
+    pub(crate) epoch: Epoch,
+    /// Whether this device and another may know points of each other.
+    pub(crate) has_met: AtomicBool,
     pub(crate) chains: Chains,
     pub(crate) slots: Mutex<ranks::Slots, Slots>,
     pub(crate) in_flight: InFlight,
@@ -123,7 +125,7 @@ impl Context {
                 progress.complete(snapshot.point().seq);
             }
         }
-        self.hosts.learn(snapshots);
+        hosts::learn(snapshots);
         self.share.host_learned(self);
     }
 }

@@ -93,11 +93,11 @@ impl StreamShared {
 
     /// As [`wait_for`](Self::wait_for), for an event of another device.
     #[cold]
-    pub(crate) fn wait_abroad(&self, state: &mut State, snapshot: &Snapshot, mark: &Mark, of: &Context) -> Result<()> {
+    pub(crate) fn wait_foreign(&self, state: &mut State, snapshot: &Snapshot, mark: &Mark, of: &Context) -> Result<()> {
         self.context.check_peers(of)?;
         self.context.meet(of);
         if !state.chain.knows_of(snapshot) {
-            self.context.wait_abroad(self.raw, mark)?;
+            self.context.wait_foreign(self.raw, mark)?;
             state.chain.wait(snapshot);
         }
         Ok(())
@@ -191,6 +191,6 @@ impl Ties for Tied<'_> {
         let (legacy, last) = (&self.stream.context.legacy, self.state.chain.snapshot());
         *lock(&legacy.last) = Some((last, Arc::clone(&self.stream.progress)));
         legacy.is_used.store(true, Ordering::Release);
-        self.stream.context.hosts.advance();
+        self.stream.context.epoch.advance();
     }
 }

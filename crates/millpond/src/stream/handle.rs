@@ -12,6 +12,7 @@ use millpond_driver::locks::lock;
 use millpond_driver::{Driver, process};
 use smallvec::SmallVec;
 
+use crate::clock::hosts;
 use crate::names::error::{Invalid, Result};
 use crate::state::in_flight::Keep;
 use crate::state::in_flight::Unclosed;
@@ -67,7 +68,7 @@ impl StreamShared {
     /// Whether there is nothing to learn: the stream is open, and captures nothing.
     #[inline]
     pub(crate) fn is_current(&self, state: &State) -> bool {
-        state.epoch == self.context.hosts.epoch()
+        state.epoch == self.context.epoch.now()
     }
 
     /// What every operation does last, once the driver has its work.
@@ -103,7 +104,7 @@ impl StreamShared {
     /// The cold half of [`enter`](Self::enter): a new stream, a host that has synchronised, or a legacy operation.
     #[cold]
     fn learn(&self, state: &mut State) -> Result<Mode> {
-        let epoch = self.context.hosts.epoch();
+        let epoch = self.context.epoch.now();
         let mode = self.look(state)?;
         if mode == Mode::Live && self.role.standing() != Standing::Barrier {
             state.epoch = epoch;
@@ -125,7 +126,7 @@ impl StreamShared {
         if self.find(state)? == Mode::Capturing {
             return Ok(Mode::Capturing);
         }
-        self.context.hosts.tell(&mut state.chain);
+        hosts::tell(&mut state.chain);
         before(self.role.standing(), &mut self.ties(state))?;
         Ok(Mode::Live)
     }

@@ -12,6 +12,7 @@ use millpond_core::check::Act;
 use millpond_core::pool::{Exhausted, Freed, Grant};
 use millpond_driver::{Access, DriverError};
 
+use crate::clock::hosts;
 use crate::clock::progress::KnownToHost;
 use crate::graph::trim_graph_memory;
 use crate::names::error::{Error, Invalid, OutOfMemory, Result};
@@ -115,7 +116,7 @@ impl StreamShared {
         pool.destroy_exposed(&mut heap);
         // What the host knows to have completed may serve any stream, whatever the policy, also what lay on a shelf
         // meanwhile.
-        heap.pool.retire(&KnownToHost(&self.context.hosts.base()));
+        heap.pool.retire(&KnownToHost(&hosts::base()));
         let reserved = heap.pool.reserved();
         let mut refusals = 0;
         loop {

@@ -39,7 +39,6 @@ millpond_driver::ranks! {
     Life "a life" several;
     /// In the order of their devices and pools.
     Grants "a pool's grants" several;
-    Met "devices that met others";
     Outputs "what launches leave";
     GraphFrees "the graphs' frees";
     NativeAlone "a graph's native instance";

@@ -58,8 +58,9 @@ impl Context {
     fn foreign_end(&self, number: u128, point: Point) -> Option<ForeignEnd> {
         let chains = lock(&self.share.foreign.chains);
         let Some(name) = chains.names.get(&point.slot) else {
-            let is_own = !chains.foreign.contains_key(&point.slot);
-            let seq = point.seq.saturating_sub(lock(&self.slots).begin(point.slot));
+            let slots = lock(&self.slots);
+            let is_own = slots.has(point.slot) && !chains.foreign.contains_key(&point.slot);
+            let seq = point.seq.saturating_sub(slots.begin(point.slot));
             let point = ForeignPoint { device: number, slot: point.slot.0, seq };
             return is_own.then_some(ForeignEnd { point, process: 0 });
         };

@@ -24,7 +24,7 @@ pub(crate) fn finish_soon(device: &HostDriver, stream: RawStream) {
 }
 
 #[test]
-fn more_streams_wait_abroad_than_there_are_workers() {
+fn more_streams_wait_for_another_device_than_there_are_workers() {
     let (here, there) = (parallel(), parallel());
     let (first, across) = (stream(&*here), stream(&*there));
     let (go, gate) = mpsc::channel::<()>();
@@ -35,12 +35,12 @@ fn more_streams_wait_abroad_than_there_are_workers() {
     for _ in 0..200 {
         run(&*here, first, || ());
     }
-    there.wait_abroad(across, &fence(&here, first)).unwrap();
+    there.wait_foreign(across, &fence(&here, first)).unwrap();
     run(&*there, across, || ());
     let event = fence(&there, across);
     let streams: Vec<RawStream> = (0..WORKERS_MAX + 44).map(|_| stream(&*here)).collect();
     for &stream in &streams {
-        here.wait_abroad(stream, &event).unwrap();
+        here.wait_foreign(stream, &event).unwrap();
         run(&*here, stream, || ());
     }
     // The waits are parked as soon as a worker has seen each.
@@ -68,9 +68,9 @@ fn devices_of_both_schedules_wait_for_each_other() {
         for round in 0..20 {
             let (first, second) = (count.clone(), count.clone());
             run(&*here, left, move || first.send(2 * round).unwrap());
-            there.wait_abroad(right, &fence(&here, left)).unwrap();
+            there.wait_foreign(right, &fence(&here, left)).unwrap();
             run(&*there, right, move || second.send(2 * round + 1).unwrap());
-            here.wait_abroad(left, &fence(&there, right)).unwrap();
+            here.wait_foreign(left, &fence(&there, right)).unwrap();
         }
         finish_soon(&here, left);
         assert_eq!(counted.try_iter().collect::<Vec<_>>(), (0..40).collect::<Vec<_>>());
@@ -84,7 +84,7 @@ fn a_wait_for_a_seeded_device_gets_there_by_itself() {
     let (left, right) = (stream(&*here), stream(&*there));
     let (done, seen) = mpsc::channel();
     run(&*there, right, || ());
-    here.wait_abroad(left, &fence(&there, right)).unwrap();
+    here.wait_foreign(left, &fence(&there, right)).unwrap();
     run(&*here, left, move || done.send(()).unwrap());
     assert_eq!(seen.recv_timeout(PATIENCE), Ok(()));
 }
@@ -98,7 +98,7 @@ fn work_of_a_device_drops_one_that_waits_for_it() {
         let (send, receive) = mpsc::channel::<Arc<HostDriver>>();
         let (done, seen) = mpsc::channel();
         run(&*there, right, move || drop(receive.recv().unwrap()));
-        here.wait_abroad(left, &fence(&there, right)).unwrap();
+        here.wait_foreign(left, &fence(&there, right)).unwrap();
         run(&*here, left, move || done.send(()).unwrap());
         send.send(here).unwrap();
         let waiting = std::thread::spawn(move || finish(&*there, right));
@@ -116,7 +116,7 @@ fn a_lost_device_ends_while_it_waits_for_another() {
     run(&*there, right, move || {
         let _ = gate.recv();
     });
-    here.wait_abroad(left, &fence(&there, right)).unwrap();
+    here.wait_foreign(left, &fence(&there, right)).unwrap();
     run(&*here, left, || ());
     run(&*here, other, || std::panic::resume_unwind(Box::new("boom")));
     let (done, seen) = mpsc::channel();
@@ -131,7 +131,7 @@ fn a_lost_device_ends_while_it_waits_for_another() {
 
 /// A device that is lost wakes those that wait for it, once its work is still.
 #[test]
-fn a_loss_is_heard_of_abroad() {
+fn a_loss_is_told_to_other_devices() {
     let (here, there) = (parallel(), parallel());
     let (left, right, other) = (stream(&*here), stream(&*there), stream(&*there));
     let (go, gate) = mpsc::channel::<()>();
@@ -142,7 +142,7 @@ fn a_loss_is_heard_of_abroad() {
     });
     start.recv().unwrap();
     run(&*there, right, || ());
-    here.wait_abroad(left, &fence(&there, right)).unwrap();
+    here.wait_foreign(left, &fence(&there, right)).unwrap();
     let mark = here.mark(left).unwrap();
     run(&*there, other, || std::panic::resume_unwind(Box::new("boom")));
     assert!(there.block_on(there.mark(other).unwrap()).is_err());

@@ -1,9 +1,9 @@
 //! Marks that pass between processes: interprocess events, each recorded once.
 //!
-//! Whoever opened an event sees the process that made it record again, and sees nonsense once that destroys it: so an
-//! event is made for one mark, never recorded again by its maker, and destroyed when its mark is forgotten, which the
-//! caller does after all who opened it. Events that were given away and not forgotten stay, and
-//! the context with them.
+//! A process that opened an event sees each later record of it by its maker, and must not use it after its maker has
+//! destroyed it. So an event is made for one mark, is never recorded again, and is destroyed when its mark is forgotten,
+//! which the caller does after all processes that opened it have closed it. Events that were exported and not forgotten
+//! stay, and the context with them.
 //!
 //! Knows nothing of other marks, but that their numbers are below [`APART`].
 //!
@@ -17,7 +17,7 @@ use super::gpu::Gpu;
 use super::survey;
 use super::table::EventTable;
 use crate::errors::{failed, unknown};
-use crate::locks::{self, Guard, Mutex, lock};
+use crate::locks::{Guard, Leaf, Mutex, lock};
 use crate::{MarkName, RawMark, Result};
 
 /// The lower half of these marks: no slot of other marks has this number.
@@ -33,11 +33,11 @@ struct Passing {
 
 /// The marks of one device that pass between processes.
 #[derive(Debug)]
-pub(super) struct Abroad {
+pub(super) struct InterprocessEvents {
     gpu: Arc<Gpu>,
     /// The functions for it, where the device can.
     table: Option<EventTable>,
-    passing: Mutex<locks::CudaPassing, Numbered>,
+    passing: Mutex<Leaf, Numbered>,
 }
 
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ struct Numbered {
     next: u32,
 }
 
-impl Abroad {
+impl InterprocessEvents {
     pub(super) fn new(gpu: Arc<Gpu>) -> Self {
         // A driver that does not know the attribute is asked for the thing itself.
         let may = survey::attribute(&gpu.api, gpu.device, attribute::IPC_EVENTS) != Ok(0);
@@ -62,10 +62,8 @@ impl Abroad {
     pub(super) fn export(&self, stream: Stream) -> Result<(RawMark, MarkName)> {
         const CALL: &str = "export_mark";
         let functions = self.table(CALL)?;
-        let (entered, mut event, mut name) = (self.gpu.enter(CALL)?, Event::default(), EventName([0; 64]));
-        let flags = EVENT_DISABLE_TIMING | EVENT_INTERPROCESS;
-        // SAFETY: a place for an event (context-current).
-        self.gpu.check(CALL, unsafe { (entered.table.open_event)(&raw mut event, flags) })?;
+        let (entered, mut name) = (self.gpu.enter(CALL)?, EventName([0; 64]));
+        let event = entered.open_event(CALL, EVENT_DISABLE_TIMING | EVENT_INTERPROCESS)?;
         // SAFETY: an event that was made just now, and a stream that is held open.
         let recorded = self.gpu.check(CALL, unsafe { (entered.table.record_event)(event, stream) });
         // SAFETY: a place for a name, and the same event.
@@ -126,7 +124,7 @@ impl Abroad {
     }
 }
 
-impl Drop for Abroad {
+impl Drop for InterprocessEvents {
     fn drop(&mut self) {
         let events = std::mem::take(&mut self.lock().events);
         let (opened, given): (Vec<_>, Vec<_>) = events.into_values().partition(|passing| passing.is_opened);

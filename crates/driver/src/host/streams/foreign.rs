@@ -9,18 +9,18 @@
 //! Locks: no queue of one device is locked under one of another; waiters are woken with none locked (`after`).
 //!
 //! Invariants: `woken-once`: a parked waiter is woken exactly once, by the end of the work before its mark, or by the
-//! loss of the mark's device once nothing of that stream runs; `away-counted`: streams that are parked abroad are
-//! counted by their own workers, so that one is there to take them.
+//! loss of the mark's device once nothing of that stream runs; `away-counted`: the workers of a device count its streams
+//! that are parked behind marks of other devices, so that a worker is there to take them.
 
 use std::sync::{Arc, Weak};
 
 use super::slot::{Packed, SlotIndex};
 use super::sync::{lock, spawn, thread};
-use super::{Drive, Execute, Streams};
+use super::{Execute, Streams};
 use crate::{HostFence, HostWaiter, Waiter};
 
 /// A mark, for other devices.
-pub(crate) struct Abroad<E: Execute> {
+pub(crate) struct MarkFence<E: Execute> {
     pub(crate) streams: Arc<Streams<E>>,
     pub(crate) mark: Packed,
 }
@@ -36,21 +36,21 @@ pub(super) enum Wait {
 }
 
 impl<E: Execute> Streams<E> {
-    /// Waits for another device with a stream that is the caller's to see to. With threads it runs no work.
-    pub(super) fn await_abroad(self: &Arc<Self>, index: SlotIndex, fence: &dyn HostFence) -> Result<Wait, String> {
-        let Drive::Workers(workers) = &self.drive else {
+    /// Makes a stream, which the caller runs, wait for another device. With workers it runs no work.
+    pub(super) fn await_foreign(self: &Arc<Self>, index: SlotIndex, fence: &dyn HostFence) -> Result<Wait, String> {
+        if !self.scheduler.has_workers() {
             let is_over = fence.is_over()?;
             if !is_over {
                 thread::yield_now();
             }
             return Ok(if is_over { Wait::Over } else { Wait::Asks });
-        };
+        }
         let device: Weak<Self> = Arc::downgrade(self);
         // Counted before it can be woken. INVARIANT: away-counted.
-        workers.depart();
+        self.scheduler.depart();
         let parked = fence.park(Waiter::new(device, u64::from(index)));
         if parked != Ok(false) {
-            workers.stay();
+            self.scheduler.stay();
         }
         parked.map(|is_over| if is_over { Wait::Over } else { Wait::Parked })
     }
@@ -67,35 +67,33 @@ impl<E: Execute> Streams<E> {
         {
             return Err(reason.clone());
         }
-        queue.abroad.push((mark.number(), waiter));
+        queue.foreign.push((mark.number(), waiter));
         queue.due = queue.due.min(mark.number());
         Ok(false)
     }
 
-    /// Seeded: a waiting thread has to run what is waited for.
+    /// Without workers: sees that a thread runs the work before a mark that another device waits for.
     fn see_through(self: &Arc<Self>, mark: Packed) -> Result<(), String> {
-        let Drive::Seeded(seeded) = &self.drive else { return Ok(()) };
-        if !seeded.want(mark) {
+        if self.scheduler.has_workers() || !self.scheduler.want(mark) {
             return Ok(());
         }
         let streams = self.clone();
         spawn("millpond-seeded", move || streams.run_wanted()).map(drop).map_err(|error| {
-            seeded.give_up();
+            self.scheduler.give_up();
             format!("it is seeded, and the system refuses a thread to run it: {error}")
         })
     }
 
-    /// Seeded: runs until all marks have completed that other devices wait for.
+    /// Runs until all marks have completed that other devices wait for.
     fn run_wanted(self: &Arc<Self>) {
-        let Drive::Seeded(seeded) = &self.drive else { return };
-        while let Some(mark) = seeded.wanted() {
+        while let Some(mark) = self.scheduler.wanted() {
             // The waiter notices a loss by itself.
             let _ = self.block_on(mark);
         }
     }
 }
 
-impl<E: Execute> HostFence for Abroad<E> {
+impl<E: Execute> HostFence for MarkFence<E> {
     fn is_over(&self) -> Result<bool, String> {
         self.streams.is_over(self.mark).map_err(|why| why.to_string())
     }
@@ -110,8 +108,6 @@ impl<E: Execute> HostWaiter for Streams<E> {
     fn wake(self: Arc<Self>, stream: u64) {
         // INVARIANT: lost-for-good. The entries of a lost device are dropped, so there is nothing to see to.
         let ready = (!self.is_lost()).then_some(stream as SlotIndex);
-        if let Drive::Workers(workers) = &self.drive {
-            workers.come_back(ready, || self.spawn_worker());
-        }
+        self.scheduler.come_back(ready, &|| self.spawn_worker());
     }
 }

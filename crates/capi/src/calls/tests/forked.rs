@@ -1,16 +1,15 @@
 //! What a forked process is answered by the functions of C, and that its parent loses nothing by it.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::c_int;
 use std::process::Command;
-use std::ptr::{null, null_mut};
 
-use crate::calls::device::{millpond_device_create_host, millpond_device_destroy, millpond_device_get_default_pool};
+use super::*;
+use crate::calls::device::{millpond_device_destroy, millpond_device_get_default_pool};
 use crate::calls::memory::{millpond_free_async, millpond_malloc_async};
 use crate::calls::pool::{millpond_pool_destroy, millpond_pool_trim_to};
-use crate::calls::stream::{millpond_stream_create, millpond_stream_destroy, millpond_stream_synchronize};
+use crate::calls::stream::{millpond_stream_destroy, millpond_stream_synchronize};
 use crate::calls::work::{millpond_memcpy_dtoh, millpond_memset_async};
-use crate::status::millpond_last_error;
-use crate::status::millpond_status::{MILLPOND_ERROR_DEVICE_LOST, MILLPOND_SUCCESS};
+use crate::status::millpond_status::MILLPOND_ERROR_DEVICE_LOST;
 
 // SAFETY: functions of the C library, with its types.
 unsafe extern "C" {
@@ -20,23 +19,12 @@ unsafe extern "C" {
     safe fn exit(status: c_int) -> !;
 }
 
-/// Calls a function of C.
-macro_rules! c {
-    ($name:ident($($argument:expr),*)) => {
-        // SAFETY: every pointer that is given here is valid for its call, and memory as large as is said.
-        unsafe { $name($($argument),*) }
-    };
-}
-
 /// The program of the test.
 #[test]
 #[ignore = "a program for another test"]
 fn program() {
-    let (mut device, mut stream, mut pool) = (null_mut(), null_mut(), null_mut());
-    let mut memory: *mut c_void = null_mut();
-    let must = |status| assert_eq!(status, MILLPOND_SUCCESS);
-    must(c!(millpond_device_create_host(&mut device, null())));
-    must(c!(millpond_stream_create(&mut stream, device)));
+    let (device, mut pool, mut memory) = (host_device(), null_mut(), nowhere());
+    let stream = stream_of(device);
     must(c!(millpond_device_get_default_pool(&mut pool, device)));
     must(c!(millpond_malloc_async(&mut memory, 4096, stream)));
     must(c!(millpond_memset_async(memory, 5, 4096, stream)));
@@ -56,9 +44,7 @@ fn program() {
             c!(millpond_device_destroy(device)),
             c!(millpond_device_create_host(&mut again, null())),
         ];
-        // SAFETY: the text ends with a zero, and lives until the next failure.
-        let said = unsafe { CStr::from_ptr(millpond_last_error()) }.to_string_lossy();
-        let is_right = answers.iter().all(|it| *it == MILLPOND_ERROR_DEVICE_LOST) && said.contains("forked");
+        let is_right = answers.iter().all(|it| *it == MILLPOND_ERROR_DEVICE_LOST) && last_error().contains("forked");
         // With the handlers of a process that ends by itself.
         exit(if is_right { 0 } else { 1 });
     }
@@ -76,7 +62,7 @@ fn program() {
 #[test]
 fn a_forked_process_is_refused_and_its_parent_loses_nothing() {
     let mut command = Command::new(std::env::current_exe().expect("this test has a path"));
-    let output = command.args(["--exact", "--ignored", "calls::forked::program"]).output().expect("it starts");
+    let output = command.args(["--exact", "--ignored", "calls::tests::forked::program"]).output().expect("it starts");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }

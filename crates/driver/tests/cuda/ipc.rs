@@ -20,7 +20,7 @@ struct Child {
 impl Child {
     fn new() -> Child {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["abroad::obeys", "--exact", "--nocapture", "--test-threads=1"]).env(ROLE, "1");
+        command.args(["ipc::obeys", "--exact", "--nocapture", "--test-threads=1"]).env(ROLE, "1");
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
         Child { process, input, output }
