@@ -15,7 +15,7 @@ use millpond_core::check::{Checker, Kind, Settings};
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, ProcessId, StreamId, TicketId};
 use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, StreamRole, What};
 
-use crate::kernels::{copied, launched, on_slices};
+use crate::kernels::{copied, launched, on_slices, sums};
 use crate::{Cannot, Found, Refusal, Said, cannot, kind_of, said};
 
 /// Whether a program has other processes.
@@ -343,7 +343,7 @@ impl Run {
             let Some((from, to)) = copied(&(reads, writes)) else { return cannot("a copy between different sizes") };
             return Ok(said(on.copy(from, to), act));
         }
-        Ok(said(on_slices!(reads, writes, |declared, kernel| launched(&on, declared, kernel)), act))
+        Ok(said(on_slices!(reads, writes, sums(), |declared, kernel| launched(&on, declared, kernel)), act))
     }
 
     fn has_imported(&self, process: ProcessId) -> bool {

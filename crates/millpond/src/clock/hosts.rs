@@ -80,7 +80,7 @@ pub(crate) fn tell(chain: &mut Chain) {
     chain.learn_from(&lock(&HOST));
 }
 
-/// Everything up to these has completed, and the process was told.
+/// Everything up to these has completed, and the process has synchronised with that.
 pub(crate) fn learn<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) {
     let mut host = lock(&HOST);
     if host.learn_all(snapshots) {
