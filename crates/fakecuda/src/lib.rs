@@ -31,7 +31,7 @@
 //! | `allocations` | its allocations, as programs of the driver API make them |
 //! | `device` | one device: streams, events, work |
 //! | `graphs` | its graphs: built, captured, launched |
-//! | `between` | its events that pass between processes |
+//! | `between` | its events and memory that pass between processes |
 //! | `memory` | its memory: chunks, mappings, and who uses them |
 //! | `faults` | calls made to fail |
 //! | `kernels` | functions of the program that it launches |

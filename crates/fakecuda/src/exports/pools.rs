@@ -3,9 +3,10 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use millpond_driver::cuda::abi::pool::PoolProps;
-use millpond_driver::cuda::abi::{AccessDesc, AllocationProp, Code, Context, Location};
+use millpond_driver::cuda::abi::{AccessDesc, AllocationProp, Code, Context, EventName, Location};
 
 use super::{Given, Outcome, Place, check, entry, list, place_of, plain, put, read};
+use crate::between::{MemoryName, opened};
 use crate::contexts::current_device;
 use crate::current;
 use crate::device::open;
@@ -135,10 +136,22 @@ exports! {
         }
         put(handle, at)
     };
-    cuIpcGetMemHandle(_handle: *mut c_void, at: u64) {
+    cuIpcGetMemHandle(name: Place<EventName>, at: u64) {
         match current_device()?.allocation_around(at) {
-            Some((start, _)) if pools().of(start).is_none() => Ok(()),
+            Some((start, bytes)) if pools().of(start).is_none() => put(name, MemoryName::new(start, bytes).bytes()),
             _ => Err(Code::INVALID_VALUE),
         }
+    };
+    cuIpcOpenMemHandle_v2(at: Place<u64>, name: EventName, _flags: c_uint) {
+        let device = current_device()?;
+        let name = MemoryName::of(&name).filter(|name| !name.is_own()).ok_or(Code::INVALID_CONTEXT)?;
+        put(at, opened().open(name, |bytes| device.allocate_in_context(bytes))?)
+    };
+    cuIpcCloseMemHandle(at: u64) {
+        let device = current_device()?;
+        opened().close(at, || {
+            device.wait_for_all()?;
+            device.free(at)
+        })
     };
 }
