@@ -130,8 +130,8 @@ impl Context {
     }
 }
 
-/// A handle that was looked up. Upgrading a `Weak` may leave us with the last `Arc`, whose value then ends where this is
-/// dropped: only where locks from `FIRST` on may be waited for. Builds with debug assertions look each time.
+/// A handle that was looked up. Upgrading a `Weak` may leave us with the last `Arc`, whose value then ends where this
+/// is dropped: only where locks from `FIRST` on may be waited for. Builds with debug assertions look each time.
 #[derive(Debug)]
 pub(crate) struct MaybeLast<FIRST: Rank, T>(Arc<T>, PhantomData<fn() -> FIRST>);
 
