@@ -393,7 +393,7 @@ impl Run {
             other => self.event_step(other)?,
         };
         let is_unmade = matches!(said, Said::Refused(..));
-        self.note(said, is_spoiled)?;
+        self.note(said, is_spoiled, &op.what)?;
         let graph = match &op.what {
             What::Instantiate { graph, .. } | What::ExecUpdate { graph, .. } => Some(*graph),
             What::GraphLaunch { exec, .. } => self.instances.all.get(exec).map(|(_, graph)| *graph),
@@ -551,12 +551,12 @@ impl Run {
     }
 
     /// Notes a refusal, unless it follows from an earlier one.
-    fn note(&mut self, said: Said, is_spoiled: bool) -> Result<(), Cannot> {
+    fn note(&mut self, said: Said, is_spoiled: bool, what: &What) -> Result<(), Cannot> {
         let Said::Refused(error, act) = said else { return Ok(()) };
         if let Error::OutOfMemory(report) = &error {
             return Err(Cannot::Memory(report.to_string()));
         }
-        self.note_spoiled(&error);
+        self.note_spoiled(&error, what);
         let noted = if is_spoiled { Ok(()) } else { self.note_kind(&error, act) };
         self.found.refused.push((self.line, error));
         noted
@@ -584,10 +584,14 @@ impl Run {
             && (is_captured || asks && self.streams.legacy.contains(stream))
     }
 
-    /// Notes that a refusal makes a capture invalid.
-    fn note_spoiled(&mut self, error: &Error) {
+    /// Notes that a refusal makes a capture invalid. A wait for an event of a capture that has ended does not.
+    fn note_spoiled(&mut self, error: &Error, what: &What) {
         let Some(CaptureError::Rule { rule, .. }) = error.capture() else { return };
-        let goes_on = matches!(rule, Rule::AlreadyCapturing(_) | Rule::NotCapturing(_) | Rule::WrongThread(_));
+        let goes_on = match rule {
+            Rule::AlreadyCapturing(_) | Rule::NotCapturing(_) | Rule::WrongThread(_) => true,
+            Rule::CapturedEvent(_) => matches!(what, What::EventWait { .. }),
+            _ => false,
+        };
         if let Some(capture) = self.graphs.captures.values_mut().next().filter(|_| !goes_on) {
             capture.is_spoiled = true;
         }
