@@ -89,7 +89,11 @@ impl Kernel {
             // Pointers are aligned in an argument; where the host keeps that need not be.
             (0..bytes / 8).map(move |word| Where { argument, offset: 8 * word, bytes })
         };
-        Self { words: bytes.map(|all| all.iter().enumerate().filter(is_used).flat_map(words_of).collect()), name, pointers: 0 }
+        Self {
+            words: bytes.map(|all| all.iter().enumerate().filter(is_used).flat_map(words_of).collect()),
+            name,
+            pointers: 0,
+        }
     }
 }
 
