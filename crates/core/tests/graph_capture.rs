@@ -195,7 +195,7 @@ fn an_event_of_a_capture_is_of_no_use_after_it() {
 fn synchronising_and_acting_at_once_invalidate() {
     let mut captures = Captures::new();
     captures.check_stream(A, "synchronize").unwrap();
-    captures.check_unsafe((0, CaptureMode::Global), |_| true, "alloc").unwrap();
+    captures.check_unsafe((0, CaptureMode::Global), "alloc").unwrap();
     let capture = begin(&mut captures, A);
     wait(&mut captures, B, A).unwrap();
     captures.check_stream(C, "synchronize").unwrap();
@@ -220,11 +220,11 @@ fn synchronising_and_acting_at_once_invalidate() {
         for (thread, is_fine) in [(0, own), (1, other)] {
             let mut captures = Captures::new();
             let id = captures.begin((A, BLOCKING), graph(0), &[], 0, mode).unwrap();
-            let checked = captures.check_unsafe((thread, of_thread), |_| true, "alloc");
+            let checked = captures.check_unsafe((thread, of_thread), "alloc");
             assert_eq!(checked.is_ok(), is_fine, "{mode:?}, thread {thread}, {of_thread:?}");
             assert_eq!(captures.is_valid(id), is_fine);
             if !is_fine {
-                let again = captures.check_unsafe((thread, of_thread), |_| true, "alloc");
+                let again = captures.check_unsafe((thread, of_thread), "alloc");
                 assert_eq!(again, Err(CaptureError::Invalidated(id)), "why it is invalid was said");
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! Each has a rank ([`Rank`]), which is part of its type: a thread waits for a lock only while it holds none of a later
 //! rank. Builds with debug assertions panic where that is not so, with the names of both; a lock that is only tried is
-//! not waited for, and may be of any rank. A lock under which no other one is waited for is a [`Leaf`]. Each crate lists
-//! the ranks of its other locks ([`ranks!`](crate::ranks)).
+//! not waited for, and may be of any rank. A lock under which no other one is waited for is a [`Leaf`]. Each crate
+//! lists the ranks of its other locks ([`ranks!`](crate::ranks)).
 //!
 //! Where another thread panicked under a lock, the next one goes on: what these locks hold is whole at every moment. In
 //! a forked process the thread that has a lock may not be there: calls that can be refused were refused before, and the

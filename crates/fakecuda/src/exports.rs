@@ -104,12 +104,14 @@ fn plain(export: &'static str) -> &'static str {
 }
 
 /// Writes the exports, and the table by which `cuGetProcAddress_v2` finds them under their plain names. A body ends in
-/// an `Outcome`; pointers are the caller's, as the header has them. In place of a body, `=> method` calls that method of
-/// the current device with all arguments, and `=> put method` writes its answer to the first one.
+/// an `Outcome`; pointers are the caller's, as the header has them. In place of a body, `=> method` calls that method
+/// of the current device with all arguments, and `=> put method` writes its answer to the first one.
 macro_rules! exports {
     (@ ($($arg:ident),*) $body:block) => { $body };
     (@ ($($arg:ident),*) => $method:ident) => { current_device()?.$method($($arg),*) };
-    (@ ($place:ident $(, $arg:ident)*) => put $method:ident) => { put($place, current_device()?.$method($($arg),*)?) };
+    (@ ($place:ident $(, $arg:ident)*) => put $method:ident) => {
+        put($place, current_device()?.$method($($arg),*)?)
+    };
     ($($export:ident($($name:ident: $type:ty),* $(,)?) $($body:block)? $(=> $($act:ident)+)?;)*) => {
         $(#[unsafe(no_mangle)]
         #[allow(non_snake_case)]

@@ -4,13 +4,13 @@
 //! memory was freed. So memory of such a pool must not be moved, unmapped or given to anybody else until the program
 //! releases the pool. The library's own pool cannot serve the blocks: before it grows, it maps chunks that are free at
 //! other addresses. To the library a private pool is a few live *segments*. Their blocks are split, joined and served
-//! here: the smallest free block that fits, of those that were freed on the same stream. No stream of ours has work in a
-//! capture, so a block of another stream is never free for it.
+//! here: the smallest free block that fits, of those that were freed on the same stream. No stream of ours has work in
+//! a capture, so a block of another stream is never free for it.
 //!
-//! Outside of captures the memory is used like any other: another stream reads a graph's output, and the program records
-//! that stream for it. When such a block is freed it is *parked*: it serves no stream until all work has completed that
-//! the recorded streams have at that time. An event cannot be recorded for that on a stream that captures: it is
-//! recorded after the capture.
+//! Outside of captures the memory is used like any other: another stream reads a graph's output, and the program
+//! records that stream for it. When such a block is freed it is *parked*: it serves no stream until all work has
+//! completed that the recorded streams have at that time. An event cannot be recorded for that on a stream that
+//! captures: it is recorded after the capture.
 //!
 //! A stream that captures cannot be queried either. So each pool allocates its segments from a pool of the library's
 //! that has no streams to query, and what is released during a capture goes back after it. Graphs are replayed on

@@ -4,7 +4,7 @@
 //! what it understands, and reports as RuntimeError. The C++ runtime of the process is asked to throw it; where there
 //! is none (C, ctypes) no caller expects an exception.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int};
 
 /// The C++ runtime of PyTorch's binaries for Linux. It is looked for by name: a Python module's libraries are not in
 /// the default scope.

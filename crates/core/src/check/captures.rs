@@ -8,8 +8,8 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use super::addresses::empty_graph;
-use super::checker::{Call, Checker, Step, quiet};
-use super::event_state::Stands;
+use super::answer::Captured as CapturedInto;
+use super::checker::{Call, Checker, Stands, Step, quiet};
 use super::finding::Finding;
 use super::graph_state::Captured;
 use super::graphs::used;
@@ -63,8 +63,7 @@ impl Checker {
         checked.map_err(|error| self.capture_refused(call, error, stream))
     }
 
-    /// What captures that go on forbid by themselves: work of one that is invalid, and unsafe calls, on whichever
-    /// thread of their process.
+    /// What captures that go on forbid by themselves: work of one that is invalid, and unsafe calls.
     #[cold]
     pub(super) fn refuse_while_capturing(&mut self, call: Call<'_>) -> Step {
         if self.is_spoiled(&call.op.what) {
@@ -81,10 +80,9 @@ impl Checker {
     pub(super) fn refuse_unsafe(&mut self, call: Call<'_>) -> Step {
         let what = call.op.what.unsafe_call().filter(|_| self.graphs.is_capturing());
         let Some(what) = what.filter(|_| self.is_unsafe_alone(&call.op.what)) else { return Ok(()) };
-        let (time, host) = (&self.time, call.op.host);
-        let is_beside = |thread| time.is_beside(host, thread);
+        let host = call.op.host;
         let caller = (u64::from(host.0), self.graphs.modes.get(&host).copied().unwrap_or_default());
-        let checked = self.graphs.captures.check_unsafe(caller, is_beside, what);
+        let checked = self.graphs.captures.check_unsafe(caller, what);
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
     }
 
@@ -101,15 +99,15 @@ impl Checker {
         }
     }
 
-    /// A device is synchronised, or each: captures that a stream of it is in, of this process, forbid that.
+    /// A device is synchronised, or each: captures that a stream of it is in forbid that.
     pub(super) fn refuse_synchronize(&mut self, call: Call<'_>, device: Option<DeviceId>) -> Step {
         if !self.graphs.is_capturing() {
             return Ok(());
         }
         let time = &self.time;
-        let is_of_it = |thread, member| {
+        let is_of_it = |member| {
             let its = time.stream(member).map(|stream| stream.kept.device);
-            time.is_beside(call.op.host, thread) && device.is_none_or(|device| its == Some(device))
+            device.is_none_or(|device| its == Some(device))
         };
         let checked = self.graphs.captures.check_synchronize(is_of_it, "the device is synchronized");
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
@@ -202,6 +200,7 @@ impl Checker {
         if let Some(graph) = self.graphs.captures.graph(stream) {
             let after: Vec<NodeId> = users(graph, found);
             let (id, added) = (graph.id(), graph.add_free(&after, found, label));
+            self.time.answer.tell(|done| done.captured = Some(CapturedInto { graph: id, after }));
             match (added, self.graphs.captured.get_mut(&id)) {
                 (Ok(node), Some(captured)) => {
                     captured.uses.added(graph, node);
@@ -234,7 +233,6 @@ impl Checker {
 
     pub(super) fn captured_wait(&mut self, call: Call<'_>, seat: Seat, event: &CapturedEvent) -> Step {
         let stream = self.time.at(seat).kept.id;
-        self.refuse_of_another_process(call, event, stream)?;
         let is_known = self.graphs.captures.of(stream) == Some(event.capture) && self.covers_tails(stream, event);
         let waited = self.graphs.captures.wait((stream, self.time.at(seat).role), event);
         waited.map_err(|error| self.capture_refused(call, error, stream))?;
@@ -271,18 +269,8 @@ impl Checker {
     }
 
     pub(super) fn captured_synchronize(&mut self, call: Call<'_>, event: &CapturedEvent) -> Step {
-        self.refuse_of_another_process(call, event, StreamId::HOST)?;
         let checked = self.graphs.captures.check_event(event);
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
-    }
-
-    /// An event that another process recorded in its capture is for no other one, and the capture goes on.
-    fn refuse_of_another_process(&mut self, call: Call<'_>, event: &CapturedEvent, by: StreamId) -> Step {
-        let thread = self.graphs.captures.thread(event.capture);
-        match thread.is_some_and(|thread| !self.time.is_beside(call.op.host, thread)) {
-            true => Err(self.capture_refused(call, CaptureError::CapturedEvent(event.capture), by)),
-            false => Ok(()),
-        }
     }
 
     /// An instance launched into a capture: a child node.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use super::changes::Change;
 use super::checker::{Call, Checker, Step};
 use super::finding::{Finding, Subject};
-use super::let_in::{Kept, Lender, LetIn, User, needed};
+use super::graph_state::{Kept, Lender, LetIn, User, needed};
 use super::lives::{Found, LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
 use super::usage::Target;

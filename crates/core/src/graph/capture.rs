@@ -373,41 +373,30 @@ impl Captures {
         Err(CaptureError::CapturedEvent(event.capture))
     }
 
-    /// The thread that began a capture which goes on.
-    pub fn thread(&self, capture: CaptureId) -> Option<u64> {
-        self.captures.get(&capture).map(|capture| capture.thread)
-    }
-
-    /// An unsafe call ([`What::unsafe_call`](crate::op::What::unsafe_call)) by `thread`, whose own mode is `mode`. A
-    /// capture forbids nothing to the threads of other processes: `is_beside` says which are of its own.
+    /// An unsafe call ([`What::unsafe_call`](crate::op::What::unsafe_call)) by `thread`, whose own mode is `mode`.
     ///
     /// # Errors
     /// [`CaptureError::Unsupported`] where both modes forbid it; those captures are invalid then.
-    pub fn check_unsafe(
-        &mut self,
-        (thread, mode): (u64, CaptureMode),
-        is_beside: impl Fn(u64) -> bool,
-        call: &'static str,
-    ) -> Result<(), CaptureError> {
+    pub fn check_unsafe(&mut self, (thread, mode): (u64, CaptureMode), call: &'static str) -> Result<(), CaptureError> {
         let forbids = |capture: &Capture| match (mode, capture.mode) {
             (CaptureMode::Relaxed, _) | (_, CaptureMode::Relaxed) => false,
-            (CaptureMode::Global, CaptureMode::Global) => is_beside(capture.thread),
+            (CaptureMode::Global, CaptureMode::Global) => true,
             _ => capture.thread == thread,
         };
         self.spoil_each(forbids, call)
     }
 
     /// A device is synchronised: captures of it forbid that, whatever their mode and whoever began them. `is_of_it`
-    /// says which are, by the thread that began them and each of their streams.
+    /// says of each of their streams whether it is of the device.
     ///
     /// # Errors
     /// As of [`check_unsafe`](Self::check_unsafe).
     pub fn check_synchronize(
         &mut self,
-        is_of_it: impl Fn(u64, StreamId) -> bool,
+        is_of_it: impl Fn(StreamId) -> bool,
         call: &'static str,
     ) -> Result<(), CaptureError> {
-        self.spoil_each(|capture| capture.members.keys().any(|stream| is_of_it(capture.thread, *stream)), call)
+        self.spoil_each(|capture| capture.members.keys().any(|stream| is_of_it(*stream)), call)
     }
 
     /// Captures that forbid a call are invalid once it is made.

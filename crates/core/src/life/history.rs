@@ -1,8 +1,9 @@
 //! One life of memory: its allocation, its uses, and whether an act may come here.
 //!
-//! The uses are of all bytes, until an operation uses a part of them. Then the bytes are divided into segments, each with
-//! the uses of all its bytes: where a part begins or ends a segment is divided, and neighbours with the same uses are
-//! one. A step costs the logarithm of how many there are, and what it overlaps. Which use stands for which `uses` says.
+//! The uses are of all bytes, until an operation uses a part of them. Then the bytes are divided into segments, each
+//! with the uses of all its bytes: where a part begins or ends a segment is divided, and neighbours with the same uses
+//! are one. A step costs the logarithm of how many there are, and what it overlaps. Which use stands for which `uses`
+//! says.
 //!
 //! Knows what was done. The caller supplies the order, knows where the memory is, and records the free: an act after
 //! that breaks [`Kind::after_free`] (a stream's memory has another life by then).
@@ -249,7 +250,7 @@ impl History {
     /// not used by themselves.
     pub(crate) fn repeat(&mut self, new: Use) {
         let is_same = |known: &Use| known.point.slot == new.point.slot && known.site.act == new.site.act;
-        self.change(Part::WHOLE, |_, uses| uses.replace(new, &is_same));
+        self.change(Part::WHOLE, |_, uses| uses.replace(new, is_same));
     }
 
     /// Adds something that a free must come after, whoever did it and whatever that knew. What its chain did before
@@ -303,7 +304,8 @@ impl History {
     }
 }
 
-/// The segments of a life whose parts are used each by itself, by their first byte. The first begins with the allocation; each ends where the next begins.
+/// The segments of a life whose parts are used each by itself, by their first byte. The first begins with the
+/// allocation; each ends where the next begins.
 #[derive(Clone, Debug)]
 struct Parts<D: Done> {
     segments: BTreeMap<u64, Uses<D>>,

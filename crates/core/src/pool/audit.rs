@@ -5,8 +5,8 @@ use super::block::State;
 use crate::units::Range;
 
 impl Pool {
-    /// The pool was changed, and no step is left: an audit, in builds with debug assertions, after as many changes as it
-    /// looks at blocks and granules.
+    /// The pool was changed, and no step is left: an audit, in builds with debug assertions, after as many changes as
+    /// it looks at blocks and granules.
     ///
     /// # Panics
     /// Where an invariant does not hold.

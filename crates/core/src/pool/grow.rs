@@ -152,8 +152,8 @@ impl Pool {
         Some((steps, found.moved))
     }
 
-    /// BOUND: what is reserved stays below the loose limit, or rises where no chunk is left that is idle and over. Of more
-    /// idle chunks than a request looks at it is not asked.
+    /// BOUND: what is reserved stays below the loose limit, or rises where no chunk is left that is idle and over. This
+    /// is not asked where there are more idle chunks than a request looks at.
     fn is_bound(&self, goal: &Goal, found: &Found) -> bool {
         let total = goal.total(found);
         let is_taken = |chunk: ChunkId| {

@@ -2,6 +2,7 @@
 
 mod asked;
 mod handles;
+mod named;
 mod private;
 mod program;
 mod waits;

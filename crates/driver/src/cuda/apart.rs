@@ -3,10 +3,10 @@
 //! A call on the legacy default stream, and a synchronisation of the context, look at every blocking stream for a
 //! capture. If another thread begins or ends a capture meanwhile, the driver library reads freed memory and the process
 //! crashes (R580, CUDA 13.0; a C program of such calls does too). So these calls exclude those that begin or end a
-//! capture (`legacy-apart`). A call on a stream of the program's excludes them as well: it first asks whether the stream
-//! captures, and the answer must hold until the call is made. Captures that the program begins itself are excluded only
-//! if they come by way of [`change_capture`]. A call that blocks delays captures: one on a stream whose queue is full,
-//! and a synchronisation of the context if the library has no `cuCtxRecordEvent`.
+//! capture (`legacy-apart`). A call on a stream of the program's excludes them as well: it first asks whether the
+//! stream captures, and the answer must hold until the call is made. Captures that the program begins itself are
+//! excluded only if they come by way of [`change_capture`]. A call that blocks delays captures: one on a stream whose
+//! queue is full, and a synchronisation of the context if the library has no `cuCtxRecordEvent`.
 
 use crate::locks::{self, ReadGuard, RwLock, WriteGuard, read, write};
 

@@ -4,8 +4,8 @@
 //! `cuStreamWaitEvent` for each wait, at a few hundred nanoseconds a call. Streams that other code may submit to are
 //! marked like that, and so are blocking streams, which also come after the legacy default stream's work.
 //!
-//! Invariants: `noted-after`: work is noted here after it was submitted, and before the submission returns; `held-here`:
-//! this holds the marks that it keeps, so that their events are not used again.
+//! Invariants: `noted-after`: work is noted here after it was submitted, and before the submission returns;
+//! `held-here`: this holds the marks that it keeps, so that their events are not used again.
 
 use super::abi::Stream;
 use super::marks::Marks;

@@ -1,9 +1,9 @@
 //! Marks that pass between processes: interprocess events, each recorded once.
 //!
 //! A process that opened an event sees each later record of it by its maker, and must not use it after its maker has
-//! destroyed it. So an event is made for one mark, is never recorded again, and is destroyed when its mark is forgotten,
-//! which the caller does after all processes that opened it have closed it. Events that were exported and not forgotten
-//! stay, and the context with them.
+//! destroyed it. So an event is made for one mark, is never recorded again, and is destroyed when its mark is
+//! forgotten, which the caller does after all processes that opened it have closed it. Events that were exported and
+//! not forgotten stay, and the context with them.
 //!
 //! Knows nothing of other marks, but that their numbers are below [`APART`].
 //!

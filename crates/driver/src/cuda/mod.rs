@@ -344,8 +344,8 @@ unsafe impl Driver for CudaDriver {
             return end.mark(&self.marks, stream.native);
         }
         let mark = self.marks.record(stream.native)?;
-        // Another thread may have begun to capture the stream after it was asked. The record is a node then, and a query
-        // of its event would invalidate the capture.
+        // Another thread may have begun to capture the stream after it was asked. The record is a node then, and a
+        // query of its event would invalidate the capture.
         self.streams.check_captured(CALL, &stream).inspect_err(|_| self.marks.forget(mark))?;
         Ok(mark)
     }

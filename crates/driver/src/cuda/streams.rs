@@ -327,7 +327,8 @@ impl Streams {
         Ok(held)
     }
 
-    /// The stream that is marked instead of those that capture. The caller makes it wait for the work before the capture.
+    /// The stream that is marked instead of those that capture. The caller makes it wait for the work before the
+    /// capture.
     pub(super) fn stand_in(&self) -> Result<Stream> {
         const CALL: &str = "begin_capture";
         let mut stand_in = lock(&self.stand_in);

@@ -92,7 +92,7 @@ struct DeviceShared {
     /// The pool that the device came with.
     default_pool: Pool,
     /// The pool that unnamed allocations come from.
-    current_pool: Mutex<ranks::CurrentPool, Pool>,
+    current_pool: Mutex<ranks::Table, Pool>,
     legacy: Stream,
     per_thread: Mutex<ranks::PerThread, HashMap<ThreadNumber, Stream>>,
 }

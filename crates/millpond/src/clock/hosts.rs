@@ -17,7 +17,7 @@ use millpond_driver::locks::{Mutex, lock};
 use crate::sync::ranks;
 
 /// The process.
-static HOST: LazyLock<Mutex<ranks::Host, Host>> = LazyLock::new(|| Mutex::new(Host::new(next_host())));
+static HOST: LazyLock<Mutex<ranks::Table, Host>> = LazyLock::new(|| Mutex::new(Host::new(next_host())));
 
 /// Counts what the process has learned. Streams begin with epoch 0, so that their first operation learns what there is.
 static LEARNED: Alone = Alone(AtomicU64::new(1));
@@ -80,7 +80,7 @@ pub(crate) fn tell(chain: &mut Chain) {
     chain.learn_from(&lock(&HOST));
 }
 
-/// Everything up to these has completed, and the process was told.
+/// Everything up to these has completed, and the process has synchronised with that.
 pub(crate) fn learn<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) {
     let mut host = lock(&HOST);
     if host.learn_all(snapshots) {

@@ -216,9 +216,7 @@ impl Recording {
 
     /// The calling thread makes an unsafe call; its mode is the global one.
     pub(crate) fn check_unsafe(&mut self, call: &'static str) -> Result<()> {
-        self.captures
-            .check_unsafe((thread(), CaptureMode::Global), |_| true, call)
-            .map_err(|error| rule(self.device, error))
+        self.captures.check_unsafe((thread(), CaptureMode::Global), call).map_err(|error| rule(self.device, error))
     }
 
     /// The legacy default stream would come after the blocking streams.
@@ -231,7 +229,7 @@ impl Graphs {
     /// Refuses a synchronisation of the device while there is a capture; that is invalid then.
     #[inline]
     pub(crate) fn refuse_synchronize(&self) -> Result<()> {
-        let check = |captures: &mut Captures| captures.check_synchronize(|_, _| true, "synchronize");
+        let check = |captures: &mut Captures| captures.check_synchronize(|_| true, "synchronize");
         self.if_capturing(|recording| check(&mut recording.captures).map_err(|error| rule(recording.device, error)))
     }
 

@@ -55,7 +55,7 @@ pub(crate) struct GraphMemory {
 #[derive(Debug, Default)]
 pub(crate) struct Frees {
     has_any: AtomicBool,
-    list: Biased<ranks::GraphFrees, Vec<(Range, Frontier)>>,
+    list: Biased<ranks::Table, Vec<(Range, Frontier)>>,
 }
 
 impl Frees {

@@ -47,23 +47,23 @@ pub(crate) struct Graphs {
     next_graph: AtomicU32,
     pub(crate) next_arena: AtomicU64,
     /// The instances that there are; some are gone.
-    pub(super) execs: Mutex<ranks::Execs, Vec<Weak<dyn Launched>>>,
+    pub(super) execs: Mutex<ranks::Table, Vec<Weak<dyn Launched>>>,
     /// Whose addresses graphs have.
-    pub(super) arenas: Mutex<ranks::Arenas, Vec<Weak<Arena>>>,
+    pub(super) arenas: Mutex<ranks::Table, Vec<Weak<Arena>>>,
     /// How many captures are in progress; no call looks further where there are none.
     pub(crate) open: AtomicUsize,
     pub(crate) captures: Mutex<ranks::Captures, Recording>,
     /// What launches leave live.
-    outputs: Mutex<ranks::Outputs, Outputs>,
+    outputs: Mutex<ranks::Table, Outputs>,
     /// What captures in progress have allocated.
-    captured: Mutex<ranks::Captured, CapturedMemory>,
+    captured: Mutex<ranks::GraphOutputs, CapturedMemory>,
     /// Which graph has the free node.
-    grants: Mutex<ranks::FreeNodes, FxHashMap<Key, Weak<Grant>>>,
+    grants: Mutex<ranks::Table, FxHashMap<Key, Weak<Grant>>>,
     /// Live memory of instances that are gone, for as long as the device has a handle. It refers to the device.
-    orphans: Mutex<ranks::Orphans, Option<FxHashMap<AllocId, Arc<Allocation>>>>,
-    closing: Mutex<ranks::ClosingArenas, GoneArenas>,
+    orphans: Mutex<ranks::GraphOutputs, Option<FxHashMap<AllocId, Arc<Allocation>>>>,
+    closing: Mutex<ranks::Table, GoneArenas>,
     /// Addresses that arenas had, and what is mapped there, for arenas to come.
-    spare: Mutex<ranks::SpareRanges, Vec<Range>>,
+    spare: Mutex<ranks::Table, Vec<Range>>,
 }
 
 impl Graphs {
@@ -272,7 +272,8 @@ impl Graphs {
     /// Gives back what nothing uses any more. Never waits.
     pub(crate) fn finish_closing(&self, context: &Context) {
         // Taken out before the device is asked: what is closed later may still be used.
-        let closing = lock(&self.closing).take(context.in_flight.seats());
+        let streams = context.in_flight.seats();
+        let closing = lock(&self.closing).take(streams);
         if closing.is_empty() {
             return;
         }

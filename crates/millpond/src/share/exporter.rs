@@ -56,7 +56,7 @@ pub(crate) struct Exporter {
     /// By which the thread calls it.
     entry: OnceLock<u64>,
     is_stopped: AtomicBool,
-    books: Mutex<ranks::Exporter, Books>,
+    books: Mutex<ranks::Table, Books>,
     began: Instant,
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct Peer {
     pub(super) watch: Arc<Watch>,
     /// As whom its chains are known here, once it has said which device it is.
     speaker: OnceLock<Speaker>,
-    state: Mutex<ranks::Peer, State>,
+    state: Mutex<ranks::Sharing, State>,
     /// A question has ended.
     answered: Condvar,
 }

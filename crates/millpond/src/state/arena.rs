@@ -37,9 +37,9 @@ pub(crate) struct Arena {
     /// Its number on its device.
     pub(crate) key: ArenaKey,
     pub(crate) context: Arc<Context>,
-    ranges: Mutex<ranks::ArenaRanges, Vec<Range>>,
+    ranges: Mutex<ranks::Table, Vec<Range>>,
     /// For each address the last alloc node that has it, by the first address of those in a row.
-    nodes: Mutex<ranks::ArenaNodes, BTreeMap<u64, Note>>,
+    nodes: Mutex<ranks::Table, BTreeMap<u64, Note>>,
 }
 
 impl Arena {

@@ -45,17 +45,17 @@ pub(crate) struct Context {
     pub(crate) slots: Mutex<ranks::Slots, Slots>,
     pub(crate) in_flight: InFlight,
     /// The pools that live, in the order of their opening; each leaves when it goes.
-    pub(crate) pools: Mutex<ranks::Pools, BTreeMap<PoolId, Weak<PoolShared>>>,
+    pub(crate) pools: Mutex<ranks::Table, BTreeMap<PoolId, Weak<PoolShared>>>,
     pub(crate) legacy: Legacy,
     /// Heaps of dropped pools with work in flight on their freed memory.
-    pub(crate) closing: Mutex<ranks::Closing, Vec<Closing>>,
+    pub(crate) closing: Mutex<ranks::Table, Vec<Closing>>,
     /// How often memory came back that no living pool counts: what dropped pools had counted, their ends, frees of
     /// graphs' memory. Never less than before.
     pub(crate) returned: AtomicU64,
     /// Memory of other devices that the driver keeps for this one's work.
-    pub(crate) guests: Mutex<ranks::Guests, Guests>,
+    pub(crate) guests: Mutex<ranks::Pending, Guests>,
     /// Pinned memory of dropped buffers.
-    pub(crate) retired: Mutex<ranks::Retired, Laid<EndThen>>,
+    pub(crate) retired: Mutex<ranks::Pending, Laid<EndThen>>,
     /// What the device's graphs share.
     pub(crate) graphs: Graphs,
     /// What is shared with other processes.
@@ -72,7 +72,7 @@ pub(crate) struct Context {
 /// A device that goes waits for threads and takes all locks: none is held where it is let go.
 pub(crate) type FoundContext = MaybeLast<ranks::PerThread, Context>;
 /// A pool that goes gives its memory back at once.
-pub(crate) type FoundPool = MaybeLast<ranks::Pools, PoolShared>;
+pub(crate) type FoundPool = MaybeLast<ranks::Life, PoolShared>;
 
 impl Context {
     /// The next number for a pool or a device.

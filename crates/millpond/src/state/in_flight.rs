@@ -45,8 +45,8 @@ pub(crate) struct InFlight {
     /// Streams that the program has closed and the driver has not.
     pub(crate) unclosed: Mutex<ranks::Unclosed, Vec<Unclosed>>,
     /// What kept foreign streams open that were closed late.
-    pub(crate) let_go: Mutex<ranks::LetGo, Vec<Keep>>,
-    table: Mutex<ranks::InFlight, Table>,
+    pub(crate) let_go: Mutex<ranks::Table, Vec<Keep>>,
+    table: Mutex<ranks::Table, Table>,
 }
 
 #[derive(Debug, Default)]

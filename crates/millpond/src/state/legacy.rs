@@ -21,8 +21,8 @@ pub(crate) struct Legacy {
     /// Whether the program submits to it by other ways.
     pub(crate) is_shared: AtomicBool,
     /// Its last operation, for blocking streams to wait for, and its chain.
-    pub(crate) last: Mutex<ranks::LegacyLast, Option<(Snapshot, Arc<Progress>)>>,
-    pub(crate) noted: Mutex<ranks::LegacyNoted, Noted>,
+    pub(crate) last: Mutex<ranks::Table, Option<(Snapshot, Arc<Progress>)>>,
+    pub(crate) noted: Mutex<ranks::Table, Noted>,
 }
 
 /// What the legacy stream's next operation comes after. It may never be used: what has completed is not kept for it.

@@ -23,7 +23,7 @@ use crate::trace::tracer::Tracer;
 /// Chains of all devices of the process.
 static NUMBERS: LazyLock<Numbers> = LazyLock::new(Numbers::default);
 /// The devices of the process.
-static DEVICES: Mutex<ranks::Devices, Vec<Open>> = Mutex::new(Vec::new());
+static DEVICES: Mutex<ranks::Table, Vec<Open>> = Mutex::new(Vec::new());
 
 /// A device that is open.
 struct Open {

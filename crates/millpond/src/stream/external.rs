@@ -53,7 +53,7 @@ struct Shared {
     /// Its end is known before the device's can come.
     traced: Option<Arc<TracedEvent>>,
     context: Arc<Context>,
-    last: Mutex<ranks::External, Option<Record>>,
+    last: Mutex<ranks::Table, Option<Record>>,
 }
 
 /// The two kinds of nodes that order a graph with the outside.

@@ -9,8 +9,8 @@
 //! Locks: no queue of one device is locked under one of another; waiters are woken with none locked (`after`).
 //!
 //! Invariants: `woken-once`: a parked waiter is woken exactly once, by the end of the work before its mark, or by the
-//! loss of the mark's device once nothing of that stream runs; `away-counted`: the workers of a device count its streams
-//! that are parked behind marks of other devices, so that a worker is there to take them.
+//! loss of the mark's device once nothing of that stream runs; `away-counted`: the workers of a device count its
+//! streams that are parked behind marks of other devices, so that a worker is there to take them.
 
 use std::sync::{Arc, Weak};
 

@@ -253,8 +253,8 @@ impl<E: Execute> Streams<E> {
         }
     }
 
-    /// Without workers nobody runs the queues once the last stream is closed, and queued closures may keep the device
-    /// alive. This runs them: on this thread, or on a thread of its own where this thread runs an item.
+    /// Without workers no thread runs the queues once the last stream is closed, and queued closures may keep the
+    /// device alive. This runs them: on this thread, or on a thread of its own where this thread runs an item.
     ///
     /// The caller holds no lock.
     pub(crate) fn settle(self: &Arc<Self>) {
@@ -414,8 +414,8 @@ impl<E: Execute> Streams<E> {
         }
     }
 
-    /// Without workers: runs an item of a stream that was chosen. What it leaves behind is done once the caller does not
-    /// count as running any more.
+    /// Without workers: runs an item of a stream that was chosen. What it leaves behind is done once the caller does
+    /// not count as running any more.
     fn run_one(self: &Arc<Self>, slot: SlotIndex) {
         let mut after = After::new();
         let next = match self.see_to(slot, 1, &mut after) {

@@ -111,7 +111,7 @@ impl Scheduler {
         self.announce(state, spawn);
     }
 
-    /// Something is ready, or has ended: whom that concerns is told.
+    /// A stream is ready, or an item has ended: wakes the threads that wait for that.
     fn announce(&self, state: MutexGuard<'_, State>, spawn: Spawn<'_>) {
         if self.has_workers {
             return self.send_for(state, spawn);

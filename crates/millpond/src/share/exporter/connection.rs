@@ -122,7 +122,7 @@ impl Connection {
             });
             // Before the leases let go: what the owner does after that comes later in its trace, too.
             if let (Some(tracer), Some(host)) = (&context.tracer, state.host) {
-                tracer.process_ended(host, self.process());
+                tracer.process_ended(host);
             }
             state.leases.values_mut().for_each(Lease::let_go);
             ended.leases.extend(state.leases.drain().map(|(_, lease)| lease));

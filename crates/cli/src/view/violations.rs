@@ -6,11 +6,11 @@
 use millpond_core::check::{Edit, Finding, Side};
 use millpond_core::ids::{AllocId, GraphId, StreamId};
 
-use super::scene::Mark;
+use super::scene::Violation;
 use super::traced::Builder;
 
 /// More violations than these are not shown.
-const MARKS_MAX: usize = 1000;
+const VIOLATIONS_MAX: usize = 1000;
 
 impl Builder {
     /// Marks what was found: at the present step, or at the end.
@@ -19,17 +19,17 @@ impl Builder {
             if finding.kind.is_advice() {
                 continue;
             }
-            if self.scene.marks.len() == MARKS_MAX {
-                self.hidden_marks += 1;
+            if self.scene.violations.len() == VIOLATIONS_MAX {
+                self.hidden_violations += 1;
                 continue;
             }
             self.mark_nodes(&finding);
             let mark = self.marked(&finding, is_now);
-            self.scene.marks.push(mark);
+            self.scene.violations.push(mark);
         }
     }
 
-    fn marked(&self, finding: &Finding, is_now: bool) -> Mark {
+    fn marked(&self, finding: &Finding, is_now: bool) -> Violation {
         let life = finding.subject.as_ref().and_then(|subject| self.life_of(subject.id));
         let find = |side: &Option<Side>| side.as_ref().and_then(|side| self.locate(finding, side, life));
         let earlier = find(&finding.earlier);
@@ -49,7 +49,7 @@ impl Builder {
         sides.dedup();
         let shown = finding.earlier.iter().chain(&finding.others).chain(&finding.later).map(ToString::to_string);
         let lines: Vec<String> = shown.chain(finding.known_lines()).chain(finding.notes.clone()).collect();
-        Mark {
+        Violation {
             kind: finding.kind.name(),
             step: later.or(earlier).unwrap_or(self.scene.steps.saturating_sub(u64::from(!is_now))),
             since: earlier.or(life.map(|life| self.scene.lives[life as usize].born)),
