@@ -35,8 +35,8 @@ pub(crate) enum Kind {
 }
 
 /// An open file: its bytes, unzipped.
-pub(crate) struct Opened<'a> {
-    source: Source<Box<dyn Read + 'a>>,
+pub(crate) struct Opened {
+    source: Source<Box<dyn Read>>,
     /// Its beginning.
     head: Vec<u8>,
     /// Of a gzipped one, how many of its own bytes were read.
@@ -44,7 +44,7 @@ pub(crate) struct Opened<'a> {
     is_called_litmus: bool,
 }
 
-impl Opened<'static> {
+impl Opened {
     /// Opens a file, and no directory; `-` is standard input. One whose beginning cannot be unzipped, or is gzipped
     /// again, is refused.
     pub(crate) fn open(path: &Path) -> Result<Self, Refusal> {
@@ -53,23 +53,16 @@ impl Opened<'static> {
             false => Box::new(input::open(path)?),
         };
         let is_called_litmus = path.extension().is_some_and(|it| it == "litmus");
-        Ok(Self { is_called_litmus, ..Self::of(source)? })
-    }
-}
-
-impl<'a> Opened<'a> {
-    /// As [`open`](Opened::open), of any bytes.
-    pub(crate) fn of(source: Box<dyn Read + 'a>) -> Result<Self, Refusal> {
         let (head, source) = input::prefix(source)?;
         if !head.starts_with(GZIP) {
-            return Ok(Self { source, head, packed: None, is_called_litmus: false });
+            return Ok(Self { source, head, packed: None, is_called_litmus });
         }
         let (source, packed) = Counted::new(source);
-        let unzipped: Box<dyn Read + 'a> = Box::new(Gunzip::new(BufReader::new(source)));
+        let unzipped: Box<dyn Read> = Box::new(Gunzip::new(BufReader::new(source)));
         let (head, source) = input::prefix(unzipped)?;
         match head.starts_with(GZIP) {
-            true => Err(Refusal::new(Place::Whole, "gzipped twice").help("run `gunzip` on the file once")),
-            false => Ok(Self { source, head, packed: Some(packed), is_called_litmus: false }),
+            true => Err(recorded::gzipped_twice()),
+            false => Ok(Self { source, head, packed: Some(packed), is_called_litmus }),
         }
     }
 
@@ -111,7 +104,7 @@ impl<'a> Opened<'a> {
     }
 
     /// Its bytes.
-    pub(crate) fn unzipped(self) -> Box<dyn BufRead + 'a> {
+    pub(crate) fn unzipped(self) -> Box<dyn BufRead> {
         Box::new(self.source)
     }
 

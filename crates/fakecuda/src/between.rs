@@ -148,7 +148,7 @@ impl MemoryName {
         Some(Self { process: word(0)?, start: word(8)?, bytes: word(16)? })
     }
 
-    /// Whether this process has it: no process opens an event of its own.
+    /// Whether this process has it: no process opens what is its own.
     pub(crate) fn is_own(self) -> bool {
         self.process == u64::from(std::process::id())
     }

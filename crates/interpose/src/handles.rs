@@ -1,8 +1,8 @@
 //! Numbers for what the program knows by handles: contexts, streams, events, pools, graphs, nodes, instances.
 //!
 //! A handle that was never seen made (another library made it, or a call that is not wrapped) gets its number at its
-//! first use. Knows no order. Numbers of pools, graphs and instances are never given out again, and may be used up; those
-//! of events and streams are.
+//! first use. Knows no order. Numbers of pools, graphs and instances are never given out again, and may be used up;
+//! those of events and streams are.
 
 use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, PoolId, RecycledNumbers, StreamId};
 use millpond_core::op::Memory;

@@ -171,7 +171,7 @@ impl At {
     }
 }
 
-/// The session of the process, unless it is over.
+/// The session of the process, unless it has stopped.
 fn session() -> Option<Guard<'static, Session>> {
     let at = SESSION.load(Ordering::Acquire);
     let session = if at.is_null() { begin()? } else { at };

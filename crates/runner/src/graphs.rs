@@ -1,5 +1,6 @@
 //! Graphs on the library: by hand, by capture, launched.
 
+use millpond::Error;
 use millpond::graph::{GraphExec, GraphNode, Instantiate};
 use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use millpond_core::op::{Act, CaptureMode, Memory, NodeOp, Op, What};
@@ -75,6 +76,9 @@ impl Run {
             What::CaptureEnd { stream } => self.end(*stream),
             What::Instantiate { graph, exec, auto_free_on_launch } => {
                 self.graphs.instantiating = Some(*graph);
+                if self.graphs.refused.contains(graph) && !self.is_capturing() {
+                    return Ok(Said::Done);
+                }
                 let made = self.graph(*graph)?;
                 match made.instantiate(Instantiate::default().auto_free_on_launch(*auto_free_on_launch)) {
                     Ok(made) => {
@@ -98,22 +102,30 @@ impl Run {
                 self.instances.destroyed.insert(*exec);
                 Ok(Said::Done)
             }
-            What::EventRecord { event, stream, external: true, .. } if !self.graphs.captures.is_empty() => {
+            What::EventRecord { event, stream, external: true, .. } if self.is_captured(*stream)? => {
                 let recorded = self.stream(*stream)?.record_external(&self.events.external[event]);
                 if recorded.is_ok() {
                     self.note_captured(*stream);
                 }
                 Ok(said(recorded, Act::Read))
             }
-            What::EventWait { event, stream, external: true } if !self.graphs.captures.is_empty() => {
+            What::EventWait { event, stream, external: true } if self.is_captured(*stream)? => {
                 let waited = self.stream(*stream)?.wait_external(&self.events.external[event]);
                 if waited.is_ok() {
                     self.note_captured(*stream);
                 }
                 Ok(said(waited, Act::Read))
             }
+            What::EventRecord { external: true, .. } | What::EventWait { external: true, .. } => {
+                cannot("an external record or wait is a node of a capture")
+            }
             other => cannot(&format!("{other:?} is not asked of the library here")),
         }
+    }
+
+    /// Whether the stream is in the capture that goes on.
+    fn is_captured(&self, stream: StreamId) -> Result<bool, Cannot> {
+        Ok(!self.graphs.captures.is_empty() && self.stream(stream)?.is_capturing().unwrap_or(false))
     }
 
     fn take(&mut self, exec: ExecId, node: Memory, memory: Memory) -> Result<Said, Cannot> {
@@ -160,6 +172,17 @@ impl Run {
         Ok(said(removed, Act::Read))
     }
 
+    /// Whether a graph is another one, or a child in it.
+    fn is_within(&self, graph: GraphId, around: GraphId) -> bool {
+        let mut children = self.graphs.children.iter().filter(|((parent, _), _)| *parent == around);
+        graph == around || children.any(|(_, child)| self.is_within(graph, *child))
+    }
+
+    /// Whether a graph, or a child in it, has alloc nodes.
+    pub(crate) fn has_memory(&self, graph: GraphId) -> bool {
+        self.memory.held.values().any(|held| matches!(held, Held::Node(_, owner) if self.is_within(*owner, graph)))
+    }
+
     /// Whether a graph is there, or an instance of all its nodes.
     pub(crate) fn is_there(&self, graph: GraphId) -> bool {
         let nodes = self.graphs.lines.get(&graph).map_or(0, Vec::len);
@@ -174,7 +197,10 @@ impl Run {
         }
         let made = match self.graph(graph)?.try_clone() {
             Ok(made) => made,
-            Err(error) => return Ok(Said::Refused(error, Act::Read)),
+            Err(error) => {
+                self.graphs.refused.insert(copy);
+                return Ok(Said::Refused(error, Act::Read));
+            }
         };
         let nodes = self.graphs.nodes.get(&graph).map_or_else(Vec::new, |nodes| {
             nodes.iter().map(|node| node.as_ref().and_then(|node| made.find(*node))).collect()
@@ -193,6 +219,10 @@ impl Run {
 
     /// Memory of a copy that was just made has a name.
     fn name_of_copy(&mut self, copy: GraphId, node: Memory, memory: Memory) -> Result<Said, Cannot> {
+        if self.graphs.refused.contains(&copy) {
+            self.memory.held.insert(memory, Held::Void);
+            return Ok(Said::Done);
+        }
         let Some(Held::Node(named, owner)) = self.memory.held.get(&node) else {
             return cannot("memory that was refused");
         };
@@ -211,7 +241,7 @@ impl Run {
             if !self.graphs.captures.is_empty() {
                 return cannot("two captures at once");
             }
-            self.graphs.captures.insert(stream, Capture { graph, allocated: Vec::new() });
+            self.graphs.captures.insert(stream, Capture { graph, allocated: Vec::new(), is_spoiled: false });
         }
         Ok(said(begun, Act::Read))
     }
@@ -220,21 +250,27 @@ impl Run {
         let Some(capture) = self.graphs.captures.remove(&stream) else {
             return Ok(said(self.stream(stream)?.end_capture().map(drop), Act::Read));
         };
+        let ended = self.stream(stream)?.end_capture();
+        if ended.is_err() && self.stream(stream)?.is_capturing().unwrap_or(false) {
+            self.graphs.captures.insert(stream, capture);
+            return Ok(said(ended.map(drop), Act::Read));
+        }
         for memory in &capture.allocated {
             if let Some(Held::Buffer(buffer)) = self.memory.held.remove(memory) {
-                self.memory.held.insert(*memory, Held::Node(buffer.into_alloc_node(), capture.graph));
+                let node = buffer.into_alloc_node();
+                let held = if ended.is_ok() { Held::Node(node, capture.graph) } else { Held::Void };
+                self.memory.held.insert(*memory, held);
             }
-        }
-        let ended = self.stream(stream)?.end_capture();
-        if ended.is_err() {
-            self.memory.held.extend(capture.allocated.iter().map(|memory| (*memory, Held::Void)));
         }
         match ended {
             Ok(graph) => {
                 self.graphs.all.insert(capture.graph, graph);
                 Ok(Said::Done)
             }
-            Err(error) => Ok(Said::Refused(error, Act::Read)),
+            Err(error) => {
+                self.graphs.refused.insert(capture.graph);
+                Ok(Said::Refused(error, Act::Read))
+            }
         }
     }
 
@@ -265,10 +301,15 @@ impl Run {
                 }
                 return Ok(Said::Done);
             }
-            Ok(launch) => launch,
+            Ok(launch) => {
+                let unmade = std::mem::take(&mut self.instances.unmade);
+                self.instances.unmade = unmade.into_iter().filter(|it| !self.is_within(*it, graph)).collect();
+                launch
+            }
             Err(millpond::Error::Violation(violation)) if made.auto_free_on_launch() => {
                 self.found.verdict.insert(crate::Refusal { line: self.line, kind: violation.kind });
-                self.instances.is_any_refused = true;
+                self.found.refused.push((self.line, Error::Violation(violation)));
+                self.instances.unmade.insert(graph);
                 return Ok(Said::Done);
             }
             Err(error) => return Ok(Said::Refused(error, Act::Read)),

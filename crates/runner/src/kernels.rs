@@ -123,6 +123,10 @@ impl Run {
         for access in accesses {
             // To a node the name of an alloc node's memory is that, whatever was launched before.
             let memory = if graph.is_some() { access.memory } else { self.current(access.memory) };
+            let mut captured = self.graphs.captures.values().flat_map(|capture| &capture.allocated);
+            if matches!(graph, Some((Some(_), _))) && captured.any(|it| *it == memory) {
+                return cannot("memory of a capture that goes on, in a node that is made by hand");
+            }
             let part = |view: View<u8>| {
                 let [from, to] =
                     [access.part.from(), access.part.to()].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
@@ -192,13 +196,13 @@ impl Run {
         after: &[GraphNode],
     ) -> Result<Result<GraphNode, Error>, Cannot> {
         let work = self.work.take();
+        let runs_closures = self.devices.place.runs_closures();
         // Nodes that only read copy to memory of their own.
-        let needs_scratch =
-            !self.devices.place.runs_closures() && !matches!(work, Some(Work::Fill(_) | Work::FromHost(_)));
-        if needs_scratch && self.is_capturing() {
+        let only_reads = accesses.iter().all(|access| access.act == Act::Read) && !accesses.is_empty();
+        if !runs_closures && self.is_capturing() {
             return cannot("reading nodes copy to memory of theirs, which is there after a synchronisation");
         }
-        let scratch = needs_scratch.then(|| {
+        let scratch = (only_reads && !runs_closures && work.is_none()).then(|| {
             let pool = self.devices.first.default_pool();
             let scratch = self.devices.own().alloc::<u8>(&pool, crate::BYTES_MAX).expect("memory");
             self.devices.own().synchronize().expect("the stream runs");
@@ -214,20 +218,20 @@ impl Run {
             (Some(_), _) => return cannot("work of other accesses than the node has"),
             (None, _) => sums(),
         };
-        let Some(scratch) = scratch else {
+        if runs_closures {
             return Ok(on_slices!(reads, writes, kernel, |declared, kernel| graph.add_kernel(after, declared, kernel)));
-        };
-        let added = match (reads.as_slice(), writes.as_slice()) {
-            ([], []) => graph.add_empty(after),
-            ([], [write]) => graph.add_memset(after, *write, VALUE),
-            ([read], [write]) if read.len() == write.len() => graph.add_copy(after, *read, *write),
-            ([read], []) if read.len() <= scratch.len() => {
+        }
+        let added = match (reads.as_slice(), writes.as_slice(), &scratch) {
+            ([], [], _) => graph.add_empty(after),
+            ([], [write], _) => graph.add_memset(after, *write, VALUE),
+            ([read], [write], _) if read.len() == write.len() => graph.add_copy(after, *read, *write),
+            ([read], [], Some(scratch)) if read.len() <= scratch.len() => {
                 let to = scratch.view().slice(..read.len()).expect("it is shorter").write();
                 graph.add_copy(after, *read, to)
             }
             _ => return cannot("a node of so many accesses, where kernels are no closures"),
         };
-        self.memory.scratch.push(scratch);
+        self.memory.scratch.extend(scratch);
         Ok(added)
     }
 }

@@ -26,10 +26,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 pub use millpond::config::{Schedule, Trace};
-use millpond::error::Invalid;
+use millpond::error::{CaptureError, Invalid};
 use millpond::graph::{ExternalEvent, Graph, GraphExec, GraphNode, MemAllocNode};
 use millpond::{Buffer, Device, DeviceConfig, Error, Event, Pool, PoolConfig, Stream, View};
 use millpond_core::check::{Finding, Kind, Side};
+use millpond_core::graph::CaptureError as Rule;
 use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, NodeId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, Mark, Memory, Op, What};
 
@@ -58,6 +59,21 @@ impl fmt::Display for Cannot {
             Cannot::Ask(why) | Cannot::Memory(why) => f.write_str(why),
             Cannot::Failed(error) => error.fmt(f),
         }
+    }
+}
+
+/// Where a run stopped, and why.
+#[derive(Debug)]
+pub struct Stopped {
+    /// The line of the operation that is not done; 0 where it is no one's.
+    pub line: u32,
+    /// Why it is not.
+    pub why: Cannot,
+}
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.why.fmt(f)
     }
 }
 
@@ -147,6 +163,8 @@ struct Graphs {
     children: HashMap<(GraphId, usize), GraphId>,
     /// By the stream where a capture began: its graph, and what was allocated in it.
     captures: HashMap<StreamId, Capture>,
+    /// Those that were refused as a whole: a copy, or a capture at its end.
+    refused: HashSet<GraphId>,
     /// The graph that this line instantiates.
     instantiating: Option<GraphId>,
 }
@@ -159,8 +177,8 @@ struct Instances {
     destroyed: HashSet<ExecId>,
     /// The instance whose launch gave an alloc node's memory its latest life, and its graph.
     launched: HashMap<Memory, (ExecId, GraphId)>,
-    /// Whether a graph or a launch was refused, so that memory of alloc nodes is not there.
-    is_any_refused: bool,
+    /// Graphs of which an instance or its latest launch was refused, so that memory of their alloc nodes is not there.
+    unmade: HashSet<GraphId>,
 }
 
 /// A program of one process on its way. Its memory is dropped before the streams that it was used on.
@@ -184,6 +202,8 @@ const BYTES_MAX: usize = 1 << 20;
 struct Capture {
     graph: GraphId,
     allocated: Vec<Memory>,
+    /// Whether it is invalid: that was said.
+    is_spoiled: bool,
 }
 
 /// Runs a program; what was refused, and where. In its trace a buffer has the name of the line that is done next.
@@ -195,18 +215,21 @@ struct Capture {
 ///
 /// # Panics
 /// The library breaks the driver's contract, or refuses for a reason that is no verdict.
-pub fn run(ops: &[Op], place: Place, trace: Option<Trace>, more: &dyn Fn() -> Option<Trace>) -> Result<Found, Cannot> {
+pub fn run(ops: &[Op], place: Place, trace: Option<Trace>, more: &dyn Fn() -> Option<Trace>) -> Result<Found, Stopped> {
+    let nowhere = |why| Stopped { line: 0, why };
     if processes::has(ops) {
         return match place {
             Place::Host(_) => {
                 let first = Cell::new(trace);
                 processes::run(ops, &|| first.take().or_else(more))
             }
-            Place::Checked(_) | Place::Fake | Place::Cuda => cannot("processes are host devices of this one"),
+            Place::Checked(_) | Place::Fake | Place::Cuda => {
+                cannot("processes are host devices of this one").map_err(nowhere)
+            }
         };
     }
     if !matches!(place, Place::Host(_)) && threads::share_a_default_stream(ops) {
-        return cannot("a thread's default stream cannot be named by another one on CUDA");
+        return cannot("a thread's default stream cannot be named by another one on CUDA").map_err(nowhere);
     }
     let checked = match place {
         Place::Checked(schedule) => Some(place::checked(schedule)),
@@ -214,11 +237,11 @@ pub fn run(ops: &[Op], place: Place, trace: Option<Trace>, more: &dyn Fn() -> Op
     };
     let device = match &checked {
         Some(driver) => Device::with_driver(driver.clone(), DeviceConfig::default().trace(trace.clone())),
-        None => Ok(place.device(0, trace.clone())?),
+        None => Ok(place.device(0, trace.clone()).map_err(nowhere)?),
     };
     let mut run = Run::new(device.expect("a device"), place, trace);
     run.prepare(ops);
-    threads::run(&mut run, ops)?;
+    threads::run(&mut run, ops).map_err(|why| Stopped { line: run.line, why })?;
     let found = std::mem::take(&mut run.found);
     drop(run);
     if let Some(driver) = checked {
@@ -237,12 +260,14 @@ pub struct Refusal {
 }
 
 /// What the library said of a program.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Found {
     /// What was refused.
     pub verdict: BTreeSet<Refusal>,
     /// The numbers of the operations that a violation names.
     pub numbers: BTreeMap<Refusal, Numbers>,
+    /// All refusals, with their lines: also those that follow from earlier ones, and are no verdict.
+    pub refused: Vec<(u32, Error)>,
 }
 
 /// The numbers of the earlier operation and of the later one, and up to which the one is known.
@@ -338,6 +363,7 @@ impl Run {
 
     fn perform(&mut self, op: &Op) -> Result<(), Cannot> {
         (self.line, self.graphs.instantiating) = (op.place.line().unwrap_or(0), None);
+        let is_spoiled = self.is_spoiled(&op.what);
         let said = match &op.what {
             What::StreamCreate { stream, role, device } => self.create_stream(*stream, *role, *device)?,
             What::StreamName { .. } | What::SetName { .. } | What::HostStart { .. } => Said::Done,
@@ -396,9 +422,15 @@ impl Run {
             other => self.event_step(other)?,
         };
         let is_unmade = matches!(said, Said::Refused(..));
-        self.note(said)?;
-        let makes = matches!(op.what, What::Instantiate { .. } | What::ExecUpdate { .. } | What::GraphLaunch { .. });
-        self.instances.is_any_refused |= makes && is_unmade;
+        self.note(said, is_spoiled, &op.what)?;
+        let graph = match &op.what {
+            What::Instantiate { graph, .. } | What::ExecUpdate { graph, .. } => Some(*graph),
+            What::GraphLaunch { exec, .. } => self.instances.all.get(exec).map(|(_, graph)| *graph),
+            _ => None,
+        };
+        if let Some(graph) = graph.filter(|graph| is_unmade && self.has_memory(*graph)) {
+            self.instances.unmade.insert(graph);
+        }
         Ok(())
     }
 
@@ -427,6 +459,13 @@ impl Run {
                     return cannot("an event is an edge of a capture and stands for a launch, too");
                 }
                 said(self.stream(*stream)?.wait_external(&self.events.external[event]), Act::Read)
+            }
+            What::EventSynchronize { event } | What::EventQuery { event, .. }
+                if self.is_capturing()
+                    && !self.events.recorded.contains_key(event)
+                    && self.events.external.get(event).is_none_or(|event| event.last().is_none()) =>
+            {
+                return cannot("the library has no events that were never recorded");
             }
             What::EventSynchronize { event } if self.events.external.contains_key(event) => {
                 said(self.events.external[event].last().map_or(Ok(()), |event| event.synchronize()), Act::Read)
@@ -504,7 +543,9 @@ impl Run {
         }
         let captured = stream.filter(|stream| self.streams.all[stream].is_capturing().unwrap_or(false));
         let graph = captured.and(self.graphs.captures.values().next()).map(|capture| (None, capture.graph));
-        let Some(accesses) = self.accesses(accesses, graph)? else { return Ok(Said::Done) };
+        let Some(accesses) = self.accesses(accesses, graph)? else {
+            return if self.is_capturing() { cannot("memory that was refused") } else { Ok(Said::Done) };
+        };
         let on = match stream {
             Some(stream) => self.stream(stream)?,
             None => self.devices.own(),
@@ -542,7 +583,7 @@ impl Run {
     }
 
     /// Notes a refusal, unless it follows from an earlier one.
-    fn note(&mut self, said: Said) -> Result<(), Cannot> {
+    fn note(&mut self, said: Said, is_spoiled: bool, what: &What) -> Result<(), Cannot> {
         let Said::Refused(error, act) = said else { return Ok(()) };
         match error {
             Error::OutOfMemory(report) => return Err(Cannot::Memory(report.to_string())),
@@ -552,7 +593,49 @@ impl Run {
             Error::Driver(_) | Error::DeviceLost { .. } => return Err(Cannot::Failed(Box::new(error))),
             _ => {}
         }
-        if let Error::Graph(graph) = &error
+        self.note_spoiled(&error, what);
+        let noted = if is_spoiled { Ok(()) } else { self.note_kind(&error, act) };
+        self.found.refused.push((self.line, error));
+        noted
+    }
+
+    /// Whether an operation belongs to a capture that is invalid, so that its refusal says nothing new; the same of a
+    /// legacy default stream that is only asked.
+    fn is_spoiled(&self, what: &What) -> bool {
+        let asks = matches!(what, What::StreamSynchronize { .. } | What::StreamQuery { .. });
+        let stream = match what {
+            What::Launch { stream, .. }
+            | What::Copy { stream, .. }
+            | What::Alloc { stream, .. }
+            | What::Free { stream, .. }
+            | What::EventRecord { stream, .. }
+            | What::EventWait { stream, .. }
+            | What::StreamSynchronize { stream }
+            | What::StreamQuery { stream, .. }
+            | What::GraphLaunch { stream, .. }
+            | What::GraphUpload { stream, .. } => stream,
+            _ => return false,
+        };
+        let is_captured = self.streams.all.get(stream).is_some_and(|stream| stream.is_capturing().unwrap_or(false));
+        self.graphs.captures.values().any(|capture| capture.is_spoiled)
+            && (is_captured || asks && self.streams.legacy.contains(stream))
+    }
+
+    /// Notes that a refusal makes a capture invalid. A wait for an event of a capture that has ended does not.
+    fn note_spoiled(&mut self, error: &Error, what: &What) {
+        let Some(CaptureError::Rule { rule, .. }) = error.capture() else { return };
+        let goes_on = match rule {
+            Rule::AlreadyCapturing(_) | Rule::NotCapturing(_) | Rule::WrongThread(_) => true,
+            Rule::CapturedEvent(_) => matches!(what, What::EventWait { .. }),
+            _ => false,
+        };
+        if let Some(capture) = self.graphs.captures.values_mut().next().filter(|_| !goes_on) {
+            capture.is_spoiled = true;
+        }
+    }
+
+    fn note_kind(&mut self, error: &Error, act: Act) -> Result<(), Cannot> {
+        if let Error::Graph(graph) = error
             && let millpond::error::GraphError::Faults(faults) = &**graph
         {
             for fault in faults {
@@ -564,12 +647,12 @@ impl Run {
             }
             return Ok(());
         }
-        if let Some(kind) = kind_of(&error, act) {
-            if self.instances.is_any_refused && may_be_unmade(&error, kind, !self.instances.launched.is_empty()) {
+        if let Some(kind) = kind_of(error, act) {
+            if !self.instances.unmade.is_empty() && may_be_unmade(error, kind, !self.instances.launched.is_empty()) {
                 return cannot("a launch that was refused would have allocated it");
             }
             let expected = Refusal { line: self.line, kind };
-            if let Error::Violation(violation) = &error {
+            if let Error::Violation(violation) = error {
                 self.found.numbers.insert(expected, numbers(violation));
             }
             self.found.verdict.insert(expected);

@@ -124,7 +124,7 @@ impl Run {
             }
             Some(Held::Void) => {
                 self.memory.held.insert(memory, Held::Void);
-                return Ok(Said::Done);
+                return if self.is_capturing() { cannot("memory that was refused") } else { Ok(Said::Done) };
             }
             None => return cannot("memory that was never allocated cannot be named"),
         };

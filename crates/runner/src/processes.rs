@@ -16,7 +16,7 @@ use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, ProcessId, StreamId,
 use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, StreamRole, What};
 
 use crate::kernels::{copied, launched, on_slices, sums};
-use crate::{Cannot, Found, Refusal, Said, cannot, kind_of, said};
+use crate::{Cannot, Found, Refusal, Said, Stopped, cannot, kind_of, said};
 
 /// Whether a program has other processes.
 pub(crate) fn has(ops: &[Op]) -> bool {
@@ -72,7 +72,7 @@ struct Run {
 }
 
 /// Runs a program; what was refused, and where.
-pub(crate) fn run(ops: &[Op], trace: &dyn Fn() -> Option<Trace>) -> Result<Found, Cannot> {
+pub(crate) fn run(ops: &[Op], trace: &dyn Fn() -> Option<Trace>) -> Result<Found, Stopped> {
     let mut run = Run { races: races(ops), ..Run::default() };
     for op in ops {
         run.line = op.place.line().unwrap_or(0);
@@ -90,7 +90,7 @@ pub(crate) fn run(ops: &[Op], trace: &dyn Fn() -> Option<Trace>) -> Result<Found
         for (_, marker) in run.devices.values() {
             marker.set_name(&format!("line {}", run.line));
         }
-        run.step(op)?;
+        run.step(op).map_err(|why| Stopped { line: run.line, why })?;
     }
     // What ends with the program is of no line.
     for (_, marker) in run.devices.values() {
@@ -193,10 +193,12 @@ impl Run {
                 Said::Done
             }
             What::Export { memory, ticket } => {
-                self.knowledge.offered_by.insert(*ticket, process);
-                if self.knowledge.knows_more.remove(&process) {
+                let offered_by = &self.knowledge.offered_by;
+                let is_untold = self.knowledge.untold.iter().any(|ticket| offered_by[ticket] == process);
+                if self.knowledge.knows_more.remove(&process) || is_untold {
                     self.knowledge.untold.insert(*ticket);
                 }
+                self.knowledge.offered_by.insert(*ticket, process);
                 self.export(*memory, *ticket)?
             }
             What::Import { ticket, memory } => self.import(process, *ticket, *memory)?,

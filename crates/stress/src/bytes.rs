@@ -71,8 +71,8 @@ impl Content {
     }
 }
 
-/// Which words are written and looked at, counted from the first of them: all of small memory, one in 64 and the last of
-/// large memory.
+/// Which words are written and looked at, counted from the first of them: all of small memory, one in 64 and the last
+/// of large memory.
 fn places(words: usize, of: Of) -> impl Iterator<Item = usize> {
     let step = if of.all <= 4096 { 1 } else { 64 };
     let last = of.all.checked_sub(1).filter(|last| step > 1 && last % step != 0);

@@ -107,8 +107,8 @@ impl Ground {
             {
                 let Former { life: whose, end: stop, .. } = former;
                 finding(&format!(
-                    "a{life} got {start:#x}..{end:#x}; a{whose} had {at:#x}..{stop:#x}, a kernel of it has not run, and \
-                     nothing orders it before"
+                    "a{life} got {start:#x}..{end:#x}; a{whose} had {at:#x}..{stop:#x}, a kernel of it has not run, \
+                     and nothing orders it before"
                 ));
             }
         }

@@ -25,7 +25,7 @@
 //! |---|---|
 //! | `world`, `thread` | what the threads of such a program share, and have for themselves; what the operations do |
 //! | `process`, `importer`, `import` | other processes; what such a one does; the one call that is not safe |
-//! | `oracle`, `life`, `marks`, `party`, `work` | the order of what was done; lives of buffers; other processes; kernels |
+//! | `oracle`, `life`, `marks`, `party`, `work` | the order of what was done; lives; other processes; kernels |
 #![deny(unsafe_code)]
 
 mod bytes;

@@ -32,14 +32,14 @@ pub mod snapshot;
 
 use std::cell::Cell;
 use std::fmt;
-use std::io::Read;
+use std::io::{BufReader, Read};
 use std::path::Path;
 
 pub use around::Around;
+use gunzip::{GZIP, Gunzip};
 pub use history::History;
 
 pub use crate::refusal::{Place, Refusal};
-use crate::source::Opened;
 pub use program::{Event, Program, Skipped};
 
 /// A format of recordings.
@@ -99,7 +99,12 @@ impl Recorded {
 /// # Errors
 /// Where it is not a right recording.
 pub fn read(name: &str, source: impl Read) -> Result<Vec<Recorded>, Refusal> {
-    Opened::of(Box::new(source))?.recordings(name)
+    let (head, source) = input::prefix(source)?;
+    if !head.starts_with(GZIP) {
+        return read_unzipped(name, source, None);
+    }
+    let (source, packed) = input::Counted::new(source);
+    read_unzipped(name, Gunzip::new(BufReader::new(source)), Some(&packed))
 }
 
 /// Reads a recording that is not compressed (any more).
@@ -121,6 +126,11 @@ pub(crate) fn read_unzipped(
 /// Whether a file with this beginning is a recording.
 pub(crate) fn is_recording(head: &[u8]) -> bool {
     sniff(head).is_ok()
+}
+
+/// What a file is refused with that is gzipped once more than any reader unzips.
+pub(crate) fn gzipped_twice() -> Refusal {
+    Refusal::new(Place::Whole, "gzipped twice").help("run `gunzip` on the file once")
 }
 
 /// The format that a file with this beginning has.
@@ -148,6 +158,7 @@ fn sniff(head: &[u8]) -> Result<Format, Refusal> {
                 "write the snapshot with torch.cuda.memory._dump_snapshot(), or unpack the archive",
             );
         }
+        [0x1f, 0x8b, ..] => return Err(gzipped_twice()),
         text if json_lines::is_first(text) => return Ok(Format::JsonLines),
         [b'{', ..] | [b'[', b'{', ..] => return refuse("JSON, and not Millpond's JSON lines", FORMATS),
         _ => {}

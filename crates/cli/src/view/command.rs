@@ -59,7 +59,7 @@ fn is_served(args: &View) -> bool {
 }
 
 /// The program of a file that is to be drawn; with a note where there was a choice.
-fn read(args: &View, opened: Opened<'_>) -> Result<(Recorded, Option<String>), Refusal> {
+fn read(args: &View, opened: Opened) -> Result<(Recorded, Option<String>), Refusal> {
     let mut found = opened.recordings(&recorded::input::shown(&recorded::file_stem(&args.file)))?;
     let known: Vec<String> = found.iter().filter_map(|recorded| recorded.gpu).map(|gpu| gpu.to_string()).collect();
     if let Some(gpu) = args.gpu {

@@ -70,7 +70,7 @@ impl Checker {
     /// The capture that a stream is in.
     fn capture_of(&self, stream: StreamId) -> Option<Captured> {
         let captures = Some(&self.graphs.captures).filter(|_| self.graphs.is_capturing())?;
-        Some(Captured { graph: captures.graph_of(stream)?.id(), after: captures.tails(stream)?.to_vec() })
+        Some(Captured { graph: self.graphs.captured_on(stream)?.graph.id(), after: captures.tails(stream)?.to_vec() })
     }
 
     /// All that comes before the next operation of a stream, as far as its own operations so far learned it: who keeps

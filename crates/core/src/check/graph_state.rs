@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::addresses::FreshAddresses;
 use super::lives::{Freed, LifeId};
 use super::names::{Held, Key, Names};
-use crate::graph::{Captures, Exec, Graph, GraphAllocId, Holder, Lanes, Memory as NodeMemory, Origin, Uses};
+use crate::graph::{CaptureId, Captures, Exec, Graph, GraphAllocId, Holder, Lanes, Memory as NodeMemory, Origin, Uses};
 use crate::ids::{DeviceId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId};
 use crate::life::{Kind, Site};
 use crate::op::{Act, CaptureMode, Memory, Name, Reach};
@@ -61,14 +61,15 @@ impl Before {
 }
 
 /// A graph that is being captured.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Captured {
+    pub(super) graph: Graph,
     pub(super) held: Held,
     /// What its nodes did so far.
     pub(super) uses: Uses,
     /// Where the capture began: on which stream, and in the program.
-    pub(super) origin: Option<StreamId>,
-    pub(super) begun: Option<Site>,
+    pub(super) origin: StreamId,
+    pub(super) begun: Site,
 }
 
 /// All graphs of a program.
@@ -79,8 +80,10 @@ pub(super) struct Graphs {
     pub(super) capturing: usize,
     /// The capture modes of threads; all others have the global one.
     pub(super) modes: FxHashMap<HostId, CaptureMode>,
-    /// What is known of a graph that is being captured.
+    /// The graphs that are being captured.
     pub(super) captured: FxHashMap<GraphId, Captured>,
+    /// Which of them each capture in progress goes into.
+    pub(super) into: FxHashMap<CaptureId, GraphId>,
     pub(super) graphs: FxHashMap<GraphId, Made>,
     pub(super) execs: FxHashMap<ExecId, Instance>,
     pub(super) addresses: FreshAddresses,
@@ -129,9 +132,23 @@ impl Graphs {
     /// A graph by its number, where it is there or is being captured, or an instance of it.
     pub(super) fn known(&self, graph: GraphId) -> Option<&Graph> {
         let made = self.graphs.get(&graph).map(|made| &made.graph);
-        let captured = || self.captures.graph_of(self.captured.get(&graph)?.origin?);
+        let captured = || self.captured.get(&graph).map(|captured| &captured.graph);
         let of_instance = || self.execs.values().map(Instance::graph).find(|it| it.id() == graph);
         made.or_else(captured).or_else(of_instance)
+    }
+
+    /// The graph that a stream is captured into.
+    pub(super) fn captured_on(&self, stream: StreamId) -> Option<&Captured> {
+        self.captured.get(self.into.get(&self.captures.of(stream)?)?)
+    }
+
+    pub(super) fn captured_on_mut(&mut self, stream: StreamId) -> Option<&mut Captured> {
+        self.captured.get_mut(self.into.get(&self.captures.of(stream)?)?)
+    }
+
+    /// A capture has ended.
+    pub(super) fn take_captured(&mut self, capture: CaptureId) -> Option<Captured> {
+        self.captured.remove(&self.into.remove(&capture)?)
     }
 
     fn held_mut(&mut self, graph: GraphId) -> Option<&mut Held> {

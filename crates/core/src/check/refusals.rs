@@ -155,14 +155,13 @@ impl Checker {
             CaptureError::Implicit(blocking) => captures.of(blocking)?,
             _ => captures.of(stream)?,
         };
-        let is_it = |origin: &StreamId| captures.of(*origin) == Some(capture);
-        self.graphs.captured.values().find(|it| it.origin.as_ref().is_some_and(is_it))?.begun
+        Some(self.graphs.captured.get(self.graphs.into.get(&capture)?)?.begun)
     }
 
     /// Captures that never end, so that what they declared never runs; why one became invalid was said then.
     pub(super) fn find_open_captures(&mut self, call: Call<'_>) {
         let captures = &self.graphs.captures;
-        let begun = self.graphs.captured.values().filter_map(|captured| captured.begun);
+        let begun = self.graphs.captured.values().map(|captured| captured.begun);
         let is_valid = |site: &Site| captures.of(site.stream).is_some_and(|capture| captures.is_valid(capture));
         let mut open: Vec<Site> = begun.filter(is_valid).collect();
         open.sort_unstable_by_key(|site| site.stream);

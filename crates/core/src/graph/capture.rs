@@ -6,8 +6,8 @@
 //! one, so that what a wait merged is never dropped. At the end whatever side streams did must come before the origin's
 //! tails.
 //!
-//! Knows ids only: no stream, event or thread. Which errors *invalidate* a capture (nothing but its end is left to it)
-//! is CUDA's; an argument that is refused does not.
+//! The graph is the caller's, who adds each node after the tails and says which it was. Which errors *invalidate* a
+//! capture (nothing but its end is left to it) is CUDA's; an argument that is refused does not.
 //!
 //! Invariants: **member**: a stream is in at most one capture. **antichain**: no tail of a stream comes before another.
 
@@ -193,7 +193,6 @@ impl From<GraphError> for CaptureError {
 /// One capture.
 #[derive(Debug)]
 struct Capture {
-    graph: Graph,
     origin: StreamId,
     thread: u64,
     mode: CaptureMode,
@@ -201,13 +200,35 @@ struct Capture {
     members: FxHashMap<StreamId, Tails>,
 }
 
-/// What ended: the graph, and the streams that are free again.
+/// A capture that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// The graph, or why there is none.
-    pub graph: Result<Graph, CaptureError>,
-    /// All streams that were in the capture.
+    /// Which one.
+    pub capture: CaptureId,
+    /// All streams that were in it, free again.
     pub streams: Vec<StreamId>,
+    was: Capture,
+}
+
+impl Ended {
+    /// Whether a graph is made of it, given the graph of its nodes.
+    ///
+    /// # Errors
+    /// [`CaptureError::Invalidated`], [`CaptureError::Unjoined`].
+    pub fn check(&self, graph: &mut Graph) -> Result<(), CaptureError> {
+        if !self.was.is_valid {
+            return Err(CaptureError::Invalidated(self.capture));
+        }
+        let Capture { members, origin, .. } = &self.was;
+        let index = graph.refresh();
+        let joined = &members[origin];
+        let is_loose = |node: &NodeId| !joined.iter().any(|&tail| index.reaches_or_is(*node, tail));
+        let mut loose = self.streams.iter().filter_map(|it| Some((*it, *members[it].iter().find(|it| is_loose(it))?)));
+        let Some((stream, leaf)) = loose.next() else { return Ok(()) };
+        let site = graph.site(leaf, Act::Read);
+        let described = site.map_or_else(|| leaf.to_string(), |site| site.describe());
+        Err(CaptureError::Unjoined { stream, origin: *origin, leaf, described })
+    }
 }
 
 /// All captures that go on: see the module.
@@ -243,67 +264,50 @@ impl Captures {
     /// after `tails`, nodes of that graph. `thread` is the caller's number for the calling thread.
     ///
     /// # Errors
-    /// [`CaptureError::LegacyStream`], [`CaptureError::AlreadyCapturing`], an unknown tail; with the graph, unchanged.
+    /// [`CaptureError::LegacyStream`], [`CaptureError::AlreadyCapturing`], an unknown tail.
     pub fn begin(
         &mut self,
         (origin, role): (StreamId, StreamRole),
-        graph: Graph,
+        graph: &mut Graph,
         tails: &[NodeId],
         thread: u64,
         mode: CaptureMode,
-    ) -> Result<CaptureId, (CaptureError, Box<Graph>)> {
-        let refused = match () {
-            () if role == StreamRole::Legacy => Some(CaptureError::LegacyStream),
-            () if self.streams.contains_key(&origin) => Some(CaptureError::AlreadyCapturing(origin)),
-            () => tails.iter().find(|id| graph.node(**id).is_none()).map(|id| GraphError::UnknownNode(*id).into()),
-        };
-        if let Some(error) = refused {
-            return Err((error, Box::new(graph)));
+    ) -> Result<CaptureId, CaptureError> {
+        if role == StreamRole::Legacy {
+            return Err(CaptureError::LegacyStream);
+        }
+        if self.streams.contains_key(&origin) {
+            return Err(CaptureError::AlreadyCapturing(origin));
+        }
+        if let Some(unknown) = tails.iter().find(|id| graph.node(**id).is_none()) {
+            return Err(GraphError::UnknownNode(*unknown).into());
         }
         self.begun += 1;
         let id = CaptureId(self.begun);
-        let mut capture = Capture {
-            graph,
-            origin,
-            thread,
-            mode,
-            is_valid: true,
-            members: FxHashMap::from_iter([(origin, smallvec![])]),
-        };
-        capture.merge(origin, tails);
+        let mut capture = Capture { origin, thread, mode, is_valid: true, members: FxHashMap::default() };
+        capture.merge(origin, tails, graph);
         self.captures.insert(id, capture);
         self.streams.insert(origin, id);
         Ok(id)
     }
 
-    /// An operation of a captured stream: `add` adds its node after the nodes it is given, all of them. `None` where
-    /// the stream is not captured: the operation is to be done.
+    /// An operation of a captured stream is to become a node: of which capture, and after which nodes, all of them.
+    /// [`added`](Self::added) says that it did.
     ///
     /// # Errors
-    /// [`CaptureError::Invalidated`]; or what the graph says, and then the capture goes on as before.
-    pub fn operate<R>(
-        &mut self,
-        stream: StreamId,
-        add: impl FnOnce(&mut Graph, &[NodeId]) -> Result<(NodeId, R), GraphError>,
-    ) -> Option<Result<R, CaptureError>> {
-        let id = self.of(stream)?;
-        Some(self.valid(id).and_then(|capture| {
-            let tails = capture.members.get_mut(&stream).expect("member: the stream is in the capture");
-            let (node, result) = add(&mut capture.graph, tails)?;
+    /// [`CaptureError::NotCapturing`], [`CaptureError::Invalidated`].
+    pub fn after(&self, stream: StreamId) -> Result<(CaptureId, &[NodeId]), CaptureError> {
+        let id = self.of(stream).ok_or(CaptureError::NotCapturing(stream))?;
+        let capture = &self.captures[&id];
+        if capture.is_valid { Ok((id, &capture.members[&stream])) } else { Err(CaptureError::Invalidated(id)) }
+    }
+
+    /// A captured stream's operation became a node after all its tails.
+    pub fn added(&mut self, stream: StreamId, node: NodeId) {
+        let capture = self.of(stream).and_then(|id| self.captures.get_mut(&id));
+        if let Some(tails) = capture.and_then(|capture| capture.members.get_mut(&stream)) {
             *tails = smallvec![node];
-            Ok(result)
-        }))
-    }
-
-    /// The graph that a captured stream's work goes to, to be asked or given more addresses.
-    pub fn graph(&mut self, stream: StreamId) -> Option<&mut Graph> {
-        let id = self.of(stream)?;
-        self.captures.get_mut(&id).map(|capture| &mut capture.graph)
-    }
-
-    /// As [`graph`](Self::graph), only to be looked at.
-    pub fn graph_of(&self, stream: StreamId) -> Option<&Graph> {
-        self.captures.get(&self.of(stream)?).map(|capture| &capture.graph)
+        }
     }
 
     /// Records an event on a captured stream (CUDA: `cudaEventRecord`); `None` where it is not captured.
@@ -316,15 +320,21 @@ impl Captures {
     }
 
     /// A stream waits for an event that was recorded in a capture (CUDA: `cudaStreamWaitEvent`). A stream that is not
-    /// captured joins.
+    /// captured joins. `graph` is that of the event's capture, if it goes on.
     ///
     /// # Errors
     /// The event's capture has ended ([`CaptureError::CapturedEvent`]) or invalid; the stream is the legacy one or in
     /// another capture, and then both are invalid.
-    pub fn wait(&mut self, (stream, role): (StreamId, StreamRole), event: &CapturedEvent) -> Result<(), CaptureError> {
+    pub fn wait(
+        &mut self,
+        (stream, role): (StreamId, StreamRole),
+        event: &CapturedEvent,
+        graph: Option<&mut Graph>,
+    ) -> Result<(), CaptureError> {
         let there = event.capture;
+        let graph = graph.filter(|_| self.captures.contains_key(&there));
+        let graph = graph.ok_or(CaptureError::CapturedEvent(there))?;
         match self.of(stream) {
-            _ if !self.captures.contains_key(&there) => return Err(CaptureError::CapturedEvent(there)),
             Some(here) if here != there => {
                 self.invalidate(here);
                 self.invalidate(there);
@@ -336,7 +346,7 @@ impl Captures {
             }
             _ => {}
         }
-        self.valid(there)?.merge(stream, &event.tails);
+        self.valid(there)?.merge(stream, &event.tails, graph);
         self.streams.insert(stream, there);
         Ok(())
     }
@@ -425,8 +435,8 @@ impl Captures {
         blocking.first().map_or(Ok(()), |(stream, _)| Err(CaptureError::Implicit(*stream)))
     }
 
-    /// Ends the capture that began on `stream` (CUDA: `cudaStreamEndCapture`). Whatever the outcome in [`Ended`], the
-    /// capture has ended.
+    /// Ends the capture that began on `stream` (CUDA: `cudaStreamEndCapture`). [`Ended::check`] says whether a graph is
+    /// made of it; it has ended in any case.
     ///
     /// # Errors
     /// The capture goes on where this is not the call to end it: [`CaptureError::NotCapturing`],
@@ -442,15 +452,11 @@ impl Captures {
         if capture.mode != CaptureMode::Relaxed && capture.thread != thread {
             return Err(CaptureError::WrongThread(id));
         }
-        let mut capture = self.captures.remove(&id).expect("member: the stream's capture goes on");
-        let mut streams: Vec<StreamId> = capture.members.keys().copied().collect();
+        let was = self.captures.remove(&id).expect("member: the stream's capture goes on");
+        let mut streams: Vec<StreamId> = was.members.keys().copied().collect();
         streams.sort_unstable();
         self.streams.retain(|_, other| *other != id);
-        let graph = match capture.is_valid {
-            false => Err(CaptureError::Invalidated(id)),
-            true => capture.check_joined(&streams).map(|()| capture.graph),
-        };
-        Ok(Ended { graph, streams })
+        Ok(Ended { capture: id, streams, was })
     }
 
     /// The stream is gone. If a capture began on it, that has ended without a graph; if it had joined one, its work
@@ -482,8 +488,8 @@ impl Captures {
 
 impl Capture {
     /// A stream, maybe new here, comes after more nodes.
-    fn merge(&mut self, stream: StreamId, more: &[NodeId]) {
-        let index = self.graph.refresh();
+    fn merge(&mut self, stream: StreamId, more: &[NodeId], graph: &mut Graph) {
+        let index = graph.refresh();
         let tails = self.members.entry(stream).or_default();
         for &node in more {
             if !tails.iter().any(|&tail| index.reaches_or_is(node, tail)) {
@@ -491,17 +497,5 @@ impl Capture {
                 tails.push(node);
             }
         }
-    }
-
-    fn check_joined(&mut self, streams: &[StreamId]) -> Result<(), CaptureError> {
-        let index = self.graph.refresh();
-        let joined = &self.members[&self.origin];
-        let is_loose = |node: &NodeId| !joined.iter().any(|&tail| index.reaches_or_is(*node, tail));
-        let loose =
-            streams.iter().find_map(|stream| Some((*stream, *self.members[stream].iter().find(|it| is_loose(it))?)));
-        let Some((stream, leaf)) = loose else { return Ok(()) };
-        let site = self.graph.site(leaf, Act::Read);
-        let described = site.map_or_else(|| leaf.to_string(), |site| site.describe());
-        Err(CaptureError::Unjoined { stream, origin: self.origin, leaf, described })
     }
 }

@@ -1,8 +1,8 @@
 //! Events: made, recorded, waited for by the host.
 //!
 //! An event that processes share may bring an order back that another process has made: it waits for one event of this
-//! process, and records one that this process waits for. So who waits for such an event comes after all that was recorded
-//! in such events before.
+//! process, and records one that this process waits for. So who waits for such an event comes after all that was
+//! recorded in such events before.
 
 use std::ffi::c_uint;
 

@@ -170,10 +170,7 @@ impl Maker {
         let (from, to) = (self.random.pick(&graph.nodes), self.random.pick(&graph.nodes));
         if self.random.one_in(3) {
             self.say(format!("remove node {from} in {}", graph.name));
-            // It may be named again, as wrong programs do.
-            if !self.random.one_in(6) {
-                graph.nodes.retain(|node| *node != from);
-            }
+            graph.nodes.retain(|node| *node != from);
             return;
         }
         let remove = self.random.pick(&["", "remove "]);

@@ -184,7 +184,7 @@ fn what_they_differed_in_they_agree_on() {
                 let found: Vec<String> = verdict.iter().map(|it| format!("{} {}", it.line, it.kind.name())).collect();
                 assert_eq!(found, *expected, "{}", whole(&lines).join("\n"));
             }
-            Came::Skipped(why) => panic!("{why}\n{text}"),
+            Came::Skipped(why, _) => panic!("{why}\n{text}"),
             Came::Differs(said) => panic!("{said}\n{text}"),
         }
     }

@@ -383,7 +383,8 @@ impl Maker {
                 self.memory.extend(exec.leaves);
                 self.say(format!("destroy {}", exec.name));
             }
-            2 if !self.graphs.is_empty() => {
+            // One that has no instance is judged where it goes, which is no time to make one in a capture.
+            2 if !self.graphs.is_empty() && self.capture.is_none() => {
                 let at = self.random.below(self.graphs.len());
                 let graph = self.graphs.remove(at);
                 self.say(format!("destroy {}", graph.name));

@@ -34,10 +34,11 @@ fn file() -> File {
     File(if shared.is_dir() { shared } else { std::env::temp_dir() }.join(name))
 }
 
-/// The verdicts of the library and of its traces: of one, or of each process's own.
-pub(crate) fn run(program: &Program, place: Place) -> Result<(Found, Found), String> {
+/// The verdicts of the library and of its traces: of one, or of each process's own; or why the library cannot be asked,
+/// and at which line.
+pub(crate) fn run(program: &Program, place: Place) -> Result<(Found, Found), (String, u32)> {
     if !program.settings().races {
-        return Err("settings of its own".into());
+        return Err(("settings of its own".into(), 0));
     }
     let files = RefCell::new(Vec::new());
     let create = || {
@@ -46,7 +47,8 @@ pub(crate) fn run(program: &Program, place: Place) -> Result<(Found, Found), Str
         files.borrow_mut().push((file, trace.clone()));
         Some(trace)
     };
-    let mut live = millpond_runner::run(program.ops(), place, create(), &create).map_err(|why| why.to_string())?;
+    let mut live = millpond_runner::run(program.ops(), place, create(), &create)
+        .map_err(|stopped| (stopped.to_string(), stopped.line))?;
     let mut by_trace = Found::default();
     for (file, trace) in files.into_inner() {
         trace.flush().expect("it is written");

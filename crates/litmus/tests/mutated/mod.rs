@@ -37,11 +37,15 @@ pub(crate) struct Mutated {
     lines: Vec<String>,
 }
 
+/// The lines of a program that are neither blank nor a comment, without what is expected.
+pub(crate) fn statements(text: &str) -> Vec<String> {
+    let line = |line: &str| line.split(['#', '!']).next().unwrap_or_default().trim_end().to_owned();
+    text.lines().map(line).filter(|line| !line.is_empty()).collect()
+}
+
 impl Mutated {
     pub(crate) fn new() -> Self {
-        let line = |line: &str| line.split(['#', '!']).next().unwrap_or_default().trim_end().to_owned();
-        let lines = |text: &str| text.lines().map(line).filter(|line| !line.is_empty()).collect();
-        let programs: Vec<Vec<String>> = corpus().iter().map(|(_, text)| lines(text)).collect();
+        let programs: Vec<Vec<String>> = corpus().iter().map(|(_, text)| statements(text)).collect();
         Mutated { lines: programs.concat(), programs }
     }
 

@@ -31,12 +31,11 @@ use crate::share::Sharing;
 use crate::state::context::Context;
 use crate::state::in_flight::Keep;
 use crate::state::in_flight::{Everything, InFlight};
-use crate::state::legacy::Legacy;
 use crate::state::peers;
 use crate::state::pool::{PoolShared, Uses};
 use crate::state::stream::{State, StateLock, StreamShared, Submitters};
+use crate::stream::default_streams::Legacy;
 use crate::stream::handle::Stream;
-use crate::sync::handle::Handle;
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
@@ -69,7 +68,7 @@ static NEXT_DEVICE: AtomicU32 = AtomicU32::new(1);
 /// ```
 #[derive(Clone)]
 pub struct Device {
-    shared: Handle<DeviceShared>,
+    shared: Arc<DeviceShared>,
 }
 
 impl Drop for DeviceShared {
@@ -175,7 +174,7 @@ impl Device {
         let default_pool = open_pool(&context, config, false)?;
         let current_pool = Mutex::new(default_pool.clone());
         let per_thread = Mutex::default();
-        Ok(Device { shared: Handle::new(DeviceShared { context, default_pool, current_pool, legacy, per_thread }) })
+        Ok(Device { shared: Arc::new(DeviceShared { context, default_pool, current_pool, legacy, per_thread }) })
     }
 
     /// What the device is.
@@ -248,7 +247,7 @@ impl Device {
             return Ok(stream);
         }
         let stream = open_stream(&self.shared.context, StreamRole::Blocking, tied(Tie::PerThread))?;
-        let device = self.shared.downgrade();
+        let device = Arc::downgrade(&self.shared);
         // In a thread that is past the end of its own values no thread would close it: it is the caller's alone.
         let _ = PER_THREAD.try_with(|own| {
             let devices = &mut own.borrow_mut().devices;

@@ -10,7 +10,7 @@ use millpond_core::graph::{Addressing, CaptureMode, NodeId};
 use super::build::Graph;
 use crate::names::error::{Invalid, Result};
 use crate::names::graph_error::GraphError;
-use crate::state::node::GraphNode;
+use crate::state::named::GraphNode;
 use crate::state::session::Session;
 use crate::stream::handle::Stream;
 

@@ -16,8 +16,7 @@ use crate::names::graph_error::{CaptureError, GraphError};
 use crate::state::access::{Access, placed};
 use crate::state::aliased::Job;
 use crate::state::allocation::{Allocation, Owned, site};
-use crate::state::named::NodeName;
-use crate::state::node::MemAllocNode;
+use crate::state::named::{MemAllocNode, NodeName};
 use crate::state::origin::Origin;
 use crate::state::pool::PoolShared;
 use crate::state::session::Session;
@@ -29,7 +28,6 @@ use crate::stream::handle::Stream;
 use crate::stream::hot::Served;
 use crate::stream::payload::{Payload, To};
 use crate::sync::garbage::Garbage;
-use crate::sync::handle::Handle;
 use crate::trace::tracer::Tracer;
 
 impl StreamShared {
@@ -160,7 +158,7 @@ impl StreamShared {
             tracer.record(self.id, &event, Place::Source(caller));
             event
         });
-        state.counted(Ok(Event { traced: traced.map(Into::into), at: At::Captured(Handle::new(at)) }))
+        state.counted(Ok(Event { traced, at: At::Captured(Arc::new(at)) }))
     }
 
     /// An edge, or a stream that joins a capture, or a refusal.

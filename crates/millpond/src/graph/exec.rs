@@ -32,17 +32,16 @@ use super::last::Last;
 use super::native_nodes::{is_native, native_of};
 use super::program::Program;
 use super::traced::TracedExec;
+use crate::graph::arena::Arena;
 use crate::names::error::{Error, Result};
 use crate::names::graph_error::GraphError;
 use crate::names::shadow;
 use crate::pool::shell::TRIES;
 use crate::state::allocation::Allocation;
-use crate::state::arena::Arena;
 use crate::state::context::Context;
-use crate::state::node::MemAllocNode;
+use crate::state::named::MemAllocNode;
 use crate::state::origin::Origin;
 use crate::stream::native::Native;
-use crate::sync::handle::Handle;
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
@@ -112,7 +111,7 @@ impl Instantiate {
 /// ```
 #[derive(Clone)]
 pub struct GraphExec {
-    pub(crate) shared: Handle<ExecShared>,
+    pub(crate) shared: Arc<ExecShared>,
 }
 
 /// See the module.
@@ -308,7 +307,7 @@ impl GraphExec {
         }
         let shared = Arc::new(shared);
         context.graphs.enter_exec(&shared);
-        Ok(Self { shared: shared.into() })
+        Ok(Self { shared })
     }
 
     /// Takes over what the nodes of a graph of the same shape do (CUDA: `cudaGraphExecUpdate`): kernels, copies, fills,

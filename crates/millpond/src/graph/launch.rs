@@ -39,7 +39,7 @@ use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
 use crate::pool::shell::TRIES;
 use crate::state::allocation::{Owned, site};
-use crate::state::node::MemAllocNode;
+use crate::state::named::MemAllocNode;
 use crate::state::stream::{Mode, State, StreamShared};
 use crate::stream::buffer::Buffer;
 use crate::stream::external::traced_in_order;
@@ -183,7 +183,7 @@ impl GraphExec {
                 }
             }
         };
-        let exec = (!exec.outputs.is_empty()).then(|| self.shared.arc());
+        let exec = (!exec.outputs.is_empty()).then(|| Arc::clone(&self.shared));
         Ok(Launch { exec, begun })
     }
 

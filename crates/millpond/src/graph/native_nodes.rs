@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use super::body::Body;
 use super::program::payload;
-use crate::state::arena::Arena;
+use crate::graph::arena::Arena;
 use crate::state::context::Context;
 use crate::stream::native::Native;
 use crate::stream::payload::Payload;

@@ -6,24 +6,27 @@ use std::sync::{Arc, Weak};
 use millpond_core::check::{Act, Side, Sought, Use};
 use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
 use millpond_core::ids::{AllocId, StreamId};
+use millpond_core::op::Memory as TracedMemory;
+use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
-use millpond_driver::locks::{Guard, Mutex, lock};
+use millpond_driver::locks::{BiasedGuard, Guard, Mutex, lock};
 use rustc_hash::FxHashMap;
 
+use super::capture::Recording;
 use super::gone::GoneArenas;
 use super::grant::Grant;
 use super::memory::{Frees, GraphMemory};
 use super::outputs::{CapturedMemory, Key, Outputs};
-use super::recording::Recording;
+use crate::graph::arena::Arena;
 use crate::names::error::{Invalid, Nearest, Result};
 use crate::names::graph_error::GraphError;
 use crate::names::stream_names::side;
-use crate::state::allocation::{Allocation, Owned};
-use crate::state::arena::Arena;
+use crate::state::allocation::{Allocation, Life, Owned};
 use crate::state::context::Context;
 use crate::state::named::NodeName;
 use crate::state::session::Session;
 use crate::sync::ranks;
+use crate::trace::tracer::Tracer;
 
 /// So many spare ranges of addresses are kept.
 const SPARES: usize = 16;
@@ -117,6 +120,14 @@ impl Graphs {
             arenas.reserve(wanted);
         }
         arenas.push(Arc::downgrade(arena));
+    }
+
+    /// The memory of a life that a launch began, and that ended just now, is free after `after`. Its lock is held until
+    /// that is known: the next launch must not begin another life in between.
+    pub(crate) fn freed(&self, allocation: &Arc<Allocation>, life: BiasedGuard<'_, Life>, after: Frontier) {
+        self.frees.push(life.range, after);
+        drop(life);
+        self.take_orphan(allocation);
     }
 
     /// An output of an instance is known by its number and its address from now on, and by its alloc node, unless its
@@ -297,7 +308,7 @@ impl Graphs {
     }
 
     /// Spare addresses for at least `bytes`, if there are some: those that served last.
-    pub(crate) fn take_spare(&self, bytes: u64) -> Option<Range> {
+    pub(super) fn take_spare(&self, bytes: u64) -> Option<Range> {
         let mut spare = lock(&self.spare);
         let at = spare.iter().rposition(|range| range.bytes >= bytes)?;
         Some(spare.remove(at))
@@ -308,7 +319,7 @@ impl Graphs {
         lock(&self.spare).retain(|range| !give_back(*range));
     }
 
-    pub(super) fn take_orphan(&self, allocation: &Arc<Allocation>) {
+    fn take_orphan(&self, allocation: &Arc<Allocation>) {
         let mut orphans = lock(&self.orphans);
         let taken = orphans.as_mut().and_then(|orphans| orphans.remove(&allocation.id));
         drop(orphans);
@@ -325,6 +336,22 @@ fn live(allocation: Arc<Allocation>) -> Option<Owned> {
         (life.was_launched() && life.freed.is_none(), life.generation, life.range.start);
     drop(life);
     is_live.then_some(Owned { allocation, generation, address })
+}
+
+/// What a trace calls the memory of a graph that starts at `pointer` and is not live: its last life, or the alloc node
+/// that never had one.
+#[cold]
+pub(crate) fn freed_in_graphs(context: &Context, tracer: &Tracer, pointer: u64) -> Option<TracedMemory> {
+    let had_life = context.graphs.outputs_at(pointer).into_iter().find_map(|allocation| {
+        let life = allocation.life();
+        let is_it = life.was_launched() && life.freed.is_some() && life.range.start == pointer;
+        is_it.then(|| tracer.memory(allocation.id, life.generation))
+    });
+    had_life.or_else(|| {
+        let arenas: Vec<Arc<Arena>> = lock(&context.graphs.arenas).iter().filter_map(Weak::upgrade).collect();
+        let (graph, alloc) = arenas.iter().find_map(|arena| arena.node_from(pointer))?;
+        Some(tracer.alloc_node(graph, alloc))
+    })
 }
 
 /// The live allocation of a graph that starts at `pointer`.

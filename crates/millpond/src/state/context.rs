@@ -4,12 +4,14 @@
 //! a stream's shelf, but the epoch, which is read.
 
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::ids::{Point, PoolId};
 use millpond_core::order::{Slots, Snapshot};
-use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::locks::{Mutex, Rank, lock, may_wait};
 use millpond_driver::{Driver, Properties};
 use smallvec::SmallVec;
 
@@ -23,12 +25,11 @@ use crate::names::violations::Violations;
 use crate::share::Sharing;
 use crate::state::guests::Guests;
 use crate::state::in_flight::InFlight;
-use crate::state::last::MaybeLast;
-use crate::state::legacy::Legacy;
 use crate::state::numbers::{AllocNumbers, StreamNumbers};
 use crate::state::pool::{Closing, PoolShared};
 use crate::state::retired::Laid;
 use crate::state::stream::StreamShared;
+use crate::stream::default_streams::Legacy;
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
@@ -126,5 +127,35 @@ impl Context {
         }
         hosts::learn(snapshots);
         self.share.host_learned(self);
+    }
+}
+
+/// A handle that was looked up. Upgrading a `Weak` may leave us with the last `Arc`, whose value then ends where this
+/// is dropped: only where locks from `FIRST` on may be waited for. Builds with debug assertions look each time.
+#[derive(Debug)]
+pub(crate) struct MaybeLast<FIRST: Rank, T>(Arc<T>, PhantomData<fn() -> FIRST>);
+
+impl<FIRST: Rank, T> MaybeLast<FIRST, T> {
+    /// What is named, while it is there.
+    pub(crate) fn upgrade(weak: &Weak<T>) -> Option<Self> {
+        weak.upgrade().map(|found| Self(found, PhantomData))
+    }
+
+    pub(crate) fn handle(&self) -> &Arc<T> {
+        &self.0
+    }
+}
+
+impl<FIRST: Rank, T> Deref for MaybeLast<FIRST, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<FIRST: Rank, T> Drop for MaybeLast<FIRST, T> {
+    fn drop(&mut self) {
+        may_wait::<FIRST>();
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::graph::arena::Arena;
 use crate::names::device_name::DeviceName;
-use crate::state::arena::Arena;
 use crate::state::context::Context;
 use crate::state::numbers::AllocNumbers;
 use crate::state::pool::PoolShared;

@@ -17,12 +17,12 @@ use millpond_driver::{RawChunk, prefetch, process};
 
 use crate::names::error::{Holder, Invalid, Result};
 use crate::names::statistics::PoolStatistics;
+use crate::pool::exposed::Exposed;
+use crate::pool::grants::Grants;
 use crate::state::allocation::Allocation;
 use crate::state::context::Context;
-use crate::state::exposed::Exposed;
-use crate::state::grants::Grants;
 use crate::state::origin::Origin;
-use crate::state::shelf_count::ShelfCount;
+use crate::state::shelves::ShelfCount;
 use crate::state::stream::StreamShared;
 use crate::sync::ranks;
 

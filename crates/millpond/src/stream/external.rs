@@ -18,7 +18,6 @@ use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
 use crate::state::stream::StreamShared;
 use crate::stream::event::{At, Event, Record};
-use crate::sync::handle::Handle;
 use crate::sync::ranks;
 use crate::trace::tracer::{TracedEvent, Tracer};
 
@@ -44,7 +43,7 @@ use crate::trace::tracer::{TracedEvent, Tracer};
 /// ```
 #[derive(Clone, Debug)]
 pub struct ExternalEvent {
-    shared: Handle<Shared>,
+    shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
@@ -68,7 +67,7 @@ impl ExternalEvent {
     pub(crate) fn new(context: Arc<Context>) -> Self {
         let key = next_key();
         let traced = context.tracer.as_ref().map(Tracer::event);
-        ExternalEvent { shared: Handle::new(Shared { key, traced, context, last: Mutex::default() }) }
+        ExternalEvent { shared: Arc::new(Shared { key, traced, context, last: Mutex::default() }) }
     }
 }
 
@@ -89,10 +88,10 @@ impl Event {
     /// ```
     pub fn to_external(&self) -> Option<ExternalEvent> {
         let At::Live { snapshot, mark, context } = &self.at else { return None };
-        let last = Mutex::new(Some((snapshot.clone(), mark.arc())));
+        let last = Mutex::new(Some((snapshot.clone(), Arc::clone(mark))));
         let traced = context.tracer.as_ref().map(|tracer| tracer.event_like(self.traced.as_deref()));
-        let context = context.arc();
-        Some(ExternalEvent { shared: Handle::new(Shared { key: next_key(), traced, context, last }) })
+        let context = Arc::clone(context);
+        Some(ExternalEvent { shared: Arc::new(Shared { key: next_key(), traced, context, last }) })
     }
 }
 

@@ -18,7 +18,6 @@ use crate::state::in_flight::Keep;
 use crate::state::in_flight::Unclosed;
 use crate::state::stream::{Mode, State, StreamShared};
 use crate::sync::garbage::Garbage;
-use crate::sync::handle::Handle;
 
 /// A stream of a device: work submitted to it runs in order, work of different streams at the same time.
 ///
@@ -41,8 +40,8 @@ use crate::sync::handle::Handle;
 /// ```
 #[derive(Clone)]
 pub struct Stream {
-    pub(crate) shared: Handle<StreamShared>,
-    _owner: Handle<Owner>,
+    pub(crate) shared: Arc<StreamShared>,
+    _owner: Arc<Owner>,
 }
 
 /// Closes the stream when the last handle goes.
@@ -201,7 +200,7 @@ impl StreamShared {
 
 impl Stream {
     pub(crate) fn new(shared: Arc<StreamShared>, keep: Option<Keep>) -> Self {
-        Self { shared: Arc::clone(&shared).into(), _owner: Handle::new(Owner { shared, keep }) }
+        Self { shared: Arc::clone(&shared), _owner: Arc::new(Owner { shared, keep }) }
     }
 
     /// Its number on its device.

@@ -423,7 +423,7 @@ impl Thread<'_> {
             if op.c >> (at % 32) & 1 == 0 || self.run.buffer(*node).is_none() {
                 continue;
             }
-            let memory = match op.c >> (at + 7) % 32 & 1 {
+            let memory = match (op.c >> ((at + 7) % 32)) & 1 {
                 0 => *node,
                 _ => {
                     let memory = self.new_memory();

@@ -133,7 +133,7 @@ impl Thread<'_> {
         self.followed.push(self.ops.len() - 1);
     }
 
-    /// Only the checker is told.
+    /// Only the checker does it.
     pub(super) fn tell(&mut self, what: What) {
         let op = self.next(what);
         self.checker.check(&op, &Names::default(), &mut Vec::new());

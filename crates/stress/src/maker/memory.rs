@@ -254,7 +254,7 @@ impl Thread<'_> {
             self.check_over(on, "copy_to_host");
             self.tell(What::StreamSynchronize { stream: line.id });
         } else if self.refused.len() == was_refused && self.submitted(line.device) > struck {
-            // Only the wait failed: it is a use. Whether it counts as one nobody says.
+            // Only the wait failed: whether it counts as a use is not known.
             if let Some(buf) = self.bufs[at].take() {
                 self.let_go(buf);
             }
@@ -413,7 +413,7 @@ impl Thread<'_> {
         }
     }
 
-    /// Takes what another thread gave: as if a stream that nobody else has had allocated it.
+    /// Takes what another thread gave: as if a stream of its own had allocated it.
     pub(super) fn take(&mut self, op: Op) {
         let slot = op.c as usize % self.stage.mail.len();
         let Some(Mail { buffer, life, device, content, uses, after }) = lock(&self.stage.mail[slot]).take() else {

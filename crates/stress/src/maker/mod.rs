@@ -2,8 +2,8 @@
 //! library.
 //!
 //! Each thread has a run, a checker and memory of its own. The checker is asked which operations are right now; some
-//! wrong ones are made on purpose. What the library refuses and what the checker refuses must be the same. Other threads
-//! can only add order: there the checker's `right` is binding, and its `wrong` is not.
+//! wrong ones are made on purpose. What the library refuses and what the checker refuses must be the same. Other
+//! threads can only add order: there the checker's `right` is binding, and its `wrong` is not.
 
 mod graphs;
 mod judge;

@@ -157,7 +157,7 @@ impl Thread<'_> {
             }
         };
         if is_over && self.stage.runs_kernels() {
-            event.before.check_over("an event that is over");
+            event.before.check_over("an event that has completed");
         }
     }
 

@@ -105,7 +105,6 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/millpond/src/api/adopt.rs",
     "crates/millpond/src/pool/shell.rs",
     "crates/millpond/src/operations/scope.rs",
-    "crates/millpond/src/sync/handle.rs",
     "crates/runner/src/processes.rs",
     "crates/stress/src/import.rs",
     "crates/stress/src/preempt.rs",

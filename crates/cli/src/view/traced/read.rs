@@ -18,7 +18,7 @@ use super::{Builder, litmus_text};
 ///
 /// # Errors
 /// Where it is damaged, or too long for a page.
-pub(in crate::view) fn read(path: &Path, opened: Opened<'_>) -> Result<(Scene, Option<String>), Refusal> {
+pub(in crate::view) fn read(path: &Path, opened: Opened) -> Result<(Scene, Option<String>), Refusal> {
     match opened.kind() {
         Kind::Trace => read_trace(path, opened.unzipped()),
         _ => Ok((read_litmus(path, opened.unzipped())?, None)),

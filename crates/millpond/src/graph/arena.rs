@@ -8,17 +8,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use millpond_core::check::Place;
 use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
-use millpond_core::units::{Bytes, Range};
+use millpond_core::units::{Bytes, GIB, Range, round_up};
 use millpond_driver::locks::{Mutex, lock};
-use millpond_driver::process;
+use millpond_driver::{Driver, DriverError, process};
 
 use crate::names::error::{Nearest, Result};
 use crate::state::context::Context;
 use crate::sync::ranks;
 use crate::trace::callers;
+
+/// Addresses are reserved in steps of at least this many bytes: they cost nothing.
+const STEP: u64 = 4 * GIB;
 
 /// What an alloc node has, for who asks about an address.
 #[derive(Clone, Copy, Debug)]
@@ -44,10 +48,10 @@ pub(crate) struct Arena {
 
 impl Arena {
     pub(crate) fn new(context: &Arc<Context>) -> Arc<Self> {
-        let key = context.next_arena();
+        let key = ArenaKey(context.graphs.next_arena.fetch_add(1, Ordering::Relaxed));
         let (ranges, nodes) = (Mutex::default(), Mutex::default());
         let arena = Arc::new(Self { key, context: Arc::clone(context), ranges, nodes });
-        context.begin_arena(&arena);
+        context.graphs.enter_arena(&arena);
         arena
     }
 
@@ -93,7 +97,7 @@ impl Arena {
 
     /// Addresses for at least `bytes` that no other graph has.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<Range> {
-        let range = self.context.arena_addresses(bytes)?;
+        let range = find_addresses(&self.context, bytes)?;
         lock(&self.ranges).push(range);
         Ok(range)
     }
@@ -115,6 +119,22 @@ impl Drop for Arena {
             return;
         }
         let ranges = std::mem::take(self.ranges.get_mut());
-        self.context.end_arena(self.key, ranges);
+        self.context.graphs.close(&self.context, self.key, ranges);
+        self.context.memory_came_back();
+    }
+}
+
+/// Addresses for at least `bytes` that no arena has.
+fn find_addresses(context: &Context, bytes: u64) -> Result<Range> {
+    let granularity = context.properties.granularity;
+    let [needed, bytes] = [bytes, bytes.max(STEP)].map(|it| round_up(it, granularity).unwrap_or(it));
+    match context.graphs.take_spare(bytes) {
+        Some(spare) => Ok(spare),
+        None => match context.driver.reserve(bytes) {
+            Err(DriverError::OutOfAddresses { .. }) if needed < bytes => {
+                Ok(Range::new(context.driver.reserve(needed)?, needed))
+            }
+            start => Ok(Range::new(start?, bytes)),
+        },
     }
 }
