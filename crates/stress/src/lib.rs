@@ -18,8 +18,7 @@
 //! | `exhaust` | every program of a few operations: by the runner, the checker, the litmus model and the naive device |
 //! | `finding` | what becomes of a finding |
 //!
-//! With `MILLPOND_STRESS_WORLD=runner` programs run so, but for those that lend memory to other processes. Without it
-//! the older world runs them, which knows every verdict before:
+//! Programs that lend memory to other processes have a world of their own, in which every verdict is known before:
 //!
 //! | file | what |
 //! |---|---|

@@ -66,7 +66,7 @@ const ENDING: u64 = u64::MAX - 1;
 
 /// Runs a program on fresh devices.
 pub fn run(program: &Program, kind: DeviceKind, log: Option<File>, watched: &Watched) -> Count {
-    if !program.setting.has(Kind::Lend) && std::env::var_os("MILLPOND_STRESS_WORLD").is_some_and(|it| it == "runner") {
+    if !program.setting.has(Kind::Lend) {
         return run_by_runner(program, kind, log, watched);
     }
     let world = World::new(program.setting, kind, program.seed, log);
