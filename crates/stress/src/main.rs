@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use millpond_stress::exhaust::exhaust;
 use millpond_stress::finding::watch_panics;
-use millpond_stress::importer;
 use millpond_stress::op::Program;
 use millpond_stress::parent::{self, Plan};
 use millpond_stress::preempt;
 use millpond_stress::program::{self, Count, Watched};
 use millpond_stress::settings::{DeviceKind, SETTINGS, Setting, find};
+use millpond_stress::sharing::importer;
 
 const HELP: &str = "millpond-stress [--seconds N] [--seed S] [--device host|sim|cuda] [--only SETTING] [--findings N]
     Runs random programs until time is up or N findings (default 1) are made; each is made small and printed.

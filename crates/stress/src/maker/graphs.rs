@@ -66,7 +66,8 @@ impl Thread<'_> {
         match self.runs_closures() {
             true => {
                 let ground = Arc::clone(&self.stage.ground);
-                Work::Kernel(Look { ground, life: memory.id.0, before, after, done: None, micros, of }.kernel())
+                let (life, doubt, done) = (memory.id.0, None, None);
+                Work::Kernel(Look { ground, life, before, doubt, after, done, micros, of }.kernel())
             }
             false => Work::FromHost(after.bytes(0, words)),
         }

@@ -254,7 +254,7 @@ impl<'w> Thread<'w> {
             Kind::Update => self.update(op),
             Kind::DropExec => self.drop_exec(op),
             Kind::TrimGraphs => self.trim_graphs(op),
-            // Other processes are another world's.
+            // Other processes come in `sharing` alone.
             Kind::Spawn | Kind::Lend | Kind::Redeem | Kind::Work | Kind::Return | Kind::Ask => {}
             Kind::Borrow | Kind::Repay | Kind::Flood | Kind::Kill | Kind::HangUp => {}
         }
