@@ -239,7 +239,7 @@ impl Thread<'_> {
             What::FreeNow { memory } => What::Drop { memory },
             What::PoolAccess { .. } => {
                 // What used the memory has completed, which the checker is to know, too: else it refuses it again.
-                (0..self.stage.devices.len()).for_each(|at| self.synchronize(at));
+                self.synchronize(0);
                 op.what
             }
             other => {
