@@ -1,5 +1,7 @@
 //! Graphs on the library: by hand, by capture, launched.
 
+use std::collections::HashSet;
+
 use millpond::Error;
 use millpond::graph::{GraphExec, GraphNode, Instantiate};
 use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
@@ -167,10 +169,17 @@ impl Run {
         Ok(said(removed, Act::Read))
     }
 
-    /// Whether a graph is another one, or a child in it.
+    /// Whether a graph is another one, or a child in it. (A graph may have an older state of itself as a child.)
     fn is_within(&self, graph: GraphId, around: GraphId) -> bool {
-        let mut children = self.graphs.children.iter().filter(|((parent, _), _)| *parent == around);
-        graph == around || children.any(|(_, child)| self.is_within(graph, *child))
+        let (mut seen, mut left) = (HashSet::new(), vec![around]);
+        while let Some(at) = left.pop() {
+            if seen.insert(at) {
+                left.extend(
+                    self.graphs.children.iter().filter(|((parent, _), _)| *parent == at).map(|(_, child)| *child),
+                );
+            }
+        }
+        seen.contains(&graph)
     }
 
     /// Whether a graph, or a child in it, has alloc nodes.
