@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use millpond::Error;
 use millpond::graph::{GraphExec, GraphNode, Instantiate};
-use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
+use millpond_core::ids::{EventId, ExecId, GraphId, HostId, NodeId, StreamId};
 use millpond_core::op::{Act, CaptureMode, Memory, NodeOp, Op, What};
 
 use crate::kernels::{borrowed, copied, is_aliased};
@@ -49,7 +49,6 @@ impl Run {
                 self.graphs.all.remove(graph);
                 Ok(Said::Done)
             }
-            What::CaptureBegin { stream, graph, mode, symbolic: false } => self.begin(*stream, *graph, *mode),
             What::ExecUpdate { exec, graph } => {
                 let Some((made, of)) = self.instances.all.get_mut(exec) else { return Ok(Said::Done) };
                 let has_left = of != graph && self.instances.launched.values().any(|(by, _)| by == exec);
@@ -239,13 +238,21 @@ impl Run {
         Ok(Said::Done)
     }
 
-    fn begin(&mut self, stream: StreamId, graph: GraphId, mode: CaptureMode) -> Result<Said, Cannot> {
+    pub(crate) fn begin(
+        &mut self,
+        stream: StreamId,
+        graph: GraphId,
+        mode: CaptureMode,
+        host: HostId,
+    ) -> Result<Said, Cannot> {
         let begun = self.stream(stream)?.begin_capture_in(mode);
         if begun.is_ok() {
             if !self.graphs.captures.is_empty() {
                 return cannot("two captures at once");
             }
-            self.graphs.captures.insert(stream, Capture { graph, allocated: Vec::new(), is_spoiled: false });
+            let (allocated, recorded) = Default::default();
+            let capture = Capture { graph, allocated, recorded, mode, host, is_spoiled: false };
+            self.graphs.captures.insert(stream, capture);
         }
         Ok(said(begun, Act::Read))
     }
