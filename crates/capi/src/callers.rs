@@ -3,7 +3,7 @@
 //! Asked only while a trace is written. The first frame above the library is the caller. What stands at a return
 //! address is looked up once; of an object that was unloaded since, the names are those of before.
 
-use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::locks::{Leaf, Mutex, lock};
 use std::collections::hash_map::Entry;
 use std::ffi::{CStr, c_void};
 
@@ -23,16 +23,8 @@ enum Frame {
     Outside(Caller),
 }
 
-mod ranks {
-    //! Callers are asked for under locks of the library: this one comes after all.
-    millpond_driver::ranks! {
-        before u8::MAX;
-        Frames "what stands at return addresses";
-    }
-}
-
 /// What stands at return addresses.
-static FRAMES: Mutex<ranks::Frames, Option<FxHashMap<usize, Frame>>> = Mutex::new(None);
+static FRAMES: Mutex<Leaf, Option<FxHashMap<usize, Frame>>> = Mutex::new(None);
 
 /// Traces name the lines of C programs from now on.
 pub(crate) fn name_in_traces() {

@@ -7,7 +7,8 @@ use clap::{ColorChoice, Parser, ValueEnum};
 
 use crate::args::{Args, Command};
 use crate::replay::Open;
-use crate::{Status, attach, check, complain, devices, forgotten, manual, plan, replay, view};
+use crate::stop::{Stop, complain};
+use crate::{Status, attach, check, devices, forgotten, manual, plan, replay, view};
 
 /// Runs the command. Colours are written as terminal codes: `out` and `err` leave them out where they do not belong.
 /// Those of `anstream` that are made at the first write do as `--color` says.
@@ -21,24 +22,28 @@ pub fn run(
     err: &mut dyn Write,
 ) -> io::Result<Status> {
     let words: Vec<OsString> = args.into_iter().collect();
-    let args = match Args::try_parse_from(&words) {
+    match perform(&words, open, out, err) {
+        Ok(status) => Ok(status),
+        Err(Stop::Output(error)) => Err(error),
+        Err(Stop::Said(status, text)) => complain(err, &text).map(|()| status),
+    }
+}
+
+fn perform(words: &[OsString], open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write) -> Result<Status, Stop> {
+    let args = match Args::try_parse_from(words) {
         Ok(args) => args,
         Err(error) => {
-            colour(color_of(&words));
-            if error.use_stderr() {
-                let said = forgotten::gone(&words).map(str::to_owned).or_else(|| forgotten::dashes(&words));
-                if let Some(said) = said {
-                    complain(err, &said)?;
-                    return Ok(Status::BadInput);
-                }
-            }
+            colour(color_of(words));
             let text = error.render();
-            if error.use_stderr() {
-                write!(err, "{}", text.ansi())?;
-                return Ok(Status::BadInput);
+            if !error.use_stderr() {
+                write!(out, "{}", text.ansi())?;
+                return Ok(Status::Fine);
             }
-            write!(out, "{}", text.ansi())?;
-            return Ok(Status::Fine);
+            if let Some(said) = forgotten::gone(words).map(str::to_owned).or_else(|| forgotten::dashes(words)) {
+                return Err(Stop::bad_input(said));
+            }
+            write!(err, "{}", text.ansi())?;
+            return Ok(Status::BadInput);
         }
     };
     colour(args.color);
@@ -49,8 +54,8 @@ pub fn run(
             let wish = attach::Wish::Check { races, deep, require_calls };
             attach::run(wish, &check.program, check.keep_allocator, err)
         }
-        Command::Check(check) => match forgotten::dashes(&words) {
-            Some(said) => complain(err, &said).map(|()| Status::BadInput),
+        Command::Check(check) => match forgotten::dashes(words) {
+            Some(said) => Err(Stop::bad_input(said)),
             None => check::run(check, out, err),
         },
         Command::Record(record) => {
@@ -65,7 +70,7 @@ pub fn run(
         Command::View(view) => view::run(view, open, out, err),
         Command::Devices(devices) => devices::run(devices, out),
         Command::Completions { shell } => manual::completions(*shell, out),
-        Command::Man { subcommand } => manual::page(subcommand.as_deref(), out, err),
+        Command::Man { subcommand } => manual::page(subcommand.as_deref(), out),
     }
 }
 

@@ -4,7 +4,7 @@
 //! always fine.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io::Write;
 
 use anstyle::{AnsiColor, Style};
 use millpond::device::Properties;
@@ -13,8 +13,8 @@ use millpond_driver::cuda::survey::{Facts, survey};
 use millpond_driver::{Driver, HostConfig, HostDriver};
 use serde::Serialize;
 
-use crate::Status;
 use crate::args::Devices as Args;
+use crate::{Status, Stop};
 
 /// What the machine has.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -70,7 +70,7 @@ pub struct CudaDevice {
 ///
 /// # Errors
 /// Where `out` cannot be written.
-pub fn run(args: &Args, out: &mut dyn Write) -> io::Result<Status> {
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<Status, Stop> {
     let report = Report::of_this_machine();
     match args.json {
         true => writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?,

@@ -32,8 +32,6 @@ pub mod check;
 #[cfg(feature = "command")]
 mod command;
 #[cfg(feature = "command")]
-mod complain;
-#[cfg(feature = "command")]
 pub mod devices;
 #[cfg(feature = "command")]
 mod forgotten;
@@ -55,13 +53,15 @@ pub mod replay;
 #[cfg(feature = "command")]
 pub mod source;
 #[cfg(feature = "command")]
+mod stop;
+#[cfg(feature = "command")]
 mod text_table;
 pub mod view;
 
 #[cfg(feature = "command")]
 pub use command::run;
 #[cfg(feature = "command")]
-pub(crate) use complain::complain;
+pub use stop::Stop;
 
 /// What the command ends with.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

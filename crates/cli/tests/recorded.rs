@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use millpond_cli::recorded::Event::{self, Alloc, Free};
 use millpond_cli::recorded::{self, Format, Recorded, Skipped};
 use millpond_cli::source;
-use millpond_core::trace::Event::{self, Alloc, Free};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
@@ -39,7 +39,7 @@ fn our_own_recordings() {
         let recorded = read(name);
         assert_eq!(recorded.format, Format::JsonLines);
         assert_eq!(recorded.program.name(), "small");
-        assert_eq!(recorded.program.seconds(), Some(0.25));
+        assert_eq!(recorded.program.seconds, Some(0.25));
         assert_eq!(recorded.recorded_reserved_bytes, Some(2_097_152));
         assert_eq!(
             recorded.program.events(),
@@ -69,7 +69,7 @@ fn snapshots_of_every_protocol() {
         assert_eq!(recorded.format, Format::Snapshot);
         assert_eq!(recorded.gpu, None, "only one device has events");
         assert_eq!(recorded.program.events(), SNAPSHOT);
-        assert_eq!(recorded.program.seconds(), Some(0.5));
+        assert_eq!(recorded.program.seconds, Some(0.5));
         let skipped = Skipped { earlier_frees: 1, failed_allocs: 1, pending_frees: 1, ..Skipped::default() };
         assert_eq!(recorded.skipped, skipped);
         assert_eq!(recorded.program.leftovers().len(), 2);

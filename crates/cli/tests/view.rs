@@ -223,7 +223,9 @@ fn a_trace_is_drawn_with_its_graphs_and_violations() {
     assert_eq!((&mark["kind"], &mark["edit"]), (&"free-before-alloc".into(), &"order".into()));
     let [graph] = &meta["graphs"].as_array().unwrap()[..] else { panic!("{:#}", meta["graphs"]) };
     let layers: Vec<_> = graph["nodes"].as_array().unwrap().iter().map(|node| node["y"].as_u64().unwrap()).collect();
-    assert_eq!((layers, graph["edges"].as_array().unwrap().len()), (vec![0, 1, 2], 2));
+    // The free of what the program dropped comes after the allocation and its use.
+    let edges = serde_json::json!([[0, 1], [0, 2], [1, 2]]);
+    assert_eq!((layers, &graph["edges"]), (vec![0, 1, 2], &edges));
 }
 
 #[test]
@@ -241,7 +243,7 @@ fn captured_work_is_drawn_as_a_graph_and_what_launches_leave_as_blocks() {
     let meta = meta(&page(&path("tests/files/litmus/loops/5-events-in-the-capture.litmus")));
     let graph = &meta["graphs"][0];
     let (nodes, edges) = (graph["nodes"].as_array().unwrap(), graph["edges"].as_array().unwrap());
-    assert_eq!((nodes.len(), edges.len()), (6, 8), "alloc, write and free, twice: {graph:#}");
+    assert_eq!((nodes.len(), edges.len()), (6, 5), "alloc, write and free, twice, one after the other: {graph:#}");
     let meta = self::meta(&page(&path("tests/files/litmus/measured/7-auto-free-under-a-reader.litmus")));
     assert_eq!((&meta["allocations"], &meta["events"]), (&2.into(), &3.into()));
     assert_eq!(meta["marks"][0]["allocations"], serde_json::json!([0]), "what the launch frees, not what it makes");
@@ -311,6 +313,50 @@ fn operations(meta: &Value, numbers: &[u64]) -> Vec<Shown> {
         number: column(4)[at],
     };
     (0..all).map(shown).collect()
+}
+
+/// The arrows of a page: the lines of both operations, and what puts them in order.
+fn arrows(meta: &Value, numbers: &[u64]) -> Vec<(u32, u32, String)> {
+    let count = |key: &str| meta[key].as_u64().unwrap() as usize;
+    let (lives, uses, all) = (count("allocations"), count("uses"), count("arrows"));
+    let before = 9 * lives + 2 * count("reserved") + if uses > 0 { lives + 3 * uses } else { 0 };
+    let column = |at: usize| &numbers[before + 7 * count("operations") + at * all..][..all];
+    let (operations, mut to) = (operations(meta, numbers), 0);
+    let line = |step: u64| operations[step as usize].line;
+    let arrow = |at: usize| {
+        to += column(0)[at];
+        let kind = meta["ties"][column(2)[at] as usize].as_str().unwrap().to_owned();
+        (line(to - column(1)[at]), line(to), kind)
+    };
+    (0..all).map(arrow).collect()
+}
+
+/// Arrows are what the checker orders by: none for what orders nothing.
+#[test]
+fn arrows_are_the_waits_of_the_checker() {
+    let drawn = |name: &str, text: &str| {
+        let file = to(name);
+        std::fs::write(&file, text).unwrap();
+        let page = page(&file.display().to_string());
+        arrows(&meta(&page), &numbers(&page))
+    };
+    let arrow = |from: u32, to: u32, kind: &str| (from, to, kind.to_owned());
+    // The second wait is needless and is one all the same; the second synchronisation learns nothing.
+    let text = "stream s nonblocking\nstream t nonblocking\na = alloc s 64\nrecord e s\nwait t e\nwait t e\n\
+        synchronize t\nsynchronize t\nfree s a\n";
+    let expected =
+        [arrow(4, 5, "event"), arrow(4, 6, "event"), arrow(6, 7, "synchronisation"), arrow(7, 9, "submission")];
+    assert_eq!(drawn("waits.litmus", text), expected);
+    let text = "stream s nonblocking\nstream t nonblocking\na = alloc s 64\nrecord e s progress\nwait t e\nfree s a\n";
+    assert_eq!(drawn("progress.litmus", text), [], "an event that does not stand for the end of work");
+    // The synchronisation of the legacy default stream is one of the streams that it waits for.
+    let text = "stream l legacy\nstream s\na = alloc s 64\nsynchronize l\nwrite l a\nfree s a\n";
+    let expected = [arrow(3, 4, "synchronisation"), arrow(4, 5, "submission"), arrow(5, 6, "default stream")];
+    let found: Vec<_> = drawn("legacy.litmus", text);
+    assert!(expected.iter().all(|arrow| found.contains(arrow)), "{found:?}");
+    let text = "stream s nonblocking\nstream t nonblocking\ngraph g\nnode n in g: empty\nx = instantiate g\n\
+        launch x s\nlaunch x t\n";
+    assert_eq!(drawn("launches.litmus", text), [arrow(6, 7, "launches of one graph")]);
 }
 
 /// Whether an operation is a side: by its stream and number there where it has one, else by its line. A node of a child

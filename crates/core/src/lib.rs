@@ -18,7 +18,7 @@
 //! | [`graph`] | graphs that own memory: built, captured, checked, placed, backed |
 //! | [`check`] | is the program's own order right |
 //! | [`share`] | what processes that share memory say to each other |
-//! | [`trace`] | recorded programs of allocations and frees |
+//! | [`trace`] | operations as bytes |
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

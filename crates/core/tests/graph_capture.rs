@@ -1,8 +1,11 @@
 //! Captures: what becomes a node after what, and every misuse with CUDA's answer.
 
+use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
+
 use millpond_core::graph::{
-    Addressing, CaptureError, CaptureId, CaptureMode, Captures, Graph, GraphAllocId, GraphError, GraphId, Label,
-    Memory, NodeId, Work,
+    Addressing, CaptureError, CaptureId, CaptureMode, CapturedEvent, Captures, Graph, GraphAllocId, GraphError,
+    GraphId, Label, Memory, NodeId, Work,
 };
 use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::op::StreamRole;
@@ -21,39 +24,102 @@ fn graph(id: u32) -> Graph {
     graph
 }
 
-fn begin(captures: &mut Captures, stream: StreamId) -> CaptureId {
+/// Captures with their graphs.
+#[derive(Default)]
+struct Program {
+    captures: Captures,
+    graphs: HashMap<CaptureId, Graph>,
+}
+
+impl Deref for Program {
+    type Target = Captures;
+
+    fn deref(&self) -> &Captures {
+        &self.captures
+    }
+}
+
+impl DerefMut for Program {
+    fn deref_mut(&mut self) -> &mut Captures {
+        &mut self.captures
+    }
+}
+
+impl Program {
+    fn begin(
+        &mut self,
+        origin: (StreamId, StreamRole),
+        mut graph: Graph,
+        tails: &[NodeId],
+        thread: u64,
+        mode: CaptureMode,
+    ) -> Result<CaptureId, CaptureError> {
+        let id = self.captures.begin(origin, &mut graph, tails, thread, mode)?;
+        self.graphs.insert(id, graph);
+        Ok(id)
+    }
+
+    /// Adds a node after the tails of a stream.
+    fn operate<R>(
+        &mut self,
+        stream: StreamId,
+        add: impl FnOnce(&mut Graph, &[NodeId]) -> Result<(NodeId, R), GraphError>,
+    ) -> Result<R, CaptureError> {
+        let (id, tails) = self.captures.after(stream)?;
+        let (node, result) = add(self.graphs.get_mut(&id).unwrap(), tails)?;
+        self.captures.added(stream, node);
+        Ok(result)
+    }
+
+    fn wait(&mut self, stream: (StreamId, StreamRole), event: &CapturedEvent) -> Result<(), CaptureError> {
+        self.captures.wait(stream, event, self.graphs.get_mut(&event.capture))
+    }
+
+    /// Ends a capture: its graph, and the streams that were in it.
+    fn end(
+        &mut self,
+        stream: StreamId,
+        thread: u64,
+    ) -> Result<(Result<Graph, CaptureError>, Vec<StreamId>), CaptureError> {
+        let ended = self.captures.end(stream, thread)?;
+        let mut graph = self.graphs.remove(&ended.capture).unwrap();
+        Ok((ended.check(&mut graph).map(|()| graph), ended.streams))
+    }
+}
+
+fn begin(captures: &mut Program, stream: StreamId) -> CaptureId {
     captures.begin((stream, BLOCKING), graph(stream.0), &[], 0, CaptureMode::Global).unwrap()
 }
 
-fn kernel(captures: &mut Captures, stream: StreamId) -> Result<NodeId, CaptureError> {
+fn kernel(captures: &mut Program, stream: StreamId) -> Result<NodeId, CaptureError> {
     let add = |graph: &mut Graph, after: &[NodeId]| {
         graph.add_work(Work::Kernel, after, &[], "k".into()).map(|node| (node, node))
     };
-    captures.operate(stream, add).expect("the stream is captured")
+    captures.operate(stream, add)
 }
 
-fn free(captures: &mut Captures, stream: StreamId, memory: Memory) -> Result<NodeId, CaptureError> {
+fn free(captures: &mut Program, stream: StreamId, memory: Memory) -> Result<NodeId, CaptureError> {
     let add = |graph: &mut Graph, after: &[NodeId]| graph.add_free(after, memory, "f".into()).map(|node| (node, node));
-    captures.operate(stream, add).expect("the stream is captured")
+    captures.operate(stream, add)
 }
 
-fn alloc(captures: &mut Captures, stream: StreamId) -> GraphAllocId {
-    captures.operate(stream, |graph, after| graph.add_alloc(after, 8, "a".into())).unwrap().unwrap()
+fn alloc(captures: &mut Program, stream: StreamId) -> GraphAllocId {
+    captures.operate(stream, |graph, after| graph.add_alloc(after, 8, "a".into())).unwrap()
 }
 
 /// `stream` waits for an event recorded on `other` now.
-fn wait(captures: &mut Captures, stream: StreamId, other: StreamId) -> Result<(), CaptureError> {
+fn wait(captures: &mut Program, stream: StreamId, other: StreamId) -> Result<(), CaptureError> {
     let event = captures.record(other).expect("the stream is captured")?;
     captures.wait((stream, BLOCKING), &event)
 }
 
-fn end(captures: &mut Captures, stream: StreamId) -> Result<Graph, CaptureError> {
-    captures.end(stream, 0).unwrap().graph
+fn end(captures: &mut Program, stream: StreamId) -> Result<Graph, CaptureError> {
+    captures.end(stream, 0).unwrap().0
 }
 
 #[test]
 fn side_streams_fork_and_join() {
-    let mut captures = Captures::new();
+    let mut captures = Program::default();
     let id = begin(&mut captures, A);
     let first = kernel(&mut captures, A).unwrap();
     wait(&mut captures, B, A).unwrap();
@@ -61,10 +127,10 @@ fn side_streams_fork_and_join() {
     let (left, right) = (kernel(&mut captures, A).unwrap(), kernel(&mut captures, B).unwrap());
     wait(&mut captures, A, B).unwrap();
     let last = kernel(&mut captures, A).unwrap();
-    let ended = captures.end(A, 0).unwrap();
-    assert_eq!(ended.streams, [A, B]);
+    let (graph, streams) = captures.end(A, 0).unwrap();
+    assert_eq!(streams, [A, B]);
     assert_eq!((captures.of(A), captures.of(B)), (None, None));
-    let mut graph = ended.graph.unwrap();
+    let mut graph = graph.unwrap();
     assert_eq!(graph.node(last).unwrap().dependencies(), [left, right]);
     assert_eq!(graph.node(right).unwrap().dependencies(), [first]);
     assert!(!graph.reaches(left, right) && !graph.reaches(right, left));
@@ -72,7 +138,7 @@ fn side_streams_fork_and_join() {
 
 #[test]
 fn a_free_keeps_what_a_wait_merged() {
-    let mut captures = Captures::new();
+    let mut captures = Program::default();
     begin(&mut captures, A);
     let memory = Memory::Own(alloc(&mut captures, A));
     wait(&mut captures, B, A).unwrap();
@@ -87,7 +153,7 @@ fn a_free_keeps_what_a_wait_merged() {
 
 #[test]
 fn a_free_on_a_side_stream_must_be_joined() {
-    let mut captures = Captures::new();
+    let mut captures = Program::default();
     begin(&mut captures, A);
     let memory = Memory::Own(alloc(&mut captures, A));
     wait(&mut captures, B, A).unwrap();
@@ -96,14 +162,15 @@ fn a_free_on_a_side_stream_must_be_joined() {
     assert!(matches!(&error, CaptureError::Unjoined { stream: B, origin: A, leaf: it, .. } if *it == leaf));
     assert_eq!(
         error.to_string(),
-        "stream 2 was not joined: make stream 1 wait for an event recorded on stream 2 after mem free `f`"
+        "the capture ends, and stream 2 was not joined: its last node is mem free `f`; make stream 1 wait for an event \
+         recorded on stream 2 after its last operation"
     );
     assert_eq!(captures.of(B), None, "the capture is over all the same");
 }
 
 #[test]
 fn an_event_stands_for_the_moment_of_its_record() {
-    let mut captures = Captures::new();
+    let mut captures = Program::default();
     begin(&mut captures, A);
     let first = kernel(&mut captures, A).unwrap();
     let event = captures.record(A).unwrap().unwrap();
@@ -117,10 +184,10 @@ fn an_event_stands_for_the_moment_of_its_record() {
 
 #[test]
 fn begin_is_refused_on_the_legacy_stream_and_twice() {
-    let mut captures = Captures::new();
-    let refused = |captures: &mut Captures, stream, tails: &[NodeId]| {
+    let mut captures = Program::default();
+    let refused = |captures: &mut Program, stream, tails: &[NodeId]| {
         let role = if stream == StreamId::LEGACY { StreamRole::Legacy } else { BLOCKING };
-        captures.begin((stream, role), graph(0), tails, 0, CaptureMode::Global).unwrap_err().0
+        captures.begin((stream, role), graph(0), tails, 0, CaptureMode::Global).unwrap_err()
     };
     assert_eq!(refused(&mut captures, StreamId(0), &[]), CaptureError::LegacyStream);
     let stray = NodeId(3);
@@ -132,7 +199,7 @@ fn begin_is_refused_on_the_legacy_stream_and_twice() {
 
 #[test]
 fn a_capture_goes_on_in_a_graph_that_is_there() {
-    let mut captures = Captures::new();
+    let mut captures = Program::default();
     let mut there = graph(0);
     let node = there.add_work(Work::Empty, &[], &[], Label::default()).unwrap();
     captures.begin((A, BLOCKING), there, &[node], 0, CaptureMode::Global).unwrap();
@@ -142,7 +209,7 @@ fn a_capture_goes_on_in_a_graph_that_is_there() {
 
 #[test]
 fn end_belongs_to_the_origin_and_its_thread() {
-    let mut captures = Captures::new();
+    let mut captures = Program::default();
     assert_eq!(captures.end(A, 0).unwrap_err(), CaptureError::NotCapturing(A));
     let id = begin(&mut captures, A);
     assert_eq!(captures.end(A, 7).unwrap_err(), CaptureError::WrongThread(id));
@@ -151,12 +218,12 @@ fn end_belongs_to_the_origin_and_its_thread() {
     assert_eq!(captures.end(B, 0).unwrap_err(), CaptureError::Unmatched { stream: B, capture: id, origin: A });
     assert_eq!(end(&mut captures, A).unwrap_err(), CaptureError::Invalidated(id));
     captures.begin((A, BLOCKING), graph(0), &[], 0, CaptureMode::Relaxed).unwrap();
-    assert!(captures.end(A, 7).unwrap().graph.is_ok());
+    assert!(captures.end(A, 7).unwrap().0.is_ok());
 }
 
 #[test]
 fn an_event_from_outside_ends_it() {
-    let mut captures = Captures::new();
+    let mut captures = Program::default();
     captures.wait_outside(B).unwrap();
     let id = begin(&mut captures, A);
     assert_eq!(captures.wait_outside(A), Err(CaptureError::Isolation(A)));
@@ -169,7 +236,7 @@ fn an_event_from_outside_ends_it() {
 
 #[test]
 fn two_captures_do_not_merge() {
-    let mut captures = Captures::new();
+    let mut captures = Program::default();
     let (a, b) = (begin(&mut captures, A), begin(&mut captures, B));
     assert_eq!(wait(&mut captures, A, B), Err(CaptureError::Merge { stream: A, here: a, there: b }));
     assert!(!captures.is_valid(a) && !captures.is_valid(b));
@@ -177,7 +244,7 @@ fn two_captures_do_not_merge() {
 
 #[test]
 fn an_event_of_a_capture_is_of_no_use_after_it() {
-    let mut captures = Captures::new();
+    let mut captures = Program::default();
     let id = begin(&mut captures, A);
     let event = captures.record(A).unwrap().unwrap();
     assert_eq!(captures.wait((StreamId(7), StreamRole::Legacy), &event), Err(CaptureError::LegacyStream));
@@ -192,9 +259,9 @@ fn an_event_of_a_capture_is_of_no_use_after_it() {
 
 #[test]
 fn synchronising_and_acting_at_once_invalidate() {
-    let mut captures = Captures::new();
+    let mut captures = Program::default();
     captures.check_stream(A, "synchronize").unwrap();
-    captures.check_unsafe((0, CaptureMode::Global), |_| true, "alloc").unwrap();
+    captures.check_unsafe((0, CaptureMode::Global), "alloc").unwrap();
     let capture = begin(&mut captures, A);
     wait(&mut captures, B, A).unwrap();
     captures.check_stream(C, "synchronize").unwrap();
@@ -217,13 +284,13 @@ fn synchronising_and_acting_at_once_invalidate() {
         (Relaxed, Relaxed, true, true),
     ] {
         for (thread, is_fine) in [(0, own), (1, other)] {
-            let mut captures = Captures::new();
+            let mut captures = Program::default();
             let id = captures.begin((A, BLOCKING), graph(0), &[], 0, mode).unwrap();
-            let checked = captures.check_unsafe((thread, of_thread), |_| true, "alloc");
+            let checked = captures.check_unsafe((thread, of_thread), "alloc");
             assert_eq!(checked.is_ok(), is_fine, "{mode:?}, thread {thread}, {of_thread:?}");
             assert_eq!(captures.is_valid(id), is_fine);
             if !is_fine {
-                let again = captures.check_unsafe((thread, of_thread), |_| true, "alloc");
+                let again = captures.check_unsafe((thread, of_thread), "alloc");
                 assert_eq!(again, Err(CaptureError::Invalidated(id)), "why it is invalid was said");
             }
         }
@@ -232,7 +299,7 @@ fn synchronising_and_acting_at_once_invalidate() {
 
 #[test]
 fn the_legacy_stream_waits_for_blocking_streams() {
-    let mut captures = Captures::new();
+    let mut captures = Program::default();
     let id = begin(&mut captures, A);
     captures.check_legacy(|stream| stream == B).unwrap();
     assert!(captures.is_valid(id));
@@ -242,7 +309,7 @@ fn the_legacy_stream_waits_for_blocking_streams() {
 
 #[test]
 fn a_refused_free_leaves_the_capture_as_it_was() {
-    let mut captures = Captures::new();
+    let mut captures = Program::default();
     let id = begin(&mut captures, A);
     let first = kernel(&mut captures, A).unwrap();
     let outside = Memory::External { id: AllocId(1), generation: 0 };
@@ -258,7 +325,7 @@ proptest! {
     #[test]
     fn captured_order_is_stream_order(steps in prop::collection::vec((0usize..4, 0usize..4, any::<bool>()), 1..60)) {
         let streams = [A, B, C, StreamId(4)];
-        let mut captures = Captures::new();
+        let mut captures = Program::default();
         begin(&mut captures, A);
         // What each stream knows: the set of nodes before its next.
         let mut known: Vec<Option<Vec<NodeId>>> = vec![Some(Vec::new()), None, None, None];

@@ -10,15 +10,14 @@ use cuda_core::sys::CUdeviceptr;
 use cuda_core::{CudaContext, DeviceAllocation, DeviceBuffer, DeviceCopy, RawDeviceBuffer};
 use millpond::Buffer;
 use millpond_adaptor::Loan;
-use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::locks::{Leaf, Mutex, lock};
 
 use crate::error::Error;
 use crate::library::CudaCore;
-use crate::ranks;
 
 /// Those that a context lent, by address.
 #[derive(Debug)]
-pub(crate) struct Lent(Mutex<ranks::Lent, HashMap<CUdeviceptr, Weak<dyn Any + Send + Sync>>>);
+pub(crate) struct Lent(Mutex<Leaf, HashMap<CUdeviceptr, Weak<dyn Any + Send + Sync>>>);
 
 impl Default for Lent {
     fn default() -> Self {
@@ -29,7 +28,7 @@ impl Default for Lent {
 /// The owner as cuda-core has it.
 struct Owner<T: Pod> {
     /// Until it is taken back.
-    loan: Mutex<ranks::Loan, Option<Loan<T, CudaCore>>>,
+    loan: Mutex<Leaf, Option<Loan<T, CudaCore>>>,
     address: CUdeviceptr,
     bytes: usize,
     context: Arc<CudaContext>,

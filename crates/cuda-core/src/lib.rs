@@ -42,7 +42,6 @@ mod error;
 mod lent;
 mod library;
 mod pinned;
-mod ranks;
 mod stream;
 mod views;
 

@@ -18,7 +18,7 @@ use cudarc::driver::sys::{self, CUdeviceptr, CUresult, CUstream};
 use millpond::error::DriverError;
 use millpond::raw::Trusted;
 use millpond::{Buffer, Device, Pool, PoolConfig};
-use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::locks::{Leaf, Mutex, lock};
 use millpond_driver::output::say;
 
 use crate::error::Result;
@@ -28,7 +28,7 @@ use crate::ranks;
 #[derive(Debug)]
 struct Served {
     trusted: Trusted,
-    live: Mutex<ranks::Live, HashMap<u64, Buffer<u8>>>,
+    live: Mutex<Leaf, HashMap<u64, Buffer<u8>>>,
 }
 
 /// Those that were asked for, by number.

@@ -3,5 +3,4 @@
 millpond_driver::ranks! {
     before millpond_adaptor::FIRST_RANK;
     Served "the devices that serve";
-    Live "what a device has served";
 }

@@ -302,12 +302,12 @@ contract! {
     /// No work of this device uses memory any more that it [keeps](Driver::keep).
     fn let_go(&self, memory: &HeldMemory) {}
 
-    /// A mark of this device, for [`wait_abroad`](Driver::wait_abroad) of another.
+    /// A mark of this device, for [`wait_foreign`](Driver::wait_foreign) of another.
     fn fence(&self, mark: RawMark) -> Result<Fence> = PEERS;
 
     /// Makes later work of `stream` wait for a mark of another device (CUDA: `cuStreamWaitEvent`). Where that device is
     /// lost, this one is.
-    [Wait] fn wait_abroad(&self, stream: RawStream, fence: &Fence) -> Result<()> = PEERS;
+    [Wait] fn wait_foreign(&self, stream: RawStream, fence: &Fence) -> Result<()> = PEERS;
 
     /// Opens a stream (CUDA: `cuStreamCreate`).
     [OpenStream] fn open_stream(&self, flags: StreamFlags) -> Result<RawStream>;

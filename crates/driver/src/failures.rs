@@ -3,7 +3,7 @@
 //! The simple version: a list of rules, each with a countdown; every call that can fail is held against every rule.
 //! One departure: an atomic flag says whether any rule is set, so that an unarmed check costs one load.
 
-use crate::locks::{self, Mutex, lock};
+use crate::locks::{Leaf, Mutex, lock};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{CallKind, DriverError, Result};
@@ -29,8 +29,8 @@ struct Rule {
 #[derive(Debug, Default)]
 pub struct Failures {
     armed: AtomicBool,
-    rules: Mutex<locks::FailureRules, Vec<Rule>>,
-    struck: Mutex<locks::FailuresStruck, Vec<CallKind>>,
+    rules: Mutex<Leaf, Vec<Rule>>,
+    struck: Mutex<Leaf, Vec<CallKind>>,
 }
 
 impl Failures {

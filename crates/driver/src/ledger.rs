@@ -21,7 +21,7 @@ use crate::{DriverError, RawChunk, Result};
 pub(crate) struct Ledger<B> {
     granularity: u64,
     total_bytes: u64,
-    /// Bytes of kept chunks, and of chunks on their way out (see [`Ledger::settle`]).
+    /// Bytes of kept chunks, and of chunks on their way out (see [`Ledger::gave_back`]).
     used_bytes: u64,
     next_chunk: u64,
     /// Ranges by first address; the value is the size.
@@ -41,7 +41,7 @@ struct Chunk<B> {
     backing: B,
 }
 
-/// What is left of a chunk after its last holder let go. Its bytes count as used until [`Ledger::settle`].
+/// What is left of a chunk after its last holder let go. Its bytes count as used until [`Ledger::gave_back`].
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Leftover<B> {
@@ -101,22 +101,18 @@ impl<B> Ledger<B> {
         debug_assert!(range.is_some());
     }
 
-    /// Sets `bytes` aside for a chunk to be: its memory, where the device has that much left.
-    pub(crate) fn set_aside(&mut self, bytes: u64) -> Result<()> {
+    /// Writes a chunk down that `make` gets from the system, where the device has so many bytes left.
+    pub(crate) fn create(&mut self, bytes: u64, make: impl FnOnce() -> Result<B>) -> Result<RawChunk> {
         self.check_size("create", bytes)?;
         if bytes > self.total_bytes - self.used_bytes {
             return Err(DriverError::OutOfMemory { call: "create", bytes });
         }
+        let backing = make()?;
         self.used_bytes += bytes;
-        Ok(())
-    }
-
-    /// Writes a chunk down, whose memory was [set aside](Self::set_aside).
-    pub(crate) fn add_chunk(&mut self, bytes: u64, backing: B) -> RawChunk {
         let chunk = RawChunk(self.next_chunk);
         self.next_chunk += 1;
         self.chunks.insert(chunk.0, Chunk { bytes, mappings: 0, destroyed: false, backing });
-        chunk
+        Ok(chunk)
     }
 
     /// Lets a chunk's handle go; what is left of the chunk, where nothing maps it.
@@ -124,11 +120,11 @@ impl<B> Ledger<B> {
         self.live("destroy", chunk)?;
         let entry = self.chunks.get_mut(&chunk.0).expect("a live chunk is kept");
         entry.destroyed = true;
-        Ok(self.bury(chunk.0))
+        Ok(self.take_unheld(chunk.0))
     }
 
-    /// Takes bytes off the used ones, set aside in vain or of a [`Leftover`] whose memory went back to the system.
-    pub(crate) fn settle(&mut self, bytes: u64) {
+    /// The memory of a [`Leftover`] of so many bytes has gone back to the system.
+    pub(crate) fn gave_back(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.used_bytes, "within-total");
         self.used_bytes -= bytes;
     }
@@ -187,7 +183,7 @@ impl<B> Ledger<B> {
     pub(crate) fn remove_mapping(&mut self, at: u64) -> Option<Leftover<B>> {
         let (_, chunk) = self.mappings.remove(&at).expect("a mapping that may go is written down");
         self.chunks.get_mut(&chunk).expect("last-holder: a mapped chunk is kept").mappings -= 1;
-        self.bury(chunk)
+        self.take_unheld(chunk)
     }
 
     /// Bytes of all chunks that are kept or on their way out.
@@ -215,8 +211,8 @@ impl<B> Ledger<B> {
         self.chunks.values().map(|entry| &entry.backing)
     }
 
-    /// Takes a chunk out whose last holder has gone. INVARIANT: last-holder.
-    fn bury(&mut self, chunk: u64) -> Option<Leftover<B>> {
+    /// Takes a chunk out that is destroyed and mapped nowhere. INVARIANT: last-holder.
+    fn take_unheld(&mut self, chunk: u64) -> Option<Leftover<B>> {
         let entry = self.chunks.get(&chunk)?;
         if !entry.destroyed || entry.mappings > 0 {
             return None;

@@ -2,13 +2,13 @@
 //!
 //! Each has a rank ([`Rank`]), which is part of its type: a thread waits for a lock only while it holds none of a later
 //! rank. Builds with debug assertions panic where that is not so, with the names of both; a lock that is only tried is
-//! not waited for, and may be of any rank. Each crate lists the ranks of its own locks ([`ranks!`](crate::ranks)).
+//! not waited for, and may be of any rank. A lock under which no other one is waited for is a [`Leaf`]. Each crate
+//! lists the ranks of its other locks ([`ranks!`](crate::ranks)).
 //!
 //! Where another thread panicked under a lock, the next one goes on: what these locks hold is whole at every moment. In
 //! a forked process the thread that has a lock may not be there: calls that can be refused were refused before, and the
 //! others end the process rather than let it wait for ever.
 
-mod own;
 mod ranks;
 
 use std::fmt;
@@ -19,14 +19,17 @@ use std::sync::{
 };
 use std::time::Duration;
 
-pub use own::FIRST;
-pub(crate) use own::{
-    Checked, CudaCaptures, CudaCrossing, CudaGraph, CudaKept, CudaLedger, CudaOccupant, CudaPassing, CudaPinned,
-    CudaStandIn, CudaTimes, CudaUploads, FailureRules, FailuresStruck, HostKept, HostMemory, HostTimes, Pages,
-};
-pub use ranks::{Held, Rank, may_wait};
+pub use ranks::{Held, Leaf, Rank, may_wait};
 
 use crate::{BiasedLock, BiasedLockGuard, process};
+
+crate::ranks! {
+    pub before Leaf::PLACE;
+    /// Held by each call for a stream.
+    CudaStream "a CUDA stream";
+    /// Read by calls that must not run while a capture begins or ends, and written by those that begin or end one.
+    CudaCaptures "captures of CUDA";
+}
 
 /// A forked process waits so long for a lock that one of its own threads may have.
 const FORKED_PATIENCE: Duration = Duration::from_millis(500);
@@ -273,10 +276,13 @@ mod tests {
         assert!(stream.try_lock().is_some(), "it is not waited for");
         let held = catch_unwind(AssertUnwindSafe(|| drop(stream.lock()))).unwrap_err();
         let text = held.downcast_ref::<String>().expect("a message");
-        let right = "this thread holds the lock of a heap and waits for that of a stream, which comes first";
-        assert_eq!(text, right);
+        let (before, after) = text.split_once(", taken at ").expect("the place of the lock that is held");
+        assert_eq!(before, "this thread holds the lock of a heap");
+        assert!(after.starts_with(file!()) && after.ends_with(", and waits for that of a stream, which comes first"));
         let second = Mutex::<Heap, _>::new(0);
         catch_unwind(AssertUnwindSafe(|| drop(lock(&second)))).unwrap_err();
-        lock(&Mutex::<super::Checked, _>::new(0)).to_string();
+        let leaves = [0, 1].map(Mutex::<super::Leaf, _>::new);
+        let _leaf = lock(&leaves[0]);
+        catch_unwind(AssertUnwindSafe(|| drop(lock(&leaves[1])))).unwrap_err();
     }
 }

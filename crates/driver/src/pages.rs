@@ -7,17 +7,17 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
 
 use crate::errors::{failed, unknown};
-use crate::locks::{self, Guard, Mutex, lock};
+use crate::locks::{Guard, Leaf, Mutex, lock};
 use crate::{DriverError, Result};
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
-    kept: Mutex<locks::Pages, HashMap<u64, Layout>>,
+    kept: Mutex<Leaf, HashMap<u64, Layout>>,
 }
 
 impl Pages {
-    pub(crate) fn alloc(&self, bytes: u64) -> Result<u64> {
+    pub(crate) fn alloc_host(&self, bytes: u64) -> Result<u64> {
         const CALL: &str = "alloc_host";
         let page = rustix::param::page_size();
         let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, page).ok());
@@ -38,7 +38,7 @@ impl Pages {
 
     /// # Safety
     /// As of `Driver::free_host`.
-    pub(crate) unsafe fn free(&self, at: u64) -> Result<()> {
+    pub(crate) unsafe fn free_host(&self, at: u64) -> Result<()> {
         let unknown = unknown("free_host", "host memory", at);
         let layout = self.lock().remove(&at).ok_or(unknown)?;
         // SAFETY: allocated with that layout, and taken out of the table: once. That nothing uses it is the caller's
@@ -61,7 +61,7 @@ impl Drop for Pages {
     fn drop(&mut self) {
         for (at, _) in self.kept() {
             // SAFETY: the device is gone with all its work, and with it whoever had the address.
-            let _ = unsafe { self.free(at) };
+            let _ = unsafe { self.free_host(at) };
         }
     }
 }

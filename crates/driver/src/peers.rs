@@ -7,6 +7,8 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
+use crate::locks::{Leaf, Mutex, lock};
+
 /// Who a device is to others of its process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -41,6 +43,24 @@ impl fmt::Display for PeerAccess {
 
 /// Keeps a device's memory where it is, also when the device goes.
 pub type HeldMemory = Arc<dyn Any + Send + Sync>;
+
+/// Memory of other devices that work of a device uses.
+pub(crate) type Borrowed = Mutex<Leaf, Vec<HeldMemory>>;
+
+/// Of [`Driver::keep`](crate::Driver::keep).
+pub(crate) fn keep(borrowed: &Borrowed, memory: HeldMemory) {
+    let mut borrowed = lock(borrowed);
+    if !borrowed.iter().any(|it| Arc::ptr_eq(it, &memory)) {
+        borrowed.push(memory);
+    }
+}
+
+/// Of [`Driver::let_go`](crate::Driver::let_go).
+pub(crate) fn let_go(borrowed: &Borrowed, memory: &HeldMemory) {
+    let gone: Vec<_> = lock(borrowed).extract_if(.., |it| Arc::ptr_eq(it, memory)).collect();
+    // This may be the last reference: it is dropped after the lock.
+    drop(gone);
+}
 
 /// A mark as streams of other devices wait for it.
 #[derive(Clone)]

@@ -74,14 +74,14 @@ impl Drop for EndsIfForked {
     }
 }
 
-/// From now on a process that is forked from this one knows it. The handlers are called on the thread that forks:
-/// before, and after it in both processes. Only the first call counts.
-pub fn watch_forks(before: Handler, parent: Handler, child: Handler) {
+/// From now on a process that is forked from this one knows it, and calls the handler before `fork` returns there. Only
+/// the first call counts.
+pub fn watch_forks(in_child: Handler) {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| {
         // Where the system has no room for a handler forked processes are as they were.
         let _ = pthread_atfork(None, None, Some(mark_child));
-        let _ = pthread_atfork(Some(before), Some(parent), Some(child));
+        let _ = pthread_atfork(None, None, Some(in_child));
     });
 }
 

@@ -3,23 +3,16 @@
 //! The system's library declares these options, and no safe wrapper of them takes a process number of 0, which is what
 //! a process outside of this one's process namespace has.
 
-use std::ffi::{c_int, c_ulong, c_void};
+use std::ffi::c_int;
 use std::io::{Error, Result};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-const SOL_SOCKET: c_int = 1;
-const SO_PEERCRED: c_int = 17;
+use libc::{SO_PEERCRED, SOL_SOCKET, TIOCOUTQ, getsockopt, ioctl, setsockopt};
+
 /// Since Linux 6.5.
 const SO_PEERPIDFD: c_int = 77;
 /// Since Linux 6.16.
 const SO_PASSRIGHTS: c_int = 83;
-const SIOCOUTQ: c_ulong = 0x5411;
-
-unsafe extern "C" {
-    fn getsockopt(socket: c_int, level: c_int, name: c_int, value: *mut c_void, bytes: *mut u32) -> c_int;
-    fn setsockopt(socket: c_int, level: c_int, name: c_int, value: *const c_void, bytes: u32) -> c_int;
-    fn ioctl(file: c_int, request: c_ulong, ...) -> c_int;
-}
 
 /// Who made the other end, at the time of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +70,7 @@ pub fn refuse_files(socket: impl AsFd) -> Result<()> {
 pub fn is_unread(socket: impl AsFd) -> Result<bool> {
     let mut bytes: c_int = 0;
     // SAFETY: the request writes one integer.
-    let code = unsafe { ioctl(socket.as_fd().as_raw_fd(), SIOCOUTQ, std::ptr::from_mut(&mut bytes)) };
+    let code = unsafe { ioctl(socket.as_fd().as_raw_fd(), TIOCOUTQ, std::ptr::from_mut(&mut bytes)) };
     if code == 0 { Ok(bytes > 0) } else { Err(Error::last_os_error()) }
 }
 

@@ -191,6 +191,21 @@ macro_rules! contract {
 }
 pub(crate) use contract;
 
+/// Writes the calls of the contract that a part of a device answers under the same name.
+macro_rules! hand_on {
+    ($($part:ident => {$(
+        $(#[$attribute:meta])* $($fn:ident)+(&$self:ident $(, $arg:ident: $type:ty)*) $(-> $answer:ty)?;
+    )*})*) => {
+        $($(
+            $(#[$attribute])*
+            $($fn)+(&$self $(, $arg: $type)*) $(-> $answer)? {
+                $crate::tap::contract!(@call $self.$part, $($fn)+($($arg),*))
+            }
+        )*)*
+    };
+}
+pub(crate) use hand_on;
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

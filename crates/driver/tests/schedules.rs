@@ -54,7 +54,7 @@ use std::time::Duration;
 use millpond_driver::{HostFence, HostWaiter, Label, Places, Waiter};
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
-use streams::{Abroad, Execute, Packed, Refusal, Schedule, Streams};
+use streams::{Execute, MarkFence, Packed, Refusal, Schedule, Streams};
 
 type Task = Box<dyn FnOnce() + Send>;
 
@@ -306,11 +306,11 @@ fn devices_wait_for_each_other() {
                 thread::yield_now();
                 assert_eq!(first.swap(2 * round + 1, Ordering::SeqCst), 2 * round);
             });
-            there.wait_abroad(right, fence(&here, left)).unwrap();
+            there.wait_foreign(right, fence(&here, left)).unwrap();
             submit(&there, right, move || {
                 assert_eq!(second.swap(2 * round + 2, Ordering::SeqCst), 2 * round + 1);
             });
-            here.wait_abroad(left, fence(&there, right)).unwrap();
+            here.wait_foreign(left, fence(&there, right)).unwrap();
         }
         here.block_on(here.mark(left).unwrap()).unwrap();
         assert_eq!(step.load(Ordering::SeqCst), 4);
@@ -321,7 +321,7 @@ fn devices_wait_for_each_other() {
 
 /// A mark of a device, for another.
 fn fence(device: &Device, stream: Packed) -> Arc<dyn HostFence> {
-    Arc::new(Abroad { streams: device.clone(), mark: device.mark(stream).unwrap() })
+    Arc::new(MarkFence { streams: device.clone(), mark: device.mark(stream).unwrap() })
 }
 
 /// Waits of two devices that cross, in several streams each: parking meets waking on both sides.
@@ -337,7 +337,7 @@ fn parked_waits_of_two_devices_cross() {
             submit(&devices[from], source, move || {
                 counted.fetch_add(1, Ordering::SeqCst);
             });
-            devices[to].wait_abroad(target, fence(&devices[from], source)).unwrap();
+            devices[to].wait_foreign(target, fence(&devices[from], source)).unwrap();
         }
         for (on, stream) in streams {
             devices[on].block_on(devices[on].mark(stream).unwrap()).unwrap();
@@ -358,7 +358,7 @@ fn many_streams_park_behind_one_mark_while_it_is_reached() {
         let count = Arc::new(AtomicUsize::new(0));
         let streams = [(); 3].map(|()| here.open(0).unwrap());
         for &stream in &streams {
-            here.wait_abroad(stream, event.clone()).unwrap();
+            here.wait_foreign(stream, event.clone()).unwrap();
             let count = count.clone();
             submit(&here, stream, move || {
                 count.fetch_add(1, Ordering::SeqCst);
@@ -382,7 +382,7 @@ fn work_ends_a_device_that_waits_for_it() {
         let (hand, handed) = shuttle::sync::mpsc::channel::<Ending>();
         let (done, seen) = shuttle::sync::mpsc::channel();
         submit(&there, right, move || drop(handed.recv().unwrap()));
-        here.wait_abroad(left, fence(&there, right)).unwrap();
+        here.wait_foreign(left, fence(&there, right)).unwrap();
         submit(&here, left, move || done.send(()).unwrap());
         hand.send(Ending(here.clone())).unwrap();
         drop(here);
@@ -403,7 +403,7 @@ fn a_seeded_device_is_run_for_those_that_wait_for_it() {
             for _ in 0..2 {
                 let done = done.clone();
                 submit(&there, right, thread::yield_now);
-                here.wait_abroad(left, fence(&there, right)).unwrap();
+                here.wait_foreign(left, fence(&there, right)).unwrap();
                 submit(&here, left, move || done.send(()).unwrap());
             }
             assert_eq!((seen.recv(), seen.recv()), (Ok(()), Ok(())));
@@ -459,7 +459,7 @@ fn a_lost_device_meets_one_that_waits_for_it() {
         let (here, there) = (device(Schedule::Parallel), device(Schedule::Parallel));
         let (left, right) = (here.open(0).unwrap(), there.open(0).unwrap());
         submit(&here, left, || std::panic::resume_unwind(Box::new("boom")));
-        there.wait_abroad(right, fence(&here, left)).unwrap();
+        there.wait_foreign(right, fence(&here, left)).unwrap();
         let after = there.mark(right).unwrap();
         assert!(matches!(there.block_on(after), Err(Refusal::Lost(reason)) if reason.contains("boom")));
         here.end();

@@ -1,4 +1,5 @@
-//! Events between processes: a pipe each, with a byte in it once the event has completed.
+//! Events between processes: a pipe each, with a byte in it once the event has completed. Memory between processes: who
+//! opens it gets memory of its own, the same each time until it has closed it as often.
 //!
 //! The name of an event says where its maker has the pipe, so that nothing is left behind when that is killed. As with
 //! the real driver a maker that goes before does not end a wait: its event is never over.
@@ -9,7 +10,7 @@
 //! Knows files; no streams.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use millpond_driver::cuda::abi::{Code, EventName};
@@ -117,5 +118,79 @@ fn look(file: impl AsFd, what: PollFlags, patience: Timespec) -> PollFlags {
     match poll(&mut files, Some(&patience)) {
         Ok(_) => files[0].revents(),
         Err(_) => PollFlags::empty(),
+    }
+}
+
+/// Memory as other processes know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MemoryName {
+    process: u64,
+    start: u64,
+    bytes: u64,
+}
+
+impl MemoryName {
+    /// Memory of this process.
+    pub(crate) fn new(start: u64, bytes: u64) -> Self {
+        Self { process: u64::from(std::process::id()), start, bytes }
+    }
+
+    pub(crate) fn bytes(self) -> EventName {
+        let mut name = EventName([0; 64]);
+        for (place, word) in name.0.chunks_exact_mut(8).zip([self.process, self.start, self.bytes]) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        name
+    }
+
+    pub(crate) fn of(name: &EventName) -> Option<Self> {
+        let word = |at: usize| Some(u64::from_ne_bytes(name.0.get(at..at + 8)?.try_into().ok()?));
+        Some(Self { process: word(0)?, start: word(8)?, bytes: word(16)? })
+    }
+
+    /// Whether this process has it: no process opens what is its own.
+    pub(crate) fn is_own(self) -> bool {
+        self.process == u64::from(std::process::id())
+    }
+}
+
+/// Memory of other processes that is open here.
+#[derive(Debug, Default)]
+pub(crate) struct OpenedMemory {
+    /// With its address, and how often it is open.
+    all: Vec<(MemoryName, u64, usize)>,
+}
+
+/// That of this process.
+pub(crate) fn opened() -> MutexGuard<'static, OpenedMemory> {
+    static OPENED: Mutex<OpenedMemory> = Mutex::new(OpenedMemory { all: Vec::new() });
+    crate::lock(&OPENED)
+}
+
+impl OpenedMemory {
+    /// Its address.
+    pub(crate) fn open(
+        &mut self,
+        name: MemoryName,
+        allocate: impl FnOnce(usize) -> Result<u64, Code>,
+    ) -> Result<u64, Code> {
+        if let Some((_, at, count)) = self.all.iter_mut().find(|it| it.0 == name) {
+            *count += 1;
+            return Ok(*at);
+        }
+        let at = allocate(name.bytes as usize)?;
+        self.all.push((name, at, 1));
+        Ok(at)
+    }
+
+    /// It is closed once more; the last time it is freed.
+    pub(crate) fn close(&mut self, at: u64, free: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
+        let number = self.all.iter().position(|it| it.1 == at).ok_or(Code::INVALID_VALUE)?;
+        self.all[number].2 -= 1;
+        if self.all[number].2 > 0 {
+            return Ok(());
+        }
+        self.all.swap_remove(number);
+        free()
     }
 }

@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard};
 
 use millpond_driver::cuda::abi::{Code, Context};
 
+use crate::lock;
 use crate::settings;
 
 thread_local! {
@@ -26,7 +27,7 @@ pub(crate) fn primary(ordinal: i32) -> Context {
 static OTHERS: LazyLock<Mutex<BTreeMap<usize, i32>>> = LazyLock::new(Mutex::default);
 
 pub(crate) fn others() -> MutexGuard<'static, BTreeMap<usize, i32>> {
-    OTHERS.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&OTHERS)
 }
 
 /// The thread's current context; 0 for none.

@@ -14,7 +14,7 @@ pub(crate) mod open;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
 
 use millpond_driver::cuda::abi::{Code, Context, Stream};
@@ -22,7 +22,8 @@ use millpond_driver::{CopyKind, Driver, HostConfig, HostDriver, RawMark, RawStre
 
 use crate::current;
 use crate::kernels;
-use crate::memory::{Memory, Side, code};
+use crate::lock;
+use crate::memory::{Memory, Side, answer};
 use crate::settings::is_pageable;
 use allocations::Allocations;
 use events::EventState;
@@ -83,11 +84,6 @@ pub(crate) fn as_callback(call: impl FnOnce()) {
     IS_CALLBACK.set(was);
 }
 
-/// The host device's answer in codes.
-pub(crate) fn answer<T>(result: millpond_driver::Result<T>) -> Result<T, Code> {
-    result.map_err(|error| code(&error))
-}
-
 impl State {
     pub(crate) fn check_open(&self, stream: Stream) -> Result<(), Code> {
         let is_default = matches!(stream, Stream(0) | Stream::LEGACY | Stream::PER_THREAD);
@@ -113,7 +109,7 @@ impl Device {
 
     /// The state, unless the device is lost.
     pub(crate) fn state(&self) -> Result<MutexGuard<'_, State>, Code> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = lock(&self.state);
         match state.fault {
             None => Ok(state),
             Some(code) => Err(code),
@@ -122,7 +118,7 @@ impl Device {
 
     /// From now on every call answers this code.
     pub(crate) fn lose(&self, code: Code) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).fault.get_or_insert(code);
+        lock(&self.state).fault.get_or_insert(code);
     }
 
     /// Does something with the memory; a sticky answer is kept for good.
@@ -274,7 +270,7 @@ impl Device {
             state.memory.check_use(self.ordinal, side)?;
         }
         drop(state);
-        let mut abroad = Vec::new();
+        let mut foreign = Vec::new();
         for side in strangers {
             let owner = open::devices().filter(|(ordinal, _)| *ordinal != self.ordinal).find_map(|(_, device)| {
                 let owns = device.state().ok()?.memory.contains(side.at);
@@ -282,7 +278,7 @@ impl Device {
             });
             let owner = owner.ok_or(Code::INVALID_VALUE)?;
             owner.state()?.memory.check_use(self.ordinal, side)?;
-            abroad.push((owner, side));
+            foreign.push((owner, side));
         }
         let mut state = self.state()?;
         let raw = self.begin(&mut state, stream)?;
@@ -291,11 +287,11 @@ impl Device {
         answer(unsafe { self.host.submit(raw, &mut Some(work)) })?;
         let mark = answer(self.host.mark(raw))?;
         let over = answer(self.host.fence(mark))?;
-        for side in sides.into_iter().flatten().filter(|side| !abroad.iter().any(|(_, it)| it.at == side.at)) {
+        for side in sides.into_iter().flatten().filter(|side| !foreign.iter().any(|(_, it)| it.at == side.at)) {
             state.memory.note_use(self.ordinal, over.clone(), side);
         }
         drop(state);
-        for (owner, side) in abroad {
+        for (owner, side) in foreign {
             owner.state()?.memory.note_use(self.ordinal, over.clone(), side);
         }
         Ok(Some(mark))
@@ -336,7 +332,7 @@ impl Device {
     pub(crate) fn host_task(&self, function: HostFunction, data: usize) -> Task {
         let callbacks = self.callbacks.clone();
         Box::new(move || {
-            let _one_at_a_time = callbacks.lock().unwrap_or_else(PoisonError::into_inner);
+            let _one_at_a_time = lock(&callbacks);
             // SAFETY: the caller's promise: it may be called with this data, on any thread.
             as_callback(|| unsafe { function(std::ptr::with_exposed_provenance_mut(data)) });
         })

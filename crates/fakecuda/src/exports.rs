@@ -10,8 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use millpond_core::units::MIB;
 use millpond_driver::cuda::abi::{
-    AccessDesc, Allocation, AllocationProp, Code, Context, EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, Event, Location,
-    STREAM_NON_BLOCKING, Stream, attribute,
+    AccessDesc, Allocation, AllocationProp, Code, Context, EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, Event, EventName,
+    Location, STREAM_NON_BLOCKING, Stream, attribute,
 };
 use millpond_driver::{CopyKind, Driver};
 
@@ -20,7 +20,7 @@ use crate::current;
 use crate::device::open;
 use crate::device::{HostFunction, is_callback};
 use crate::faults;
-use crate::memory::code;
+use crate::memory::answer;
 use crate::settings;
 
 /// As on GPUs of today.
@@ -54,6 +54,11 @@ fn entry(function: &'static str, work: impl FnOnce() -> Outcome) -> Code {
 type Place<'a, T> = Option<&'a mut MaybeUninit<T>>;
 /// A structure of the caller's, as its pointer: none is null.
 type Given<'a, T> = Option<&'a T>;
+
+/// Refuses arguments that are not as the header has them, and those that no test needs.
+fn check(are_right: bool) -> Outcome {
+    if are_right { Ok(()) } else { Err(Code::INVALID_VALUE) }
+}
 
 /// Writes an answer where the caller wants it.
 fn put<T>(place: Place<T>, value: T) -> Outcome {
@@ -89,9 +94,7 @@ unsafe fn place_of<'a, T>(at: *mut c_void) -> Place<'a, T> {
 }
 
 fn open_stream(stream: Place<Stream>, flags: c_uint, priority: c_int) -> Outcome {
-    if flags > STREAM_NON_BLOCKING {
-        return Err(Code::INVALID_VALUE);
-    }
+    check(flags <= STREAM_NON_BLOCKING)?;
     put(stream, current_device()?.open_stream(flags != STREAM_NON_BLOCKING, priority)?)
 }
 
@@ -101,13 +104,19 @@ fn plain(export: &'static str) -> &'static str {
 }
 
 /// Writes the exports, and the table by which `cuGetProcAddress_v2` finds them under their plain names. A body ends in
-/// an `Outcome`; pointers are the caller's, as the header has them.
+/// an `Outcome`; pointers are the caller's, as the header has them. In place of a body, `=> method` calls that method
+/// of the current device with all arguments, and `=> put method` writes its answer to the first one.
 macro_rules! exports {
-    ($($export:ident($($name:ident: $type:ty),*) $body:block)*) => {
+    (@ ($($arg:ident),*) $body:block) => { $body };
+    (@ ($($arg:ident),*) => $method:ident) => { current_device()?.$method($($arg),*) };
+    (@ ($place:ident $(, $arg:ident)*) => put $method:ident) => {
+        put($place, current_device()?.$method($($arg),*)?)
+    };
+    ($($export:ident($($name:ident: $type:ty),* $(,)?) $($body:block)? $(=> $($act:ident)+)?;)*) => {
         $(#[unsafe(no_mangle)]
         #[allow(non_snake_case)]
         unsafe extern "C" fn $export($($name: $type),*) -> Code {
-            entry(plain(stringify!($export)), || $body)
+            entry(plain(stringify!($export)), || exports!(@ ($($name),*) $($body)? $(=> $($act)+)?))
         })*
 
         pub(super) fn find(symbol: &str) -> Option<*mut c_void> {
@@ -117,25 +126,24 @@ macro_rules! exports {
     };
 }
 
-mod between;
 mod graphs;
 mod pools;
 mod programs;
 
 exports! {
     cuInit(flags: c_uint) {
-        if flags == 0 { Ok(()) } else { Err(Code::INVALID_VALUE) }
-    }
+        check(flags == 0)
+    };
     cuDriverGetVersion(version: Place<c_int>) {
         put(version, VERSION)
-    }
+    };
     cuDeviceGetCount(count: Place<c_int>) {
         put(count, settings::devices() as c_int)
-    }
+    };
     cuDeviceGet(device: Place<c_int>, ordinal: c_int) {
         open::check(ordinal)?;
         put(device, ordinal)
-    }
+    };
     cuDeviceGetName(name: *mut c_char, length: c_int, device: c_int) {
         open::check(device)?;
         let text = format!("fakecuda {device}\0");
@@ -145,7 +153,7 @@ exports! {
             return Ok(());
         }
         Err(Code::INVALID_VALUE)
-    }
+    };
     cuDeviceGetAttribute(value: Place<c_int>, which: c_int, device: c_int) {
         open::check(device)?;
         let answer = match which {
@@ -157,204 +165,178 @@ exports! {
             _ => return Err(Code::INVALID_VALUE),
         };
         put(value, answer)
-    }
+    };
     cuDeviceTotalMem_v2(bytes: Place<usize>, device: c_int) {
         open::check(device)?;
         put(bytes, settings::total_bytes() as usize)
-    }
+    };
     cuDevicePrimaryCtxRetain(context: Place<Context>, device: c_int) {
         put(context, contexts::retain(device)?)
-    }
+    };
     cuDevicePrimaryCtxRelease_v2(device: c_int) {
         open::release(device)
-    }
+    };
     cuDevicePrimaryCtxGetState(device: c_int, flags: Place<c_uint>, active: Place<c_int>) {
         open::check(device)?;
         put(flags, 0)?;
         put(active, c_int::from(open::device(device).is_some()))
-    }
+    };
     cuDevicePrimaryCtxReset_v2(device: c_int) {
         contexts::reset(device)
-    }
+    };
     cuDeviceCanAccessPeer(can: Place<c_int>, device: c_int, peer: c_int) {
         let answer = open::are_peers(device, peer)?;
         put(can, c_int::from(answer))
-    }
+    };
     cuCtxCreate_v2(context: Place<Context>, _flags: c_uint, device: c_int) {
         put(context, contexts::create(device)?)
-    }
+    };
     cuCtxDestroy_v2(context: Context) {
         contexts::destroy(context)
-    }
+    };
     cuCtxGetDevice(device: Place<c_int>) {
         put(device, current::ordinal()?)
-    }
+    };
     cuCtxGetCurrent(context: Place<Context>) {
         put(context, current::context())
-    }
+    };
     cuCtxSetCurrent(context: Context) {
         current::set(context);
         Ok(())
-    }
+    };
     cuCtxPushCurrent_v2(context: Context) {
         current::push(context);
         Ok(())
-    }
+    };
     cuCtxPopCurrent_v2(context: Place<Context>) {
         put(context, current::pop()?)
-    }
-    cuCtxSynchronize() {
-        current_device()?.synchronize()
-    }
+    };
+    cuCtxSynchronize() => synchronize;
     cuCtxRecordEvent(context: Context, event: Event) {
         if context != current::context() {
             return Err(Code::INVALID_CONTEXT);
         }
         current_device()?.record_all(event)
-    }
+    };
     cuMemGetAllocationGranularity(bytes: Place<usize>, property: Given<AllocationProp>, which: c_int) {
         check_property(read(property)?)?;
-        if which > 1 {
-            return Err(Code::INVALID_VALUE);
-        }
+        check(which <= 1)?;
         put(bytes, GRANULARITY as usize)
-    }
+    };
     cuMemAddressReserve(at: Place<u64>, bytes: usize, alignment: usize, wish: u64, flags: u64) {
         let aligned = alignment == 0 || alignment.is_power_of_two() && alignment as u64 <= GRANULARITY;
-        if !aligned || wish != 0 || flags != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
-        put(at, current_device()?.host.reserve(bytes as u64).map_err(|error| code(&error))?)
-    }
+        check(aligned && wish == 0 && flags == 0)?;
+        put(at, answer(current_device()?.host.reserve(bytes as u64))?)
+    };
     cuMemAddressFree(at: u64, bytes: usize) {
         // SAFETY: the host device checks that nothing is mapped there.
-        unsafe { current_device()?.host.unreserve(at, bytes as u64) }.map_err(|error| code(&error))
-    }
+        answer(unsafe { current_device()?.host.unreserve(at, bytes as u64) })
+    };
     cuMemCreate(handle: Place<Allocation>, bytes: usize, property: Given<AllocationProp>, flags: u64) {
         check_property(read(property)?)?;
-        if flags != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
+        check(flags == 0)?;
         let is_shareable = read(property)?.handle_types == AllocationProp::FILE_DESCRIPTOR;
         put(handle, current_device()?.with_memory(|memory, host| memory.create(host, bytes as u64, is_shareable))?)
-    }
+    };
     cuMemExportToShareableHandle(shared: *mut c_void, handle: Allocation, kind: c_int, flags: u64) {
-        if kind != AllocationProp::FILE_DESCRIPTOR || flags != 0 || shared.is_null() {
-            return Err(Code::INVALID_VALUE);
-        }
+        check(kind == AllocationProp::FILE_DESCRIPTOR && flags == 0 && !shared.is_null())?;
         let file = current_device()?.with_memory(|memory, host| memory.export(host, handle))?;
         // SAFETY: the caller's place, for a file's number by this kind.
         put(unsafe { place_of::<c_int>(shared) }, file.into_raw_fd())
-    }
+    };
     cuMemImportFromShareableHandle(handle: Place<Allocation>, shared: *mut c_void, kind: c_int) {
         let number = c_int::try_from(shared.addr()).ok().filter(|_| kind == AllocationProp::FILE_DESCRIPTOR);
         let number = number.ok_or(Code::INVALID_VALUE)?;
         // SAFETY: a number that is no open file is answered as such; one that is belongs to the caller.
         let file = unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned().map_err(|_| Code::INVALID_VALUE)?;
         put(handle, current_device()?.with_memory(|memory, host| memory.import(host, file))?)
-    }
+    };
     cuMemRelease(handle: Allocation) {
         current_device()?.with_memory(|memory, host| memory.release(host, handle))
-    }
+    };
     cuMemMap(at: u64, bytes: usize, offset: usize, handle: Allocation, flags: u64) {
-        if flags != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
+        check(flags == 0)?;
         current_device()?.with_memory(|memory, host| memory.map(host, at, bytes as u64, offset as u64, handle))
-    }
+    };
     cuMemSetAccess(at: u64, bytes: usize, access: *const AccessDesc, count: usize) {
-        if !(1..=settings::devices()).contains(&count) {
-            return Err(Code::INVALID_VALUE);
-        }
+        check((1..=settings::devices()).contains(&count))?;
         // SAFETY: the caller's structures, so many.
         let access = unsafe { list(access, count) }?;
         let own = current::ordinal()?;
         for AccessDesc { location, flags } in access {
             let is_known = location.kind == Location::DEVICE
                 && matches!(*flags, AccessDesc::NONE | AccessDesc::READ | AccessDesc::READ_WRITE);
-            if !is_known {
-                return Err(Code::INVALID_VALUE);
-            }
+            check(is_known)?;
             if location.id != own && !open::are_peers(location.id, own)? {
                 return Err(Code::INVALID_DEVICE);
             }
         }
         current_device()?.with_memory(|memory, _| memory.set_access(at, bytes as u64, access))
-    }
+    };
     cuMemUnmap(at: u64, bytes: usize) {
         current_device()?.with_memory(|memory, host| memory.unmap(host, at, bytes as u64))
-    }
+    };
     cuStreamCreate(stream: Place<Stream>, flags: c_uint) {
         open_stream(stream, flags, 0)
-    }
+    };
     cuStreamCreateWithPriority(stream: Place<Stream>, flags: c_uint, priority: c_int) {
         open_stream(stream, flags, priority.clamp(PRIORITY_GREATEST, 0))
-    }
+    };
     cuStreamGetPriority(stream: Stream, priority: Place<c_int>) {
         put(priority, current_device()?.priority_of(stream)?)
-    }
-    cuStreamDestroy_v2(stream: Stream) {
-        current_device()?.close_stream(stream)
-    }
-    cuStreamSynchronize(stream: Stream) {
-        current_device()?.finish(stream)
-    }
+    };
+    cuStreamDestroy_v2(stream: Stream) => close_stream;
+    cuStreamSynchronize(stream: Stream) => finish;
     cuStreamGetCtx(stream: Stream, context: Place<Context>) {
         let found = open::devices().find_map(|(_, device)| device.context_of(stream));
         put(context, found.ok_or(Code::INVALID_HANDLE)?)
-    }
+    };
     cuStreamWaitEvent(stream: Stream, event: Event, flags: c_uint) {
-        if flags != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
+        check(flags == 0)?;
         current_device()?.wait(stream, event)
-    }
+    };
     cuEventCreate(event: Place<Event>, flags: c_uint) {
         let is_interprocess = flags & EVENT_INTERPROCESS != 0;
         if flags > 7 || is_interprocess && flags & EVENT_DISABLE_TIMING == 0 {
             return Err(Code::INVALID_VALUE);
         }
         put(event, current_device()?.open_event(is_interprocess, flags & EVENT_DISABLE_TIMING == 0)?)
-    }
-    cuEventDestroy_v2(event: Event) {
-        current_device()?.close_event(event)
-    }
-    cuEventRecord(event: Event, stream: Stream) {
-        current_device()?.record(event, stream)
-    }
-    cuEventQuery(event: Event) {
-        current_device()?.query(event)
-    }
-    cuEventSynchronize(event: Event) {
-        current_device()?.block_on(event)
-    }
-    cuEventElapsedTime(milliseconds: Place<f32>, from: Event, to: Event) {
-        put(milliseconds, current_device()?.elapsed(from, to)?)
-    }
+    };
+    cuEventDestroy_v2(event: Event) => close_event;
+    cuEventRecord(event: Event, stream: Stream) => record;
+    cuEventQuery(event: Event) => query;
+    cuEventSynchronize(event: Event) => block_on;
+    cuEventElapsedTime(milliseconds: Place<f32>, from: Event, to: Event) => put elapsed;
     cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: Stream) {
         let from = from.expose_provenance() as u64;
         current_device()?.copy(stream, to, from, bytes as u64, CopyKind::HostToDevice)
-    }
+    };
     cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: Stream) {
         let to = to.expose_provenance() as u64;
         current_device()?.copy(stream, to, from, bytes as u64, CopyKind::DeviceToHost)
-    }
+    };
     cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Stream) {
         current_device()?.copy(stream, to, from, bytes as u64, CopyKind::DeviceToDevice)
-    }
+    };
     cuMemsetD8Async(at: u64, value: u8, bytes: usize, stream: Stream) {
         current_device()?.fill(stream, at, bytes as u64, value)
-    }
-    cuLaunchHostFunc(stream: Stream, function: HostFunction, data: *mut c_void) {
-        current_device()?.host_function(stream, function, data)
-    }
+    };
+    cuLaunchHostFunc(stream: Stream, function: HostFunction, data: *mut c_void) => host_function;
+    cuIpcGetEventHandle(name: Place<EventName>, event: Event) {
+        check(name.is_some())?;
+        put(name, current_device()?.name_event(event)?)
+    };
+    cuIpcOpenEventHandle(event: Place<Event>, name: EventName) {
+        check(event.is_some())?;
+        put(event, current_device()?.open_named_event(&name)?)
+    };
     cuGetErrorName(code: Code, text: Place<*const c_char>) {
         put(text, named(code)?.as_ptr())
-    }
+    };
     cuGetErrorString(code: Code, text: Place<*const c_char>) {
         named(code)?;
         put(text, c"said by fakecuda".as_ptr())
-    }
+    };
 }
 
 /// Like the real one, it has no name for codes that it does not know.
@@ -365,10 +347,7 @@ fn named(code: Code) -> Result<&'static CStr, Code> {
 /// Plain memory of the current device is all that there is.
 fn check_property(property: AllocationProp) -> Outcome {
     let device = current::ordinal()?;
-    match property == AllocationProp::on(device) || property == AllocationProp::shareable_on(device) {
-        true => Ok(()),
-        false => Err(Code::INVALID_VALUE),
-    }
+    check(property == AllocationProp::on(device) || property == AllocationProp::shareable_on(device))
 }
 
 /// Finds a function by its plain name.
@@ -386,12 +365,8 @@ unsafe extern "C" fn cuGetProcAddress_v2(
 ) -> Code {
     // SAFETY: the caller's string.
     let symbol = unsafe { CStr::from_ptr(symbol) }.to_string_lossy();
-    let found = find(&symbol)
-        .or_else(|| graphs::find(&symbol))
-        .or_else(|| between::find(&symbol))
-        .or_else(|| programs::find(&symbol))
-        .or_else(|| pools::find(&symbol))
-        .filter(|_| !faults::is_hidden(&symbol));
+    let found = [find, graphs::find, programs::find, pools::find].iter().find_map(|find| find(&symbol));
+    let found = found.filter(|_| !faults::is_hidden(&symbol));
     if let Some(status) = status {
         // 1 is `CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND`.
         status.write(c_int::from(found.is_none()));

@@ -4,9 +4,11 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex};
 
 use millpond_driver::cuda::abi::Code;
+
+use crate::lock;
 
 /// One wish: this call of a function answers that code.
 #[derive(Debug)]
@@ -61,7 +63,7 @@ pub(crate) fn strike(function: &'static str) -> Option<Code> {
     // A thread that ends calls, too, when its wishes and counts are gone.
     let _ = CALLS.try_with(|calls| *calls.borrow_mut().entry(function).or_default() += 1);
     let own = RULES.try_with(|rules| strike_in(&mut rules.borrow_mut(), function)).unwrap_or(None);
-    own.or_else(|| strike_in(&mut FROM_SETTING.lock().unwrap_or_else(PoisonError::into_inner), function))
+    own.or_else(|| strike_in(&mut lock(&FROM_SETTING), function))
 }
 
 fn strike_in(rules: &mut Vec<Rule>, function: &str) -> Option<Code> {

@@ -1,8 +1,9 @@
 //! Numbers that stand for what is created: they look like pointers.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use crate::lock;
 use crate::settings;
 
 /// They are not used again, unless the settings say so.
@@ -10,13 +11,13 @@ static NEXT: AtomicUsize = AtomicUsize::new(0x7000_0000);
 static ENDED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 pub(crate) fn fresh_handle() -> usize {
-    let ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let ended = lock(&ENDED).pop();
     ended.unwrap_or_else(|| NEXT.fetch_add(16, Ordering::Relaxed))
 }
 
 /// What had a handle is gone.
 pub(crate) fn end_handle(handle: usize) {
     if settings::are_handles_reused() {
-        ENDED.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+        lock(&ENDED).push(handle);
     }
 }

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard};
 
 use millpond_driver::cuda::abi::Context;
 
 use crate::handles::end_handle;
+use crate::lock;
 
 /// A kernel of the program.
 #[derive(Clone, Debug)]
@@ -23,7 +24,7 @@ static KERNELS: LazyLock<Mutex<HashMap<usize, Kernel>>> = LazyLock::new(Mutex::d
 
 /// Looks at all kernels.
 pub(crate) fn kernels() -> MutexGuard<'static, HashMap<usize, Kernel>> {
-    KERNELS.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&KERNELS)
 }
 
 /// Kernels go with their module or their context.

@@ -31,7 +31,7 @@
 //! | `allocations` | its allocations, as programs of the driver API make them |
 //! | `device` | one device: streams, events, work |
 //! | `graphs` | its graphs: built, captured, launched |
-//! | `between` | its events that pass between processes |
+//! | `between` | its events and memory that pass between processes |
 //! | `memory` | its memory: chunks, mappings, and who uses them |
 //! | `faults` | calls made to fail |
 //! | `kernels` | functions of the program that it launches |
@@ -56,6 +56,7 @@ mod settings;
 
 use std::ffi::{CString, c_char, c_uint};
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use millpond_driver::cuda::abi::Code;
 
@@ -86,36 +87,44 @@ impl Hooks {
     /// Makes the `after`-th call of a function from now on, 0 being the next, answer a code instead of doing anything.
     /// A sticky code loses the current device, as a kernel's fault does: all later calls answer it, of every thread.
     pub fn fail(&self, function: &str, after: u64, code: Code) {
-        let function = CString::new(function).expect("a name without a 0");
-        // SAFETY: `exports` has it with this signature.
-        let hook = unsafe { self.0.get::<unsafe extern "C" fn(*const c_char, u64, c_uint)>("fakecuda_fail") };
+        let hook = self.hook::<unsafe extern "C" fn(*const c_char, u64, c_uint)>("fakecuda_fail");
         // SAFETY: a string that lives long enough.
-        unsafe { hook.expect("fakecuda has its hooks")(function.as_ptr(), after, code.0) };
+        unsafe { hook(name(function).as_ptr(), after, code.0) };
     }
 
     /// Makes a function missing, for who asks for its address.
     pub fn hide(&self, function: &str) {
-        let function = CString::new(function).expect("a name without a 0");
-        // SAFETY: `exports` has it with this signature.
-        let hook = unsafe { self.0.get::<unsafe extern "C" fn(*const c_char)>("fakecuda_hide") };
+        let hook = self.hook::<unsafe extern "C" fn(*const c_char)>("fakecuda_hide");
         // SAFETY: a string that lives long enough.
-        unsafe { hook.expect("fakecuda has its hooks")(function.as_ptr()) };
+        unsafe { hook(name(function).as_ptr()) };
     }
 
     /// How many calls of a function this thread has made, failed ones included.
     pub fn calls(&self, function: &str) -> u64 {
-        let function = CString::new(function).expect("a name without a 0");
-        // SAFETY: `exports` has it with this signature.
-        let hook = unsafe { self.0.get::<unsafe extern "C" fn(*const c_char) -> u64>("fakecuda_calls") };
+        let hook = self.hook::<unsafe extern "C" fn(*const c_char) -> u64>("fakecuda_calls");
         // SAFETY: a string that lives long enough.
-        unsafe { hook.expect("fakecuda has its hooks")(function.as_ptr()) }
+        unsafe { hook(name(function).as_ptr()) }
     }
 
     /// Takes every wish of this thread back.
     pub fn reset(&self) {
-        // SAFETY: `exports` has it with this signature.
-        let hook = unsafe { self.0.get::<unsafe extern "C" fn()>("fakecuda_reset") };
+        let hook = self.hook::<unsafe extern "C" fn()>("fakecuda_reset");
         // SAFETY: it takes nothing.
-        unsafe { hook.expect("fakecuda has its hooks")() };
+        unsafe { hook() };
     }
+
+    /// A hook, by its exported name and with the type that `exports` gives it.
+    fn hook<F: Copy>(&self, name: &str) -> F {
+        // SAFETY: the callers' types are those of `exports`.
+        *unsafe { self.0.get::<F>(name.as_bytes()) }.expect("fakecuda has its hooks")
+    }
+}
+
+fn name(function: &str) -> CString {
+    CString::new(function).expect("a name without a 0")
+}
+
+/// Takes a lock, whether or not a thread panicked under it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -61,14 +61,14 @@ pub(crate) struct Memory {
 /// Uses that have completed are forgotten whenever so many have come together.
 const USES_KEPT: usize = 256;
 
-/// The host device's refusal as a code.
-pub(crate) fn code(error: &DriverError) -> Code {
-    match error {
+/// The host device's answer, its refusal as a code.
+pub(crate) fn answer<T>(result: millpond_driver::Result<T>) -> Result<T, Code> {
+    result.map_err(|error| match error {
         DriverError::OutOfMemory { .. } | DriverError::OutOfAddresses { .. } => Code::OUT_OF_MEMORY,
         DriverError::UnknownHandle { what: "stream" | "mark", .. } => Code::INVALID_HANDLE,
         DriverError::Lost { .. } => Code::LAUNCH_FAILED,
         _ => Code::INVALID_VALUE,
-    }
+    })
 }
 
 impl Memory {
@@ -77,7 +77,7 @@ impl Memory {
             true => host.create_shareable(bytes),
             false => host.create(bytes),
         };
-        let chunk = chunk.map_err(|error| code(&error))?;
+        let chunk = answer(chunk)?;
         self.chunks.insert(chunk.0, (chunk, bytes));
         Ok(chunk.0)
     }
@@ -85,21 +85,21 @@ impl Memory {
     /// A file of a chunk that was created for that.
     pub(crate) fn export(&self, host: &HostDriver, handle: u64) -> Result<OwnedFd, Code> {
         let (chunk, _) = self.chunks.get(&handle).ok_or(Code::INVALID_VALUE)?;
-        host.export(*chunk).map_err(|error| code(&error))
+        answer(host.export(*chunk))
     }
 
     /// A chunk by its file. As on a GPU its size is not known.
     pub(crate) fn import(&mut self, host: &HostDriver, file: OwnedFd) -> Result<u64, Code> {
         let file = File::from(file);
         let bytes = file.metadata().map_err(|_| Code::INVALID_VALUE)?.len();
-        let chunk = host.import(file.into(), bytes).map_err(|error| code(&error))?;
+        let chunk = answer(host.import(file.into(), bytes))?;
         self.chunks.insert(chunk.0, (chunk, bytes));
         Ok(chunk.0)
     }
 
     pub(crate) fn release(&mut self, host: &HostDriver, handle: u64) -> Result<(), Code> {
         let (chunk, _) = self.chunks.remove(&handle).ok_or(Code::INVALID_VALUE)?;
-        host.destroy(chunk).map_err(|error| code(&error))
+        answer(host.destroy(chunk))
     }
 
     /// A handle is mapped whole and from its start: anything else is not supported, as on a GPU.
@@ -109,7 +109,7 @@ impl Memory {
             return Err(Code::NOT_SUPPORTED);
         }
         // SAFETY: the host device checks that the place is reserved and free.
-        unsafe { host.map(chunk, at, bytes) }.map_err(|error| code(&error))?;
+        answer(unsafe { host.map(chunk, at, bytes) })?;
         self.mappings.insert(at, Mapping { bytes, access: BTreeMap::new() });
         Ok(())
     }
@@ -145,7 +145,7 @@ impl Memory {
         for start in starts {
             let mapping = self.mappings.remove(&start).ok_or(Code::UNKNOWN)?;
             // SAFETY: it was mapped, and no work that is known of uses it.
-            unsafe { host.unmap(start, mapping.bytes) }.map_err(|error| code(&error))?;
+            answer(unsafe { host.unmap(start, mapping.bytes) })?;
         }
         Ok(())
     }

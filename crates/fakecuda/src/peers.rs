@@ -1,18 +1,19 @@
 //! Which contexts have access to the memory of which others. It is kept for those who ask: all of it can be used.
 
 use std::collections::BTreeSet;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard};
 
 use millpond_driver::cuda::abi::{Code, Context};
 
 use crate::current;
 use crate::device::open;
+use crate::lock;
 
 /// The context that has access, and the device of the other one.
 static ENABLED: LazyLock<Mutex<BTreeSet<(usize, i32)>>> = LazyLock::new(Mutex::default);
 
 fn enabled() -> MutexGuard<'static, BTreeSet<(usize, i32)>> {
-    ENABLED.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&ENABLED)
 }
 
 /// The current context has access to another one from now on.

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard};
 
 use millpond_driver::cuda::abi::Code;
 use millpond_driver::cuda::abi::pool::attribute::{
@@ -13,6 +13,7 @@ use millpond_driver::cuda::abi::pool::attribute::{
 
 use crate::device::open;
 use crate::device::{end_handle, fresh_handle};
+use crate::lock;
 use crate::settings;
 
 /// Default pools are named by this and the device's number.
@@ -55,7 +56,7 @@ static POOLS: LazyLock<Mutex<Pools>> = LazyLock::new(Mutex::default);
 
 /// Looks at all pools.
 pub(crate) fn pools() -> MutexGuard<'static, Pools> {
-    POOLS.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&POOLS)
 }
 
 impl Pools {

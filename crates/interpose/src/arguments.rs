@@ -29,6 +29,9 @@ const BUFFER_BYTES: usize = 2;
 /// memory that is freed, be it by a node that was captured before: those do not count, in a launch and in a node.
 const FILLED_MAX: u32 = 64;
 
+/// Of so many words of a kernel's arguments it is noted whether an allocation's start was ever there.
+const NOTED: u32 = u64::BITS;
+
 /// A word of an argument that is an address of freed memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stale {
@@ -71,6 +74,9 @@ pub(crate) struct Kernel {
     /// The words of its parameters, where those are known.
     words: Option<Box<[Where]>>,
     name: Option<Name>,
+    /// The words that once were the start of live memory, by their lowest numbers: these are pointers. Any other word
+    /// may be two small numbers side by side (`0x4_0000_0003`), which lie inside an allocation of some GiB.
+    pointers: u64,
 }
 
 impl Kernel {
@@ -83,7 +89,11 @@ impl Kernel {
             // Pointers are aligned in an argument; where the host keeps that need not be.
             (0..bytes / 8).map(move |word| Where { argument, offset: 8 * word, bytes })
         };
-        Self { words: bytes.map(|all| all.iter().enumerate().filter(is_used).flat_map(words_of).collect()), name }
+        Self {
+            words: bytes.map(|all| all.iter().enumerate().filter(is_used).flat_map(words_of).collect()),
+            name,
+            pointers: 0,
+        }
     }
 }
 
@@ -111,8 +121,8 @@ impl Kernels {
 
     /// One of the list.
     #[inline]
-    pub(crate) fn at(&self, at: u32) -> Option<&Kernel> {
-        self.all.get(at as usize)
+    pub(crate) fn at(&mut self, at: u32) -> Option<&mut Kernel> {
+        self.all.get_mut(at as usize)
     }
 
     /// A kernel was met.
@@ -142,13 +152,29 @@ impl Kernel {
     /// Arguments as of `cuLaunchKernel`.
     #[inline]
     pub(crate) unsafe fn arguments(
+        &mut self,
+        params: *const *const c_void,
+        extra: *const *const c_void,
+        search: &mut Search,
+        known: &mut Known<'_>,
+    ) -> bool {
+        search.begin(self.pointers);
+        // SAFETY: the caller's promise.
+        let is_known = unsafe { self.search(params, extra, search, known) };
+        self.pointers = search.pointers;
+        is_known
+    }
+
+    /// # Safety
+    /// As of [`arguments`](Self::arguments).
+    #[inline]
+    unsafe fn search(
         &self,
         params: *const *const c_void,
         extra: *const *const c_void,
         search: &mut Search,
         known: &mut Known<'_>,
     ) -> bool {
-        search.begin();
         match &self.words {
             Some(all) if !params.is_null() => {
                 let mut asking = Asking { search, known, count: 0, layout: Layout::Apart(all) };
@@ -240,6 +266,8 @@ pub(crate) struct Search {
     launch: u64,
     /// The last word that is an address of freed memory.
     stale: Option<Stale>,
+    /// The words that are pointers, as far as the kernel's launches have shown.
+    pointers: u64,
     /// Whether it is for a node of a graph, which means memory by its address each time that it runs.
     is_for_node: bool,
     /// For a node: memory whose addresses are in structures that may be filled in part.
@@ -253,6 +281,7 @@ impl Default for Search {
             met: Box::new([0; MET]),
             launch: 0,
             stale: None,
+            pointers: 0,
             is_for_node: false,
             pointed_at: Vec::new(),
         }
@@ -299,8 +328,9 @@ impl Asking<'_, '_> {
 
 impl Search {
     #[inline]
-    fn begin(&mut self) {
+    fn begin(&mut self, pointers: u64) {
         self.stale = None;
+        self.pointers = pointers;
         self.pointed_at.clear();
         self.launch = self.launch.wrapping_add(LAUNCH);
         if self.launch == 0 {
@@ -334,13 +364,14 @@ impl Search {
         known.accesses.reserve(count);
         let (all, mut len) = (known.accesses.as_mut_ptr(), known.accesses.len());
         for at in 0..count {
-            let Word { value, number, .. } = self.words[at];
+            let Word { value, number, at: word } = self.words[at];
             let entry = known.index.by_number(number).filter(|entry| entry.is_plainly_at(value) & !self.is_for_node);
             let Some(entry) = entry else {
                 // SAFETY: so many were written.
                 unsafe { known.accesses.set_len(len) };
                 return (at..count).for_each(|at| self.look_up_any(known, self.words[at], layout));
             };
+            self.pointers |= u64::from(entry.start == value) << (word % NOTED);
             // SAFETY: one more for each word at most, for which there is room.
             let place = unsafe { all.add(len) };
             // SAFETY: as above.
@@ -361,8 +392,12 @@ impl Search {
         let Some(entry) = index.touched(word.value, word.number) else { return };
         let (argument, bytes) = layout.of(word.at);
         let is_stale = !entry.is_allocated;
-        if is_stale && bytes > FILLED_MAX {
-            return;
+        let bit = 1 << (word.at % NOTED);
+        match (is_stale, entry.start == word.value) {
+            (true, _) if bytes > FILLED_MAX => return,
+            (true, false) if self.pointers & bit == 0 && entry.kind != Kind::Node => return,
+            (false, true) => self.pointers |= bit,
+            _ => {}
         }
         if index.used(word.value, ask::is_of_host).is_none() {
             return;

@@ -1,8 +1,8 @@
 //! Numbers for what the program knows by handles: contexts, streams, events, pools, graphs, nodes, instances.
 //!
 //! A handle that was never seen made (another library made it, or a call that is not wrapped) gets its number at its
-//! first use. Knows no order. Numbers of pools, graphs and instances are never given out again; those of events and
-//! streams are.
+//! first use. Knows no order. Numbers of pools, graphs and instances are never given out again, and may be used up;
+//! those of events and streams are.
 
 use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, PoolId, RecycledNumbers, StreamId};
 use millpond_core::op::Memory;
@@ -13,6 +13,9 @@ use crate::thread;
 
 /// Default pools, which no call makes, have their device's number; others follow.
 const FIRST_POOL: u32 = 256;
+
+/// Numbers from here on are for what the call that has got the first of them still makes: nothing is noted after it.
+pub(crate) const USED_UP: u32 = u32::MAX - 1024;
 
 /// With fewer default streams of threads the system is not asked whether those threads are there.
 const THREADS_FEW: usize = 64;
@@ -68,12 +71,16 @@ pub(crate) struct Handles {
     per_thread_left: usize,
     stream_numbers: RecycledNumbers,
     pub(crate) events: FxHashMap<Event, EventId>,
+    /// Those that other processes may know.
+    pub(crate) shared_events: FxHashSet<EventId>,
     free_events: Vec<u32>,
     next_event: u32,
     pub(crate) pools: FxHashMap<Pool, PoolId>,
     /// The pool of each device that allocations without a pool come from, where it was set.
     pub(crate) current_pools: FxHashMap<i32, PoolId>,
     next_pool: u32,
+    /// What there are no numbers left for.
+    pub(crate) used_up: Option<&'static str>,
     pub(crate) graphs: FxHashMap<Graph, GraphId>,
     pub(crate) made: FxHashMap<GraphId, Made>,
     /// The graph of each node.
@@ -84,11 +91,18 @@ pub(crate) struct Handles {
     /// Of instances.
     pub(crate) outside: FxHashMap<ExecId, Outside>,
     next_exec: u32,
+    /// How often memory of other processes was opened and not closed, by its address.
+    opened: FxHashMap<u64, u32>,
     /// Which devices may use what exists at once on another: that one, and the one that may.
     pub(crate) peers: FxHashSet<(i32, i32)>,
 }
 
 impl Handles {
+    /// Handles of which pools, graphs and instances have numbers from `first` on.
+    pub(crate) fn numbered_from(first: u32) -> Self {
+        Self { next_pool: first.max(FIRST_POOL), next_graph: first, next_exec: first, ..Self::default() }
+    }
+
     /// The number of a context. One that is made where another was has its own.
     pub(crate) fn home(&mut self, context: Context, device: impl FnOnce() -> i32) -> u32 {
         *self.home_of.entry(context).or_insert_with(|| {
@@ -170,6 +184,7 @@ impl Handles {
     /// An event is gone.
     pub(crate) fn end_event(&mut self, event: Event) -> Option<EventId> {
         let id = self.events.remove(&event)?;
+        self.shared_events.remove(&id);
         self.free_events.push(id.0);
         Some(id)
     }
@@ -183,14 +198,12 @@ impl Handles {
 
     /// A number for a pool without a handle.
     pub(crate) fn unused_pool(&mut self) -> PoolId {
-        self.next_pool += 1;
-        PoolId(FIRST_POOL + self.next_pool - 1)
+        PoolId(take(&mut self.next_pool, "pools", &mut self.used_up))
     }
 
     /// A number for a graph that is to come.
     pub(crate) fn new_graph(&mut self) -> GraphId {
-        self.next_graph += 1;
-        GraphId(self.next_graph - 1)
+        GraphId(take(&mut self.next_graph, "graphs", &mut self.used_up))
     }
 
     /// A graph has a handle from now on.
@@ -283,8 +296,22 @@ impl Handles {
 
     /// A number for an instance without a handle.
     pub(crate) fn unused_exec(&mut self) -> ExecId {
-        self.next_exec += 1;
-        ExecId(self.next_exec - 1)
+        ExecId(take(&mut self.next_exec, "instances", &mut self.used_up))
+    }
+
+    /// Memory of another process is opened once more.
+    pub(crate) fn open_memory(&mut self, start: u64) {
+        *self.opened.entry(start).or_default() += 1;
+    }
+
+    /// It is closed once: how often it is open still. None where it was never seen opened.
+    pub(crate) fn close_memory(&mut self, start: u64) -> Option<u32> {
+        let left = self.opened.get(&start)? - 1;
+        match left {
+            0 => self.opened.remove(&start),
+            _ => self.opened.insert(start, left),
+        };
+        Some(left)
     }
 
     /// An instance that is known and can be judged.
@@ -292,6 +319,16 @@ impl Handles {
         let id = *self.execs.get(&exec)?;
         (!self.opaque_execs.contains(&id)).then_some(id)
     }
+}
+
+/// The next number, of what.
+fn take(next: &mut u32, what: &'static str, used_up: &mut Option<&'static str>) -> u32 {
+    let number = *next;
+    *next = number.saturating_add(1);
+    if number >= USED_UP {
+        *used_up = Some(what);
+    }
+    number
 }
 
 #[cfg(test)]

@@ -69,9 +69,13 @@ impl Judge {
     }
 
     /// The process ends: what is only known now is found, and said.
-    pub(crate) fn finish(&mut self, names: &Names, places: &mut Places, index: &Index) {
+    pub(crate) fn find_rest(&mut self, names: &Names, places: &mut Places, index: &Index) {
         self.checker.finish(names, &mut self.found);
         self.tell(places, index, None);
+    }
+
+    /// The command learns of all that was found.
+    pub(crate) fn report(&mut self) {
         self.said.values_mut().for_each(Said::report);
     }
 

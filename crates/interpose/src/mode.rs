@@ -60,6 +60,14 @@ pub(crate) fn noting() -> &'static Noting {
     &mode().noting
 }
 
+/// What pools, graphs, instances and threads are numbered from: in tests, from near the last number.
+pub(crate) fn first_number() -> u32 {
+    match cfg!(debug_assertions) {
+        true => std::env::var("MILLPOND_INTERPOSE_FIRST_NUMBER").ok().and_then(|it| it.parse().ok()).unwrap_or(0),
+        false => 0,
+    }
+}
+
 /// Who serves memory.
 #[inline]
 pub(crate) fn serving() -> Serving {

@@ -2,14 +2,8 @@
 
 millpond_driver::ranks! {
     before millpond::raw::FIRST_RANK;
-    Attaching "who looks the real functions up";
-    PassedNames "which calls were passed on";
     Session "the session";
     Current "the current pools";
-    Pools "the pools that are served";
-    Streams "the program's streams";
-    Refused "which devices are not served";
-    Origins "streams that capture";
-    Live "what is live";
-    Retired "figures of devices that are gone";
+    /// Of the pools, and of the devices that could not be opened: none is taken under the other.
+    Served "what is served";
 }

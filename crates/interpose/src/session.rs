@@ -14,6 +14,7 @@ mod process;
 
 use crate::ranks;
 use millpond_driver::locks::{Guard, Mutex, lock};
+use millpond_driver::output::say;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -26,7 +27,7 @@ use crate::abi::{Code, Event, Pool, Stream};
 use crate::arguments::{Accesses, Kernels, Search};
 use crate::entry::passed;
 use crate::entry::thunk::{Entered, Inside, own};
-use crate::handles::Handles;
+use crate::handles::{Handles, USED_UP};
 use crate::index::{Entry, Index, Kind};
 use crate::judge::Judge;
 use crate::mode::{self, Noting, noting};
@@ -73,6 +74,8 @@ pub(crate) struct Session {
     pub(crate) modes: FxHashMap<HostId, CaptureMode>,
     /// Addresses that alloc nodes gave out, of memory that is gone without a free.
     pub(crate) void: FxHashSet<u64>,
+    /// What the other processes have waited for, as far as this one can know: a stream, and its device.
+    pub(crate) others: Option<(StreamId, DeviceId)>,
     /// Streams that were destroyed while they took part in one.
     pub(crate) leaving: Vec<StreamId>,
     places: Places,
@@ -83,6 +86,8 @@ pub(crate) struct Session {
     /// Said with what is found by the call at hand.
     pub(crate) note: Option<String>,
     process: u32,
+    /// Whether nothing more is noted.
+    is_over: bool,
     is_finished: bool,
 }
 
@@ -95,7 +100,7 @@ fn thread_number() -> u32 {
     let process = PROCESS.load(Ordering::Relaxed);
     own(|own| {
         if own.process.replace(process) != process {
-            own.number.set(THREADS.fetch_add(1, Ordering::Relaxed));
+            own.number.set(mode::first_number().saturating_add(THREADS.fetch_add(1, Ordering::Relaxed)));
         }
         own.number.get()
     })
@@ -146,10 +151,12 @@ impl At {
         let Some(mut session) = session() else { return R::default() };
         let noted = catch_unwind(AssertUnwindSafe(|| {
             session.coverage.calls += calls;
-            session.host = HostId(thread_number());
+            session.host = session.this_host();
             session.set_place(self.entered);
             session.note = None;
-            act(&mut session)
+            let noted = act(&mut session);
+            session.stop_where_numbers_end();
+            noted
         }));
         noted.unwrap_or_default()
     }
@@ -164,12 +171,12 @@ impl At {
     }
 }
 
-/// The session of the process.
+/// The session of the process, unless it has stopped.
 fn session() -> Option<Guard<'static, Session>> {
     let at = SESSION.load(Ordering::Acquire);
     let session = if at.is_null() { begin()? } else { at };
     // SAFETY: a session is never given back.
-    Some(lock(unsafe { &*session }))
+    Some(lock(unsafe { &*session })).filter(|session| !session.is_over)
 }
 
 /// A launch of nothing.
@@ -192,7 +199,7 @@ fn begin() -> Option<*mut Mutex<ranks::Session, Session>> {
     let new = Box::into_raw(Box::new(Mutex::new(Session {
         sink,
         index: Index::default(),
-        handles: Handles::default(),
+        handles: Handles::numbered_from(mode::first_number()),
         names: Names::new(),
         coverage: Coverage::default(),
         kernels: Kernels::default(),
@@ -203,6 +210,7 @@ fn begin() -> Option<*mut Mutex<ranks::Session, Session>> {
         captures: FxHashMap::default(),
         modes: FxHashMap::default(),
         void: FxHashSet::default(),
+        others: None,
         leaving: Vec::new(),
         places: Places::new(matches!(noting(), Noting::Check { stacks: true, .. })),
         named_places: Vec::new(),
@@ -210,6 +218,7 @@ fn begin() -> Option<*mut Mutex<ranks::Session, Session>> {
         place: Place::Unknown,
         note: None,
         process: std::process::id(),
+        is_over: false,
         is_finished: false,
     })));
     match SESSION.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
@@ -230,6 +239,36 @@ fn begin() -> Option<*mut Mutex<ranks::Session, Session>> {
 }
 
 impl Session {
+    /// The calling thread.
+    #[inline]
+    fn this_host(&mut self) -> HostId {
+        let number = thread_number();
+        if number >= USED_UP {
+            self.handles.used_up = Some("threads");
+        }
+        HostId(number)
+    }
+
+    /// What comes after the last number of its kind would be taken for what had that number.
+    #[inline]
+    fn stop_where_numbers_end(&mut self) {
+        if let Some(what) = self.handles.used_up {
+            self.stop(what);
+        }
+    }
+
+    #[cold]
+    fn stop(&mut self, what: &str) {
+        self.is_over = true;
+        self.unsupported("all calls since the numbers of what the program makes were used up");
+        match &mut self.sink {
+            Sink::Trace(trace) => trace.end_here(&format!("there are no numbers left for {what}")),
+            Sink::Judge(_) => {
+                say(format_args!("millpond: there are no numbers left for {what}: nothing is checked from here on"))
+            }
+        }
+    }
+
     #[inline]
     fn set_place(&mut self, entered: Entered) {
         let number = self.places.number(entered);
@@ -288,7 +327,11 @@ impl Session {
         match &mut self.sink {
             Sink::Trace(trace) => trace.finish(),
             Sink::Judge(judge) if is_first => {
-                judge.finish(&self.names, &mut self.places, &self.index);
+                // What would have been freed later is no leak.
+                if !self.is_over {
+                    judge.find_rest(&self.names, &mut self.places, &self.index);
+                }
+                judge.report();
             }
             Sink::Judge(_) => {}
         }
@@ -400,6 +443,9 @@ impl Session {
     pub(crate) fn add_event(&mut self, event: Event, shared: bool) -> EventId {
         self.destroy_event(event);
         let id = self.handles.new_event(event);
+        if shared {
+            self.handles.shared_events.insert(id);
+        }
         self.push(What::EventCreate { event: id, device: DeviceId(ask::current_device() as u32), shared });
         id
     }

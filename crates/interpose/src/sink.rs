@@ -3,6 +3,7 @@
 //! A trace is opened with the first operation: a program that only asks whether there is a device leaves none. It is
 //! written in frames that are small enough for a crash to lose little; the handler of fatal signals writes the rest.
 
+use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 
@@ -48,6 +49,13 @@ impl Sink {
                 }
             }
         }
+    }
+}
+
+/// Nothing more is written to a trace.
+fn end(file: &mut Option<OwnFile>, why: &dyn Display) {
+    if file.take().is_some() {
+        say(format_args!("millpond: the trace ends here: {why}"));
     }
 }
 
@@ -129,10 +137,15 @@ impl Trace {
         writer.write_to(self.is_ending, |bytes| {
             let Some(open) = file else { return };
             if let Err(error) = open.write(bytes) {
-                *file = None;
-                say(format_args!("millpond: the trace ends here: {error}"));
+                end(file, &error);
             }
         });
+    }
+
+    /// What comes from here on is not in the trace, which does not say that nothing is missing.
+    pub(crate) fn end_here(&mut self, why: &str) {
+        self.write();
+        end(&mut self.file, &why);
     }
 
     /// The process ends: all is written, and that nothing is missing.

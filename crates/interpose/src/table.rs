@@ -259,7 +259,7 @@ calls! {
     // What a program opens at once is one range to it.
     N cuMemSetAccess(at: u64, bytes: usize, access: *const AccessDesc, count: usize)
         => after session.index.join(at, at.saturating_add(bytes as u64));
-    N cuIpcOpenMemHandle_v2(at: *mut u64, handle: EventName, flags: c_uint) => after session.import(read(at)?);
+    N cuIpcOpenMemHandle_v2(at: *mut u64, handle: EventName, flags: c_uint) => after session.open(read(at)?);
     N cuIpcCloseMemHandle(at: u64) => around ranges::close;
     N cuMemPoolImportPointer(at: *mut u64, pool: Pool, data: *const c_void) => after session.import(read(at)?);
 

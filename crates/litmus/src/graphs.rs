@@ -143,6 +143,8 @@ impl Lower {
                 }
             }
         }
+        self.has_captured = true;
+        self.refuse_capture_beside_processes(!self.processes.is_empty())?;
         let graph = GraphId(self.next(Count::Graph));
         self.define(name, Symbol::Graph(graph))?;
         self.push(What::CaptureBegin { stream, graph, mode, symbolic })

@@ -89,8 +89,8 @@ pub(crate) struct Lower {
     owners: HashMap<String, ProcessId>,
     /// The process of each thread; of those that are not here the first.
     pub(crate) processes: HashMap<HostId, ProcessId>,
-    /// Processes that have ended.
-    pub(crate) ended: HashSet<ProcessId>,
+    /// Whether a stream was captured.
+    pub(crate) has_captured: bool,
     /// The default streams that have names: the legacy one of each process and device, and that of each thread.
     pub(crate) defaults: HashMap<(ProcessId, DeviceId, Option<HostId>), StreamId>,
     counts: HashMap<Count, u32>,
@@ -126,7 +126,7 @@ pub(crate) fn lower(lines: &[Line]) -> Result<Program, Refusal> {
         // Number 0 is the legacy default stream and the main thread.
         owners: HashMap::new(),
         processes: HashMap::new(),
-        ended: HashSet::new(),
+        has_captured: false,
         defaults: HashMap::new(),
         counts: HashMap::from([(Count::Stream, 1), (Count::Host, 1)]),
         promised: promised(lines),
@@ -186,9 +186,6 @@ impl Lower {
                         Some(name) => self.host(name)?,
                         None => HostId(0),
                     };
-                    if self.ended.contains(&self.process()) {
-                        return self.refuse("this process has ended", "destroy it behind the last line that it does");
-                    }
                     self.statement(&line.text, &words)?;
                 }
             }
@@ -233,6 +230,7 @@ impl Lower {
     fn misunderstood(&self, text: &str, words: &[&str]) -> Result<(), Refusal> {
         let gone = match words {
             ["set", "threads", _] => "what one thread has synchronised with counts for all threads of its process",
+            ["thread", _, "in", _] => "a process has one thread, which has its name",
             ["set", "early", _] => "a launch with programmatic stream serialization is judged as an ordinary one",
             _ => "",
         };

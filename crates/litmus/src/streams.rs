@@ -25,14 +25,7 @@ impl Lower {
         ["grant", "device", owner, "to", device] => self.peer(owner, device, true);
         ["revoke", "device", owner, "from", device] => self.peer(owner, device, false);
         ["thread", t] => self.new_host(t).map(drop);
-        ["thread", t, "in", p] => {
-            let process = ProcessId(self.host(p)?.0);
-            self.start(t, process)
-        };
-        ["process", p] => {
-            let host = self.new_host(p)?;
-            self.start(p, ProcessId(host.0))
-        };
+        ["process", p] => self.new_process(p);
         ["tell", t] => self.tell(t);
         ["record", e, s] => self.record(e, s, false, Mark::Completion);
         ["record", e, s, "external"] => self.record(e, s, true, Mark::Completion);
@@ -152,14 +145,21 @@ impl Lower {
         Ok(host)
     }
 
-    /// A thread of a process begins.
-    fn start(&mut self, name: &str, process: ProcessId) -> Result<(), Refusal> {
-        let host = match self.symbol(name) {
-            Some(Symbol::Host(host)) => host,
-            _ => self.new_host(name)?,
-        };
+    /// A process begins, with the one thread that it has.
+    fn new_process(&mut self, name: &str) -> Result<(), Refusal> {
+        self.refuse_capture_beside_processes(self.has_captured)?;
+        let host = self.new_host(name)?;
+        let process = ProcessId(host.0);
         self.processes.insert(host, process);
         self.push_by(host, What::HostStart { process })
+    }
+
+    pub(crate) fn refuse_capture_beside_processes(&self, are_both: bool) -> Result<(), Refusal> {
+        if are_both {
+            let help = "make the graph by nodes, or check each process by itself";
+            return self.refuse("a program of several processes captures nothing", help);
+        }
+        Ok(())
     }
 
     fn tell(&mut self, thread: &str) -> Result<(), Refusal> {
@@ -182,17 +182,6 @@ impl Lower {
         self.push(What::EventWait { event, stream, external })
     }
 
-    /// A process ends, as the threads of the line's process learn.
-    fn end_process(&mut self, name: &str, process: ProcessId) -> Result<(), Refusal> {
-        let is_process = self.processes.get(&HostId(process.0)) == Some(&process);
-        if !is_process || process == self.process() {
-            let help = "a process that `process P` began ends by `destroy P`, as another one learns";
-            return self.refuse(format!("`{name}` cannot be ended here"), help);
-        }
-        self.ended.insert(process);
-        self.push(What::ProcessEnd { process })
-    }
-
     fn destroy(&mut self, name: &str) -> Result<(), Refusal> {
         self.of_this_process(name)?;
         match self.symbol(name) {
@@ -204,9 +193,9 @@ impl Lower {
             Some(Symbol::Pool(pool)) => self.push(What::PoolDestroy { pool }),
             Some(Symbol::Graph(graph)) => self.push(What::GraphDestroy { graph }),
             Some(Symbol::Exec(exec)) => self.push(What::ExecDestroy { exec }),
-            Some(Symbol::Host(host)) => self.end_process(name, ProcessId(host.0)),
             _ => {
-                let help = "streams, events, pools, graphs, instances and processes can be destroyed; memory is freed";
+                let help = "streams, events, pools, graphs and instances can be destroyed; memory is freed, and a \
+                            process frees or drops what it imported";
                 self.refuse(format!("`{name}` cannot be destroyed"), help)
             }
         }

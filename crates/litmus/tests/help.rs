@@ -142,14 +142,13 @@ fn a_launch_on_another_device_needs_access() {
     assert_eq!(Program::parse(&granted).expect("it can be read").check(), []);
 }
 
-/// Of several captures the one is named that forbids the call, of another device or process none.
+/// Of several captures the one is named that forbids the call, of another device none.
 #[test]
 fn the_capture_is_named_that_is_in_the_way() {
     for (program, line) in [
         ("stream s / stream t / capture s as g relaxed / capture t as h / b = alloc now 64", Some(4)),
         ("stream s nonblocking / stream t / stream l legacy / capture s as g / capture t as h / record e l", Some(5)),
         ("stream s / stream u on 1 / capture s as g / capture u as h / synchronize device 1", Some(4)),
-        ("process P / P: stream q / stream s / P: capture q as h / capture s as g / b = alloc now 64", Some(5)),
         ("thread T / stream s / stream t / capture s as g / T: capture t as h / end capture t", Some(5)),
         ("stream s nonblocking / stream l legacy / capture s as g / capture l as h", None),
         ("stream s / stream t / capture s as g / end capture t", None),

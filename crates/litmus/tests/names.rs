@@ -161,6 +161,40 @@ fn memory_that_a_refused_graph_would_have_made_is_in_no_other_finding() {
     assert_eq!(found.len(), 1, "{found:#?}");
 }
 
+/// An operation that makes a graph, a node, an instance or a pool is refused: what it would have made is void.
+#[test]
+fn what_a_refused_operation_would_have_made_is_in_no_other_finding() {
+    let graph = "set leaks off\nstream s nonblocking\nstream t nonblocking\ngraph g\nnode n1 in g: alloc o 64\n\
+                 node n2 in g after n1: write o\n";
+    for rest in [
+        // A copy, whose memory has names of its own.
+        "h = clone g\nx = instantiate h\nlaunch x s\nread s o\nfree s o\n",
+        "h = clone g\nx = instantiate h\nlaunch x s\nread s h.o\nfree s h.o\n",
+        "h = clone g\nx = instantiate h\nlaunch x s\nb = take h.o from x\nhost read b\ndrop b\n",
+        "h = clone g\ngraph k\nnode c in k: child h\ny = instantiate k\nlaunch y s\nread s h.o\nfree s h.o\n",
+        "h = clone g\nnode m in h: alloc p 64\nx = instantiate h\nlaunch x s\nread s p\nfree now p\n",
+        "h = clone g\ngraph k\nnode c in k: read h.o\ny = instantiate k\nlaunch y s\ndestroy h\n",
+        // A child node.
+        "x = instantiate g\ngraph k\nnode c in k: child g\ny = instantiate k\nlaunch y s\nread s o\nfree s o\n",
+        "x = instantiate g\ncapture t as k\nlaunch x t\nread t o\nend capture t\ny = instantiate k\nlaunch y s\n\
+         read s o\nfree s o\n",
+        // An instance.
+        "capture t as k\nx = instantiate g\nend capture t\nlaunch x s\nread s o\nfree s o\n",
+        "x = instantiate g\ny = instantiate g\nlaunch y s\nread s o\nfree s o\n",
+        "graph e\nnode q in e: alloc w 64\nx = instantiate g\nupdate x from e\nread s w\nfree s w\n",
+        // A launch.
+        "x = instantiate g\ndestroy t\nlaunch x t\nread s o\nfree s o\n",
+        // A capture.
+        "capture s as h\ncapture s as k\nend capture s\nx = instantiate k\nlaunch x s\ndestroy k\n",
+        // A pool.
+        "pool p\ncapture t as k\npool q\nend capture t\npool r\na = alloc s 64 from q\nread s a\nfree s a\n\
+         destroy q\n",
+    ] {
+        let found = findings(&format!("{graph}{rest}"));
+        assert_eq!(found.len(), 1, "{rest}{found:#?}");
+    }
+}
+
 /// Where the graph is mended and launched, what is done with its memory is judged.
 #[test]
 fn memory_of_a_mended_graph_is_judged_again() {

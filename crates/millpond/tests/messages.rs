@@ -27,7 +27,10 @@ fn captures_call_streams_by_their_names() {
     let (device, left, right) = device();
     let outside = device.stream().unwrap().record().unwrap();
     left.begin_capture().unwrap();
-    assert_says(&left.wait(&outside).unwrap_err(), &["stream `left` is being captured and cannot wait"]);
+    assert_says(
+        &left.wait(&outside).unwrap_err(),
+        &["stream `left` is being captured and waits for an event from outside"],
+    );
     let _ = left.end_capture();
 
     left.begin_capture().unwrap();
@@ -35,20 +38,20 @@ fn captures_call_streams_by_their_names() {
     assert_says(&twice, &["stream `left` is being captured already"]);
     right.wait(&left.record().unwrap()).unwrap();
     right.launch((), |()| ()).unwrap();
-    assert_says(&right.end_capture().unwrap_err(), &["stream `right` joined", "which began on stream `left`"]);
+    assert_says(&right.end_capture().unwrap_err(), &["stream `right` joined a capture that began on stream `left`"]);
     let _ = left.end_capture();
 
     left.begin_capture().unwrap();
     right.wait(&left.record().unwrap()).unwrap();
     right.launch((), |()| ()).unwrap();
     let unjoined = left.end_capture().unwrap_err();
-    let parts = ["stream `right` was not joined: make stream `left` wait for an event recorded on stream `right`"];
+    let parts = ["stream `right` was not joined", "make stream `left` wait for an event recorded on stream `right`"];
     assert_says(&unjoined, &parts);
     assert_says(&left.end_capture().unwrap_err(), &["stream `left` is not being captured"]);
 
     left.begin_capture_in(CaptureMode::Relaxed).unwrap();
     let implicit = device.legacy_stream().launch((), |()| ()).unwrap_err();
-    assert_says(&implicit, &["while stream `left`, a blocking stream, is being captured"]);
+    assert_says(&implicit, &["while stream `left`, a blocking stream, is captured"]);
     let _ = left.end_capture();
 }
 

@@ -30,8 +30,13 @@ impl Run {
             }
             What::GraphCreate { graph, symbolic } => {
                 let made = if *symbolic { self.devices.first.symbolic_graph() } else { self.devices.first.graph() };
-                self.graphs.all.insert(*graph, made.expect("a graph"));
-                Ok(Said::Done)
+                match made {
+                    Ok(made) => {
+                        self.graphs.all.insert(*graph, made);
+                        Ok(Said::Done)
+                    }
+                    Err(error) => Ok(Said::Refused(error, Act::Read)),
+                }
             }
             What::GraphNode { graph, node, after, .. } => self.add_node(*graph, node, after),
             What::GraphEdge { graph, from, to } => {
@@ -392,6 +397,10 @@ impl Run {
                 Ok(Said::Done)
             }
             Err(error) if is_aliased(&error) => cannot("slices of the same bytes by two names"),
+            // No node, and no number of one.
+            Err(error @ (millpond::Error::Driver(_) | millpond::Error::DeviceLost { .. })) => {
+                Ok(Said::Refused(error, Act::Write))
+            }
             Err(error) => {
                 self.graphs.nodes.entry(graph).or_default().push(None);
                 let act = match op {

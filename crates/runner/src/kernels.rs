@@ -14,19 +14,40 @@ use crate::{Cannot, Held, Run, cannot};
 /// What is written.
 const VALUE: u8 = 7;
 
+/// What a kernel does with the bytes that it reads and those that it writes.
+pub type Kernel = Box<dyn FnMut(&[&[u8]], &mut [&mut [u8]]) + Send>;
+
+/// What one launch, or one node, does in place of summing and filling.
+pub enum Work {
+    /// A kernel, where kernels are closures.
+    Kernel(Kernel),
+    /// All bytes that are written become this one.
+    Fill(u8),
+    /// The bytes that are written, from the host.
+    FromHost(Vec<u8>),
+    /// The bytes that are read go to the host, which waits for them. No node does that.
+    ToHost(Box<dyn FnOnce(Vec<u8>) + Send>),
+}
+
+/// Sums what it reads, and fills with that what it writes.
+pub(crate) fn sums() -> Kernel {
+    Box::new(|reads, writes| {
+        let sum = reads.iter().flat_map(|read| read.iter()).fold(1_u8, |sum, byte| sum.wrapping_add(*byte));
+        writes.iter_mut().for_each(|write| write.fill(sum));
+        std::hint::black_box(sum);
+    })
+}
+
 /// Does something with accesses of any number: the library's launches take arrays, whose lengths are types.
 macro_rules! on_slices {
-    ($reads:expr, $writes:expr, |$declared:ident, $kernel:ident| $call:expr) => {{
+    ($reads:expr, $writes:expr, $run:expr, |$declared:ident, $kernel:ident| $call:expr) => {{
         macro_rules! with {
             ($r:literal, $w:literal) => {{
                 let reads: [millpond::Read<'_, u8>; $r] = $reads.try_into().expect("it was counted");
                 let writes: [millpond::Write<'_, u8>; $w] = $writes.try_into().expect("it was counted");
                 let $declared = (reads, writes);
-                let $kernel = |(reads, writes): ([&[u8]; $r], [&mut [u8]; $w])| {
-                    let sum = reads.iter().flat_map(|read| read.iter()).fold(1_u8, |sum, byte| sum.wrapping_add(*byte));
-                    writes.into_iter().for_each(|write| write.fill(sum));
-                    std::hint::black_box(sum);
-                };
+                let mut run: $crate::kernels::Kernel = $run;
+                let $kernel = move |(reads, mut writes): ([&[u8]; $r], [&mut [u8]; $w])| run(&reads, &mut writes);
                 $call
             }};
         }
@@ -144,14 +165,22 @@ impl Run {
     /// Launches on a stream, which may be capturing.
     pub(crate) fn launch_on(&self, stream: &Stream, accesses: Accesses<'_>) -> Result<Result<(), Error>, Cannot> {
         let (reads, writes) = accesses;
+        let kernel = match (self.work.take(), reads.as_slice(), writes.as_slice()) {
+            (Some(Work::Fill(value)), [], [write]) => return Ok(stream.memset(*write, value)),
+            (Some(Work::FromHost(bytes)), [], [write]) => return Ok(stream.copy_from_host(*write, &bytes)),
+            (Some(Work::ToHost(look)), [read], []) => return Ok(stream.copy_to_host(*read).map(look)),
+            (Some(Work::Kernel(kernel)), ..) => kernel,
+            (Some(_), ..) => return cannot("work of other accesses than the launch has"),
+            (None, ..) => sums(),
+        };
         if self.devices.place.runs_closures() {
-            return Ok(on_slices!(reads, writes, |declared, kernel| launched(stream, declared, kernel)));
+            return Ok(on_slices!(reads, writes, kernel, |declared, kernel| launched(stream, declared, kernel)));
         }
         if let ([], [write], true) = (reads.as_slice(), writes.as_slice(), self.graphs.captures.is_empty()) {
             return Ok(stream.memset(*write, VALUE));
         }
         let written = writes.clone();
-        let declared = on_slices!(reads, writes, |declared, _kernel| stream.declare(declared));
+        let declared = on_slices!(reads, writes, kernel, |declared, _kernel| stream.declare(declared));
         // In a capture what is declared is the node.
         Ok(match self.graphs.captures.is_empty() {
             true => declared.and_then(|()| written.into_iter().try_for_each(|write| stream.memset(write, VALUE))),
@@ -166,25 +195,31 @@ impl Run {
         accesses: &[Use],
         after: &[GraphNode],
     ) -> Result<Result<GraphNode, Error>, Cannot> {
-        if !self.devices.place.runs_closures() && self.is_capturing() {
+        let work = self.work.take();
+        let runs_closures = self.devices.place.runs_closures();
+        // Nodes that only read copy to memory of their own.
+        let only_reads = accesses.iter().all(|access| access.act == Act::Read) && !accesses.is_empty();
+        if !runs_closures && self.is_capturing() {
             return cannot("reading nodes copy to memory of theirs, which is there after a synchronisation");
         }
-        // Nodes that only read copy to memory of their own.
-        let copies = accesses.iter().all(|access| access.act == Act::Read) && !accesses.is_empty();
-        let scratch = match copies && !self.devices.place.runs_closures() {
-            false => None,
-            true => Some(
-                self.devices.own().alloc::<u8>(&self.devices.first.default_pool(), crate::BYTES_MAX).expect("memory"),
-            ),
-        };
-        if scratch.is_some() {
+        let scratch = (only_reads && !runs_closures && work.is_none()).then(|| {
+            let pool = self.devices.first.default_pool();
+            let scratch = self.devices.own().alloc::<u8>(&pool, crate::BYTES_MAX).expect("memory");
             self.devices.own().synchronize().expect("the stream runs");
-        }
+            scratch
+        });
         let Some((reads, writes)) = self.accesses(accesses, Some((Some(graph), id)))? else {
             return cannot("memory that was refused");
         };
-        if self.devices.place.runs_closures() {
-            return Ok(on_slices!(reads, writes, |declared, kernel| graph.add_kernel(after, declared, kernel)));
+        let kernel = match (work, writes.as_slice()) {
+            (Some(Work::Fill(value)), [write]) => return Ok(graph.add_memset(after, *write, value)),
+            (Some(Work::FromHost(bytes)), [write]) => return Ok(graph.add_copy_from_host(after, *write, &bytes)),
+            (Some(Work::Kernel(kernel)), _) => kernel,
+            (Some(_), _) => return cannot("work of other accesses than the node has"),
+            (None, _) => sums(),
+        };
+        if runs_closures {
+            return Ok(on_slices!(reads, writes, kernel, |declared, kernel| graph.add_kernel(after, declared, kernel)));
         }
         let added = match (reads.as_slice(), writes.as_slice(), &scratch) {
             ([], [], _) => graph.add_empty(after),

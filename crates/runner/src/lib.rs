@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `place`, `timing` | the device that a program runs on, and how fast that is |
 //! | `threads` | an operation is done by the thread that it is of |
+//! | `given` | handles that come to a program from outside, or leave it |
 //! | `memory`, `graphs`, `kernels`, `several` | what operations are as calls of the library |
 //! | `processes` | the same for programs of several processes |
 //! | `verdicts` | what the library's refusals are to the checker |
 #![deny(unsafe_code)]
 
+mod given;
 mod graphs;
 mod kernels;
 mod memory;
@@ -32,11 +34,13 @@ use millpond_core::graph::CaptureError as Rule;
 use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, CaptureMode, Mark, Memory, Op, What};
 
+pub use kernels::{Kernel, Work};
 pub use place::Place;
 pub use timing::Timing;
+pub use verdicts::kind_of;
 
 use kernels::Accesses;
-use verdicts::{kind_of, may_be_unmade};
+use verdicts::may_be_unmade;
 
 /// Why a program is not run, or not to its end.
 #[derive(Debug)]
@@ -45,12 +49,16 @@ pub enum Cannot {
     Ask(String),
     /// An allocation found no memory.
     Memory(String),
+    /// The device, or its driver, failed.
+    Failed(Box<Error>),
 }
 
 impl fmt::Display for Cannot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Cannot::Ask(why) | Cannot::Memory(why)) = self;
-        f.write_str(why)
+        match self {
+            Cannot::Ask(why) | Cannot::Memory(why) => f.write_str(why),
+            Cannot::Failed(error) => error.fmt(f),
+        }
     }
 }
 
@@ -186,6 +194,8 @@ pub struct Run {
     found: Found,
     /// The line of the operation at hand.
     line: u32,
+    /// What the operation at hand does in place of summing and filling.
+    work: Cell<Option<Work>>,
 }
 
 /// No program that is run on CUDA reads more at once in a node.
@@ -303,6 +313,7 @@ impl Run {
             instances: Instances::default(),
             found: Found::default(),
             line: 0,
+            work: Cell::default(),
         }
     }
 
@@ -342,6 +353,21 @@ impl Run {
     /// # Errors
     /// The library cannot be asked to do it: the run is not the program's any more.
     pub fn step(&mut self, op: &Op) -> Result<(), Cannot> {
+        let done = self.perform(op);
+        self.work.take();
+        done
+    }
+
+    /// As [`step`](Self::step), of a launch or a kernel's node that does this in place of summing and filling.
+    ///
+    /// # Errors
+    /// As of [`step`](Self::step).
+    pub fn step_with(&mut self, op: &Op, work: Work) -> Result<(), Cannot> {
+        self.work.set(Some(work));
+        self.step(op)
+    }
+
+    fn perform(&mut self, op: &Op) -> Result<(), Cannot> {
         (self.line, self.graphs.instantiating) = (op.place.line().unwrap_or(0), None);
         let is_spoiled = self.is_spoiled(op);
         let said = match &op.what {
@@ -369,13 +395,16 @@ impl Run {
                 let others = self.devices.others.values().try_for_each(Device::synchronize);
                 said(self.devices.first.synchronize().and(others), Act::Read)
             }
-            What::PoolCreate { pool, exportable, .. } => {
-                match self.devices.first.pool(self.memory.pool_config.clone().shareable(*exportable)) {
+            What::PoolCreate { pool, exportable, device } => {
+                match self
+                    .device_of(device.unwrap_or_default())?
+                    .pool(self.memory.pool_config.clone().shareable(*exportable))
+                {
                     Ok(made) => {
                         self.memory.pools.insert(*pool, made);
                         Said::Done
                     }
-                    Err(error @ millpond::Error::Capture { .. }) => Said::Refused(error, Act::Read),
+                    Err(error @ (Error::Capture(_) | Error::Driver(_))) => Said::Refused(error, Act::Read),
                     Err(_) if *exportable => return cannot("the device shares no memory"),
                     Err(error) => Said::Refused(error, Act::Read),
                 }
@@ -539,7 +568,10 @@ impl Run {
         let Some(accesses) = self.accesses(accesses, graph)? else {
             return if self.is_capturing() || !is_one { cannot("memory that was refused") } else { Ok(Said::Done) };
         };
-        let on = stream.map_or(Ok(self.devices.own()), |stream| self.stream(stream))?;
+        let on = match stream {
+            Some(stream) => self.stream(stream)?,
+            None => self.devices.own(),
+        };
         let said = said(launch(self, on, accesses)?, act);
         if let (None, Said::Refused(Error::Graph(error), act)) = (captured, &said)
             && matches!(**error, millpond::error::GraphError::Symbolic(_))
@@ -575,8 +607,13 @@ impl Run {
     /// Notes a refusal, unless it follows from an earlier one.
     fn note(&mut self, said: Said, is_spoiled: bool, what: &What) -> Result<(), Cannot> {
         let Said::Refused(error, act) = said else { return Ok(()) };
-        if let Error::OutOfMemory(report) = &error {
-            return Err(Cannot::Memory(report.to_string()));
+        match error {
+            Error::OutOfMemory(report) => return Err(Cannot::Memory(report.to_string())),
+            Error::InvalidArgument(invalid) if matches!(*invalid, Invalid::OtherDevice { .. }) => {
+                return cannot("what is of several devices has no verdict");
+            }
+            Error::Driver(_) | Error::DeviceLost { .. } => return Err(Cannot::Failed(Box::new(error))),
+            _ => {}
         }
         self.note_spoiled(&error, what);
         let noted = if is_spoiled { Ok(()) } else { self.note_kind(&error, act) };

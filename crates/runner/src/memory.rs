@@ -59,11 +59,11 @@ impl Run {
 
     pub(crate) fn free(&mut self, memory: Memory, stream_id: Option<StreamId>) -> Result<Said, Cannot> {
         let home = |of: &StreamId| self.streams.devices.get(of).copied().unwrap_or_default();
-        if self.memory.allocated_on.get(&memory).map(home).unwrap_or_default()
-            != stream_id.as_ref().map(home).unwrap_or_default()
-        {
+        let own = self.memory.allocated_on.get(&memory).map(home).unwrap_or_default();
+        if stream_id.as_ref().is_some_and(|stream| home(stream) != own) {
             return cannot("memory is freed on its own device");
         }
+        let device = self.device_of(own)?;
         if stream_id.is_some() && self.memory.pinned.contains(&memory) {
             return cannot("pinned memory has a type of its own, which no stream frees");
         }
@@ -90,7 +90,7 @@ impl Run {
                 let (address, view) = (buffer.address(), buffer.view());
                 let freed = match &stream {
                     Some(stream) => stream.free(buffer),
-                    None => self.devices.first.free(buffer),
+                    None => device.free(buffer),
                 };
                 return Ok(match freed {
                     Ok(()) => {
@@ -130,7 +130,7 @@ impl Run {
         };
         let freed = match &stream {
             Some(stream) => stream.free_address(address),
-            None => self.devices.first.free_address(address),
+            None => device.free_address(address),
         };
         if let (Err(Error::InvalidArgument(invalid)), Some(Held::Gone { .. })) = (&freed, self.memory.held.get(&memory))
             && let Invalid::Pointer { nearest: Nearest::OfGraph { .. }, .. } = **invalid

@@ -1,9 +1,8 @@
 //! Programs with processes: each process has a host device of its own, and what it is given passes by tickets.
 //!
-//! The processes are devices of this one: an importer that is gone has given back all, after all that it did. What one
-//! tells another without an event the library cannot see; programs that need more of it than an export carries along
-//! are not run here. Nor are those that race with an importer that is at it: each process is checked against what it
-//! has learned, so that the race would be a real one.
+//! The processes are devices of this one. What one tells another without an event the library cannot see; programs
+//! that need more of it than an export carries along are not run here. Nor are those that race with an importer that is
+//! at it: each process is checked against what it has learned, so that the race would be a real one.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -16,7 +15,7 @@ use millpond_core::check::{Checker, Kind, Settings};
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, ProcessId, StreamId, TicketId};
 use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, StreamRole, What};
 
-use crate::kernels::{copied, launched, on_slices};
+use crate::kernels::{copied, launched, on_slices, sums};
 use crate::{Cannot, Found, Refusal, Said, Stopped, cannot, kind_of, said};
 
 /// Whether a program has other processes.
@@ -162,7 +161,6 @@ impl Run {
                 Said::Done
             }
             What::EventWait { event, stream, external: false } => self.wait(*event, *stream)?,
-            What::ProcessEnd { process } => self.end(*process),
             other => self.memory_step(process, other)?,
         };
         let Said::Refused(error, act) = said else { return Ok(()) };
@@ -347,7 +345,7 @@ impl Run {
             let Some((from, to)) = copied(&(reads, writes)) else { return cannot("a copy between different sizes") };
             return Ok(said(on.copy(from, to), act));
         }
-        Ok(said(on_slices!(reads, writes, |declared, kernel| launched(&on, declared, kernel)), act))
+        Ok(said(on_slices!(reads, writes, sums(), |declared, kernel| launched(&on, declared, kernel)), act))
     }
 
     fn has_imported(&self, process: ProcessId) -> bool {
@@ -367,15 +365,5 @@ impl Run {
         }
         let others = self.shared.imported.iter().filter(|(import, of)| **import != memory && **of == owned);
         others.into_iter().any(|(import, _)| matches!(self.memory.get(import), Some((_, Held::Buffer(_)))))
-    }
-
-    /// A process is gone, and all its work with it.
-    fn end(&mut self, process: ProcessId) -> Said {
-        let ended = self.devices.get(&process).map_or(Ok(()), |(device, _)| device.synchronize());
-        self.memory.retain(|_, (owner, _)| *owner != process);
-        self.streams.retain(|_, (owner, _)| *owner != process);
-        self.events.retain(|_, (owner, _)| *owner != process);
-        self.devices.remove(&process);
-        said(ended, Act::Read)
     }
 }

@@ -1,4 +1,4 @@
-//! Programs of several devices. Pools that a program makes are the first device's here.
+//! Programs of several devices.
 
 use std::collections::hash_map::Entry;
 
@@ -43,8 +43,13 @@ impl Run {
             StreamRole::PerThread => device.per_thread_stream(),
             StreamRole::Legacy => Ok(device.legacy_stream()),
         };
-        self.streams.all.insert(stream, made.expect("a stream"));
-        Ok(Said::Done)
+        match made {
+            Ok(made) => {
+                self.streams.all.insert(stream, made);
+                Ok(Said::Done)
+            }
+            Err(error) => Ok(Said::Refused(error, Act::Read)),
+        }
     }
 
     /// The default pool of a stream's device.

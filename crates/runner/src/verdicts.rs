@@ -7,7 +7,10 @@ use millpond_core::graph::{CaptureError as CaptureRule, GraphError as GraphRule}
 use millpond_core::op::Act;
 
 /// What the library's refusal is to the checker; none where it follows from an earlier one.
-pub(crate) fn kind_of(error: &Error, act: Act) -> Option<Kind> {
+///
+/// # Panics
+/// It is no verdict: memory, the driver or the device is the reason.
+pub fn kind_of(error: &Error, act: Act) -> Option<Kind> {
     let before = if act == Act::Free { Kind::FreeBeforeAlloc } else { Kind::UseBeforeAlloc };
     let after = if act == Act::Free { Kind::DoubleFree } else { Kind::UseAfterFree };
     Some(match error {

@@ -6,8 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::finding::{finding, lock};
+use crate::kind::Kind;
+use crate::maker;
 use crate::op::Program;
 use crate::settings::DeviceKind;
+use crate::stage::Stage;
 use crate::thread::Thread;
 use crate::world::World;
 
@@ -63,6 +66,9 @@ const ENDING: u64 = u64::MAX - 1;
 
 /// Runs a program on fresh devices.
 pub fn run(program: &Program, kind: DeviceKind, log: Option<File>, watched: &Watched) -> Count {
+    if !program.setting.has(Kind::Lend) && std::env::var_os("MILLPOND_STRESS_WORLD").is_some_and(|it| it == "runner") {
+        return run_by_runner(program, kind, log, watched);
+    }
     let world = World::new(program.setting, kind, program.seed, log);
     let progress: Vec<Arc<AtomicU64>> = program.threads.iter().map(|_| Arc::default()).collect();
     let end = Arc::<AtomicU64>::default();
@@ -80,6 +86,37 @@ pub fn run(program: &Program, kind: DeviceKind, log: Option<File>, watched: &Wat
     end.store(ENDING, Ordering::Relaxed);
     world.end(program.seed.is_multiple_of(2));
     let figures = &oracle.figures;
+    lock(&watched.0).clear();
+    Count {
+        programs: 1,
+        operations: figures.operations.load(Ordering::Relaxed),
+        refusals: figures.refusals.load(Ordering::Relaxed),
+        words: figures.words.load(Ordering::Relaxed),
+    }
+}
+
+/// As `run`, by the runner of operations.
+fn run_by_runner(program: &Program, kind: DeviceKind, log: Option<File>, watched: &Watched) -> Count {
+    let stage = Stage::new(program.setting, kind, program.seed, log);
+    let progress: Vec<Arc<AtomicU64>> = program.threads.iter().map(|_| Arc::default()).collect();
+    let end = Arc::<AtomicU64>::default();
+    *lock(&watched.0) = progress.iter().chain([&end]).cloned().collect();
+    let seed = program.seed;
+    // All are made before one begins: a thread may drop a device.
+    let made = |number: usize| maker::Thread::new(&stage, number, Arc::clone(&progress[number]));
+    let mut threads: Vec<_> = (0..progress.len()).map(made).zip(&program.threads).collect();
+    match threads.pop() {
+        Some((thread, ops)) if threads.is_empty() => thread.run(ops, seed),
+        last => std::thread::scope(|scope| {
+            for (thread, ops) in threads.into_iter().chain(last) {
+                scope.spawn(move || thread.run(ops, seed));
+            }
+        }),
+    }
+    let ground = Arc::clone(&stage.ground);
+    end.store(ENDING, Ordering::Relaxed);
+    stage.end(program.seed.is_multiple_of(2));
+    let figures = &ground.figures;
     lock(&watched.0).clear();
     Count {
         programs: 1,

@@ -19,6 +19,7 @@ use crate::kind::Kind;
 use crate::life::Life;
 use crate::oracle::{Line, Oracle, Tie};
 use crate::random::Random;
+use crate::replay::Replay;
 use crate::settings::{DeviceKind, Pools, Setting};
 use millpond_reach::Past;
 
@@ -176,31 +177,7 @@ impl World {
 
     /// Settings of a pool.
     pub(crate) fn pool_config(&self, number: u32) -> (PoolConfig, bool) {
-        let mut random = Random::new(u64::from(number));
-        let strict = match self.setting.pools {
-            Pools::Any => random.chance(40),
-            Pools::Strict | Pools::Tight => true,
-        };
-        let reuse = ReusePolicy {
-            follow_event_dependencies: random.chance(75),
-            allow_opportunistic: random.chance(60),
-            allow_internal_dependencies: !strict && random.chance(70),
-        };
-        let is_strict = !reuse.allow_internal_dependencies;
-        let max_bytes = match self.setting.pools {
-            Pools::Tight => Some((1 + random.below(3)) << 21),
-            _ if random.chance(20) => Some((1 + random.below(8)) << 21),
-            _ => None,
-        };
-        let config = PoolConfig::default()
-            .release_threshold([0, 4 << 20, u64::MAX][random.below(3) as usize])
-            .max_bytes(max_bytes)
-            .reuse(reuse)
-            .slack(if random.chance(50) { Slack::Adaptive } else { Slack::Fixed(0.5 * random.below(3) as f64) })
-            .chunk_bytes_max(if random.chance(30) { 2 << 20 } else { 512 << 20 })
-            .guard(self.setting.guards && self.runs_kernels() && random.chance(60))
-            .shareable(matches!(self.kind, DeviceKind::Host) && random.chance(if self.shares() { 85 } else { 8 }));
-        (config, is_strict)
+        pool_config(self.setting, self.kind, number)
     }
 
     /// Everything is dropped: nothing may be left. Where the devices are waited for first, they have given everything
@@ -239,6 +216,17 @@ impl World {
                 }
                 _ => std::thread::sleep(Duration::from_micros(100)),
             }
+        }
+    }
+}
+
+impl Dev {
+    /// What reached a device without memory is in order there: by the calls of the driver alone.
+    pub(crate) fn check_calls(&self, is_instant: bool) {
+        if let Inner::Checked(checked) = &self.inner
+            && let Err(wrong) = Replay::read(&checked.take_calls(), is_instant)
+        {
+            finding(&wrong);
         }
     }
 }
@@ -326,7 +314,7 @@ pub(crate) fn open(setting: &Setting, kind: DeviceKind, seed: u64) -> Dev {
         }
         DeviceKind::Sim | DeviceKind::SimLate => {
             let schedule = if kind == DeviceKind::Sim { Schedule::AtOnce } else { Schedule::AtWait };
-            let checked = Arc::new(Checked::new(host(schedule, false)));
+            let checked = Arc::new(Checked::recording(host(schedule, false)));
             (checked.clone(), Inner::Checked(checked))
         }
         DeviceKind::Cuda => {
@@ -344,3 +332,50 @@ pub(crate) fn open(setting: &Setting, kind: DeviceKind, seed: u64) -> Dev {
     let device = device.unwrap_or_else(|error| finding(&format!("no device: {error}")));
     Dev { device: RwLock::new(Some(device)), driver, inner }
 }
+
+/// Settings of a pool, and whether it adds no waits of its own.
+pub(crate) fn pool_config(setting: &Setting, kind: DeviceKind, number: u32) -> (PoolConfig, bool) {
+    let mut random = Random::new(u64::from(number));
+    let strict = match setting.pools {
+        Pools::Any => random.chance(40),
+        Pools::Strict | Pools::Tight => true,
+    };
+    let reuse = ReusePolicy {
+        follow_event_dependencies: random.chance(75),
+        allow_opportunistic: random.chance(60),
+        allow_internal_dependencies: !strict && random.chance(70),
+    };
+    let is_strict = !reuse.allow_internal_dependencies;
+    let max_bytes = match setting.pools {
+        Pools::Tight => Some((1 + random.below(3)) << 21),
+        _ if random.chance(20) => Some((1 + random.below(8)) << 21),
+        _ => None,
+    };
+    let config = PoolConfig::default()
+        .release_threshold([0, 4 << 20, u64::MAX][random.below(3) as usize])
+        .max_bytes(max_bytes)
+        .reuse(reuse)
+        .slack(if random.chance(50) { Slack::Adaptive } else { Slack::Fixed(0.5 * random.below(3) as f64) })
+        .chunk_bytes_max(if random.chance(30) { 2 << 20 } else { 512 << 20 })
+        .guard(setting.guards && matches!(kind, DeviceKind::Host | DeviceKind::Seeded) && random.chance(60))
+        .shareable(matches!(kind, DeviceKind::Host) && random.chance(if setting.has(Kind::Lend) { 85 } else { 8 }));
+    (config, is_strict)
+}
+
+/// Calls that are made to fail.
+pub(crate) const FAILING: [CallKind; 14] = [
+    CallKind::Create,
+    CallKind::Map,
+    CallKind::Unmap,
+    CallKind::Destroy,
+    CallKind::Mark,
+    CallKind::Wait,
+    CallKind::Submit,
+    CallKind::OpenStream,
+    CallKind::CloseStream,
+    CallKind::IsOver,
+    CallKind::BlockOn,
+    CallKind::Reserve,
+    CallKind::Unreserve,
+    CallKind::LaunchGraph,
+];

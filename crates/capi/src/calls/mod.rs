@@ -5,8 +5,6 @@ mod capture;
 pub(crate) mod device;
 pub(crate) mod event;
 mod exec;
-#[cfg(test)]
-mod forked;
 mod graph;
 mod memory;
 pub(crate) mod picture;

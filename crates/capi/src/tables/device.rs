@@ -6,7 +6,7 @@ use std::ffi::{CString, c_char, c_void};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::locks::{Leaf, Mutex, lock};
 use millpond_driver::output::say;
 
 use millpond::config::Trace;
@@ -53,11 +53,11 @@ pub(crate) struct Report {
 pub(crate) struct DeviceEntry {
     pub(crate) device: Device,
     pub(crate) checks: AtomicI32,
-    pub(crate) report: Mutex<ranks::Report, Option<Report>>,
+    pub(crate) report: Mutex<Leaf, Option<Report>>,
     /// Changes with the current pool.
     pool_epoch: AtomicU64,
     /// The handles of its streams.
-    pub(crate) streams: Mutex<ranks::Streams, Vec<usize>>,
+    pub(crate) streams: Mutex<Leaf, Vec<usize>>,
     /// Addresses that captures in progress have allocated.
     pub(crate) captured: Mutex<ranks::Captured, Vec<u64>>,
     /// Where memory is allocated that belongs to no stream.
@@ -133,10 +133,10 @@ impl Drop for DeviceEntry {
 pub(crate) static DEVICES: Table<Arc<DeviceEntry>> = Table::new("device", 1);
 
 /// The trace of devices that are opened from now on.
-pub(crate) static TRACE: Mutex<ranks::Trace, Option<Trace>> = Mutex::new(None);
+pub(crate) static TRACE: Mutex<Leaf, Option<Trace>> = Mutex::new(None);
 
 /// CUDA devices that handles name, by number.
-static CUDA_DEVICES: Mutex<ranks::CudaDevices, Vec<(i32, Weak<DeviceEntry>)>> = Mutex::new(Vec::new());
+static CUDA_DEVICES: Mutex<ranks::Entry, Vec<(i32, Weak<DeviceEntry>)>> = Mutex::new(Vec::new());
 
 /// A new host device.
 pub(crate) fn host_device(config: HostConfig) -> Result<Arc<DeviceEntry>> {

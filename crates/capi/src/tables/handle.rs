@@ -17,7 +17,7 @@ const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 
 /// A place, for one entry after another; the generation changes with each.
 #[repr(align(128))] // No cache line is shared with another handle's.
-struct Slot<T>(Biased<ranks::Handle, Held<T>>);
+struct Slot<T>(Biased<ranks::Entry, Held<T>>);
 
 struct Held<T> {
     generation: u32,

@@ -2,16 +2,12 @@
 
 millpond_driver::ranks! {
     before millpond::raw::FIRST_RANK;
-    TorchOpening "the devices of PyTorch";
-    /// In the order of their places.
+    /// A device of PyTorch's is opened under it.
+    Opening "the devices of PyTorch";
+    /// Two graphs are locked in the order of their addresses.
     Graph "a graph" several;
-    CudaDevices "the CUDA devices";
-    TorchPools "the pools of PyTorch";
-    TorchLate "what captures have freed";
-    /// Nothing that waits for the device is done under it.
-    Handle "a handle";
-    Captured "what captures allocate";
-    Streams "which streams a device has";
-    Report "where a device reports";
-    Trace "the trace";
+    /// Of a handle, of the CUDA devices, and of the pools and the late frees of a device of PyTorch's. The library is
+    /// called under each of them, and none is taken under another.
+    Entry "an entry of a table";
+    Captured "the allocations of captures";
 }

@@ -27,7 +27,7 @@ pub(super) struct TorchDevice {
 
 static OPEN: [OnceLock<&'static TorchDevice>; DEVICES_MAX] = [const { OnceLock::new() }; DEVICES_MAX];
 /// Held while a device is opened.
-static OPENING: Mutex<ranks::TorchOpening, ()> = Mutex::new(());
+static OPENING: Mutex<ranks::Opening, ()> = Mutex::new(());
 
 const UNDECIDED: u8 = 0;
 const CUDA: u8 = 1;

@@ -17,7 +17,7 @@ use crate::tables::ranks;
 #[derive(Default)]
 pub(super) struct Late {
     /// Handles of streams, by the address of what is freed on them.
-    frees: Mutex<ranks::TorchLate, BTreeMap<u64, u64>>,
+    frees: Mutex<ranks::Entry, BTreeMap<u64, u64>>,
     /// Whether there are any.
     is_any: AtomicBool,
 }

@@ -1,19 +1,21 @@
 //! Private pools: memory that graphs of a foreign program were captured with, and that must stay where it is.
 //!
-//! The program captures its own graphs: kernels are recorded with addresses, and find them at every replay, long after
-//! the memory was freed. So nothing of such a pool may be moved, unmapped or given to anybody else until the program
-//! releases the pool. To the library the pool's memory is a few live *segments*; within them blocks are split, joined
-//! and served here: the smallest free block that fits, of those freed on the same stream. A capture is an order of its
-//! own, in which no stream of ours has work, so no other stream's block is ever free for it.
+//! The program captures its own graphs. Their kernels hold addresses, and use them at every replay, long after the
+//! memory was freed. So memory of such a pool must not be moved, unmapped or given to anybody else until the program
+//! releases the pool. The library's own pool cannot serve the blocks: before it grows, it maps chunks that are free at
+//! other addresses. To the library a private pool is a few live *segments*. Their blocks are split, joined and served
+//! here: the smallest free block that fits, of those that were freed on the same stream. No stream of ours has work in
+//! a capture, so a block of another stream is never free for it.
 //!
-//! Outside of captures memory of these pools is used like any other: a graph's output is read on another stream, which
-//! is recorded for it. A block that is freed then is *parked*: it serves no stream until the work has completed that
-//! those streams have by then. A stream that captures cannot be marked for that, and is marked once it does not.
+//! Outside of captures the memory is used like any other: another stream reads a graph's output, and the program
+//! records that stream for it. When such a block is freed it is *parked*: it serves no stream until all work has
+//! completed that the recorded streams have at that time. An event cannot be recorded for that on a stream that
+//! captures: it is recorded after the capture.
 //!
-//! Nor may any stream be asked what has completed that captures. So the segments of each pool come from a pool of the
-//! library of their own, which is fresh and has nothing to ask; and what is released meanwhile waits for the end.
-//! Graphs are replayed on streams that the library does not know: a pool's memory goes back once all work has
-//! completed that the device has when it is released.
+//! A stream that captures cannot be queried either. So each pool allocates its segments from a pool of the library's
+//! that has no streams to query, and what is released during a capture goes back after it. Graphs are replayed on
+//! streams that the library does not know: a pool's memory goes back once all work has completed that the device has
+//! when the pool is released.
 //!
 //! Not the hot path: captures are rare.
 
@@ -76,7 +78,7 @@ enum User {
 }
 
 impl User {
-    /// Whether it is done with the block. A device that is lost does no work any more.
+    /// Whether it is done with the block. A lost device runs no more work.
     fn is_done(&mut self) -> bool {
         let is_lost = |error: &Error| matches!(error, Error::DeviceLost { .. });
         if let User::Unmarked(stream) = self {
@@ -193,7 +195,7 @@ impl Kept {
     }
 }
 
-/// A pool that no graph has any more, and the work that may still be at its memory, once that was asked for.
+/// A released pool, and all work of the device at the time of its release, once that could be recorded.
 struct Gone {
     kept: Kept,
     work: Option<AllWork>,
@@ -222,9 +224,9 @@ struct Pools {
     pools: BTreeMap<millpond_pool_key, Kept>,
     /// Pools that are being recorded into, all by one thread; the last one counts.
     recording: Vec<Recording>,
-    /// Those that were refused, and whose threads do not know it: they get no memory until their end.
+    /// Recordings that were refused without their threads learning it: these threads get no memory until the end.
     refused: Vec<Recording>,
-    /// Pools that no graph has any more, until the work has completed that they may be used by.
+    /// Released pools whose memory work may still use.
     gone: Vec<Gone>,
     peaks: Peaks,
 }
@@ -259,7 +261,7 @@ impl Pools {
     }
 }
 
-/// What tells streams apart: a handle means another stream on another thread.
+/// The number of a stream. A handle is no name: that of the per-thread default stream names another one on each thread.
 fn number(stream: &Stream) -> u64 {
     stream.id().0.into()
 }
@@ -270,7 +272,7 @@ pub(super) struct Private {
     /// The pool of what is not private.
     shared: Pool,
     stream: Stream,
-    pools: Mutex<ranks::TorchPools, Pools>,
+    pools: Mutex<ranks::Entry, Pools>,
     recording: AtomicUsize,
 }
 
@@ -300,7 +302,7 @@ impl Private {
             )));
         }
         if pools.recording.is_empty() {
-            // The last moment at which streams can be asked that are to be captured.
+            // From now on the streams capture and cannot be queried.
             self.settle(&mut pools);
             self.device.mark_ahead();
             self.device.reclaim();
@@ -322,7 +324,7 @@ impl Private {
         self.recording.store(pools.recording.len() + pools.refused.len(), Ordering::Release);
     }
 
-    /// They do not any more.
+    /// Allocations do not go to this pool any more.
     pub(super) fn end(&self, key: millpond_pool_key) {
         let thread = this_thread();
         let mut pools = lock(&self.pools);
@@ -418,7 +420,7 @@ impl Private {
         Ok(true)
     }
 
-    /// One begin less. A capture that failed may never come to its end: the last release is one, too.
+    /// Takes one begin back. The last release also ends the recording: a capture that failed may never reach its end.
     pub(super) fn release(&self, key: millpond_pool_key) {
         let mut pools = lock(&self.pools);
         if let Some(kept) = pools.pools.get_mut(&key) {
@@ -432,14 +434,14 @@ impl Private {
         self.settle(&mut pools);
     }
 
-    /// A pool that no graph has goes.
+    /// Lets a pool go that is released and has no live blocks.
     fn drop_idle(&self, pools: &mut Pools, key: millpond_pool_key) {
         if pools.pools.get(&key).is_some_and(Kept::is_idle) && !pools.is_recording(key) {
             pools.gone.extend(pools.pools.remove(&key).map(|kept| Gone { kept, work: None }));
         }
     }
 
-    /// What waits for work to have completed is looked at, where no thread captures.
+    /// Looks at what waits for work to complete, unless a thread captures.
     fn settle(&self, pools: &mut Pools) {
         if pools.recording.is_empty() {
             pools.pools.values_mut().for_each(Kept::settle);

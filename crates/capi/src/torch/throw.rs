@@ -4,18 +4,13 @@
 //! what it understands, and reports as RuntimeError. The C++ runtime of the process is asked to throw it; where there
 //! is none (C, ctypes) no caller expects an exception.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
-
-unsafe extern "C" {
-    fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
-    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
-}
+use std::ffi::{CStr, c_char, c_int};
 
 /// The C++ runtime of PyTorch's binaries for Linux. It is looked for by name: a Python module's libraries are not in
 /// the default scope.
 const RUNTIME: &CStr = c"libstdc++.so.6";
-/// RTLD_LAZY and RTLD_NOLOAD: it is found where it is there already, and never loaded.
-const IF_LOADED: c_int = 1 | 4;
+/// It is found where it is there already, and never loaded.
+const IF_LOADED: c_int = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
 /// `std::__throw_runtime_error(char const*)`.
 const THROW: &CStr = c"_ZSt21__throw_runtime_errorPKc";
 
@@ -24,12 +19,12 @@ const THROW: &CStr = c"_ZSt21__throw_runtime_errorPKc";
 #[cold]
 pub(super) fn throw(text: *const c_char) {
     // SAFETY: the name ends with a zero, and nothing is loaded.
-    let runtime = unsafe { dlopen(RUNTIME.as_ptr(), IF_LOADED) };
+    let runtime = unsafe { libc::dlopen(RUNTIME.as_ptr(), IF_LOADED) };
     if runtime.is_null() {
         return say(text);
     }
     // SAFETY: the handle is that of a library that stays; the name ends with a zero.
-    let function = unsafe { dlsym(runtime, THROW.as_ptr()) };
+    let function = unsafe { libc::dlsym(runtime, THROW.as_ptr()) };
     if function.is_null() {
         return say(text);
     }

@@ -25,7 +25,7 @@ use signal_hook::iterator::Signals;
 
 use crate::output::is_same;
 use crate::refusal::cause;
-use crate::{Status, complain};
+use crate::{Status, Stop};
 use pytorch::Setting;
 
 pub(crate) use target::in_path;
@@ -67,25 +67,15 @@ impl Wish<'_> {
 /// allocator is set so that tensors are seen, unless it is to be kept.
 ///
 /// # Errors
-/// Where `err` cannot be written.
-pub fn run(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut dyn Write) -> io::Result<Status> {
-    match start(wish, program, keep_allocator, err) {
-        Ok(ended) => {
-            let code = match ended {
-                Ended::Exit(code) => code,
-                Ended::Signal(signal) => {
-                    err.flush()?;
-                    end_by(signal)
-                }
-            };
-            err.flush()?;
-            std::process::exit(code)
-        }
-        Err(reason) => {
-            complain(err, &reason)?;
-            Ok(Status::BadInput)
-        }
-    }
+/// It cannot be run so, or `err` cannot be written.
+pub fn run(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut dyn Write) -> Result<Status, Stop> {
+    let ended = start(wish, program, keep_allocator, err).map_err(Stop::bad_input)?;
+    err.flush()?;
+    let code = match ended {
+        Ended::Exit(code) => code,
+        Ended::Signal(signal) => end_by(signal),
+    };
+    std::process::exit(code)
 }
 
 /// How the program ended.

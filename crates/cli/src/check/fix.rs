@@ -1,6 +1,6 @@
 //! `millpond check --fix`: the program with the edges that its findings name, and what was added or left.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 
 use millpond_core::check::Kind;
@@ -10,33 +10,26 @@ use super::{Source, judge, open};
 use crate::args::Check as Args;
 use crate::recorded::{Place, Refusal};
 use crate::refusal::shown_path;
-use crate::{Status, complain};
+use crate::{Status, Stop};
 
 /// Prints a litmus program with the edges that settle findings; what was added, and what is left, goes to `err`.
 ///
 /// # Errors
-/// Where `out` or `err` cannot be written.
-pub(super) fn run(path: &Path, args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
-    let fixed = match open(path) {
-        Ok(Source::Litmus { program, .. }) if program.ops().is_empty() => Err(Refusal::no_statement("check")),
-        Ok(Source::Litmus { text, program }) => {
-            let fixed = millpond_litmus::fix(&text, &|settings| args.settings(settings)).map_err(Refusal::from);
-            fixed.map(|fixed| (fixed, not_found(&program, args)))
+/// The file is no litmus program, or `out` or `err` cannot be written.
+pub(super) fn run(path: &Path, args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<Status, Stop> {
+    let fixed = open(path).and_then(|source| match source {
+        Source::Litmus { program, .. } if program.ops().is_empty() => Err(Refusal::no_statement("check")),
+        Source::Litmus { text, program } => {
+            let fixed = millpond_litmus::fix(&text, &|settings| args.settings(settings))?;
+            Ok((fixed, not_found(&program, args)))
         }
-        Ok(Source::Trace(_)) => {
+        Source::Trace(_) => {
             Err(Refusal::new(Place::Whole, "an operation trace cannot be corrected: change the program")
                 .help("without --fix each finding says what to change"))
         }
-        Err(refusal) => Err(refusal),
-    };
+    });
     let file = shown_path(path);
-    let (Fixed { text, changes, left }, not_found) = match fixed {
-        Ok(fixed) => fixed,
-        Err(refusal) => {
-            complain(err, &refusal.in_file(path).to_string())?;
-            return Ok(Status::BadInput);
-        }
-    };
+    let (Fixed { text, changes, left }, not_found) = fixed.map_err(|refusal| refusal.in_file(path))?;
     out.write_all(text.as_bytes())?;
     for Change { finding, line, added } in &changes {
         let at = line.map_or_else(|| "a line that was put in".to_owned(), |line| format!("{file}:{line}"));

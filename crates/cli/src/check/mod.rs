@@ -21,7 +21,8 @@ use millpond_core::op::Ops;
 use crate::args::Check as Args;
 use crate::recorded::{Place, Refusal};
 use crate::refusal::shown_path;
-use crate::{Status, complain};
+use crate::stop::complain;
+use crate::{Status, Stop};
 
 pub use crate::operation_trace::Trace;
 pub use program::{Source, open};
@@ -108,24 +109,20 @@ impl Judged {
 /// Runs the command.
 ///
 /// # Errors
-/// Where `out` or `err` cannot be written.
-pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
+/// An input is wrong, or `out` or `err` cannot be written.
+pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<Status, Stop> {
     if let Some(gone) = args.gone() {
-        complain(err, gone)?;
-        return Ok(Status::BadInput);
+        return Err(Stop::bad_input(gone));
     }
     if args.fix {
         return match &args.files[..] {
             [file] => fix::run(file, args, out, err),
-            _ => {
-                complain(err, "--fix corrects one program at a time: name one file")?;
-                Ok(Status::BadInput)
-            }
+            _ => Err(Stop::bad_input("--fix corrects one program at a time: name one file")),
         };
     }
     if args.files.is_empty() {
-        complain(err, "nothing to check: name a file, or any CUDA program and its arguments after `--`")?;
-        return Ok(Status::BadInput);
+        let text = "nothing to check: name a file, or any CUDA program and its arguments after `--`";
+        return Err(Stop::bad_input(text));
     }
     let (mut status, mut entries, mut is_folder) = (Status::Fine, Vec::new(), false);
     let mut paths: Vec<(PathBuf, Option<Refusal>)> = Vec::new();

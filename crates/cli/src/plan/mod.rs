@@ -17,7 +17,7 @@ use crate::args::Plan as Args;
 use crate::output::write_file;
 use crate::recorded::{Refusal, csv};
 use crate::refusal::shown_path;
-use crate::{Status, complain};
+use crate::{Status, Stop};
 
 pub use instance::{Instance, Row, read, read_file};
 pub use report::Report;
@@ -25,15 +25,9 @@ pub use report::Report;
 /// Runs the command.
 ///
 /// # Errors
-/// Where `out` or `err` cannot be written.
-pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
-    let instance = match read_file(&args.file) {
-        Ok(instance) => instance,
-        Err(refusal) => {
-            complain(err, &refusal.to_string())?;
-            return Ok(Status::BadInput);
-        }
-    };
+/// An input is wrong, or `out` or `err` cannot be written.
+pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<Status, Stop> {
+    let instance = read_file(&args.file)?;
     for note in &instance.notes {
         writeln!(err, "note: {}: {note}", shown_path(&args.file))?;
     }
@@ -41,13 +35,10 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<
     let outcome = place(&instance, args, began + Duration::from_secs_f64(args.seconds));
     let report = Report::new(args, &instance, &outcome, began.elapsed());
     if let Err(fault) = verify(&instance.problem, &outcome.plan) {
-        complain(err, &format!("{}: the plan is wrong, and was not written: {fault}", shown_path(&args.file)))?;
-        return Ok(Status::Found);
+        let text = format!("{}: the plan is wrong, and was not written: {fault}", shown_path(&args.file));
+        return Err(Stop::Said(Status::Found, text));
     }
-    if let Err(refusal) = write_files(args, &instance, &outcome) {
-        complain(err, &refusal.to_string())?;
-        return Ok(Status::BadInput);
-    }
+    write_files(args, &instance, &outcome)?;
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
     } else if args.output.is_some() {

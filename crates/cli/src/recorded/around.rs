@@ -8,24 +8,12 @@ use std::collections::HashMap;
 
 use super::input::shown_up_to;
 use super::pickle::{Pickle, Value, number};
+use crate::view::Span;
 
 /// So many annotations of a snapshot are kept.
 const ANNOTATIONS_MAX: usize = 10_000;
 /// The longest name of one, in characters.
 const NAME_MAX: usize = 200;
-
-/// A named part of a program's time.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
-pub struct Annotation {
-    /// What it is called.
-    pub name: String,
-    /// The first event in it.
-    pub from: u64,
-    /// The first event behind it.
-    pub to: u64,
-    /// How long it took, in microseconds; none where the history has only one of its ends.
-    pub micros: Option<u64>,
-}
 
 /// What is known around the events of a device.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -33,7 +21,7 @@ pub struct Around {
     /// The time of each event in microseconds since the first one, ascending; empty where no event has a time.
     pub times: Vec<u64>,
     /// Annotations, by their begin.
-    pub annotations: Vec<Annotation>,
+    pub annotations: Vec<Span>,
     /// What pools are called; empty where there is none beside the default pool.
     pub pools: Vec<String>,
     /// The pool of each event's memory, by its place in `pools` and 1; 0 where it is not known.
@@ -177,7 +165,7 @@ impl Surroundings {
             let Some(name) = pickle.text(stage.name) else { continue };
             let named = |from, to| {
                 let shown = &name[..name.len().min(4 * NAME_MAX)];
-                Annotation { name: shown_up_to(NAME_MAX, &String::from_utf8_lossy(shown)), from, to, micros: None }
+                Span { name: shown_up_to(NAME_MAX, &String::from_utf8_lossy(shown)), from, to, micros: None }
             };
             match (stage.is_end, open.entry(name).or_default()) {
                 (false, open) => {

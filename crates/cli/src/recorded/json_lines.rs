@@ -13,13 +13,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::BufRead;
 
-use millpond_core::trace::{Keys, Recorder};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 
-use super::fault;
 use super::input::{Lines, shown};
-use super::{Format, Place, Recorded, Refusal, Skipped};
+use super::program::{At, Keys, Recorder};
+use super::{Format, Place, Recorded, Refusal};
 
 const HEADER: &str = "the first line describes the run, for example {\"name\": \"training\", \"seconds\": 1.5}";
 const SHAPE: &str = "an event is [\"a\", id, bytes, stream, microseconds] or [\"f\", id, stream, microseconds]";
@@ -98,27 +97,19 @@ pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
         Some((line, text)) => header(line, text)?,
         None => return Err(Refusal::new(Place::Line(1), "the file is empty").help(HEADER)),
     };
-    let mut recorder = Recorder::new(Keys::Unique);
+    let mut recorder = Recorder::new(Keys::Unique, |id| format!("id {id}"), "line");
     while let Some((line, text)) = lines.next_line()? {
-        let here = Place::Line(line);
         let row = serde_json::from_str(text).map_err(|error| wrong(line, &error, SHAPE))?;
-        let done = match row {
-            Row::Alloc { id, bytes, stream } => recorder.alloc(id, bytes, stream, line),
-            Row::Free { id, stream } => recorder.free(id, Some(stream), line),
-        };
-        done.map_err(|fault| fault::refused(here, &fault, id, "line"))?;
+        match row {
+            Row::Alloc { id, bytes, stream } => recorder.alloc(id, bytes, stream, At::line(line))?,
+            Row::Free { id, stream } => recorder.free(id, Some(stream), At::line(line))?,
+        }
     }
-    let end = Place::Line(lines.last_line());
     let name = header.name.map_or_else(|| name.to_owned(), |name| shown(&name));
-    let program = recorder.finish(name).map_err(|fault| fault::refused(end, &fault, id, "line"))?;
-    Ok(Recorded {
-        program: program.with_seconds(header.seconds),
-        format: Format::JsonLines,
-        gpu: None,
-        skipped: Skipped::default(),
-        recorded_reserved_bytes: header.peak_reserved,
-        history: None,
-    })
+    let mut recorded = Recorded::new(Format::JsonLines, recorder.finish(name, Place::Line(lines.last_line()))?);
+    recorded.program.seconds = header.seconds;
+    recorded.recorded_reserved_bytes = header.peak_reserved;
+    Ok(recorded)
 }
 
 /// The first line.
@@ -151,8 +142,4 @@ fn wrong(line: u64, error: &serde_json::Error, help: &str) -> Refusal {
     };
     let column = if error.column() > 0 { format!(" (column {})", error.column()) } else { String::new() };
     Refusal::new(Place::Line(line), format!("{reason}{column}")).help(help)
-}
-
-fn id(key: u64) -> String {
-    format!("id {key}")
 }

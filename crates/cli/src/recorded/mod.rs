@@ -4,7 +4,7 @@
 //! trusted, nothing in it is run, and a file that is not right is refused with the place, the reason and what to
 //! do about it ([`Refusal`]). Memory stays in proportion to what is read and is bounded: lines by
 //! [`LINE_MAX`](input::LINE_MAX), pickles by [`WHOLE_MAX`](input::WHOLE_MAX), programs by
-//! [`EVENTS_MAX`](millpond_core::trace::EVENTS_MAX).
+//! [`EVENTS_MAX`](program::EVENTS_MAX).
 //!
 //! | module | reads |
 //! |---|---|
@@ -14,12 +14,11 @@
 //! | [`plain`] | `a <id> <bytes>` and `f <id>` |
 //! | [`operations`] | operation traces |
 //!
-//! Each may be gzipped (`gunzip`); lines of CSV are fields by `csv`. What they have in common, skipping what a
-//! recording only saw half of, is in `steps`; what cannot have been, in `fault`.
+//! Each may be gzipped (`gunzip`); lines of CSV are fields by `csv`. What they have in common is in `program`:
+//! steps that a recording only saw half of are left out, and what cannot have been is refused.
 
 mod around;
 pub(crate) mod csv;
-mod fault;
 pub(crate) mod gunzip;
 mod history;
 pub mod input;
@@ -27,23 +26,21 @@ pub mod json_lines;
 pub mod operations;
 pub mod pickle;
 pub mod plain;
+pub mod program;
 pub mod rmm;
 pub mod snapshot;
-mod steps;
 
 use std::cell::Cell;
 use std::fmt;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-use millpond_core::trace::Program;
-
-pub use around::{Annotation, Around};
+pub use around::Around;
 use gunzip::{GZIP, Gunzip};
 pub use history::History;
 
 pub use crate::refusal::{Place, Refusal};
-pub use steps::Skipped;
+pub use program::{Event, Program, Skipped};
 
 /// A format of recordings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,6 +84,13 @@ pub struct Recorded {
     pub recorded_reserved_bytes: Option<u64>,
     /// What a snapshot says beyond the program.
     pub history: Option<History>,
+}
+
+impl Recorded {
+    /// A program of which nothing else is known.
+    fn new(format: Format, (program, skipped): (Program, Skipped)) -> Self {
+        Recorded { program, format, gpu: None, skipped, recorded_reserved_bytes: None, history: None }
+    }
 }
 
 /// Reads a recording from any source of bytes, gzipped or not; `name` is what the program is called where it does not

@@ -7,12 +7,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::BufRead;
 
-use millpond_core::ids::{EventId, GraphId, StreamId};
-use millpond_core::op::{Memory, Op, Ops, Space, What};
+use millpond_core::check::{Checker, Settings};
+use millpond_core::ids::StreamId;
+use millpond_core::op::{Memory, Names, Op, Ops, Space, What};
 use millpond_core::trace::ops::MAGIC;
 
-use super::fault;
-use super::steps::Steps;
+use super::program::{At, Keys, Recorder};
 use super::{Format, Place, Recorded, Refusal};
 use crate::operation_trace::Trace;
 
@@ -26,9 +26,9 @@ pub(crate) fn is_first(head: &[u8]) -> bool {
 /// # Errors
 /// Where the trace is damaged, or has no allocation.
 pub fn read(name: &str, source: impl BufRead) -> Result<Vec<Recorded>, Refusal> {
-    let (mut trace, mut programs) = (Trace::new(source), Programs::default());
+    let (mut trace, mut programs) = (Trace::new(source), Programs::new());
     while let Some(op) = trace.next_op()? {
-        programs.step(&op)?;
+        programs.step(&op, trace.names())?;
     }
     if programs.steps == 0 {
         return Err(trace.cut().unwrap_or_else(|| Refusal::no_operation("serve")));
@@ -37,16 +37,11 @@ pub fn read(name: &str, source: impl BufRead) -> Result<Vec<Recorded>, Refusal> 
 }
 
 /// Programs by device, and what is known while the operations go by.
-#[derive(Default)]
 struct Programs {
-    by_device: BTreeMap<u32, Steps>,
-    devices: HashMap<StreamId, u32>,
+    checker: Checker,
+    by_device: BTreeMap<u32, Recorder>,
     /// The device of each live allocation that counts.
     live: HashMap<Memory, u32>,
-    /// Streams that are captured, and events of captures, with what is captured; and the other way round.
-    captured: HashMap<StreamId, GraphId>,
-    recorded: HashMap<EventId, GraphId>,
-    captures: HashMap<GraphId, (Vec<StreamId>, Vec<EventId>)>,
     /// Memory that does not count: of captures, and of the host.
     other: HashSet<Memory>,
     left_out: u64,
@@ -59,64 +54,39 @@ fn key(memory: Memory) -> u64 {
 }
 
 impl Programs {
-    fn step(&mut self, op: &Op) -> Result<(), Refusal> {
+    fn new() -> Self {
+        // What is wrong with the program is not said here.
+        let settings = Settings { races: false, trust: true, leaks: false, advice: false };
+        Self {
+            checker: Checker::new(settings),
+            by_device: BTreeMap::new(),
+            live: HashMap::new(),
+            other: HashSet::new(),
+            left_out: 0,
+            steps: 0,
+        }
+    }
+
+    /// An operation. One that the checker refuses was made all the same.
+    fn step(&mut self, op: &Op, names: &Names) -> Result<(), Refusal> {
         self.steps += 1;
+        let done = self.checker.step_done(op, names).unwrap_or_else(|refusal| refusal.done);
         match op.what {
-            What::StreamCreate { stream, device, .. } => drop(self.devices.insert(stream, device.0)),
-            What::CaptureBegin { stream, graph, .. } => self.capture(stream, graph),
-            What::CaptureEnd { stream } => self.end_capture(stream),
-            What::EventRecord { event, stream, .. } => match self.captured.get(&stream) {
-                Some(graph) => {
-                    if self.recorded.insert(event, *graph) != Some(*graph) {
-                        self.captures.entry(*graph).or_default().1.push(event);
-                    }
-                }
-                None => drop(self.recorded.remove(&event)),
-            },
-            What::EventWait { event, stream, external: false } => {
-                if let Some(graph) = self.recorded.get(&event) {
-                    self.capture(stream, *graph);
-                }
+            What::Alloc { memory, .. } if done.captured.is_some() => self.leave_out(memory),
+            What::Alloc { memory, stream, bytes, .. } => {
+                let device = done.stream.and_then(|stream| self.checker.device(stream));
+                self.alloc(memory, bytes, device.map_or(0, |device| device.0), stream)?;
             }
-            What::Alloc { memory, stream, bytes, .. } => match self.captured.contains_key(&stream) {
-                true => self.leave_out(memory),
-                false => self.alloc(memory, bytes, self.devices.get(&stream).copied().unwrap_or(0), stream)?,
-            },
             What::AllocNow { memory, space: Space::Host, .. } => self.leave_out(memory),
             What::AllocNow { memory, space, bytes, .. } => {
                 let device = if let Space::Device(device) = space { device.0 } else { 0 };
                 self.alloc(memory, bytes, device, StreamId::LEGACY)?
             }
-            What::Free { memory, stream, .. } if !self.captured.contains_key(&stream) => {
-                self.free(memory, Some(stream))?
-            }
+            What::Free { memory, stream, .. } if done.captured.is_none() => self.free(memory, Some(stream))?,
             What::FreeNow { memory } | What::Drop { memory } => self.free(memory, None)?,
             _ => {}
         }
         Ok(())
-    }
-
-    fn capture(&mut self, stream: StreamId, graph: GraphId) {
-        if self.captured.insert(stream, graph) != Some(graph) {
-            self.captures.entry(graph).or_default().0.push(stream);
-        }
-    }
-
-    /// The capture that a stream is in ends, for all that take part.
-    fn end_capture(&mut self, stream: StreamId) {
-        let Some(graph) = self.captured.get(&stream).copied() else { return };
-        let (streams, events) = self.captures.remove(&graph).unwrap_or_default();
-        // What takes part in another one by now stays there.
-        for stream in streams {
-            if self.captured.get(&stream) == Some(&graph) {
-                self.captured.remove(&stream);
-            }
-        }
-        for event in events {
-            if self.recorded.get(&event) == Some(&graph) {
-                self.recorded.remove(&event);
-            }
-        }
     }
 
     fn leave_out(&mut self, memory: Memory) {
@@ -124,15 +94,13 @@ impl Programs {
         self.other.insert(memory);
     }
 
-    fn steps(&mut self, device: u32) -> &mut Steps {
-        self.by_device.entry(device).or_insert_with(Steps::new)
-    }
-
     fn alloc(&mut self, memory: Memory, bytes: u64, device: u32, stream: StreamId) -> Result<(), Refusal> {
-        let at = self.steps;
+        let at = self.at();
         self.live.insert(memory, device);
-        let done = self.steps(device).alloc(key(memory), bytes, stream.0.into(), at);
-        done.map_err(|fault| refuse(at, &fault))
+        let recorder = self.by_device.entry(device).or_insert_with(|| {
+            Recorder::new(Keys::Recycled, |memory| format!("allocation {}", memory >> 32), "operation")
+        });
+        recorder.alloc(key(memory), bytes, stream.0.into(), at).map_err(|refusal| again(refusal, at.number))
     }
 
     /// A free of what does not live is the program's mistake, which `check` says: it changes nothing here.
@@ -140,28 +108,26 @@ impl Programs {
         if self.other.remove(&memory) {
             return Ok(());
         }
-        let Some(device) = self.live.remove(&memory) else { return Ok(()) };
-        let at = self.steps;
-        let done = self.steps(device).free(key(memory), stream.map(|stream| stream.0.into()), at);
-        done.map_err(|fault| refuse(at, &fault))
+        let at = self.at();
+        let recorder = self.live.remove(&memory).and_then(|device| self.by_device.get_mut(&device));
+        let freed = recorder.map(|it| it.free(key(memory), stream.map(|stream| stream.0.into()), at));
+        freed.transpose().map(drop).map_err(|refusal| again(refusal, at.number))
+    }
+
+    fn at(&self) -> At {
+        At { place: Place::Whole, number: self.steps }
     }
 
     fn finish(self, name: &str, is_whole: bool) -> Result<Vec<Recorded>, Refusal> {
         let (steps, is_alone) = (self.steps, self.by_device.len() == 1);
         let mut found = Vec::new();
-        for (at, (device, program)) in self.by_device.into_iter().enumerate() {
-            let (program, mut skipped) = program.finish(name).map_err(|fault| refuse(steps, &fault))?;
-            skipped.other_memory = if at == 0 { self.left_out } else { 0 };
-            skipped.is_cut = !is_whole;
-            let gpu = (!is_alone).then_some(device);
-            found.push(Recorded {
-                program,
-                format: Format::Operations,
-                gpu,
-                skipped,
-                recorded_reserved_bytes: None,
-                history: None,
-            });
+        for (at, (device, mut recorder)) in self.by_device.into_iter().enumerate() {
+            recorder.skipped.other_memory = if at == 0 { self.left_out } else { 0 };
+            recorder.skipped.is_cut = !is_whole;
+            let program = recorder.finish(name, Place::Whole).map_err(|refusal| again(refusal, steps))?;
+            let mut recorded = Recorded::new(Format::Operations, program);
+            recorded.gpu = (!is_alone).then_some(device);
+            found.push(recorded);
         }
         match found.is_empty() {
             false => Ok(found),
@@ -173,15 +139,14 @@ impl Programs {
     }
 }
 
-fn refuse(step: u64, fault: &millpond_core::trace::Fault) -> Refusal {
-    fault::refused(Place::Whole, fault, |memory| format!("allocation {}", memory >> 32), "operation")
-        .help(format!("operation {step}: record the program again"))
+fn again(refusal: Refusal, operation: u64) -> Refusal {
+    refusal.help(format!("operation {operation}: record the program again"))
 }
 
 #[cfg(test)]
 mod tests {
-    use millpond_core::ids::{AllocId, DeviceId, HostId, PoolId};
-    use millpond_core::op::{CaptureMode, Mark, Names, Place as At, StreamRole, Trust};
+    use millpond_core::ids::{AllocId, DeviceId, EventId, GraphId, HostId, PoolId};
+    use millpond_core::op::{CaptureMode, Mark, Place as Line, StreamRole, Trust};
     use millpond_core::trace::ops::Writer;
 
     use super::*;
@@ -189,7 +154,7 @@ mod tests {
     fn traced(all: &[What]) -> Result<Vec<Recorded>, Refusal> {
         let mut writer = Writer::new();
         for what in all {
-            writer.push(&Op { host: HostId(0), place: At::Unknown, what: what.clone() }, &Names::new());
+            writer.push(&Op { host: HostId(0), place: Line::Unknown, what: what.clone() }, &Names::new());
         }
         read("traced", &writer.finish()[..])
     }

@@ -5,9 +5,8 @@
 
 use std::io::BufRead;
 
-use super::fault;
 use super::input::{Lines, shown};
-use super::steps::Steps;
+use super::program::{At, Keys, Recorder};
 use super::{Format, Place, Recorded, Refusal};
 
 const SHAPE: &str = "a line is `a <id> <bytes> [<stream>]` or `f <id> [<stream>]`, with decimal numbers";
@@ -26,21 +25,18 @@ pub(crate) fn is_first(head: &[u8]) -> bool {
 /// Where a line is not right, with its number.
 pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
     let mut lines = Lines::new(source);
-    let mut steps = Steps::new();
+    let mut recorder = Recorder::new(Keys::Recycled, |id| format!("id {id}"), "line");
     while let Some((line, text)) = lines.next_line()? {
         if !text.starts_with('#') {
-            step(&mut steps, line, text)?;
+            step(&mut recorder, line, text)?;
         }
     }
-    let end = Place::Line(lines.last_line());
-    let (program, skipped) = steps.finish(name).map_err(|fault| fault::refused(end, &fault, id, "line"))?;
-    Ok(Recorded { program, format: Format::Plain, gpu: None, skipped, recorded_reserved_bytes: None, history: None })
+    Ok(Recorded::new(Format::Plain, recorder.finish(name, Place::Line(lines.last_line()))?))
 }
 
 /// One line.
-fn step(steps: &mut Steps, line: u64, text: &str) -> Result<(), Refusal> {
-    let here = Place::Line(line);
-    let refuse = |reason: String| Refusal::new(here, reason).help(SHAPE);
+fn step(recorder: &mut Recorder, line: u64, text: &str) -> Result<(), Refusal> {
+    let refuse = |reason: String| Refusal::new(Place::Line(line), reason).help(SHAPE);
     let number = |what: &str, word: Option<&str>| -> Result<u64, Refusal> {
         let word = word.ok_or_else(|| refuse(format!("the line has no {what}")))?;
         word.parse().map_err(|_| refuse(format!("`{}` is not a number of {what}", shown(word))))
@@ -51,21 +47,17 @@ fn step(steps: &mut Steps, line: u64, text: &str) -> Result<(), Refusal> {
         "a" => {
             let (key, bytes) = (number("id", words.next())?, number("bytes", words.next())?);
             let stream = words.next().map(|word| number("stream", Some(word))).transpose()?.unwrap_or(0);
-            steps.alloc(key, bytes, stream, line)
+            recorder.alloc(key, bytes, stream, At::line(line))
         }
         "f" => {
             let key = number("id", words.next())?;
             let stream = words.next().map(|word| number("stream", Some(word))).transpose()?;
-            steps.free(key, stream, line)
+            recorder.free(key, stream, At::line(line))
         }
         other => return Err(refuse(format!("`{}` is neither `a` nor `f`", shown(other)))),
     };
     if let Some(word) = words.next() {
         return Err(refuse(format!("`{}` is one word too many", shown(word))));
     }
-    done.map_err(|fault| fault::refused(here, &fault, id, "line"))
-}
-
-fn id(key: u64) -> String {
-    format!("id {key}")
+    done
 }

@@ -15,9 +15,8 @@
 use std::io::BufRead;
 
 use super::csv::Fields;
-use super::fault;
 use super::input::{Lines, shown};
-use super::steps::Steps;
+use super::program::{At, Keys, Recorder};
 use super::{Format, Place, Recorded, Refusal};
 
 const SHAPE: &str = "a line is `Thread,Time,Action,Pointer,Size,Stream`, as RMM's logging_resource_adaptor writes it";
@@ -56,7 +55,7 @@ fn is_action(word: &str) -> bool {
 /// Where a line is not right, with its number.
 pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
     let mut lines = Lines::new(source);
-    let mut steps = Steps::new();
+    let mut recorder = Recorder::new(Keys::Recycled, |pointer| format!("pointer {pointer:#x}"), "line");
     let mut layout = layout(1, &COLUMNS)?;
     let (mut first, mut fields) = (true, Fields::new());
     while let Some((line, text)) = lines.next_line()? {
@@ -64,12 +63,10 @@ pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
         if std::mem::take(&mut first) && is_header(&fields) {
             layout = self::layout(line, &fields.iter().collect::<Vec<_>>())?;
         } else {
-            step(&mut steps, layout, line, &fields)?;
+            step(&mut recorder, layout, line, &fields)?;
         }
     }
-    let end = Place::Line(lines.last_line());
-    let (program, skipped) = steps.finish(name).map_err(|fault| fault::refused(end, &fault, pointer, "line"))?;
-    Ok(Recorded { program, format: Format::Rmm, gpu: None, skipped, recorded_reserved_bytes: None, history: None })
+    Ok(Recorded::new(Format::Rmm, recorder.finish(name, Place::Line(lines.last_line()))?))
 }
 
 /// The columns of a header line.
@@ -89,9 +86,8 @@ fn layout(line: u64, header: &[&str]) -> Result<Layout, Refusal> {
 }
 
 /// One line.
-fn step(steps: &mut Steps, layout: Layout, line: u64, fields: &Fields) -> Result<(), Refusal> {
-    let here = Place::Line(line);
-    let refuse = |reason: String| Refusal::new(here, reason).help(SHAPE);
+fn step(recorder: &mut Recorder, layout: Layout, line: u64, fields: &Fields) -> Result<(), Refusal> {
+    let refuse = |reason: String| Refusal::new(Place::Line(line), reason).help(SHAPE);
     let count = fields.len();
     if count != layout.count {
         return Err(refuse(format!("{count} columns where the header has {}", layout.count)));
@@ -104,26 +100,21 @@ fn step(steps: &mut Steps, layout: Layout, line: u64, fields: &Fields) -> Result
     };
     let action = word(layout.action);
     if action == "allocate failure" {
-        steps.skipped.failed_allocs += 1;
+        recorder.skipped.failed_allocs += 1;
         return Ok(());
     }
     let key = hexadecimal("pointer", word(layout.pointer))?;
     let stream = hexadecimal("stream", word(layout.stream))?;
     let bytes = word(layout.size);
     let bytes: u64 = bytes.parse().map_err(|_| refuse(format!("`{}` is not a number of bytes", shown(bytes))))?;
-    let done = match action {
-        "allocate" => steps.alloc(key, bytes, stream, line),
+    match action {
+        "allocate" => recorder.alloc(key, bytes, stream, At::line(line)),
         // RMM allows, and logs, the free of a null pointer.
         "free" | "deallocate" if key == 0 => Ok(()),
-        "free" | "deallocate" => steps.free_if_seen(key, Some(stream), line),
+        "free" | "deallocate" => recorder.free_if_seen(key, Some(stream), At::line(line)),
         other => {
             let reason = format!("action `{}`; known are allocate, free, allocate failure", shown(other));
-            return Err(refuse(reason));
+            Err(refuse(reason))
         }
-    };
-    done.map_err(|fault| fault::refused(here, &fault, pointer, "line"))
-}
-
-fn pointer(key: u64) -> String {
-    format!("pointer {key:#x}")
+    }
 }

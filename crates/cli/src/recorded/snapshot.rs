@@ -17,14 +17,11 @@
 
 use std::collections::HashSet;
 
-use millpond_core::trace::Fault;
-
 use super::around::{self, Stage};
-use super::fault;
 use super::history::{self, Histories};
 use super::input::shown;
 use super::pickle::{Pickle, Value};
-use super::steps::Steps;
+use super::program::{At, Keys, Recorder};
 use super::{Format, Place, Recorded, Refusal};
 
 const RECORD: &str = "call torch.cuda.memory._record_memory_history() before the program allocates, and \
@@ -80,81 +77,68 @@ struct Entries<'a> {
 impl Entries<'_> {
     /// The device's program, if there is an allocation in it.
     fn read(&self, name: &str) -> Result<Option<Recorded>, Refusal> {
-        let mut steps = Steps::new();
+        let unit = if self.gpu == 0 { "entry".to_owned() } else { format!("gpu {} entry", self.gpu) };
+        let mut recorder = Recorder::new(Keys::Recycled, |address| format!("address {address:#x}"), unit);
         let (mut pending, mut history) = (HashSet::new(), Histories::new(self.pickle, self.segments));
         let mut times: Option<(f64, f64)> = None;
         for index in 0..self.entries.len() {
-            if let Some(now) = self.step(&mut steps, (&mut pending, &mut history), index)? {
+            if let Some(now) = self.step(&mut recorder, (&mut pending, &mut history), index)? {
                 times = Some((times.map_or(now, |(first, _)| first), now));
             }
         }
-        steps.skipped.pending_frees = pending.len() as u64;
-        let history = history.finish(self.segments, self.stages, |address| steps.is_live(address));
-        let (program, skipped) = match steps.finish(name) {
-            Ok(program) => program,
-            Err(Fault::Empty) => return Ok(None),
-            Err(fault) => return Err(fault::refused(Place::Whole, &fault, address, "entry")),
-        };
-        let seconds = times.map(|(first, last)| (last - first) / 1e6).filter(|seconds| *seconds > 0.0);
-        Ok(Some(Recorded {
-            program: program.with_seconds(seconds),
-            format: Format::Snapshot,
-            gpu: Some(self.gpu),
-            skipped,
-            recorded_reserved_bytes: history.peak_reserved(),
-            history: Some(history),
-        }))
+        if recorder.len() == 0 {
+            return Ok(None);
+        }
+        recorder.skipped.pending_frees = pending.len() as u64;
+        let history = history.finish(self.segments, self.stages, |address| recorder.is_live(address));
+        let mut recorded = Recorded::new(Format::Snapshot, recorder.finish(name, Place::Whole)?);
+        let seconds = times.map(|(first, last)| (last - first) / 1e6);
+        recorded.program.seconds = seconds.filter(|seconds| *seconds > 0.0);
+        recorded.gpu = Some(self.gpu);
+        recorded.recorded_reserved_bytes = history.peak_reserved();
+        recorded.history = Some(history);
+        Ok(Some(recorded))
     }
 
     /// One entry; its time in microseconds.
     fn step(
         &self,
-        steps: &mut Steps,
+        recorder: &mut Recorder,
         (pending, history): (&mut HashSet<u64>, &mut Histories<'_>),
         index: usize,
     ) -> Result<Option<f64>, Refusal> {
-        let (entry, before, earlier) = (self.entries[index], steps.len(), steps.skipped.earlier_frees);
+        let (entry, before, earlier) = (self.entries[index], recorder.len(), recorder.skipped.earlier_frees);
         let action = self.field(index, "action")?;
         let action = self.pickle.text(action).ok_or_else(|| self.wrong(index, "`action` is not text"))?;
-        let place = index as u64;
-        let done = match action {
+        let at = At { place: self.pickle.place(entry), number: index as u64 };
+        match action {
             b"alloc" => {
                 let (key, bytes) = (self.number(index, "addr")?, self.number(index, "size")?);
-                steps.alloc(key, bytes, self.number(index, "stream")?, place)
+                recorder.alloc(key, bytes, self.number(index, "stream")?, at)?;
             }
             b"free_completed" | b"free" => {
                 let key = self.number(index, "addr")?;
                 pending.remove(&key);
-                steps.free_if_seen(key, Some(self.number(index, "stream")?), place)
+                recorder.free_if_seen(key, Some(self.number(index, "stream")?), at)?;
             }
             b"free_requested" => {
                 let key = self.number(index, "addr")?;
-                if steps.is_live(key) {
+                if recorder.is_live(key) {
                     pending.insert(key);
                 }
-                Ok(())
             }
-            b"oom" => {
-                steps.skipped.failed_allocs += 1;
-                Ok(())
-            }
-            b"snapshot" | b"workspace_snapshot" => Ok(()),
+            b"oom" => recorder.skipped.failed_allocs += 1,
+            b"snapshot" | b"workspace_snapshot" => {}
             other if other.starts_with(b"segment_") => {
                 let at = (self.number(index, "addr").unwrap_or(0), self.number(index, "size").unwrap_or(0));
                 history.segment(other, at, before as u64);
-                Ok(())
             }
-            _ => {
-                steps.skipped.unknown_entries += 1;
-                Ok(())
-            }
-        };
-        let unit = if self.gpu == 0 { "entry".to_owned() } else { format!("gpu {} entry", self.gpu) };
-        done.map_err(|fault| fault::refused(self.pickle.place(entry), &fault, address, &unit))?;
-        if steps.len() > before {
+            _ => recorder.skipped.unknown_entries += 1,
+        }
+        if recorder.len() > before {
             history.event(entry);
         }
-        if steps.skipped.earlier_frees > earlier {
+        if recorder.skipped.earlier_frees > earlier {
             history.earlier(self.number(index, "size").unwrap_or(0));
         }
         Ok(match self.pickle.under(entry, "time_us") {
@@ -202,8 +186,4 @@ impl Entries<'_> {
         Refusal::new(place, format!("entry {index} of gpu {}: {reason}", self.gpu))
             .help("the file is damaged, or written by a version of PyTorch that is not known: write it again")
     }
-}
-
-fn address(key: u64) -> String {
-    format!("address {key:#x}")
 }

@@ -13,14 +13,13 @@ mod server;
 use std::io::{self, Write};
 use std::path::Path;
 
-use millpond_core::trace::Program;
-
 use crate::args::{DeviceKind, Replay};
 use crate::progress::Progress;
 use crate::recorded::{Place, Recorded, Refusal};
 use crate::refusal::shown_path;
 use crate::source;
-use crate::{Status, complain};
+use crate::stop::complain;
+use crate::{Status, Stop};
 
 pub use all::Totals;
 pub use compare::{Comparison, PassRatios};
@@ -30,11 +29,10 @@ pub use server::{Figures, Open, ServeError, Server, Setup, Touched};
 /// Runs the command.
 ///
 /// # Errors
-/// Where `out` or `err` cannot be written.
-pub fn run(args: &Replay, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
+/// An input is wrong, or `out` or `err` cannot be written.
+pub fn run(args: &Replay, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write) -> Result<Status, Stop> {
     if args.touch && args.device == DeviceKind::Sim {
-        complain(err, "--touch: the device `sim` has no memory to touch\n  help: use --device host")?;
-        return Ok(Status::BadInput);
+        return Err(Stop::bad_input("--touch: the device `sim` has no memory to touch\n  help: use --device host"));
     }
     // The tables of two recordings become one, which stands at the end.
     let is_pair = args.files.len() == 2;
@@ -128,16 +126,9 @@ fn read(file: &Path, gpu: Option<u32>) -> Result<Vec<Recorded>, Refusal> {
 
 /// Serves one program and measures.
 fn serve(args: &Replay, open: Open<'_>, file: &Path, recorded: &Recorded) -> Result<(Report, picture::Curve), String> {
-    let program: &Program = &recorded.program;
-    let setup = Setup {
-        device: args.device,
-        pool: args.pool.config(),
-        streams: program.streams(),
-        allocations: program.allocations(),
-        touch: args.touch,
-        seed: args.seed,
-    };
-    let mut server = open(&setup).map_err(|error| format!("the {} device: {error}", args.device.name()))?;
+    let program = &recorded.program;
+    let setup = Setup { touch: args.touch, seed: args.seed, ..Setup::new(args.device, &args.pool, program) };
+    let mut server = setup.open(open)?;
     let mut progress = Progress::new(program.name(), program.events().len() as u64 * u64::from(args.repeat));
     let served = passes::serve(program, &mut *server, args.repeat, &mut |events| progress.advance(events));
     progress.finish();

@@ -8,11 +8,11 @@ use std::fmt;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use millpond_core::trace::{Event, Program};
 use millpond_core::units::Bytes;
 
 use super::picture::{Curve, Sample};
 use super::server::{Figures, ServeError, Server};
+use crate::recorded::{Event, Program};
 
 /// Into how many slices a pass is cut, at most.
 const SLICES: usize = 512;
@@ -198,19 +198,19 @@ impl Server for Idle {
 
 #[cfg(test)]
 mod tests {
-    use millpond_core::trace::{Keys, Recorder};
-
     use super::*;
+    use crate::recorded::program::{At, Keys, Recorder};
+    use crate::refusal::Place;
 
     fn program(pairs: u64) -> Program {
-        let mut recorder = Recorder::new(Keys::Unique);
+        let mut recorder = Recorder::new(Keys::Unique, |id| format!("id {id}"), "line");
         for key in 0..pairs {
-            recorder.alloc(key, 1000 + key, 0, 0).unwrap();
+            recorder.alloc(key, 1000 + key, 0, At::line(1)).unwrap();
             if key > 0 {
-                recorder.free(key - 1, None, 0).unwrap();
+                recorder.free(key - 1, None, At::line(1)).unwrap();
             }
         }
-        recorder.finish("pairs").unwrap()
+        recorder.finish("pairs", Place::Whole).unwrap().0
     }
 
     /// Counts what it is asked, and fails at one event.

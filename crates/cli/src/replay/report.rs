@@ -1,7 +1,6 @@
 //! What a replay found, as one plain value: the JSON is this value, the text is made of it.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
@@ -132,7 +131,7 @@ impl Report {
             touch: touched(run),
             skipped: recorded.skipped,
             recorded_run: RecordedRun {
-                seconds: program.seconds(),
+                seconds: program.seconds,
                 peak_reserved_bytes: recorded.recorded_reserved_bytes,
             },
         }
@@ -140,11 +139,16 @@ impl Report {
 
     /// What the program is, and a picture of it.
     pub(crate) fn head(&self, picture: &str) -> String {
-        let mut text = String::new();
-        self.write_head(&mut text).expect("a string takes everything");
+        let (bold, title) = (Style::new().bold(), self.title());
+        let Self { events, allocations, streams, format, device, .. } = self;
+        let many = if *streams == 1 { "" } else { "s" };
+        let mut text = format!(
+            "{bold}{title}{bold:#}  {events} events, {allocations} allocations, {streams} stream{many}; {format}, \
+             served by the {device} device\n"
+        );
+        text.extend(self.skipped.sentences().iter().map(|sentence| format!("  note: {sentence}\n")));
         if !picture.is_empty() {
-            text.push('\n');
-            text.push_str(picture);
+            text.extend(["\n", picture]);
         }
         text
     }
@@ -156,9 +160,18 @@ impl Report {
 
     /// What was found in touched memory.
     pub(crate) fn touched_text(&self) -> String {
-        let mut text = String::new();
-        self.write_touch(&mut text).expect("a string takes everything");
-        text
+        let (green, red) = (AnsiColor::Green.on_default(), AnsiColor::Red.on_default().bold());
+        match &self.touch {
+            None => String::new(),
+            Some(Touched { checked, mismatches: 0, .. }) => {
+                format!("{green}touched: {checked} allocations, all as written{green:#}\n")
+            }
+            Some(Touched { checked, mismatches, first_mismatch }) => {
+                let first = first_mismatch.iter().map(|first| format!("  first: {first}\n"));
+                let head = format!("{red}touched: {mismatches} of {checked} allocations changed{red:#}\n");
+                first.fold(head, |text, first| text + &first)
+            }
+        }
     }
 
     /// The program's name, with its GPU.
@@ -166,39 +179,6 @@ impl Report {
         match self.gpu {
             Some(gpu) => format!("{} (GPU {gpu})", self.name),
             None => self.name.clone(),
-        }
-    }
-
-    fn write_head(&self, text: &mut String) -> std::fmt::Result {
-        let bold = Style::new().bold();
-        let streams = if self.streams == 1 { "stream" } else { "streams" };
-        writeln!(
-            text,
-            "{bold}{}{bold:#}  {} events, {} allocations, {} {streams}; {}, served by the {} device",
-            self.title(),
-            self.events,
-            self.allocations,
-            self.streams,
-            self.format,
-            self.device
-        )?;
-        for sentence in self.skipped.sentences() {
-            writeln!(text, "  note: {sentence}")?;
-        }
-        Ok(())
-    }
-
-    fn write_touch(&self, text: &mut String) -> std::fmt::Result {
-        let Some(touch) = &self.touch else { return Ok(()) };
-        if touch.mismatches == 0 {
-            let green = Style::new().fg_color(Some(AnsiColor::Green.into()));
-            return writeln!(text, "{green}touched: {} allocations, all as written{green:#}", touch.checked);
-        }
-        let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
-        writeln!(text, "{red}touched: {} of {} allocations changed{red:#}", touch.mismatches, touch.checked)?;
-        match &touch.first_mismatch {
-            Some(first) => writeln!(text, "  first: {first}"),
-            None => Ok(()),
         }
     }
 

@@ -5,7 +5,8 @@ use std::fmt;
 
 use millpond::PoolConfig;
 
-use crate::args::DeviceKind;
+use crate::args::{DeviceKind, Pool};
+use crate::recorded::Program;
 
 /// What a server is opened with. One server serves one program, several times over.
 #[derive(Clone, PartialEq, Debug)]
@@ -22,6 +23,19 @@ pub struct Setup {
     pub touch: bool,
     /// Which patterns.
     pub seed: u64,
+}
+
+impl Setup {
+    /// For a program, whose memory is not touched.
+    pub(crate) fn new(device: DeviceKind, pool: &Pool, program: &Program) -> Self {
+        let (streams, allocations) = (program.streams(), program.allocations());
+        Setup { device, pool: pool.config(), streams, allocations, touch: false, seed: 0 }
+    }
+
+    /// Opens the server; in words, why it cannot be opened.
+    pub(crate) fn open(&self, open: Open<'_>) -> Result<Box<dyn Server>, String> {
+        open(self).map_err(|error| format!("the {} device: {error}", self.device.name()))
+    }
 }
 
 /// Opens a server.

@@ -12,7 +12,7 @@ use crate::recorded::{self, Place, Recorded, Refusal};
 use crate::refusal::shown_path;
 use crate::replay::Open;
 use crate::source::{Kind, Opened};
-use crate::{Status, complain};
+use crate::{Status, Stop};
 
 use super::scene::grouped;
 use super::{ALLOCATIONS_MAX, Scene, browser, embed, served, traced};
@@ -20,59 +20,42 @@ use super::{ALLOCATIONS_MAX, Scene, browser, embed, served, traced};
 /// Runs the command.
 ///
 /// # Errors
-/// Where `out` or `err` cannot be written.
-pub fn run(args: &View, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
+/// An input is wrong, or `out` or `err` cannot be written.
+pub fn run(args: &View, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write) -> Result<Status, Stop> {
     if args.output.is_none() && !args.open && io::stdout().is_terminal() {
-        complain(err, "a page is not for a terminal\n  help: --open shows it, -o names a file for it")?;
-        return Ok(Status::BadInput);
+        return Err(Stop::bad_input("a page is not for a terminal\n  help: --open shows it, -o names a file for it"));
     }
-    let drawn = Opened::open(&args.file).and_then(|opened| match opened.kind() {
-        Kind::Table => Err(opened.refuse("view").expect("its kind is known")),
-        Kind::Trace | Kind::Litmus => traced::read(&args.file, opened).map(|(scene, note)| (Drawn::Scene(scene), note)),
-        Kind::Recording | Kind::Other => read(args, opened).map(|(recorded, note)| (Drawn::Recorded(recorded), note)),
-    });
-    let drawn = match drawn {
-        Ok((drawn, note)) => {
-            if let Some(note) = note {
-                writeln!(err, "note: {}: {note}", shown_path(&args.file))?;
+    let refuse = |refusal: Refusal| refusal.in_file(&args.file);
+    let opened = Opened::open(&args.file).map_err(refuse)?;
+    let mut note = |note: Option<String>| match note {
+        Some(note) => writeln!(err, "note: {}: {note}", shown_path(&args.file)),
+        None => Ok(()),
+    };
+    let scene = match opened.kind() {
+        Kind::Table => return Err(refuse(opened.refuse("view").expect("its kind is known")).into()),
+        Kind::Trace | Kind::Litmus => {
+            let (scene, said) = traced::read(&args.file, opened).map_err(refuse)?;
+            note(said)?;
+            if is_served(args) {
+                let refusal = Refusal::new(Place::Whole, "no pool serves a litmus program or an operation trace")
+                    .help("leave --gpu, --device and the settings of the pool out: they are for recordings");
+                return Err(refuse(refusal).into());
             }
-            drawn
+            scene
         }
-        Err(refusal) => {
-            complain(err, &refusal.in_file(&args.file).to_string())?;
-            return Ok(Status::BadInput);
-        }
-    };
-    let recorded = match drawn {
-        Drawn::Scene(_) if is_served(args) => {
-            let refusal = Refusal::new(Place::Whole, "no pool serves a litmus program or an operation trace")
-                .help("leave --gpu, --device and the settings of the pool out: they are for recordings");
-            complain(err, &refusal.in_file(&args.file).to_string())?;
-            return Ok(Status::BadInput);
-        }
-        Drawn::Scene(scene) => return write_page(args, &scene, out, err),
-        Drawn::Recorded(recorded) => recorded,
-    };
-    let scene = match served::serve(args, open, &recorded) {
-        Ok(scene) => scene,
-        Err(reason) => {
-            complain(err, &format!("{}: {reason}", shown_path(&args.file)))?;
-            return Ok(Status::Found);
+        Kind::Recording | Kind::Other => {
+            let (recorded, said) = read(args, opened).map_err(refuse)?;
+            note(said)?;
+            served::serve(args, open, &recorded)
+                .map_err(|reason| Stop::Said(Status::Found, format!("{}: {reason}", shown_path(&args.file))))?
         }
     };
-    write_page(args, &scene, out, err)
+    write_page(args, &scene, out)
 }
 
 /// Whether it is said how a recording is to be served.
 fn is_served(args: &View) -> bool {
     args.gpu.is_some() || args.device != DeviceKind::Sim || !args.pool.is_default()
-}
-
-/// What a file has to be drawn.
-enum Drawn {
-    Scene(Scene),
-    /// A program that has to be served first.
-    Recorded(Recorded),
 }
 
 /// The program of a file that is to be drawn; with a note where there was a choice.
@@ -105,29 +88,19 @@ fn read(args: &View, opened: Opened) -> Result<(Recorded, Option<String>), Refus
 }
 
 /// Writes the page where it is to go, and says what it is.
-fn write_page(args: &View, scene: &Scene, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Status> {
+fn write_page(args: &View, scene: &Scene, out: &mut dyn Write) -> Result<Status, Stop> {
     let path = match args.output.as_deref().filter(|path| path.as_os_str() != "-") {
         Some(path) => path.to_owned(),
-        None if args.open => match browser::place(&args.file) {
-            Ok(path) => path,
-            Err(error) => return complain(err, &error.to_string()).map(|()| Status::BadInput),
-        },
-        None => return embed::write_page(out, scene).map(|_| Status::Fine),
+        None if args.open => browser::place(&args.file).map_err(|error| Stop::bad_input(error.to_string()))?,
+        None => return Ok(embed::write_page(out, scene).map(|_| Status::Fine)?),
     };
-    match write_file(&path, &[&args.file], |mut file| embed::write_page(&mut file, scene)) {
-        Ok(bytes) => {
-            let (shown, steps, unit) = (shown_path(&path), grouped(scene.steps), scene.unit);
-            let many = if scene.steps == 1 { "" } else { "s" };
-            let next = if args.open { "" } else { "; open it in a browser" };
-            writeln!(out, "{shown}: {steps} {unit}{many} drawn, {} of page{next}", Bytes(bytes))?;
-            match args.open.then(|| browser::open(&path)) {
-                Some(Err(why)) => complain(err, &format!("{shown}: {why}")).map(|()| Status::BadInput),
-                _ => Ok(Status::Fine),
-            }
-        }
-        Err(refusal) => {
-            complain(err, &refusal.to_string())?;
-            Ok(Status::BadInput)
-        }
+    let bytes = write_file(&path, &[&args.file], |mut file| embed::write_page(&mut file, scene))?;
+    let (shown, steps, unit) = (shown_path(&path), grouped(scene.steps), scene.unit);
+    let many = if scene.steps == 1 { "" } else { "s" };
+    let next = if args.open { "" } else { "; open it in a browser" };
+    writeln!(out, "{shown}: {steps} {unit}{many} drawn, {} of page{next}", Bytes(bytes))?;
+    if args.open {
+        browser::open(&path).map_err(|why| Stop::bad_input(format!("{shown}: {why}")))?;
     }
+    Ok(Status::Fine)
 }

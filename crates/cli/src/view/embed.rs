@@ -36,7 +36,7 @@ use millpond_core::units::Range;
 use serde::Serialize;
 
 use super::addresses::Packed;
-use super::scene::{Deed, Drawing, Fix, Lane, Mark, Scene, Span, Tie};
+use super::scene::{EdgeKind, OperationKind, Scene};
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
@@ -55,42 +55,28 @@ const SCRIPTS: [&str; 12] = [
     include_str!("page/main.js"),
 ];
 
-/// What the page reads as JSON.
+/// What the page reads as JSON: what is small of a scene, and what is known of its columns.
 #[derive(Serialize)]
 struct Meta<'a> {
-    name: &'a str,
-    unit: &'a str,
-    steps: u64,
+    #[serde(flatten)]
+    scene: &'a Scene,
     allocations: usize,
     events: usize,
     reserved: usize,
     uses: usize,
-    placed: bool,
-    checked: bool,
-    written: bool,
     height: u64,
     grain: u64,
     /// Offsets, and addresses as text: they do not fit the numbers of a script.
     seams: Vec<(u64, String)>,
     sizes: &'a [u64],
-    streams: &'a [String],
-    strings: &'a [String],
-    marks: &'a [Mark],
-    graphs: &'a [Drawing],
-    lanes: &'a [Lane],
     operations: usize,
     arrows: usize,
-    deeds: [&'static str; Deed::NAMES.len()],
-    ties: [&'static str; Tie::NAMES.len()],
-    fix: Option<&'a Fix>,
+    deeds: [&'static str; OperationKind::NAMES.len()],
+    ties: [&'static str; EdgeKind::NAMES.len()],
     recorded: usize,
-    /// How many of `strings`, behind the first, are frames.
+    /// How many of the scene's strings, behind the first, are frames.
     frames: usize,
-    stacks: &'a [Vec<u32>],
     times: usize,
-    pools: &'a [String],
-    spans: &'a [Span],
-    facts: &'a [(String, String)],
 }
 
 /// Writes the page; returns its bytes.
@@ -100,37 +86,22 @@ pub(super) fn write_page(out: &mut dyn Write, scene: &Scene) -> io::Result<u64> 
     let grain = packed.grain(scene.lives.iter().map(|life| life.address));
     let sizes = Sizes::of(scene);
     let meta = Meta {
-        name: &scene.name,
-        unit: scene.unit,
-        steps: scene.steps,
+        scene,
         allocations: scene.lives.len(),
         events: scene.events(),
         reserved: scene.reserved.len(),
-        uses: scene.touches.len(),
-        placed: scene.placed,
-        checked: scene.checked,
-        written: scene.is_written,
+        uses: scene.uses.len(),
         height: packed.height,
         grain,
         seams: packed.seams.iter().map(|&(offset, address)| (offset, address.to_string())).collect(),
         sizes: &sizes.all,
-        streams: &scene.streams,
-        strings: &scene.strings,
-        marks: &scene.marks,
-        graphs: &scene.graphs,
-        lanes: &scene.lanes,
         operations: scene.operations.len(),
         arrows: scene.arrows.len(),
-        deeds: Deed::NAMES,
-        ties: Tie::NAMES,
-        fix: scene.fix.as_ref(),
+        deeds: OperationKind::NAMES,
+        ties: EdgeKind::NAMES,
         recorded: scene.recorded.len(),
         frames: scene.frames.len(),
-        stacks: &scene.stacks,
         times: scene.times.len(),
-        pools: &scene.pools,
-        spans: &scene.spans,
-        facts: &scene.facts,
     };
     // Within a script only `<` could end it.
     let meta = serde_json::to_string(&meta)?.replace('<', "\\u003c");
@@ -192,8 +163,8 @@ fn columns(scene: &Scene, packed: &Packed, grain: u64, sizes: &Sizes) -> Vec<u8>
     column(&mut lives.iter().map(|life| u64::from(life.free_site)));
     column(&mut differences(scene.reserved.iter().map(|&(step, _)| step)));
     column(&mut scene.reserved.iter().map(|&(_, bytes)| bytes));
-    if !scene.touches.is_empty() {
-        push_touches(scene, &mut column);
+    if !scene.uses.is_empty() {
+        push_uses(scene, &mut column);
     }
     push_operations(scene, &mut column);
     column(&mut differences(scene.recorded.iter().map(|&(step, _)| step)));
@@ -210,7 +181,7 @@ type Push<'a> = &'a mut dyn FnMut(&mut dyn Iterator<Item = u64>);
 fn push_operations(scene: &Scene, column: Push<'_>) {
     let operations = &scene.operations;
     column(&mut operations.iter().map(|it| u64::from(it.lane)));
-    column(&mut operations.iter().map(|it| it.deed as u64));
+    column(&mut operations.iter().map(|it| it.kind as u64));
     column(&mut operations.iter().map(|it| u64::from(it.label)));
     column(&mut operations.iter().map(|it| u64::from(it.site)));
     column(&mut operations.iter().map(|it| it.number));
@@ -218,22 +189,22 @@ fn push_operations(scene: &Scene, column: Push<'_>) {
     column(&mut operations.iter().map(|it| u64::from(it.is_refused)));
     column(&mut differences(scene.arrows.iter().map(|arrow| arrow.to)));
     column(&mut scene.arrows.iter().map(|arrow| arrow.to - arrow.from));
-    column(&mut scene.arrows.iter().map(|arrow| arrow.tie as u64));
+    column(&mut scene.arrows.iter().map(|arrow| arrow.kind as u64));
 }
 
-fn push_touches(scene: &Scene, column: Push<'_>) {
+fn push_uses(scene: &Scene, column: Push<'_>) {
     let lives = &scene.lives;
     let mut counts = vec![0_u64; lives.len()];
-    scene.touches.iter().for_each(|touch| counts[touch.life as usize] += 1);
+    scene.uses.iter().for_each(|it| counts[it.life as usize] += 1);
     column(&mut counts.into_iter());
     let mut before = (u32::MAX, 0);
-    column(&mut scene.touches.iter().map(|touch| {
-        let since = if before.0 == touch.life { before.1 } else { lives[touch.life as usize].born };
-        before = (touch.life, touch.step);
-        touch.step.saturating_sub(since)
+    column(&mut scene.uses.iter().map(|it| {
+        let since = if before.0 == it.life { before.1 } else { lives[it.life as usize].born };
+        before = (it.life, it.step);
+        it.step.saturating_sub(since)
     }));
-    column(&mut scene.touches.iter().map(|touch| u64::from(touch.stream)));
-    column(&mut scene.touches.iter().map(|touch| u64::from(touch.writes)));
+    column(&mut scene.uses.iter().map(|it| u64::from(it.stream)));
+    column(&mut scene.uses.iter().map(|it| u64::from(it.writes)));
 }
 
 /// Each number less the one before it; they ascend.

@@ -3,7 +3,7 @@
 use millpond_litmus::{Fixed, Program};
 use similar::{ChangeTag, TextDiff};
 
-use super::scene::{Fix, Mark};
+use super::scene::{Fix, Violation};
 
 /// Programs of more operations times violations are not corrected for a page, and others in so many steps: more would
 /// take longer than to draw it.
@@ -13,8 +13,8 @@ const STEPS_MAX: usize = 400_000;
 const AROUND: usize = 2;
 
 /// What corrects a program in which something is wrong.
-pub(super) fn fix(text: &str, program: &Program, marks: &[Mark]) -> Option<Fix> {
-    if marks.is_empty() || program.ops().len() * marks.len() > WORK_MAX {
+pub(super) fn fix(text: &str, program: &Program, violations: &[Violation]) -> Option<Fix> {
+    if violations.is_empty() || program.ops().len() * violations.len() > WORK_MAX {
         return None;
     }
     let Fixed { text: fixed, changes, left } =
@@ -39,7 +39,7 @@ pub(super) fn fix(text: &str, program: &Program, marks: &[Mark]) -> Option<Fix> 
     let left: Vec<_> = left.map(|left| format!("{}: {}", left.finding.kind.name(), left.finding.help())).collect();
     // One change may correct many: the same line of a loop, what followed from another one.
     let corrected = match left.is_empty() {
-        true => marks.len(),
+        true => violations.len(),
         false => changes.iter().filter(|change| !change.finding.kind.is_advice()).count(),
     };
     Some(Fix { lines, corrected, left })

@@ -1,6 +1,6 @@
 //! A graph that is drawn: its nodes as they are made, and its edges. Where nodes stand is said by `layout.rs`.
 
-use millpond_core::ids::{EventId, GraphId, NodeId};
+use millpond_core::ids::{GraphId, NodeId};
 use millpond_core::op::{Access, Act, Memory, NodeOp};
 use millpond_core::units::Bytes;
 
@@ -16,9 +16,6 @@ pub(super) struct Graph {
     pub(super) missing: Vec<(u32, u32)>,
     pub(super) allocs: Vec<Memory>,
     pub(super) frees: Vec<Memory>,
-    /// The events that its nodes wait for and record.
-    pub(super) waits: Vec<EventId>,
-    pub(super) records: Vec<EventId>,
     /// The place among `nodes` of each node that the checker counts: a refused one is drawn and not counted.
     pub(super) places: Vec<u32>,
     /// The step that made each of `nodes`.

@@ -6,11 +6,11 @@ use millpond_core::ids::StreamId;
 use millpond_core::op::{Access, Act, Memory, Name, Names, Op, What};
 
 use super::graphs::Owned;
-use super::scene::{Life, Touch};
+use super::scene::{Life, Use};
 use super::traced::Builder;
 
 /// More uses than these are not shown.
-const TOUCHES_MAX: usize = 1 << 22;
+const USES_MAX: usize = 1 << 22;
 
 impl Builder {
     pub(super) fn memory(&mut self, op: &Op, names: &Names, is_done: bool) {
@@ -60,11 +60,11 @@ impl Builder {
             What::Drop { memory } => self.end(op, names, *memory, None),
             What::Launch { stream, accesses, .. } | What::Copy { stream, accesses } => {
                 let stream = self.stream(*stream);
-                self.touch(accesses, stream);
+                self.use_memory(accesses, stream);
             }
             What::HostAccess { accesses } => {
                 let host = self.stream(StreamId::HOST);
-                self.touch(accesses, host);
+                self.use_memory(accesses, host);
             }
             _ => {}
         }
@@ -133,13 +133,13 @@ impl Builder {
         }
     }
 
-    fn touch(&mut self, accesses: &[Access], stream: u32) {
+    fn use_memory(&mut self, accesses: &[Access], stream: u32) {
         for access in accesses {
             if let Some(&life) = self.lives.get(&access.memory)
-                && self.scene.touches.len() < TOUCHES_MAX
+                && self.scene.uses.len() < USES_MAX
             {
                 let (step, writes) = (self.scene.steps, access.act != Act::Read);
-                self.scene.touches.push(Touch { life, step, stream, writes });
+                self.scene.uses.push(Use { life, step, stream, writes });
             }
         }
     }

@@ -12,8 +12,7 @@
 //! | `served.rs` | a scene from a recorded program, served once |
 //! | `traced/` | a scene from an operation trace or a litmus program, checked |
 //! | `memory.rs`, `order.rs`, `graphs.rs` | its memory, its lanes, its graphs |
-//! | `marks.rs`, `fix.rs` | what is wrong with it, and what corrects it |
-//! | `captured.rs` | captured work as the nodes that it makes |
+//! | `violations.rs`, `fix.rs` | what is wrong with it, and what corrects it |
 //! | `addresses.rs` | leaves out the addresses that were never used |
 //! | `layout.rs` | where the nodes of a graph stand |
 //! | `embed.rs` | the data as the page reads it |
@@ -22,18 +21,17 @@
 //! [`Server`]: crate::replay::Server
 
 mod addresses;
-mod captured;
 mod embed;
 mod fix;
 mod graphs;
 mod layout;
-mod marks;
 mod memory;
 mod order;
 mod scene;
 #[cfg(feature = "command")]
 mod served;
 mod traced;
+mod violations;
 
 #[cfg(feature = "command")]
 mod browser;
@@ -43,7 +41,9 @@ mod command;
 use crate::refusal::{Place, Refusal};
 
 pub use layout::layered;
-pub use scene::{Arrow, Deed, Drawing, Fix, Lane, Life, Mark, Node, Operation, Scene, Span, Tie, Touch};
+pub use scene::{
+    Arrow, Drawing, EdgeKind, Fix, Lane, Life, Node, Operation, OperationKind, Scene, Span, Use, Violation,
+};
 
 /// The most allocations of a page: more would take a browser longer to draw than a person waits.
 pub const ALLOCATIONS_MAX: usize = 1 << 21;

@@ -1,81 +1,24 @@
 //! The order of a traced program as a picture of it: lanes, operations, and what puts operations of different lanes in
 //! order.
 //!
-//! What is in order and what is not is the checker's business: here stand the events, waits and synchronisations that
-//! the program made, and for each operation that the checker counted the step at which it stands, so that the sides of
-//! a finding are found again. What was refused puts nothing in order.
+//! The checker says what each operation waits for ([`Done`]): here its points and events are found again among the
+//! operations that were drawn, and so are the sides of a finding.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 
-use millpond_core::check::Side;
-use millpond_core::ids::{DeviceId, EventId, HostId, ProcessId, StreamId, TicketId};
-use millpond_core::op::{Op, StreamRole, What};
-use millpond_core::order::default_streams::{Standing, Ties, after, before};
+use millpond_core::check::{Done, Side};
+use millpond_core::ids::{DeviceId, EventId, HostId, Point, ProcessId, Seq, Slot, StreamId, TicketId};
+use millpond_core::op::{Op, What};
 
-use super::scene::{Arrow, Deed, Lane, Operation, Tie};
+use super::scene::{Arrow, EdgeKind, Lane, Operation, OperationKind};
 
 /// A stream.
-struct Line {
+struct Stream {
     lane: u32,
-    device: DeviceId,
-    process: ProcessId,
-    role: StreamRole,
-    /// The step of its newest operation.
-    last: Option<u64>,
     /// The step of each operation that the checker counted.
     counted: Vec<u64>,
-    /// The newest steps that it comes after: of its host threads, and of the legacy default stream.
-    host: Option<u64>,
-    legacy: Option<u64>,
-    /// Whether the legacy default stream has had no operation since its newest.
-    is_owed: bool,
-}
-
-/// A legacy stream's home: the step of its newest operation, and the blocking streams that had operations since.
-type Home = (Option<u64>, Vec<StreamId>);
-
-/// A stream with an operation, as the rule of the default streams sees it: what comes before is drawn.
-struct Drawn<'o> {
-    id: StreamId,
-    step: u64,
-    home: &'o mut Home,
-    streams: &'o mut HashMap<StreamId, Line>,
-    arrows: &'o mut Vec<(u64, Tie)>,
-}
-
-impl Ties for Drawn<'_> {
-    type Refused = Infallible;
-
-    fn follow(&mut self) -> Result<(), Infallible> {
-        let last = self.home.0;
-        if let Some(line) = self.streams.get_mut(&self.id).filter(|line| last > line.legacy) {
-            line.legacy = last;
-            self.arrows.extend(last.map(|from| (from, Tie::Default)));
-        }
-        Ok(())
-    }
-
-    fn note(&mut self) {
-        if let Some(line) = self.streams.get_mut(&self.id)
-            && !std::mem::replace(&mut line.is_owed, true)
-        {
-            self.home.1.push(self.id);
-        }
-    }
-
-    fn gather(&mut self) -> Result<(), Infallible> {
-        for stream in std::mem::take(&mut self.home.1) {
-            let Some(line) = self.streams.get_mut(&stream) else { continue };
-            line.is_owed = false;
-            self.arrows.extend(line.last.map(|from| (from, Tie::Default)));
-        }
-        Ok(())
-    }
-
-    fn publish(&mut self) {
-        self.home.0 = Some(self.step);
-    }
+    /// The newest synchronisation that it comes after because it was submitted later.
+    submitted: Option<u64>,
 }
 
 /// See the module.
@@ -84,79 +27,69 @@ pub(super) struct Order {
     pub(super) lanes: Vec<Lane>,
     pub(super) operations: Vec<Operation>,
     pub(super) arrows: Vec<Arrow>,
-    hosts: HashMap<HostId, u32>,
+    threads: HashMap<HostId, u32>,
     processes: HashMap<HostId, ProcessId>,
-    streams: HashMap<StreamId, Line>,
+    streams: HashMap<StreamId, Stream>,
+    /// The step of each position of a chain; none where the chain begins.
+    chains: HashMap<Slot, Vec<(Seq, Option<u64>)>>,
+    /// The step that recorded each event, and that exported each ticket.
     events: HashMap<EventId, u64>,
     tickets: HashMap<TicketId, u64>,
-    /// What the threads of a process learned or did last.
-    known: HashMap<ProcessId, u64>,
-    /// The streams of each process that had an operation since.
-    fresh: HashMap<ProcessId, Vec<StreamId>>,
-    /// The newest operation of each legacy default stream, and the blocking streams that had operations since.
-    legacy: HashMap<(ProcessId, DeviceId), Home>,
+    /// The step at which each process learned something last.
+    learned: HashMap<ProcessId, u64>,
 }
 
 /// What an operation is in a picture; none where it only makes or names something, or learned nothing.
-pub(super) fn deed(what: &What) -> Option<Deed> {
+pub(super) fn kind_of(what: &What) -> Option<OperationKind> {
     Some(match what {
-        What::Alloc { .. } | What::AllocNow { .. } => Deed::Alloc,
-        What::Free { .. } | What::FreeNow { .. } | What::Drop { .. } => Deed::Free,
-        What::Launch { .. } | What::Copy { .. } | What::HostAccess { .. } => Deed::Kernel,
-        What::EventRecord { .. } => Deed::Record,
-        What::EventWait { .. } | What::Follow { .. } => Deed::Wait,
+        What::Alloc { .. } | What::AllocNow { .. } => OperationKind::Alloc,
+        What::Free { .. } | What::FreeNow { .. } | What::Drop { .. } => OperationKind::Free,
+        What::Launch { .. } | What::Copy { .. } | What::HostAccess { .. } => OperationKind::Kernel,
+        What::EventRecord { .. } => OperationKind::Record,
+        What::EventWait { .. } | What::Follow { .. } => OperationKind::Wait,
         What::StreamSynchronize { .. }
         | What::DeviceSynchronize
         | What::SynchronizeDevice { .. }
         | What::EventSynchronize { .. }
         | What::StreamQuery { is_idle: true, .. }
-        | What::EventQuery { is_over: true, .. } => Deed::Sync,
-        What::GraphLaunch { .. } => Deed::Launch,
-        What::CaptureBegin { .. } => Deed::Capture,
-        What::CaptureEnd { .. } => Deed::CaptureEnd,
+        | What::EventQuery { is_over: true, .. } => OperationKind::Sync,
+        What::GraphLaunch { .. } => OperationKind::Launch,
+        What::CaptureBegin { .. } => OperationKind::Capture,
+        What::CaptureEnd { .. } => OperationKind::CaptureEnd,
         What::GraphNode { .. }
         | What::GraphEdge { .. }
         | What::GraphEdgeRemove { .. }
-        | What::GraphNodeRemove { .. } => Deed::Build,
-        What::Instantiate { .. } | What::ExecUpdate { .. } => Deed::Instantiate,
-        What::Tell { .. } | What::Export { .. } | What::Import { .. } => Deed::Tell,
-        What::StreamDestroy { .. } | What::PoolDestroy { .. } | What::ProcessEnd { .. } => Deed::End,
-        What::GraphUpload { .. } | What::PoolAccess { .. } | What::PeerAccess { .. } => Deed::Other,
+        | What::GraphNodeRemove { .. } => OperationKind::Build,
+        What::Instantiate { .. } | What::ExecUpdate { .. } => OperationKind::Instantiate,
+        What::Tell { .. } | What::Export { .. } | What::Import { .. } => OperationKind::Tell,
+        What::StreamDestroy { .. } | What::PoolDestroy { .. } => OperationKind::End,
+        What::GraphUpload { .. } | What::PoolAccess { .. } | What::PeerAccess { .. } => OperationKind::Other,
         _ => return None,
     })
 }
 
-/// The stream whose operation it is; none where it is a host thread's.
+/// The stream on whose lane an operation is drawn; none where it is its thread's.
 pub(super) fn stream_of(what: &What) -> Option<StreamId> {
-    match *what {
-        What::Alloc { stream, .. }
-        | What::Free { stream, .. }
-        | What::Launch { stream, .. }
-        | What::Copy { stream, .. }
-        | What::EventRecord { stream, .. }
-        | What::EventWait { stream, .. }
-        | What::Follow { stream, .. }
-        | What::GraphLaunch { stream, .. }
-        | What::GraphUpload { stream, .. }
-        | What::CaptureBegin { stream, .. }
-        | What::CaptureEnd { stream }
-        | What::StreamDestroy { stream } => Some(stream),
-        _ => None,
+    match what {
+        What::StreamName { .. } | What::StreamSynchronize { .. } | What::StreamQuery { .. } => None,
+        _ => what.stream(),
     }
 }
 
 impl Order {
-    /// What makes streams, threads and events, and is no operation in a picture.
-    pub(super) fn prepare(&mut self, op: &Op) {
+    /// What makes streams, threads and chains, and need not be an operation in a picture.
+    pub(super) fn prepare(&mut self, op: &Op, done: &Done) {
         match op.what {
             What::HostStart { process } => drop(self.processes.insert(op.host, process)),
-            What::StreamCreate { stream, role, device } => drop(self.open(op.host, stream, role, device)),
-            What::EventCopy { event, from } => match self.events.get(&from).copied() {
-                Some(step) => drop(self.events.insert(event, step)),
-                None => drop(self.events.remove(&event)),
-            },
-            What::EventCreate { event, .. } | What::EventDestroy { event } => drop(self.events.remove(&event)),
+            What::StreamCreate { stream, device, .. } => drop(self.open(op.host, stream, device)),
+            What::EventCopy { event, from } => {
+                let recorded = self.events.get(&from).copied();
+                self.events.extend(recorded.map(|step| (event, step)));
+            }
             _ => {}
+        }
+        for first in &done.opened {
+            self.chains.entry(first.slot).or_default().push((first.seq, None));
         }
     }
 
@@ -164,139 +97,101 @@ impl Order {
         self.processes.get(&host).copied().unwrap_or(ProcessId(0))
     }
 
-    fn open(&mut self, host: HostId, id: StreamId, role: StreamRole, device: DeviceId) -> u32 {
+    fn open(&mut self, host: HostId, id: StreamId, device: DeviceId) -> u32 {
         let (lane, process) = (self.lanes.len() as u32, self.process(host));
         self.lanes.push(Lane { name: String::new(), stream: Some(id.0), device: device.0, process: process.0 });
-        let counted = Vec::new();
-        let line = Line { lane, device, process, role, last: None, counted, host: None, legacy: None, is_owed: false };
-        self.streams.insert(id, line);
+        self.streams.insert(id, Stream { lane, counted: Vec::new(), submitted: None });
         lane
     }
 
     /// The lane of an operation.
     pub(super) fn lane(&mut self, op: &Op) -> u32 {
         if let Some(stream) = stream_of(&op.what) {
-            let known = self.streams.get(&stream).map(|line| line.lane);
-            let role = if stream == StreamId::LEGACY { StreamRole::Legacy } else { StreamRole::NonBlocking };
-            return known.unwrap_or_else(|| self.open(op.host, stream, role, DeviceId(0)));
+            let known = self.streams.get(&stream).map(|stream| stream.lane);
+            return known.unwrap_or_else(|| self.open(op.host, stream, DeviceId(0)));
         }
-        if let Some(&lane) = self.hosts.get(&op.host) {
+        if let Some(&lane) = self.threads.get(&op.host) {
             return lane;
         }
         let (lane, process) = (self.lanes.len() as u32, self.process(op.host));
         self.lanes.push(Lane { name: op.host.0.to_string(), stream: None, device: 0, process: process.0 });
-        self.hosts.insert(op.host, lane);
+        self.threads.insert(op.host, lane);
         lane
     }
 
-    /// The operation of a step. `counted` is how many operations of its stream the checker has done with it.
-    pub(super) fn push(&mut self, op: &Op, operation: Operation, counted: u64) {
+    /// The operation of the next step, and what the checker says that it did.
+    pub(super) fn push(&mut self, op: &Op, operation: Operation, done: &Done) {
         let step = self.operations.len() as u64;
         self.operations.push(operation);
+        let process = self.process(op.host);
+        let is_of_event = |point: &Point| done.awaited.iter().any(|(_, record)| record.as_ref() == Some(point));
+        let events = &self.events;
+        let of_event = |kind| move |(event, _): &(EventId, Option<Point>)| Some((*events.get(event)?, kind));
+        let mut before: Vec<(u64, EdgeKind)> = Vec::new();
+        if let Some(stream) = stream_of(&op.what) {
+            before.extend(done.awaited.iter().filter_map(of_event(EdgeKind::Event)));
+            // A wait stays made where the operation is refused.
+            let waits = done.waits.iter().filter(|wait| wait.node.is_none() && !is_of_event(&wait.point));
+            let from = waits.filter_map(|wait| self.at(wait.point));
+            before.extend(from.map(|from| (from, self.edge_kind(&op.what, from, operation.graph))));
+            let learned = self.learned.get(&process).copied();
+            if let Some(stream) = self.streams.get_mut(&stream).filter(|_| !operation.is_refused) {
+                if learned > stream.submitted {
+                    stream.submitted = learned;
+                    before.extend(learned.map(|from| (from, EdgeKind::Submit)));
+                }
+                stream.counted.resize(stream.counted.len().max(done.number as usize), step);
+            }
+        } else if operation.kind == OperationKind::Sync {
+            before.extend(done.awaited.iter().filter_map(of_event(EdgeKind::Sync)));
+            let learned = done.learned.iter().filter(|point| !is_of_event(point));
+            before.extend(learned.filter_map(|point| Some((self.at(*point)?, EdgeKind::Sync))));
+        } else if let What::Import { ticket, .. } = op.what {
+            before.extend(self.tickets.get(&ticket).map(|&from| (from, EdgeKind::Tell)));
+        }
+        self.draw(step, before);
         if operation.is_refused {
             return;
         }
-        match stream_of(&op.what) {
-            Some(stream) => self.on_stream(op, stream, step, counted),
-            None => self.on_host(op, step),
+        // A synchronisation of a stream is none of its operations.
+        if let Some(point) = done.point.filter(|_| operation.kind != OperationKind::Sync) {
+            self.chains.entry(point.slot).or_default().push((point.seq, Some(step)));
+        }
+        self.events.extend(done.recorded.iter().map(|event| (*event, step)));
+        if let What::Export { ticket, .. } = op.what {
+            self.tickets.insert(ticket, step);
+        }
+        if !done.learned.is_empty() {
+            let by = if let What::Tell { to } = op.what { self.process(to) } else { process };
+            self.learned.insert(by, step);
         }
     }
 
-    fn on_stream(&mut self, op: &Op, id: StreamId, step: u64, counted: u64) {
-        let followed = match op.what {
-            What::Follow { after, .. } => self.streams.get(&after).and_then(|line| line.last),
-            _ => None,
-        };
-        let (process, events) = (self.process(op.host), &self.events);
-        let Some(line) = self.streams.get_mut(&id) else { return };
-        let mut arrows = Vec::new();
-        if let What::EventWait { event, .. } = op.what {
-            arrows.extend(events.get(&event).map(|&from| (from, Tie::Event)));
-        }
-        arrows.extend(followed.map(|from| (from, Tie::Event)));
-        let known = self.known.get(&process).copied();
-        if known > line.host {
-            line.host = known;
-            arrows.extend(known.map(|from| (from, Tie::Submit)));
-        }
-        while (line.counted.len() as u64) < counted {
-            line.counted.push(step);
-        }
-        // The first operation since the process knew of all before.
-        if line.last <= self.known.get(&line.process).copied() {
-            self.fresh.entry(line.process).or_default().push(id);
-        }
-        line.last = Some(step);
-        let (home, standing) = ((line.process, line.device), line.role.standing());
-        if standing != Standing::Free {
-            let home = self.legacy.entry(home).or_default();
-            let mut drawn = Drawn { id, step, home, streams: &mut self.streams, arrows: &mut arrows };
-            let Ok(()) = before(standing, &mut drawn);
-            after(standing, &mut drawn);
-        }
-        self.draw(step, &arrows);
-        if let What::EventRecord { event, .. } = op.what {
-            self.events.insert(event, step);
-        }
-    }
-
-    /// A process knows of all before a step.
-    fn tell(&mut self, process: ProcessId, step: u64) {
-        self.known.insert(process, step);
-        self.fresh.remove(&process);
-    }
-
-    fn on_host(&mut self, op: &Op, step: u64) {
-        let process = self.process(op.host);
-        let of_stream =
-            |stream: &StreamId| self.streams.get(stream).and_then(|line| line.last).map(|it| (it, Tie::Sync));
-        let of_all = |device: Option<DeviceId>| {
-            let is_meant = |line: &&Line| device.is_none_or(|it| it == line.device);
-            let fresh = self.fresh.get(&process).into_iter().flatten().filter_map(|stream| self.streams.get(stream));
-            let mut all: Vec<u64> = fresh.filter(is_meant).filter_map(|line| line.last).collect();
-            all.sort_unstable();
-            all.dedup();
-            all.into_iter().map(|last| (last, Tie::Sync)).collect()
-        };
-        let of_event = |event: &EventId| self.events.get(event).map(|&it| (it, Tie::Sync));
-        let (arrows, is_news): (Vec<(u64, Tie)>, bool) = match &op.what {
-            What::StreamSynchronize { stream } | What::StreamQuery { stream, .. } => {
-                (of_stream(stream).into_iter().collect(), true)
+    /// What puts an operation of a stream after a step that it names no event for.
+    fn edge_kind(&self, what: &What, from: u64, graph: u32) -> EdgeKind {
+        let before = &self.operations[from as usize];
+        match what {
+            What::Follow { .. } => EdgeKind::Event,
+            What::GraphLaunch { .. } if before.kind == OperationKind::Launch && before.graph == graph => {
+                EdgeKind::Launch
             }
-            What::DeviceSynchronize => (of_all(None), true),
-            What::SynchronizeDevice { device } => (of_all(Some(*device)), true),
-            What::EventSynchronize { event } | What::EventQuery { event, .. } => {
-                (of_event(event).into_iter().collect(), true)
-            }
-            What::Import { ticket, .. } => {
-                (self.tickets.get(ticket).map(|&from| (from, Tie::Tell)).into_iter().collect(), true)
-            }
-            What::HostAccess { .. } => (Vec::new(), true),
-            _ => (Vec::new(), false),
-        };
-        self.draw(step, &arrows);
-        if is_news {
-            self.tell(process, step);
-        }
-        match op.what {
-            What::Export { ticket, .. } => drop(self.tickets.insert(ticket, step)),
-            What::Tell { to } => self.tell(self.process(to), step),
-            _ => {}
+            _ => EdgeKind::Default,
         }
     }
 
-    /// A launch records and waits for the events of its graph's nodes.
-    pub(super) fn launched(&mut self, waits: &[EventId], records: &[EventId]) {
-        let Some(step) = (self.operations.len() as u64).checked_sub(1) else { return };
-        let arrows: Vec<_> = waits.iter().filter_map(|it| self.events.get(it)).map(|&it| (it, Tie::Event)).collect();
-        self.draw(step, &arrows);
-        self.events.extend(records.iter().map(|event| (*event, step)));
+    /// The newest step at or before a point of a chain.
+    fn at(&self, point: Point) -> Option<u64> {
+        let chain = self.chains.get(&point.slot)?;
+        let behind = chain.partition_point(|(seq, _)| *seq <= point.seq);
+        chain[behind.checked_sub(1)?].1
     }
 
-    fn draw(&mut self, to: u64, ties: &[(u64, Tie)]) {
-        let lane = |step: u64| self.operations.get(step as usize).map(|operation| operation.lane);
-        let between = ties.iter().filter(|(from, _)| *from < to && lane(*from) != lane(to));
-        let arrows: Vec<Arrow> = between.map(|&(from, tie)| Arrow { from, to, tie }).collect();
+    fn draw(&mut self, to: u64, mut before: Vec<(u64, EdgeKind)>) {
+        before.sort_unstable();
+        before.dedup();
+        let lane = |step: u64| self.operations[step as usize].lane;
+        let between = before.into_iter().filter(|(from, _)| lane(*from) != lane(to));
+        let arrows: Vec<Arrow> = between.map(|(from, kind)| Arrow { from, to, kind }).collect();
         self.arrows.extend(arrows);
     }
 

@@ -1,4 +1,4 @@
-//! What a page shows, as data: lives of allocations, what was reserved, marks, graphs.
+//! What a page shows, as data: lives of allocations, what was reserved, violations, graphs.
 //!
 //! Knows neither where it came from nor how it is drawn. Steps are what the program did, counted from 0: of a recording
 //! its events, of an operation trace its operations. Texts are named by their place in [`Scene::strings`], of which
@@ -29,7 +29,7 @@ pub struct Life {
 
 /// One use of an allocation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Touch {
+pub struct Use {
     /// Which life; uses are in the order of lives and, within one, of steps.
     pub life: u32,
     /// The step, not before the life's birth.
@@ -56,7 +56,7 @@ pub struct Lane {
 /// What an operation is, for a picture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Deed {
+pub enum OperationKind {
     /// Memory begins.
     Alloc,
     /// Memory ends.
@@ -87,7 +87,7 @@ pub enum Deed {
     Other,
 }
 
-impl Deed {
+impl OperationKind {
     /// All of them, in the order of their numbers.
     pub const NAMES: [&str; 14] = [
         "alloc",
@@ -113,7 +113,7 @@ pub struct Operation {
     /// Whose it is, by its place in [`Scene::lanes`].
     pub lane: u32,
     /// What it is.
-    pub deed: Deed,
+    pub kind: OperationKind,
     /// What it is called.
     pub label: u32,
     /// Where it stands in the source.
@@ -127,9 +127,9 @@ pub struct Operation {
 }
 
 /// What puts two operations in order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
-pub enum Tie {
+pub enum EdgeKind {
     /// An event, from its record to a wait for it.
     Event,
     /// A host waits for a stream or an event.
@@ -140,11 +140,14 @@ pub enum Tie {
     Default,
     /// Processes tell each other something.
     Tell,
+    /// Launches of one instance come one after the other.
+    Launch,
 }
 
-impl Tie {
+impl EdgeKind {
     /// All of them, in the order of their numbers.
-    pub const NAMES: [&str; 5] = ["event", "synchronisation", "submission", "default stream", "message"];
+    pub const NAMES: [&str; 6] =
+        ["event", "synchronisation", "submission", "default stream", "message", "launches of one graph"];
 }
 
 /// An order between two operations of different lanes.
@@ -155,12 +158,12 @@ pub struct Arrow {
     /// The step that comes after it; arrows are in the order of these.
     pub to: u64,
     /// What it is.
-    pub tie: Tie,
+    pub kind: EdgeKind,
 }
 
-/// Something wrong, to be marked.
+/// Something wrong.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
-pub struct Mark {
+pub struct Violation {
     /// The rule's stable name.
     pub kind: &'static str,
     /// The step that is refused.
@@ -243,7 +246,7 @@ pub struct Span {
 }
 
 /// What a page shows.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default, serde::Serialize)]
 pub struct Scene {
     /// What the program is called.
     pub name: String,
@@ -256,42 +259,54 @@ pub struct Scene {
     /// All texts that lives name; the first is empty.
     pub strings: Vec<String>,
     /// Allocations, in the order of their births.
+    #[serde(skip)]
     pub lives: Vec<Life>,
     /// Uses of them, where they are known.
-    pub touches: Vec<Touch>,
+    #[serde(skip)]
+    pub uses: Vec<Use>,
     /// Whether addresses are those that a pool served.
     pub placed: bool,
     /// From which step on how many bytes are reserved; empty where that is not known.
+    #[serde(skip)]
     pub reserved: Vec<(u64, u64)>,
     /// The same of the recorded run's own allocator.
+    #[serde(skip)]
     pub recorded: Vec<(u64, u64)>,
     /// Frames of the program's source, and stacks of them, the innermost first.
+    #[serde(skip)]
     pub frames: Vec<String>,
     /// Stacks by the places of their frames; the first is empty.
     pub stacks: Vec<Vec<u32>>,
     /// The stack of each life's allocation, by its place; empty where none is known.
+    #[serde(skip)]
     pub life_stacks: Vec<u32>,
     /// The time of each step in microseconds since the first, ascending; empty where it is not known.
+    #[serde(skip)]
     pub times: Vec<u64>,
     /// Named parts of the program's time.
     pub spans: Vec<Span>,
     /// What the pools of the recorded run's own allocator are called; empty where they are not known.
     pub pools: Vec<String>,
     /// The pool of each life, by its place and 1; 0 where it is not known; empty where there are no pools.
+    #[serde(skip)]
     pub life_pools: Vec<u32>,
     /// Who does operations; empty where only memory is known.
     pub lanes: Vec<Lane>,
     /// The operation of each step, or none.
+    #[serde(skip)]
     pub operations: Vec<Operation>,
     /// Whether operations are called as they are written.
+    #[serde(rename = "written")]
     pub is_written: bool,
     /// What puts them in order, but for what follows from their lanes.
+    #[serde(skip)]
     pub arrows: Vec<Arrow>,
     /// What is wrong.
-    pub marks: Vec<Mark>,
+    #[serde(rename = "marks")]
+    pub violations: Vec<Violation>,
     /// What corrects it, where that can be said.
     pub fix: Option<Fix>,
-    /// Whether it was checked, so that no mark means that nothing is wrong.
+    /// Whether it was checked, so that no violation means that nothing is wrong.
     pub checked: bool,
     /// Its graphs.
     pub graphs: Vec<Drawing>,

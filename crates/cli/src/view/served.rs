@@ -1,26 +1,17 @@
 //! A scene from a recorded program: served once by a cold pool, with the addresses that it gave.
 
-use millpond_core::trace::Event;
 use millpond_core::units::Bytes;
 
 use crate::args::View;
-use crate::recorded::{History, Recorded};
+use crate::recorded::{Event, History, Recorded};
 use crate::replay::{Open, ServeError, Server, Setup};
 
-use super::scene::{Life, Scene, Span, grouped};
+use super::scene::{Life, Scene, grouped};
 
 /// Serves the program and notes what the server did with it.
 pub(super) fn serve(args: &View, open: Open<'_>, recorded: &Recorded) -> Result<Scene, String> {
     let program = &recorded.program;
-    let setup = Setup {
-        device: args.device,
-        pool: args.pool.config(),
-        streams: program.streams(),
-        allocations: program.allocations(),
-        touch: false,
-        seed: 0,
-    };
-    let mut server = open(&setup).map_err(|error| format!("the {} device: {error}", args.device.name()))?;
+    let mut server = Setup::new(args.device, &args.pool, program).open(open)?;
     let mut lives: Vec<Life> = Vec::with_capacity(program.allocations() as usize);
     let mut reserved = Vec::new();
     for (step, event) in program.events().iter().enumerate() {
@@ -84,8 +75,7 @@ fn add_history(scene: &mut Scene, events: &[Event], history: &History) {
     let around = &history.around;
     scene.times.clone_from(&around.times);
     scene.pools.clone_from(&around.pools);
-    let spans = around.annotations.iter().cloned();
-    scene.spans = spans.map(|it| Span { name: it.name, from: it.from, to: it.to, micros: it.micros }).collect();
+    scene.spans.clone_from(&around.annotations);
     let allocated = events.iter().zip(&around.event_pools).filter(|(event, _)| matches!(event, Event::Alloc { .. }));
     scene.life_pools = allocated.map(|(_, &pool)| pool).collect();
     if let Some(&last) = around.times.last() {

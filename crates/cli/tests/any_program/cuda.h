@@ -41,6 +41,10 @@ typedef struct {
 typedef struct CUpool_st *CUmemoryPool;
 
 typedef struct {
+    char bytes[64];
+} CUipcMemHandle;
+
+typedef struct {
     int type, id;
 } CUmemLocation;
 
@@ -109,6 +113,10 @@ typedef struct {
     X(cuMemGetInfo, cuMemGetInfo_v2, (size_t *, size_t *))                                                             \
     X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, (unsigned long long *, void *))                        \
     X(cuIpcGetMemHandle, cuIpcGetMemHandle, (void *, CUdeviceptr))                                                     \
+    X(cuIpcGetEventHandle, cuIpcGetEventHandle, (CUipcMemHandle *, CUevent))                                           \
+    X(cuIpcOpenEventHandle, cuIpcOpenEventHandle, (CUevent *, CUipcMemHandle))                                         \
+    X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, (CUdeviceptr *, CUipcMemHandle, unsigned))                            \
+    X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, (CUdeviceptr))                                                         \
     X(cuLaunchHostFunc, cuLaunchHostFunc, (CUstream, void (*)(void *), void *))                                        \
     X(cuMemAlloc, cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                              \
     X(cuMemAddressReserve, cuMemAddressReserve, (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long))      \
@@ -189,6 +197,7 @@ EACH(DECLARE)
 #define cuMemGetAddressRange cuMemGetAddressRange_v2
 #define cuMemGetInfo cuMemGetInfo_v2
 #define cuMemFree cuMemFree_v2
+#define cuIpcOpenMemHandle cuIpcOpenMemHandle_v2
 #define cuMemcpyDtoH cuMemcpyDtoH_v2
 #define cuStreamBeginCapture cuStreamBeginCapture_v2
 #define cuGraphAddKernelNode cuGraphAddKernelNode_v2

@@ -53,8 +53,8 @@ static void closes_all(void) {
             exit(12);
 }
 
-/* Each of very many threads uses its own default stream. */
-static void *one_of_many(void *unused) {
+/* A thread uses its own default stream. */
+static void *on_its_default_stream(void *unused) {
     CUcontext context;
     CUdeviceptr a;
     MUST(cuDevicePrimaryCtxRetain(&context, 0));
@@ -65,13 +65,16 @@ static void *one_of_many(void *unused) {
     return unused;
 }
 
+static void thread_that_ends(void *(*what)(void *)) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, what, NULL) != 0)
+        exit(10);
+    pthread_join(thread, NULL);
+}
+
 static void many_threads(void) {
-    for (int i = 0; i < 500; i++) {
-        pthread_t thread;
-        if (pthread_create(&thread, NULL, one_of_many, NULL) != 0)
-            exit(10);
-        pthread_join(thread, NULL);
-    }
+    for (int i = 0; i < 500; i++)
+        thread_that_ends(on_its_default_stream);
     MUST(cuCtxSynchronize());
 }
 
@@ -245,13 +248,7 @@ static void at_once(void) {
 
 /* Each request has a thread of its own, which uses its default stream and ends. */
 static void *requested(void *unused) {
-    CUcontext context;
-    CUdeviceptr a;
-    MUST(cuDevicePrimaryCtxRetain(&context, 0));
-    MUST(cuCtxSetCurrent(context));
-    MUST(cuMemAllocAsync_ptsz(&a, BYTES, 0));
-    MUST(cuMemsetD8Async_ptsz(a, 1, BYTES, 0));
-    MUST(cuMemFreeAsync_ptsz(a, 0));
+    on_its_default_stream(unused);
     MUST(cuStreamSynchronize((CUstream)2));
     return unused;
 }
@@ -268,14 +265,145 @@ static long resident_kib(void) {
 static void threads_that_end(void) {
     long before = 0;
     for (int i = 0; i < 6000; i++) {
-        pthread_t thread;
-        if (pthread_create(&thread, NULL, requested, NULL) != 0)
-            exit(10);
-        pthread_join(thread, NULL);
+        thread_that_ends(requested);
         if (i == 1000)
             before = resident_kib();
     }
     printf("%ld KiB\n", resident_kib() - before);
+}
+
+/* More pools, graphs, instances or threads than there are numbers left; there is a mistake before that, and one after. */
+static void numbers(void) {
+    CUgraph kept;
+    MUST(cuGraphCreate(&kept, 0));
+    launch(alloc(s), t);
+    for (int i = 0; i < 8; i++) {
+        CUmemPoolProps props = {.allocType = 1, .location = {1, 0}};
+        CUmemoryPool pool;
+        CUgraph graph;
+        CUgraphExec exec;
+        if (way == 0) {
+            MUST(cuMemPoolCreate(&pool, &props));
+            MUST(cuMemPoolDestroy(pool));
+        } else if (way == 1) {
+            MUST(cuGraphCreate(&graph, 0));
+            MUST(cuGraphDestroy(graph));
+        } else if (way == 2) {
+            MUST(cuGraphInstantiateWithFlags(&exec, kept, 0));
+            MUST(cuGraphExecDestroy(exec));
+        } else {
+            thread_that_ends(on_its_default_stream);
+        }
+    }
+    launch(alloc(s), t);
+    MUST(cuCtxSynchronize());
+}
+
+/* The memory of another process, by its name. The other one ends with this one's end of the pipe. */
+static CUipcMemHandle exported;
+static int until_closed;
+
+static void exporter(void) {
+    int names[2], ends[2];
+    if (pipe(names) != 0 || pipe(ends) != 0)
+        exit(10);
+    until_closed = ends[1];
+    if (fork() == 0) {
+        CUdeviceptr a;
+        char byte;
+        close(ends[1]);
+        begin();
+        MUST(cuMemAlloc(&a, BYTES));
+        MUST(cuIpcGetMemHandle(&exported, a));
+        exit(write(names[1], &exported, sizeof exported) != sizeof exported || read(ends[0], &byte, 1) != 0);
+    }
+    close(names[1]);
+    if (read(names[0], &exported, sizeof exported) != sizeof exported)
+        exit(10);
+}
+
+/* Memory that is open twice is there until it was closed twice. */
+static void opened_twice(void) {
+    CUdeviceptr a, b;
+    MUST(cuIpcOpenMemHandle(&a, exported, 1));
+    MUST(cuIpcOpenMemHandle(&b, exported, 1));
+    if (a != b)
+        exit(12);
+    launch(a, s);
+    MUST(cuIpcCloseMemHandle(a));
+    launch(a, s);
+    if (way == 1) {
+        MUST(cuIpcCloseMemHandle(b));
+        launch(a, s); /* wrong: closed as often as it was opened */
+    }
+    MUST(cuStreamSynchronize(s));
+    if (way == 0)
+        MUST(cuIpcCloseMemHandle(b));
+    close(until_closed);
+    wait(NULL);
+}
+
+/* A process that waits for an event of this one, and records one of its own behind that. */
+static int to_other[2], from_other[2];
+
+static void send_name(int to, const CUipcMemHandle *name) {
+    if (write(to, name, sizeof *name) != sizeof *name)
+        exit(10);
+}
+
+static void receive_name(int from, CUipcMemHandle *name) {
+    if (read(from, name, sizeof *name) != sizeof *name)
+        exit(10);
+}
+
+static void relay(void) {
+    CUipcMemHandle name;
+    CUevent first, second;
+    char byte;
+    if (pipe(to_other) != 0 || pipe(from_other) != 0)
+        exit(10);
+    if (fork() != 0) {
+        close(to_other[0]);
+        return;
+    }
+    close(to_other[1]);
+    begin();
+    receive_name(to_other[0], &name);
+    MUST(cuIpcOpenEventHandle(&first, name));
+    MUST(cuStreamWaitEvent(s, first, 0));
+    MUST(cuEventCreate(&second, 2 | 4));
+    MUST(cuEventRecord(second, s));
+    MUST(cuIpcGetEventHandle(&name, second));
+    send_name(from_other[1], &name);
+    exit(read(to_other[0], &byte, 1) != 0);
+}
+
+/* The order of two streams is made by another process. */
+static void relayed(void) {
+    CUipcMemHandle name;
+    CUevent first, second;
+    CUdeviceptr a = alloc(s);
+    launch(a, s);
+    MUST(cuEventCreate(&first, 2 | 4));
+    MUST(cuEventRecord(first, s));
+    if (way == 3)
+        a = alloc(s);
+    MUST(cuIpcGetEventHandle(&name, first));
+    send_name(to_other[1], &name);
+    receive_name(from_other[0], &name);
+    MUST(cuIpcOpenEventHandle(&second, name));
+    if (way == 1)
+        MUST(cuEventSynchronize(second));
+    else if (way == 2)
+        while (cuEventQuery(second) == 600)
+            usleep(100);
+    else
+        MUST(cuStreamWaitEvent(t, second, 0));
+    launch(a, t); /* wrong where it was allocated after the record */
+    MUST(cuCtxSynchronize());
+    MUST(cuEventDestroy(second));
+    close(to_other[1]);
+    wait(NULL);
 }
 
 int main(int count, char **names) {
@@ -286,10 +414,14 @@ int main(int count, char **names) {
                {"wrong-handles", wrong_handles}, {"replaced", replaced}, {"spawning", spawning},
                {"many-arguments", many_arguments},
                {"arguments", arguments}, {"at-once", at_once}, {"threads-that-end", threads_that_end},
-               {"closes-all", closes_all}};
+               {"closes-all", closes_all}, {"numbers", numbers}, {"opened-twice", opened_twice}, {"relayed", relayed}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (count > 1 && strcmp(names[1], all[i].name) == 0) {
             way = count > 2 ? atoi(names[2]) : 0;
+            if (all[i].run == opened_twice)
+                exporter();
+            if (all[i].run == relayed)
+                relay();
             begin();
             all[i].run();
             printf("done\n");

@@ -131,6 +131,70 @@ fn nothing_is_written_into_a_programs_own_files() {
     }
 }
 
+/// `cuIpcCloseMemHandle` closes memory as often as it was opened.
+#[test]
+fn memory_of_others_is_there_until_it_is_closed_for_the_last_time() {
+    for way in HOSTILE {
+        for (number, found) in [("0", vec![]), ("1", vec!["use-after-free".to_owned()])] {
+            for before in [&["check"][..], &["run", "--check"]] {
+                let output = run(before, way, &["opened-twice", number]);
+                let said = text(&output.stderr);
+                assert_eq!(text(&output.stdout), "done\n", "{said}");
+                assert_eq!(
+                    (kinds(&output), output.status.code()),
+                    (found.clone(), Some(!found.is_empty() as i32)),
+                    "{said}"
+                );
+            }
+        }
+    }
+}
+
+/// Another process waits for an event of this one, and this one for an event that the other records behind that.
+#[test]
+fn an_order_that_comes_back_from_another_process_is_one() {
+    for way in HOSTILE {
+        for (number, found) in [("0", &[][..]), ("1", &[]), ("2", &[]), ("3", &["use-before-alloc"])] {
+            let output = run(&["check"], way, &["relayed", number]);
+            let said = text(&output.stderr);
+            assert_eq!(text(&output.stdout), "done\n", "{number}: {said}");
+            assert_eq!(kinds(&output), found, "{number}: {said}");
+            assert_eq!(output.status.code(), Some(!found.is_empty() as i32), "{number}: {said}");
+        }
+    }
+}
+
+/// Numbers are not given twice: what had one would be taken for what it is given to.
+#[test]
+fn nothing_is_judged_where_numbers_are_used_up() {
+    for (way, (number, what)) in
+        HOSTILE.into_iter().cycle().zip(["pools", "graphs", "instances", "threads"].into_iter().enumerate())
+    {
+        let program = PLACE.join(way);
+        let of = |before: &[&str]| {
+            let mut command = command();
+            command.args(before).arg("--").arg(&program).args(["numbers", &number.to_string()]);
+            // Four are left.
+            command.env("MILLPOND_INTERPOSE_FIRST_NUMBER", (u32::MAX - 1024 - 4).to_string()).output().unwrap()
+        };
+        let output = of(&["check"]);
+        let said = text(&output.stderr);
+        assert_eq!((kinds(&output), output.status.code()), (vec!["use-before-alloc".to_owned()], Some(1)), "{said}");
+        assert_eq!(text(&output.stdout), "done\n");
+        assert!(said.contains("1 x use-before-alloc"), "the second is not looked at: {said}");
+        let stopped = format!("millpond: there are no numbers left for {what}: nothing is checked from here on\n");
+        assert!(said.contains(&stopped) && said.contains("since the numbers of what the program makes were"), "{said}");
+        let trace = PLACE.join(format!("numbers-{what}.trace"));
+        let said = text(&of(&["record", "-o", trace.to_str().unwrap()]).stderr);
+        assert!(
+            said.contains(&format!("millpond: the trace ends here: there are no numbers left for {what}\n")),
+            "{said}"
+        );
+        let (said, _) = check(&trace);
+        assert!(said.contains("was stopped") && said.contains("use-before-alloc"), "{said}");
+    }
+}
+
 /// Default streams of threads that have ended are not kept, and no order with them is lost.
 #[test]
 fn a_server_with_a_thread_for_each_request_keeps_nothing_of_it() {

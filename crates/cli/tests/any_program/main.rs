@@ -61,17 +61,21 @@ static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
 
 const WAYS: [&str; 2] = ["linked", "looked-up"];
 
-/// Runs the command, with words behind it.
-fn millpond(words: &[&OsStr]) -> Output {
+/// The command, whose words follow.
+fn command() -> Command {
     let library = std::env::current_exe().unwrap().with_file_name("libmillpond_cuda.so");
     let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
     command
-        .args(words)
         .env("LD_LIBRARY_PATH", &*PLACE)
         .env("MILLPOND_CUDA_LIBRARY", library)
         .env("FAKECUDA_FORKS", "1")
         .env("FAKECUDA_REUSED_HANDLES", "1");
-    command.output().unwrap()
+    command
+}
+
+/// Runs the command, with words behind it.
+fn millpond(words: &[&OsStr]) -> Output {
+    command().args(words).output().unwrap()
 }
 
 fn run(before: &[&str], way: &str, words: &[&str]) -> Output {

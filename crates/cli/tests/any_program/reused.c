@@ -391,6 +391,15 @@ static void reset(void) {
     MUST(cuCtxSynchronize());
 }
 
+/* Two numbers side by side in an argument lie inside a freed allocation; wrong: the argument was a pointer before. */
+static void numbers_beside(void) {
+    CUdeviceptr a = alloc(s);
+    if (is_wrong)
+        launch(a, s);
+    MUST(cuMemFreeAsync(a, s)); /* freed before the numbers */
+    launch(a + 8, s);
+}
+
 int main(int count, char **names) {
     const struct {
         const char *name;
@@ -403,7 +412,8 @@ int main(int count, char **names) {
                {"origin-destroyed", origin_destroyed}, {"failed-unfollowed", failed_unfollowed},
                {"stream-again", stream_again}, {"event-again", event_again}, {"graph-again", graph_again},
                {"exec-again", exec_again}, {"function-again", function_again}, {"context-again", context_again},
-               {"pool-again", pool_again}, {"reset", reset}};
+               {"pool-again", pool_again}, {"reset", reset},
+               {"numbers-beside", numbers_beside}};
     is_wrong = count > 2 && strcmp(names[2], "wrong") == 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (count > 1 && strcmp(names[1], all[i].name) == 0) {

@@ -59,6 +59,12 @@ fn freed_memory_that_nothing_else_has_is_used_after_its_free() {
 }
 
 #[test]
+fn two_numbers_side_by_side_are_no_address() {
+    assert_right(&["numbers-beside"]);
+    assert_wrong("numbers-beside", &["use-after-free"], "/* freed before the numbers */");
+}
+
+#[test]
 fn a_structure_filled_in_part_counts_in_a_node_as_in_a_launch() {
     assert_right(&["captured-structure", "structure-node", "structure-beside", "structure-later"]);
     assert_wrong("captured-structure", &["use-after-free"], "/* the structure */");

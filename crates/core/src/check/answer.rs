@@ -5,7 +5,7 @@
 
 use super::changes::Change;
 use super::finding::Finding;
-use crate::ids::{NodeId, Point};
+use crate::ids::{EventId, GraphId, NodeId, Point};
 use crate::op::Memory;
 use crate::order::Seat;
 
@@ -43,6 +43,15 @@ pub struct Ended {
     pub after: Vec<Point>,
 }
 
+/// A capture that an operation's stream is in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Captured {
+    /// The graph that is captured.
+    pub graph: GraphId,
+    /// The nodes that a node of the operation comes after.
+    pub after: Vec<NodeId>,
+}
+
 /// What an operation did.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Done {
@@ -64,6 +73,13 @@ pub struct Done {
     pub begun: Vec<Begun>,
     /// Allocations that exist no more.
     pub ended: Vec<Ended>,
+    /// The events whose records it waits for, news or not, each with the record's point: of a wait, a synchronisation,
+    /// a query that said yes, and the event wait nodes of a launch. No point for a record in a capture.
+    pub awaited: Vec<(EventId, Option<Point>)>,
+    /// The events that it records: those of a launch's event record nodes, too.
+    pub recorded: Vec<EventId>,
+    /// The capture that its stream was in, or has joined by it. Of a dropped allocation of a capture, that one.
+    pub captured: Option<Captured>,
     /// The node that was added to a graph.
     pub node: Option<NodeId>,
     /// Chains that begin, each with its first position: of a new stream, of a process, and those of an instance whose

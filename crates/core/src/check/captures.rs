@@ -8,10 +8,10 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use super::addresses::empty_graph;
-use super::checker::{Call, Checker, Step, quiet};
-use super::event_state::Stands;
+use super::answer::Captured as CapturedInto;
+use super::checker::{Call, Checker, Stands, Step, quiet};
 use super::finding::Finding;
-use super::graph_state::Captured;
+use super::graph_state::{Captured, Graphs};
 use super::graphs::used;
 use super::lives::{Found, Named};
 use super::names::Held;
@@ -63,8 +63,7 @@ impl Checker {
         checked.map_err(|error| self.capture_refused(call, error, stream))
     }
 
-    /// What captures that go on forbid by themselves: work of one that is invalid, and unsafe calls, on whichever
-    /// thread of their process.
+    /// What captures that go on forbid by themselves: work of one that is invalid, and unsafe calls.
     #[cold]
     pub(super) fn refuse_while_capturing(&mut self, call: Call<'_>) -> Step {
         if self.is_spoiled(&call.op.what) {
@@ -81,10 +80,9 @@ impl Checker {
     pub(super) fn refuse_unsafe(&mut self, call: Call<'_>) -> Step {
         let what = call.op.what.unsafe_call().filter(|_| self.graphs.is_capturing());
         let Some(what) = what.filter(|_| self.is_unsafe_alone(&call.op.what)) else { return Ok(()) };
-        let (time, host) = (&self.time, call.op.host);
-        let is_beside = |thread| time.is_beside(host, thread);
+        let host = call.op.host;
         let caller = (u64::from(host.0), self.graphs.modes.get(&host).copied().unwrap_or_default());
-        let checked = self.graphs.captures.check_unsafe(caller, is_beside, what);
+        let checked = self.graphs.captures.check_unsafe(caller, what);
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
     }
 
@@ -101,15 +99,15 @@ impl Checker {
         }
     }
 
-    /// A device is synchronised, or each: captures that a stream of it is in, of this process, forbid that.
+    /// A device is synchronised, or each: captures that a stream of it is in forbid that.
     pub(super) fn refuse_synchronize(&mut self, call: Call<'_>, device: Option<DeviceId>) -> Step {
         if !self.graphs.is_capturing() {
             return Ok(());
         }
         let time = &self.time;
-        let is_of_it = |thread, member| {
+        let is_of_it = |member| {
             let its = time.stream(member).map(|stream| stream.kept.device);
-            time.is_beside(call.op.host, thread) && device.is_none_or(|device| its == Some(device))
+            device.is_none_or(|device| its == Some(device))
         };
         let checked = self.graphs.captures.check_synchronize(is_of_it, "the device is synchronized");
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
@@ -191,24 +189,22 @@ impl Checker {
     /// A free by drop, where that means a node of a capture that goes on.
     pub(super) fn captured_drop(&mut self, call: Call<'_>, memory: Memory) -> Step<bool> {
         let Found::Named(Named::Node { graph, alloc }) = self.lives.find(memory) else { return Ok(false) };
-        let Some(stream) = self.graphs.captured.get(&graph).and_then(|captured| captured.origin) else {
-            return Ok(false);
-        };
+        let Some(stream) = self.graphs.captured.get(&graph).map(|captured| captured.origin) else { return Ok(false) };
         // The stream learns nothing by a node.
         let Some(seat) = self.time.look(call.op.host, stream) else { return Ok(false) };
         // After everything declared so far: all nodes that use the memory, wherever they were captured.
         let found = NodeMemory::Own(alloc);
         let label = self.label(call, None, Some(stream));
-        if let Some(graph) = self.graphs.captures.graph(stream) {
-            let after: Vec<NodeId> = users(graph, found);
-            let (id, added) = (graph.id(), graph.add_free(&after, found, label));
-            match (added, self.graphs.captured.get_mut(&id)) {
-                (Ok(node), Some(captured)) => {
-                    captured.uses.added(graph, node);
+        if let Some(Captured { graph: into, uses, .. }) = self.graphs.captured.get_mut(&graph) {
+            let after: Vec<NodeId> = users(into, found);
+            let added = into.add_free(&after, found, label);
+            self.time.answer.tell(|done| done.captured = Some(CapturedInto { graph, after }));
+            match added {
+                Ok(node) => {
+                    uses.added(into, node);
                     self.time.answer.tell(|done| done.node = Some(node));
                 }
-                (Ok(_), None) => {}
-                (Err(error), _) => return Err(self.graph_refused(call, id, error, seat)),
+                Err(error) => return Err(self.graph_refused(call, graph, error, seat)),
             }
         }
         Ok(true)
@@ -234,9 +230,10 @@ impl Checker {
 
     pub(super) fn captured_wait(&mut self, call: Call<'_>, seat: Seat, event: &CapturedEvent) -> Step {
         let stream = self.time.at(seat).kept.id;
-        self.refuse_of_another_process(call, event, stream)?;
         let is_known = self.graphs.captures.of(stream) == Some(event.capture) && self.covers_tails(stream, event);
-        let waited = self.graphs.captures.wait((stream, self.time.at(seat).role), event);
+        let Graphs { captures, captured, into, .. } = &mut self.graphs;
+        let graph = into.get(&event.capture).and_then(|graph| captured.get_mut(graph)).map(|it| &mut it.graph);
+        let waited = captures.wait((stream, self.time.at(seat).role), event, graph);
         waited.map_err(|error| self.capture_refused(call, error, stream))?;
         let site = self.site(call, seat, Act::Read);
         self.time.at_mut(seat).note("waited for", call.op.place);
@@ -253,8 +250,8 @@ impl Checker {
 
     fn covers_tails(&mut self, stream: StreamId, event: &CapturedEvent) -> bool {
         let Some(tails) = self.graphs.captures.tails(stream).map(SmallVec::<[NodeId; 2]>::from) else { return false };
-        let Some(graph) = self.graphs.captures.graph(stream) else { return false };
-        let index = graph.refresh();
+        let Some(captured) = self.graphs.captured_on_mut(stream) else { return false };
+        let index = captured.graph.refresh();
         event.tails.iter().all(|&node| tails.iter().any(|&tail| index.reaches_or_is(node, tail)))
     }
 
@@ -271,18 +268,8 @@ impl Checker {
     }
 
     pub(super) fn captured_synchronize(&mut self, call: Call<'_>, event: &CapturedEvent) -> Step {
-        self.refuse_of_another_process(call, event, StreamId::HOST)?;
         let checked = self.graphs.captures.check_event(event);
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
-    }
-
-    /// An event that another process recorded in its capture is for no other one, and the capture goes on.
-    fn refuse_of_another_process(&mut self, call: Call<'_>, event: &CapturedEvent, by: StreamId) -> Step {
-        let thread = self.graphs.captures.thread(event.capture);
-        match thread.is_some_and(|thread| !self.time.is_beside(call.op.host, thread)) {
-            true => Err(self.capture_refused(call, CaptureError::CapturedEvent(event.capture), by)),
-            false => Ok(()),
-        }
     }
 
     /// An instance launched into a capture: a child node.
@@ -306,12 +293,10 @@ impl Checker {
     ) -> Step {
         let stream = self.time.at(seat).kept.id;
         let label = self.label(call, name, Some(stream));
-        let captures = &mut self.graphs.captures;
-        let tails: SmallVec<[NodeId; 2]> = captures.tails(stream).unwrap_or(&[]).into();
-        let Some(graph) = captures.graph(stream) else { return Ok(()) };
-        let Some(captured) = self.graphs.captured.get(&graph.id()) else { return Ok(()) };
+        let tails: SmallVec<[NodeId; 2]> = self.graphs.captures.tails(stream).unwrap_or(&[]).into();
+        let Some(Captured { graph, uses, .. }) = self.graphs.captured_on_mut(stream) else { return Ok(()) };
         let id = graph.id();
-        check(&captured.uses, graph, &tails, &label).map_err(|fault| Box::new(self.graph_fault(call, id, &fault)))
+        check(uses, graph, &tails, &label).map_err(|fault| Box::new(self.graph_fault(call, id, &fault)))
     }
 
     /// Adds a node to the capture that a stream is in.
@@ -325,36 +310,25 @@ impl Checker {
     ) -> Step<R> {
         let stream = self.time.at(seat).kept.id;
         let label = self.label(call, name, Some(stream));
-        let done = self.graphs.captures.operate(stream, |graph, tails| add(graph, tails, label));
-        match done.unwrap_or(Err(CaptureError::NotCapturing(stream))) {
-            Ok(result) => {
-                self.time.at_mut(seat).note(verb, call.op.place);
-                self.note_node(stream);
-                Ok(result)
-            }
-            Err(CaptureError::Graph(error)) => {
-                let graph = self.captured_graph(seat);
-                Err(self.graph_refused(call, graph, error, seat))
-            }
-            Err(error) => Err(self.capture_refused(call, error, stream)),
+        let after = self.graphs.captures.after(stream).map(|(_, tails)| SmallVec::<[NodeId; 2]>::from(tails));
+        let tails = after.map_err(|error| self.capture_refused(call, error, stream))?;
+        let Some(Captured { graph, uses, .. }) = self.graphs.captured_on_mut(stream) else {
+            return Err(self.capture_refused(call, CaptureError::NotCapturing(stream), stream));
+        };
+        let (id, added) = (graph.id(), add(graph, &tails, label));
+        if let Ok((node, _)) = &added {
+            uses.added(graph, *node);
         }
+        let (node, result) = added.map_err(|error| self.graph_refused(call, id, error, seat))?;
+        self.graphs.captures.added(stream, node);
+        self.time.at_mut(seat).note(verb, call.op.place);
+        self.time.answer.tell(|done| done.node = Some(node));
+        Ok(result)
     }
 
-    /// The node that a stream captured last is one of those that later ones are compared with.
-    fn note_node(&mut self, stream: StreamId) {
-        let captures = &mut self.graphs.captures;
-        let node = captures.tails(stream).and_then(<[NodeId]>::last).copied();
-        if let (Some(node), Some(graph)) = (node, captures.graph(stream))
-            && let Some(captured) = self.graphs.captured.get_mut(&graph.id())
-        {
-            captured.uses.added(graph, node);
-            self.time.answer.tell(|done| done.node = Some(node));
-        }
-    }
-
-    fn captured_graph(&mut self, seat: Seat) -> GraphId {
-        let stream = self.time.at(seat).kept.id;
-        self.graphs.captures.graph(stream).map_or(GraphId(u32::MAX), |graph| graph.id())
+    fn captured_graph(&self, seat: Seat) -> GraphId {
+        let captured = self.graphs.captured_on(self.time.at(seat).kept.id);
+        captured.map_or(GraphId(u32::MAX), |captured| captured.graph.id())
     }
 
     pub(super) fn begin_capture(
@@ -367,25 +341,23 @@ impl Checker {
     ) -> Step {
         // No operation of the stream: it has no number, and nothing comes after it.
         let seat = self.look(call, stream)?;
-        let begun = Some(Site { op: 0, ..self.site(call, seat, Act::Read) });
+        let begun = Site { op: 0, ..self.site(call, seat, Act::Read) };
         let origin = (stream, self.time.at(seat).role);
-        let empty = empty_graph(graph, symbolic);
-        match self.graphs.captures.begin(origin, empty, &[], u64::from(call.op.host.0), mode) {
-            Ok(_) => {
-                self.graphs.capturing += 1;
-                let captured = Captured { origin: Some(stream), begun, ..Captured::default() };
-                self.graphs.captured.insert(graph, captured);
-                self.graphs.hold(graph, &smallvec![graph]);
-                Ok(())
-            }
-            Err((error, _)) => Err(self.capture_refused(call, error, stream)),
-        }
+        let mut empty = empty_graph(graph, symbolic);
+        let capture = self.graphs.captures.begin(origin, &mut empty, &[], u64::from(call.op.host.0), mode);
+        let capture = capture.map_err(|error| self.capture_refused(call, error, stream))?;
+        self.graphs.capturing += 1;
+        let captured = Captured { graph: empty, held: Held::new(), uses: Uses::default(), origin: stream, begun };
+        self.graphs.captured.insert(graph, captured);
+        self.graphs.into.insert(capture, graph);
+        self.graphs.hold(graph, &smallvec![graph]);
+        Ok(())
     }
 
     /// No graph was made of a capture: that is no mistake of whoever names it, or its memory.
-    fn void_captured(&mut self, graph: Option<GraphId>, held: &Held) {
-        self.graphs.release(held).into_iter().for_each(|memory| self.lives.name(memory, Named::Void));
-        self.graphs.void_graphs.extend(graph);
+    fn void_captured(&mut self, captured: &Captured) {
+        self.graphs.release(&captured.held).into_iter().for_each(|memory| self.lives.name(memory, Named::Void));
+        self.graphs.void_graphs.insert(captured.graph.id());
     }
 
     /// A stream is destroyed. If a capture began on it, that has ended without a graph; if it had joined one, its work
@@ -393,33 +365,30 @@ impl Checker {
     pub(super) fn abandon_capture(&mut self, call: Call<'_>, stream: StreamId) {
         let captures = &mut self.graphs.captures;
         let is_valid = captures.of(stream).is_some_and(|capture| captures.is_valid(capture));
-        let graph = captures.graph(stream).map(|graph| graph.id());
-        if captures.abandon(stream).is_none() {
+        let Some(captured) = captures.abandon(stream).and_then(|ended| self.graphs.take_captured(ended)) else {
             return;
-        }
+        };
         self.graphs.capturing -= 1;
-        let captured = graph.and_then(|graph| self.graphs.captured.remove(&graph)).unwrap_or_default();
-        self.void_captured(graph, &captured.held);
-        if let Some(begun) = captured.begun.filter(|_| is_valid && self.settings.leaks) {
-            let finding = self.never_ends(call, begun);
+        self.void_captured(&captured);
+        if is_valid && self.settings.leaks {
+            let finding = self.never_ends(call, captured.begun);
             self.more.push(finding);
         }
     }
 
     pub(super) fn end_capture(&mut self, call: Call<'_>, stream: StreamId) -> Step {
         self.look(call, stream)?;
-        let graph = self.graphs.captures.graph(stream).map(|graph| graph.id());
         let ended = self.graphs.captures.end(stream, u64::from(call.op.host.0));
         let ended = ended.map_err(|error| self.capture_refused(call, error, stream))?;
+        let Some(mut captured) = self.graphs.take_captured(ended.capture) else { return Ok(()) };
         self.graphs.capturing -= 1;
-        let captured = graph.and_then(|graph| self.graphs.captured.remove(&graph)).unwrap_or_default();
-        match ended.graph {
-            Ok(graph) => {
-                self.add_graph(graph, captured.held);
+        match ended.check(&mut captured.graph) {
+            Ok(()) => {
+                self.add_graph(captured.graph, captured.held);
                 Ok(())
             }
             Err(error) => {
-                self.void_captured(graph, &captured.held);
+                self.void_captured(&captured);
                 // That it is invalid was said when it became so.
                 match error {
                     CaptureError::Invalidated(_) => Ok(()),

@@ -60,18 +60,16 @@ impl Lives {
         who: &impl Knows,
         changes: &mut Vec<Change>,
     ) {
-        let mut add = |history: &mut History, whose: Whose, is_before: &dyn Fn(&Use) -> bool| {
+        let mut add = |history: &mut History, whose: Whose| {
+            let is_before = |known: &Use| who.covers(known.point);
             history.add_replacing(new, part, is_before, |it| changes.push(Change::Replaced(whose, it)));
             changes.push(Change::Added(whose, new, part));
         };
         let whole = self.at_mut(life);
         let whose = Whose { life, serial: whole.serial, import: None };
-        let is_before = |known: &Use| who.covers(known.point);
-        let Some(memory) = import else { return add(&mut whole.history, whose, &is_before) };
-        // The import's process may end before the use is done: what it comes after stays beside it.
-        add(&mut whole.history, whose, &|known| known.point.slot == new.point.slot);
-        if let Some(lease) = self.lease_mut(life, memory) {
-            add(&mut lease.history, Whose { import, ..whose }, &is_before);
+        add(&mut whole.history, whose);
+        if let Some(lease) = import.and_then(|import| self.lease_mut(life, import)) {
+            add(&mut lease.history, Whose { import, ..whose });
         }
     }
 

@@ -7,11 +7,10 @@
 //!
 //! | file | one law |
 //! |---|---|
-//! | `history` | what was done to one life, as far as it can matter |
 //! | `timeline` | streams and processes |
 //! | `lives` | names and what they lead to |
 //! | `checker`, `usage`, `events`, `graphs`, `launches`, `shares` | each kind of operation, in the order of its rules |
-//! | `kind`, `finding`, `violation`, `explain` | what is said |
+//! | `finding`, `explain`, `refusals` | what is said |
 //! | `engine`, `answer` | a step that says what the device has to do, for a library; events by handle |
 //! | `withdraw`, `changes` | launches that a driver refuses after they were judged right |
 //! | `private` | memory that one stream alone has named, which is not stepped |
@@ -21,27 +20,27 @@ use std::collections::BTreeMap;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::changes::Held;
-use super::event_state::{Event, Lost};
 use super::finding::{Finding, Spot};
-use super::graph_state::Graphs;
-use super::let_in::{Lender, LetIn};
+use super::graph_state::{Graphs, Lender, LetIn};
 use super::lives::{Lives, Named};
-use super::ring::Ring;
-use super::timeline::{Learned, Seat, Timeline};
-use crate::ids::{DeviceId, EventId, HostId, Point, PoolId, Slot, StreamId};
+use super::timeline::{Learned, Ring, Seat, Timeline};
+use crate::graph::CapturedEvent;
+use crate::ids::{DeviceId, EventId, HostId, Point, PoolId, ProcessId, Slot, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Act, Names, NodeOp, Op, Place, Reach, What};
+use crate::order::Snapshot;
 
 /// What is looked for, and how strictly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Whether two unordered accesses, one of them a write, are wrong. (Disjoint halves are legal to CUDA.)
+    /// Reports two unordered accesses of the same bytes, one of them a write.
     pub races: bool,
-    /// Whether races pass that a launch lets pass ([`Trust::Races`](crate::op::Trust::Races)).
+    /// Believes launches of [`Trust::Races`](crate::op::Trust::Races): their races are not reported. Without it they
+    /// are, as those of any launch. Launches of [`Trust::Order`](crate::op::Trust::Order) are always believed.
     pub trust: bool,
-    /// Whether memory that is never freed is reported at the end.
+    /// Reports memory that is never freed, at the end.
     pub leaks: bool,
-    /// Whether advice is given.
+    /// Gives advice.
     pub advice: bool,
 }
 
@@ -76,9 +75,120 @@ const NEEDED: usize = 1 << 16;
 /// So many waits that were not for a first record are remembered.
 pub(super) const LOST: usize = 64;
 
-/// A record that was replaced before a stream waited for it: the sites of the record that replaced it and of the wait
-/// for that one, and where the waiting stream was then.
-pub(super) type Replaced = (Lost, [Site; 2], Point);
+/// A record of an event: where its stream stood, and whether anybody waited for it.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    pub(super) snapshot: Snapshot,
+    pub(super) site: Site,
+    pub(super) is_waited: bool,
+    pub(super) lost: Option<Box<Lost>>,
+}
+
+impl Recorded {
+    /// A record, in place of the one that the event had before. That is lost, unless a stream waited for it, or this
+    /// one comes after it or is of the same launch.
+    pub(super) fn new(snapshot: Snapshot, site: Site, before: Option<Recorded>) -> Self {
+        let lost = match before {
+            Some(old) if old.is_waited => None,
+            Some(old) if old.site == site || snapshot.covers(old.snapshot.point()) => old.lost,
+            Some(old) => Some(Box::new(Lost { snapshot: old.snapshot, site: old.site })),
+            None => None,
+        };
+        Recorded { snapshot, site, is_waited: false, lost }
+    }
+
+    /// All that comes before the record.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+}
+
+/// A record that was replaced before anybody waited for it.
+#[derive(Clone, Debug)]
+pub(super) struct Lost {
+    pub(super) snapshot: Snapshot,
+    pub(super) site: Site,
+}
+
+/// A wait for a record that had replaced another one which no stream waited for.
+#[derive(Clone, Debug)]
+pub(super) struct Replaced {
+    /// The record that no stream waited for.
+    pub(super) lost: Lost,
+    /// The record in its place.
+    pub(super) by: Site,
+    /// The wait for that.
+    pub(super) wait: Site,
+    /// Where the waiting stream stood then.
+    pub(super) waited_at: Point,
+}
+
+/// What an event stands for now.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Stands {
+    /// Nothing: never recorded.
+    #[default]
+    Nothing,
+    /// A position of a stream.
+    Recorded(Recorded),
+    /// A place in a capture.
+    Captured(CapturedEvent),
+    /// Something that orders nothing.
+    Progress(Site),
+}
+
+/// How an event was created.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Created {
+    pub(super) device: DeviceId,
+    pub(super) process: ProcessId,
+    /// Whether other processes may use it.
+    pub(super) is_shared: bool,
+    pub(super) place: Place,
+}
+
+/// An event of the program.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Event {
+    /// None where it was never created.
+    pub(super) created: Option<Created>,
+    pub(super) stands: Stands,
+}
+
+impl Event {
+    /// Whether a process may use it.
+    pub(super) fn is_for(&self, process: ProcessId) -> bool {
+        self.created.is_none_or(|created| created.process == process || created.is_shared)
+    }
+
+    /// A stream or a launch waits for its record: that is not lost any more.
+    pub(super) fn waited(&mut self) {
+        if let Stands::Recorded(recorded) = &mut self.stands {
+            recorded.is_waited = true;
+        }
+    }
+
+    /// It stands for a record from now on.
+    pub(super) fn record(&mut self, snapshot: Snapshot, site: Site) {
+        let before = self.take_record();
+        self.stands = Stands::Recorded(Recorded::new(snapshot, site, before));
+    }
+
+    /// It stands for nothing from now on: its record, if it stood for one.
+    pub(super) fn take_record(&mut self) -> Option<Recorded> {
+        match std::mem::take(&mut self.stands) {
+            Stands::Recorded(recorded) => Some(recorded),
+            _ => None,
+        }
+    }
+}
+
+/// A pool that the program made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pool {
+    /// Its memory can be exported to other processes.
+    pub(super) is_exportable: bool,
+}
 
 /// The checker: see the module.
 #[derive(Debug)]
@@ -89,8 +199,8 @@ pub struct Checker {
     pub(super) events: FxHashMap<EventId, Event>,
     /// Records that were replaced before a stream waited for them.
     pub(super) lost: Ring<Replaced, LOST>,
-    /// Pools that live: whether their memory can be exported, and of which device it is, if that is known.
-    pub(super) pools: FxHashMap<PoolId, (bool, Option<DeviceId>)>,
+    /// Pools that live.
+    pub(super) pools: FxHashMap<PoolId, Pool>,
     pub(super) pools_made: u32,
     /// The lowest number of a pool that was made: default pools, which no operation makes, lie below.
     pools_from: u32,
@@ -217,21 +327,30 @@ impl Checker {
             | What::Import { memory, .. }
             | What::Take { memory, .. } => self.lives.name(memory, Named::Void),
             What::FreeNow { memory } => self.doubt(memory),
-            What::Instantiate { exec, .. } => {
-                self.graphs.void_execs.insert(exec);
+            What::Instantiate { graph, exec, .. } => {
+                self.graphs.unmake(graph);
+                if !self.graphs.execs.contains_key(&exec) {
+                    self.graphs.void_execs.insert(exec);
+                }
             }
-            What::GraphClone { copy, .. } if !self.graphs.graphs.contains_key(&copy) => {
-                self.graphs.void_graphs.insert(copy);
+            What::GraphClone { graph, copy } => {
+                self.graphs.unmake(graph);
+                self.graphs.make_void(copy);
             }
+            What::ExecUpdate { graph, .. } => self.graphs.unmake(graph),
+            What::GraphLaunch { exec, .. } => self.graphs.unmake_launch(exec),
+            What::CaptureBegin { graph, .. } => self.graphs.make_void(graph),
+            // What is allocated from it is judged as of any pool.
+            What::PoolCreate { pool, exportable, .. } => self.add_pool(pool, exportable),
             What::CopyName { memory, .. } => self.lives.name(memory, Named::Void),
             What::Export { ticket, .. } => {
                 self.lives.void_tickets.insert(ticket);
             }
-            What::GraphNode { ref node, .. } => {
-                if let NodeOp::Alloc { memory, .. } = **node {
-                    self.lives.name(memory, Named::Void);
-                }
-            }
+            What::GraphNode { ref node, .. } => match **node {
+                NodeOp::Alloc { memory, .. } => self.lives.name(memory, Named::Void),
+                NodeOp::Child(child) => self.graphs.unmake(child),
+                _ => {}
+            },
             _ => {}
         }
     }
@@ -316,10 +435,6 @@ impl Checker {
             What::HostAccess { ref accesses } => self.host_access(call, accesses),
             What::Export { memory, ticket } => self.export(call, memory, ticket),
             What::Import { ticket, memory } => self.import(call, ticket, memory),
-            What::ProcessEnd { process } => {
-                self.end_process(call, process);
-                Ok(())
-            }
             What::EventCreate { .. }
             | What::EventCopy { .. }
             | What::EventDestroy { .. }
@@ -332,11 +447,7 @@ impl Checker {
     /// Pools, and who may use the memory of a device.
     fn pool_step(&mut self, what: &What, call: Call<'_>) -> Step {
         match *what {
-            What::PoolCreate { pool, exportable, device } => {
-                self.pools.insert(pool, (exportable, device));
-                self.pools_made = self.pools_made.max(pool.0.saturating_add(1));
-                self.pools_from = self.pools_from.min(pool.0);
-            }
+            What::PoolCreate { pool, exportable, .. } => self.add_pool(pool, exportable),
             What::PoolDestroy { pool } => {
                 self.check_pool(call, pool)?;
                 self.pools.remove(&pool);
@@ -355,6 +466,12 @@ impl Checker {
             _ => {}
         }
         Ok(())
+    }
+
+    fn add_pool(&mut self, pool: PoolId, is_exportable: bool) {
+        self.pools.insert(pool, Pool { is_exportable });
+        self.pools_made = self.pools_made.max(pool.0.saturating_add(1));
+        self.pools_from = self.pools_from.min(pool.0);
     }
 
     /// A stream, about to do something.
@@ -444,6 +561,12 @@ impl Checker {
             return Err(self.no_pool(call, pool));
         }
         Ok(())
+    }
+
+    /// Whether memory of a pool can be exported.
+    #[inline]
+    pub(super) fn is_exportable(&self, pool: PoolId) -> bool {
+        self.pools.get(&pool).is_some_and(|pool| pool.is_exportable)
     }
 
     /// Whether a pool was destroyed.

@@ -9,8 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use super::checker::{Call, Checker};
-use super::event_state::Stands;
+use super::checker::{Call, Checker, Stands};
 use super::finding::{Edge, Spot};
 use super::timeline::Stream;
 use crate::ids::{Point, StreamId};

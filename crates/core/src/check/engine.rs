@@ -3,9 +3,8 @@
 //!
 //! [`Checker::check`] is the same without an answer. Knows no law: those are where the operations are.
 
-use super::answer::{Done, Reason, Refusal, StreamHandle, Wait};
-use super::checker::{Call, Checker, quiet};
-use super::event_state::{Recorded, Stands};
+use super::answer::{Captured, Done, Reason, Refusal, StreamHandle, Wait};
+use super::checker::{Call, Checker, Recorded, Stands, quiet};
 use super::events::{record_end, wait_end};
 use crate::ids::{DeviceId, EventId, HostId, NodeId, Point, StreamId};
 use crate::life::Site;
@@ -28,6 +27,7 @@ impl Checker {
         if let Some(seat) = op.what.stream().and_then(|stream| self.time.seat(stream)) {
             self.confirm(seat, names);
         }
+        let captured = op.what.stream().and_then(|stream| self.capture_of(stream));
         let judged = match self.launching(&op.what) {
             None => self.perform(Call { op, names }),
             held => {
@@ -37,6 +37,7 @@ impl Checker {
         };
         let mut done = self.time.answer.take();
         let again = self.time.answer.again.take();
+        done.captured = done.captured.or(captured);
         self.say_where(&op.what, judged.is_ok(), &mut done);
         done.findings.append(&mut self.more);
         let Err(finding) = judged else { return Ok(done) };
@@ -46,6 +47,30 @@ impl Checker {
             None => Reason::Finding(finding),
         };
         Err(Box::new(Refusal { reason, done }))
+    }
+
+    /// As [`step`](Self::step), for a program that no driver can refuse: a launch is done at once.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub fn step_done(&mut self, op: &Op, names: &Names) -> Result<Done, Box<Refusal>> {
+        let mut done = self.step(op, names)?;
+        if let (Some(stream), Some(point)) = (done.stream, done.point) {
+            let mut launched = self.advance(stream, point.seq, names);
+            done.point = launched.point.or(done.point);
+            done.begun.append(&mut launched.begun);
+            done.ended.append(&mut launched.ended);
+            done.awaited.append(&mut launched.awaited);
+            done.recorded.append(&mut launched.recorded);
+            done.findings.append(&mut self.more);
+        }
+        Ok(done)
+    }
+
+    /// The capture that a stream is in.
+    fn capture_of(&self, stream: StreamId) -> Option<Captured> {
+        let captures = Some(&self.graphs.captures).filter(|_| self.graphs.is_capturing())?;
+        Some(Captured { graph: self.graphs.captured_on(stream)?.graph.id(), after: captures.tails(stream)?.to_vec() })
     }
 
     /// All that comes before the next operation of a stream, as far as its own operations so far learned it: who keeps
@@ -73,6 +98,9 @@ impl Checker {
             done.stream = Some(StreamHandle(seat));
             done.number = stream.kept.ops + u64::from(self.is_held(seat));
             done.point = Some(stream.chain.last()).filter(|_| !self.graphs.is_captured(id));
+            if done.captured.is_none() {
+                done.captured = self.capture_of(id);
+            }
         }
         if let What::GraphNode { graph, .. } = what
             && let Some(made) = self.graphs.graphs.get(graph).filter(|_| is_done)

@@ -4,17 +4,15 @@
 //! replaced another that no stream waited for, and does not include it, a wait is for less than it may seem: what a
 //! finding lacks because of that is said beside it. Knows streams; of captures only where to hand things to.
 
-use super::checker::{Call, Checker, LOST, Refused, Replaced, Step};
-use super::event_state::{Created, Event, Lost, Recorded, Stands};
+use super::checker::{Call, Checker, Created, Event, LOST, Lost, Recorded, Refused, Replaced, Stands, Step};
 use super::finding::{Finding, Spot};
 use super::graph_state::Instance;
-use super::ring::Ring;
-use super::timeline::{Learned, Seat, Timeline};
+use super::timeline::{Learned, Ring, Seat, Timeline};
 use crate::ids::{EventId, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Act, Mark, Thing, What};
+use crate::order::Knows;
 use crate::order::default_streams::Standing;
-use crate::order::{Chain, Knows};
 
 impl Checker {
     /// The rare operations of events.
@@ -67,6 +65,7 @@ impl Checker {
                 captured.tails.clear();
             }
             self.events.entry(event).or_default().stands = Stands::Captured(captured);
+            self.time.answer.tell(|done| done.recorded.push(event));
             self.time.at_mut(seat).note("recorded", call.op.place);
             return Ok(());
         }
@@ -79,6 +78,7 @@ impl Checker {
             entry.stands = Stands::Progress(site);
             return Ok(());
         }
+        self.time.answer.tell(|done| done.recorded.push(event));
         let before = entry.take_record();
         entry.stands = Stands::Recorded(record_end(&mut self.time, seat, site, mark, before));
         Ok(())
@@ -104,10 +104,14 @@ impl Checker {
         let progress = match self.events.get_mut(&event).map(|event| &mut event.stands) {
             Some(Stands::Captured(captured)) => {
                 let captured = captured.clone();
-                return self.captured_wait(call, seat, &captured);
+                self.captured_wait(call, seat, &captured)?;
+                self.time.answer.tell(|done| done.awaited.push((event, None)));
+                return Ok(());
             }
             _ if is_captured => return self.captured_wait_outside(call, seat, event),
             Some(Stands::Recorded(recorded)) => {
+                let point = recorded.snapshot.point();
+                self.time.answer.tell(|done| done.awaited.push((event, Some(point))));
                 let (is_news, recorded) =
                     (wait_end(&mut self.time, &mut self.lost, seat, site, recorded), recorded.site);
                 // An operation of the legacy default stream is one that others come after.
@@ -139,16 +143,17 @@ impl Checker {
             None => base.is_some_and(|base| base.covers(point)),
         };
         let is_meant = |lost: &Lost| earlier.iter().any(|end| lost.snapshot.covers(end.point));
-        let (lost, [again, waiter], _) = self.lost.iter().filter(|it| is_meant(&it.0) && is_known(it.2)).last()?;
+        let is_why = |it: &&Replaced| is_meant(&it.lost) && is_known(it.waited_at);
+        let Replaced { lost, by, wait, .. } = self.lost.iter().filter(is_why).last()?;
         let spot = |site: Site| Spot::new(site.place, call.names);
         Some(format!(
             "an event was recorded on {} ({}), and again on {} ({}): the wait of {} ({}) is for the second record only",
             self.title(call, lost.site.stream),
             spot(lost.site),
-            self.title(call, again.stream),
-            spot(*again),
-            self.title(call, waiter.stream),
-            spot(*waiter),
+            self.title(call, by.stream),
+            spot(*by),
+            self.title(call, wait.stream),
+            spot(*wait),
         ))
     }
 
@@ -163,6 +168,7 @@ impl Checker {
             Some(Stands::Recorded(recorded)) if is_over => {
                 recorded.is_waited = true;
                 let (what, recorded) = (recorded.snapshot.clone(), Some(recorded.site));
+                self.time.answer.tell(|done| done.awaited.push((event, Some(what.point()))));
                 self.time.learn(call.op.host, Learned { what, verb, recorded, site });
             }
             _ => {}
@@ -305,15 +311,11 @@ pub(super) fn wait_end(
     }
     time.done(seat, "waited for", site.place);
     if let Some(lost) = recorded.lost.take() {
-        note_lost(&time.at(seat).chain, replaced, *lost, [recorded.site, site]);
+        let chain = &time.at(seat).chain;
+        // The wait is not for the first record.
+        if !chain.covers(lost.snapshot.point()) {
+            replaced.push(Replaced { lost: *lost, by: recorded.site, wait: site, waited_at: chain.last() });
+        }
     }
     is_news
-}
-
-/// A wait meets an event that was recorded again before: it is not for the first record.
-#[cold]
-fn note_lost(chain: &Chain, replaced: &mut Ring<Replaced, LOST>, lost: Lost, sites: [Site; 2]) {
-    if !chain.covers(lost.snapshot.point()) {
-        replaced.push((lost, sites, chain.last()));
-    }
 }

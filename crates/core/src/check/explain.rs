@@ -130,7 +130,7 @@ impl Checker {
     #[cold]
     pub(super) fn after_free(&self, call: Call<'_>, memory: Memory, freed: Option<Freed>, later: Site) -> Refused {
         if self.graphs.unmade.contains(&memory) {
-            return quiet();
+            return self.unmade(call, memory);
         }
         let (bytes, name) = freed.map_or((0, None), |freed| (freed.bytes, freed.name));
         let subject = self.subject(call, memory, bytes, name);
@@ -153,10 +153,19 @@ impl Checker {
         Box::new(finding)
     }
 
+    /// An act on memory that a launch would have made, had nothing been refused: nothing is said again. It is about
+    /// memory all the same: a launch that may be withdrawn may make that.
+    #[cold]
+    fn unmade(&self, call: Call<'_>, memory: Memory) -> Refused {
+        let mut quiet = quiet();
+        quiet.subject = Some(self.subject(call, memory, 0, None));
+        quiet
+    }
+
     #[cold]
     pub(super) fn never_allocated(&self, call: Call<'_>, memory: Memory, later: Site) -> Refused {
         if self.graphs.unmade.contains(&memory) {
-            return quiet();
+            return self.unmade(call, memory);
         }
         let kind = if later.act == Act::Free { Kind::FreeBeforeAlloc } else { Kind::UseBeforeAlloc };
         let (verb, by) = (later.act.past(), self.by(call, later.stream));

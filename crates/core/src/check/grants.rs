@@ -57,12 +57,9 @@ impl Graphs {
     }
 
     /// Whether a graph has another one in it, as a child at any depth.
-    pub(super) fn has_child(&mut self, graph: GraphId, child: GraphId) -> bool {
-        let captured = self.captured.get(&graph).and_then(|captured| captured.origin);
-        let graph = match captured {
-            Some(origin) => self.captures.graph(origin).map(|graph| &*graph),
-            None => self.graphs.get(&graph).map(|made| &made.graph),
-        };
+    pub(super) fn has_child(&self, graph: GraphId, child: GraphId) -> bool {
+        let captured = self.captured.get(&graph).map(|captured| &captured.graph);
+        let graph = captured.or_else(|| self.graphs.get(&graph).map(|made| &made.graph));
         graph.is_some_and(|graph| graph.has_child(child))
     }
 

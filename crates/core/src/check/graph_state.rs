@@ -7,13 +7,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::addresses::FreshAddresses;
-use super::let_in::Kept;
 use super::lives::{Freed, LifeId};
 use super::names::{Held, Key, Names};
-use crate::graph::{Captures, Exec, Graph, GraphAllocId, Holder, Lanes, Memory as NodeMemory, Origin, Uses};
-use crate::ids::{ExecId, GraphId, HostId, NodeId, StreamId};
+use crate::graph::{CaptureId, Captures, Exec, Graph, GraphAllocId, Holder, Lanes, Memory as NodeMemory, Origin, Uses};
+use crate::ids::{DeviceId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId};
 use crate::life::{Kind, Site};
-use crate::op::{CaptureMode, Memory, Name};
+use crate::op::{Act, CaptureMode, Memory, Name, Reach};
 use crate::order::Snapshot;
 
 /// A graph of the program.
@@ -62,14 +61,15 @@ impl Before {
 }
 
 /// A graph that is being captured.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Captured {
+    pub(super) graph: Graph,
     pub(super) held: Held,
     /// What its nodes did so far.
     pub(super) uses: Uses,
     /// Where the capture began: on which stream, and in the program.
-    pub(super) origin: Option<StreamId>,
-    pub(super) begun: Option<Site>,
+    pub(super) origin: StreamId,
+    pub(super) begun: Site,
 }
 
 /// All graphs of a program.
@@ -80,8 +80,10 @@ pub(super) struct Graphs {
     pub(super) capturing: usize,
     /// The capture modes of threads; all others have the global one.
     pub(super) modes: FxHashMap<HostId, CaptureMode>,
-    /// What is known of a graph that is being captured.
+    /// The graphs that are being captured.
     pub(super) captured: FxHashMap<GraphId, Captured>,
+    /// Which of them each capture in progress goes into.
+    pub(super) into: FxHashMap<CaptureId, GraphId>,
     pub(super) graphs: FxHashMap<GraphId, Made>,
     pub(super) execs: FxHashMap<ExecId, Instance>,
     pub(super) addresses: FreshAddresses,
@@ -130,9 +132,23 @@ impl Graphs {
     /// A graph by its number, where it is there or is being captured, or an instance of it.
     pub(super) fn known(&self, graph: GraphId) -> Option<&Graph> {
         let made = self.graphs.get(&graph).map(|made| &made.graph);
-        let captured = || self.captures.graph_of(self.captured.get(&graph)?.origin?);
+        let captured = || self.captured.get(&graph).map(|captured| &captured.graph);
         let of_instance = || self.execs.values().map(Instance::graph).find(|it| it.id() == graph);
         made.or_else(captured).or_else(of_instance)
+    }
+
+    /// The graph that a stream is captured into.
+    pub(super) fn captured_on(&self, stream: StreamId) -> Option<&Captured> {
+        self.captured.get(self.into.get(&self.captures.of(stream)?)?)
+    }
+
+    pub(super) fn captured_on_mut(&mut self, stream: StreamId) -> Option<&mut Captured> {
+        self.captured.get_mut(self.into.get(&self.captures.of(stream)?)?)
+    }
+
+    /// A capture has ended.
+    pub(super) fn take_captured(&mut self, capture: CaptureId) -> Option<Captured> {
+        self.captured.remove(&self.into.remove(&capture)?)
     }
 
     fn held_mut(&mut self, graph: GraphId) -> Option<&mut Held> {
@@ -148,6 +164,35 @@ impl Graphs {
         let new: Held = others.iter().copied().filter(|other| !held.contains(other)).collect();
         held.extend_from_slice(&new);
         self.names.hold(&new);
+    }
+
+    /// A graph, or what it is in, will not be launched as the program expects: that what its launches allocate is not
+    /// there is no other mistake. What lives is there.
+    pub(super) fn unmake(&mut self, graph: GraphId) {
+        let made = self.graphs.get(&graph).map(|made| self.names.made_by(&made.graph, &made.held));
+        self.unmake_memory(made.unwrap_or_default());
+    }
+
+    /// As [`unmake`](Self::unmake), of one launch.
+    pub(super) fn unmake_launch(&mut self, exec: ExecId) {
+        let made = self.execs.get(&exec).map(|instance| self.names.made_by(&instance.graph, &instance.held));
+        self.unmake_memory(made.unwrap_or_default());
+    }
+
+    fn unmake_memory(&mut self, mut made: Vec<Memory>) {
+        let lives = |memory: &Memory| {
+            let (exec, alloc) = self.latest.get(memory)?;
+            self.execs.get(exec)?.live(*alloc)
+        };
+        made.retain(|memory| lives(memory).is_none());
+        self.unmade.extend(made);
+    }
+
+    /// A graph is not there, because the operation that would have made it was refused.
+    pub(super) fn make_void(&mut self, graph: GraphId) {
+        if !self.graphs.contains_key(&graph) && !self.captured.contains_key(&graph) {
+            self.void_graphs.insert(graph);
+        }
     }
 
     /// A graph or instance holds these names no longer: those that none does any more.
@@ -230,4 +275,52 @@ impl Instance {
             _ => None,
         }
     }
+}
+
+/// Whose memory it is that another device may use.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Lender {
+    /// A pool's.
+    Pool(PoolId),
+    /// What exists at once on a device, of a process.
+    Device(ProcessId, DeviceId),
+}
+
+/// What uses memory of another device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum User {
+    /// A kernel, of the stream's device, or of another one.
+    Kernel(Option<DeviceId>),
+    /// Other work, which reaches all memory that exists at once.
+    Other(Option<DeviceId>),
+}
+
+/// What it lets other devices do now. A copy stays as it is, and costs nothing until the pool's is changed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LetIn(Arc<FxHashMap<DeviceId, Reach>>);
+
+impl LetIn {
+    pub(super) fn set(&mut self, device: DeviceId, reach: Reach) {
+        Arc::make_mut(&mut self.0).insert(device, reach);
+    }
+
+    pub(super) fn allows(&self, device: DeviceId, act: Act) -> bool {
+        self.0.get(&device).copied().unwrap_or_default() >= needed(act)
+    }
+}
+
+/// What memory that a capture allocates has of its pool: whatever becomes of the pool.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub(super) pool: PoolId,
+    /// The device that it is of.
+    pub(super) owner: DeviceId,
+    /// Where it was allocated.
+    pub(super) born: Site,
+    pub(super) let_in: LetIn,
+}
+
+/// What a device has to be let do.
+pub(super) fn needed(act: Act) -> Reach {
+    if act == Act::Read { Reach::Read } else { Reach::ReadWrite }
 }

@@ -66,9 +66,8 @@ impl Checker {
 
     /// A node names one life of what a launch left.
     fn pin(&mut self, graph: GraphId, (owner, alloc): Key, memory: Memory) {
-        let origin = self.graphs.captured.get(&graph).and_then(|captured| captured.origin);
-        let graph = match origin {
-            Some(stream) => self.graphs.captures.graph(stream),
+        let graph = match self.graphs.captured.get_mut(&graph) {
+            Some(captured) => Some(&mut captured.graph),
             None => self.graphs.graphs.get_mut(&graph).map(|made| &mut made.graph),
         };
         if let Some(graph) = graph {

@@ -2,7 +2,7 @@
 //!
 //! A launch is judged by the instance's summary: what it demands of the outside, and what it leaves there. Launches of
 //! one instance come one after the other whatever their streams (CUDA's own rule: a hidden edge). The steps are those
-//! of `graph/lanes.rs`. Knows streams, lives and events.
+//! of `graph/lanes.rs`. An upload comes after them, too, and is that alone. Knows streams, lives and events.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
 use super::answer::Begun;
-use super::checker::{Call, Checker, Step, quiet};
+use super::checker::{Call, Checker, Stands, Step, quiet};
 use super::finding::Finding;
 use super::graph_state::{Before, Instance, Last, Output};
 use super::lives::{LifeId, Named, Source};
@@ -29,20 +29,13 @@ impl Checker {
         let draft = self.check_whole(call, graph);
         let made = self.made(call, graph)?;
         let (copy, held) = (Arc::new(made.graph.clone()), made.held.clone());
-        let own = self.graphs.names.made_by(&copy, &held);
-        if draft.is_none() {
-            self.graphs.unmade.extend(&own);
-        }
         let draft = draft.ok_or_else(quiet)?;
-        if let Err(refused) = self.check_copy(call, graph, Asked::Instance) {
-            self.graphs.unmade.extend(&own);
-            return Err(refused);
-        }
+        self.check_copy(call, graph, Asked::Instance)?;
         let core = draft.instantiate(0, auto_free);
         if let Some(pin) = core.outdated() {
             return Err(self.made_anew(call, pin, "instantiated"));
         }
-        for memory in own {
+        for memory in self.graphs.names.made_by(&copy, &held) {
             self.graphs.unmade.remove(&memory);
         }
         self.graphs.names.hold(&held);
@@ -81,10 +74,7 @@ impl Checker {
         let draft = self.check_whole(call, graph);
         let made = self.made(call, graph)?;
         let (copy, held) = (Arc::new(made.graph.clone()), made.held.clone());
-        let Some(draft) = draft else {
-            self.graphs.unmade.extend(self.graphs.names.made_by(&copy, &held));
-            return Err(quiet());
-        };
+        let draft = draft.ok_or_else(quiet)?;
         let from = self.instance(call, exec)?.graph_id();
         if from != graph {
             let checked = self.instance(call, exec)?.graph().check_copy(Asked::Updated, None);
@@ -140,7 +130,6 @@ impl Checker {
             for life in instance.exec.unfreed().filter_map(|alloc| instance.live(alloc)) {
                 self.lives.at_mut(life).is_doubtful = true;
             }
-            self.graphs.unmade.extend(self.graphs.names.made_by(&instance.graph, &instance.held));
         }
         self.graphs.execs.insert(exec, instance);
         if let Some(freed) = launched? {
@@ -152,12 +141,36 @@ impl Checker {
         Ok(())
     }
 
+    /// The stream comes after the launches before.
+    pub(super) fn follow_launches(&mut self, seat: Seat, instance: &Instance) {
+        for last in &instance.before.last {
+            self.time.wait(seat, &last.snapshot);
+        }
+    }
+
+    /// An instance's memory is bound on a stream.
+    pub(super) fn upload(&mut self, call: Call<'_>, exec: ExecId, stream: StreamId) -> Step {
+        let seat = self.enter(call, stream)?;
+        self.instance(call, exec)?;
+        self.refuse_in_capture(call, stream, "a graph is uploaded")?;
+        let Some(mut instance) = self.graphs.execs.remove(&exec) else { return Ok(()) };
+        self.follow_launches(seat, &instance);
+        let site = self.site(call, seat, Act::Read);
+        let uploading = self.time.at_mut(seat);
+        uploading.chain.submit();
+        let snapshot = uploading.chain.snapshot();
+        instance.before.last = smallvec![Last { snapshot, site }];
+        self.graphs.execs.insert(exec, instance);
+        self.done(seat, "uploaded", call.op.place);
+        Ok(())
+    }
+
     /// What a wait node of a launch waits for.
     pub(super) fn waited_for(&self, instance: &Instance, wait: NodeId) -> Option<&Snapshot> {
         let summary = instance.exec.summary();
         let (_, key) = summary.waits.iter().find(|(node, _)| *node == wait && !summary.waits_for_own(wait))?;
         match &self.events.get(&EventId(key.0 as u32))?.stands {
-            super::event_state::Stands::Recorded(recorded) => Some(&recorded.snapshot),
+            Stands::Recorded(recorded) => Some(&recorded.snapshot),
             _ => None,
         }
     }
@@ -192,12 +205,20 @@ impl Checker {
         let Some(mut instance) = self.graphs.execs.remove(&exec) else { return };
         self.follow_launches(seat, &instance);
         let waits = waits.unwrap_or_else(|| self.waits_of(&instance));
-        for (_, key) in instance.exec.summary().waits.iter().filter(|(wait, _)| waits.iter().any(|it| it.0 == *wait)) {
-            self.events.entry(EventId(key.0 as u32)).or_default().waited();
+        for (wait, key) in &instance.exec.summary().waits {
+            let Some((_, record)) = waits.iter().find(|it| it.0 == *wait) else { continue };
+            let (event, point) = (EventId(key.0 as u32), Some(record.point()));
+            self.events.entry(event).or_default().waited();
+            self.time.answer.tell(|done| done.awaited.push((event, point)));
         }
         let (base, knew) = (self.time.base(call.op.host), self.time.at(seat).chain.snapshot());
         let exports = instance.lanes.exports(&instance.exec, &base, &knew, &waits);
         let site = self.site(call, seat, Act::Write);
+        let follows = |last: &Last| self.time.at(seat).chain.knows_of(&last.snapshot);
+        debug_assert!(
+            instance.before.last.iter().all(follows),
+            "no-overlap: {exec} is launched beside a launch before"
+        );
         let point = instance.lanes.pass(&mut self.time.at_mut(seat).chain, &base, &waits);
         for life in freed {
             let free = Use { point, site: Site { act: Act::Free, ..site } };
@@ -217,7 +238,9 @@ impl Checker {
         instance.exec.launched();
         instance.lanes.advance();
         for (&(_, key), snapshot) in instance.exec.summary().records.iter().zip(exports) {
-            self.events.entry(EventId(key.0 as u32)).or_default().record(snapshot, site);
+            let event = EventId(key.0 as u32);
+            self.events.entry(event).or_default().record(snapshot, site);
+            self.time.answer.tell(|done| done.recorded.push(event));
         }
         let snapshot = self.time.at(seat).chain.snapshot();
         instance.before = Before { last: smallvec![Last { snapshot, site }], ..Before::default() };

@@ -4,8 +4,7 @@
 
 use super::checker::{Call, Checker, Refused, Step};
 use super::finding::{Finding, Side};
-use super::graph_state::Instance;
-use super::let_in::User;
+use super::graph_state::{Instance, User};
 use super::lives::LifeId;
 use super::protocol::{Launch, judge};
 use super::timeline::Seat;

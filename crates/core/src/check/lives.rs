@@ -220,17 +220,8 @@ impl Lives {
     /// that the import's own free must come after, too.
     #[inline]
     pub(super) fn add_use(&mut self, id: LifeId, import: Option<Memory>, new: Use, part: Part, who: &impl Knows) {
-        match import {
-            None => self.at_mut(id).history.add_use(new, part, who),
-            Some(import) => self.add_use_of_import(id, import, new, part, who),
-        }
-    }
-
-    #[cold]
-    fn add_use_of_import(&mut self, id: LifeId, import: Memory, new: Use, part: Part, who: &impl Knows) {
-        // It may never be done, if its process ends before: what it comes after stays beside it.
-        self.at_mut(id).history.add(new, part, |known| known.point.slot == new.point.slot);
-        if let Some(lease) = self.lease_mut(id, import) {
+        self.at_mut(id).history.add_use(new, part, who);
+        if let Some(lease) = import.and_then(|import| self.lease_mut(id, import)) {
             lease.history.add_use(new, part, who);
         }
     }
@@ -319,15 +310,13 @@ impl Lives {
     pub(super) fn end(&mut self, id: LifeId, by: Use) -> Option<Life> {
         self.end_line(id);
         let life = self.lives[id as usize].take()?;
+        debug_assert!(life.leases.is_empty(), "held-by-all: {:?} is held by other processes", life.memory);
         self.vacant.push(id);
         let freed = life.freed_by(by);
         if let Some(Named::Life(named)) = self.current(life.memory)
             && named == id
         {
             self.forget(life.memory, freed);
-        }
-        for lease in &life.leases {
-            self.forget(lease.memory, freed);
         }
         for former in life.former.iter().flat_map(|former| former.iter()) {
             if matches!(self.current(*former), Some(Named::Life(named)) if named == id) {
@@ -417,16 +406,6 @@ impl Lives {
         let mut living: Vec<&Life> = self.lives.iter().flatten().collect();
         living.sort_unstable_by_key(|life| life.serial);
         living
-    }
-
-    /// What a process holds by imports, in the order of the lives' births.
-    pub(super) fn held_by(&self, process: ProcessId) -> Vec<(LifeId, Memory)> {
-        let mut held = Vec::new();
-        for (id, life) in self.lives.iter().enumerate() {
-            let leases = life.iter().flat_map(|life| &life.leases).filter(|lease| lease.process == process);
-            held.extend(leases.map(|lease| (id as LifeId, lease.memory)));
-        }
-        held
     }
 
     /// How many entries the tables have: what the memory of a checker grows with.

@@ -66,7 +66,7 @@ impl Checker {
     /// what comes too late.
     pub fn publish(&mut self, header: &Header) {
         let Header { memory, pool, device, bytes, name, born, write, read, free } = *header;
-        let exportable = self.pools.get(&pool).is_some_and(|pool| pool.0);
+        let exportable = self.is_exportable(pool);
         let life = self.lives.begin(memory, born, bytes, name, Source::Stream { exportable, pool, device });
         self.lives.name(memory, Named::Life(life));
         for used in write.into_iter().chain(read) {

@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use super::changes::Change;
 use super::checker::{Call, Checker, Step};
 use super::finding::{Finding, Subject};
-use super::let_in::{Kept, Lender, LetIn, User, needed};
+use super::graph_state::{Kept, Lender, LetIn, User, needed};
 use super::lives::{Found, LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
 use super::usage::Target;
-use crate::graph::{Access as NodeAccess, Graph, Memory as NodeMemory};
+use crate::graph::{Access as NodeAccess, Memory as NodeMemory};
 use crate::ids::{DeviceId, GraphId, PoolId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Access, Act, Memory, Reach, Space, Thing};
@@ -128,7 +128,7 @@ impl Checker {
         accesses: &[NodeAccess],
     ) -> Step {
         let (id, device) = (self.time.at(seat).kept.id, self.time.at(seat).kept.device);
-        let Some(graph) = self.graphs.captures.graph_of(id).map(Graph::id) else { return Ok(()) };
+        let Some(graph) = self.graphs.captured_on(id).map(|captured| captured.graph.id()) else { return Ok(()) };
         for (named, access) in named.iter().zip(accesses) {
             let Some(Kept { pool, owner, born, let_in }) = self.graphs.kept.get(&named.memory) else { continue };
             if device != *owner && !let_in.allows(device, access.act) {

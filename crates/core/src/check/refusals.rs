@@ -155,14 +155,13 @@ impl Checker {
             CaptureError::Implicit(blocking) => captures.of(blocking)?,
             _ => captures.of(stream)?,
         };
-        let is_it = |origin: &StreamId| captures.of(*origin) == Some(capture);
-        self.graphs.captured.values().find(|it| it.origin.as_ref().is_some_and(is_it))?.begun
+        Some(self.graphs.captured.get(self.graphs.into.get(&capture)?)?.begun)
     }
 
     /// Captures that never end, so that what they declared never runs; why one became invalid was said then.
     pub(super) fn find_open_captures(&mut self, call: Call<'_>) {
         let captures = &self.graphs.captures;
-        let begun = self.graphs.captured.values().filter_map(|captured| captured.begun);
+        let begun = self.graphs.captured.values().map(|captured| captured.begun);
         let is_valid = |site: &Site| captures.of(site.stream).is_some_and(|capture| captures.is_valid(capture));
         let mut open: Vec<Site> = begun.filter(is_valid).collect();
         open.sort_unstable_by_key(|site| site.stream);
@@ -178,87 +177,28 @@ impl Checker {
         finding
     }
 
-    /// What happened, for [`capture_refused`](Self::capture_refused).
-    fn capture_sentence(&self, call: Call<'_>, error: &CaptureError, stream: StreamId) -> String {
-        match error {
-            CaptureError::Unjoined { stream, described, .. } => {
-                format!(
-                    "the capture ends, and {} was not joined: its last node is {described}",
-                    self.title(call, *stream)
-                )
-            }
-            CaptureError::Isolation(stream) => {
-                format!("{} is being captured and waits for an event from outside", self.title(call, *stream))
-            }
-            CaptureError::Unsupported { call: what, .. } => match self.capture_begun(error, stream) {
-                Some(begun) => {
-                    format!(
-                        "{what} while {} is captured: that makes the capture invalid",
-                        self.title(call, begun.stream)
-                    )
-                }
-                None => format!("{what} while a capture goes on: that makes it invalid"),
-            },
-            CaptureError::Merge { stream, .. } => format!(
-                "{} is in one capture and waits for an event recorded in another: they cannot be merged",
-                self.title(call, *stream)
-            ),
-            CaptureError::Implicit(stream) => {
-                format!(
-                    "the legacy default stream is used while {}, a blocking stream, is captured",
-                    self.title(call, *stream)
-                )
-            }
-            CaptureError::AlreadyCapturing(stream) => {
-                format!("{} is being captured already", self.title(call, *stream))
-            }
-            CaptureError::NotCapturing(stream) => format!("{} is not being captured", self.title(call, *stream)),
-            CaptureError::Unmatched { stream, origin, .. } => {
-                let (stream, origin) = (self.title(call, *stream), self.title(call, *origin));
-                format!("{stream} joined a capture that began on {origin}, and is to end there")
-            }
-            CaptureError::CapturedEvent(_) => "the event was recorded in a capture: it stands for a node and never \
-                                               completes; a capture that goes on is invalid from now on"
-                .to_owned(),
-            other => other.to_string(),
-        }
-    }
-
     /// What a capture refuses, in the program's own names.
     #[cold]
     pub(super) fn capture_refused(&self, call: Call<'_>, error: CaptureError, stream: StreamId) -> Refused {
         if let CaptureError::Invalidated(_) = error {
             return quiet();
         }
-        let (kind, help) = match &error {
-            CaptureError::Unjoined { stream: side, origin, .. } => {
-                let (side, origin) = (self.title(call, *side), self.title(call, *origin));
-                let help = format!("make {origin} wait for an event recorded on {side} after its last operation");
-                (Kind::CaptureUnjoined, help)
+        let kind = match &error {
+            CaptureError::Unjoined { .. } => Kind::CaptureUnjoined,
+            CaptureError::Isolation(_) => Kind::CaptureIsolation,
+            CaptureError::Merge { .. } => Kind::CaptureMerge,
+            CaptureError::LegacyStream | CaptureError::Unsupported { .. } | CaptureError::Implicit(_) => {
+                Kind::CaptureUnsupported
             }
-            CaptureError::Isolation(_) => {
-                (Kind::CaptureIsolation, "record the event in the capture, or wait with the external flag".to_owned())
-            }
-            CaptureError::Merge { .. } => (Kind::CaptureMerge, "join streams of one capture only".to_owned()),
-            CaptureError::LegacyStream => {
-                (Kind::CaptureUnsupported, "capture a stream that the program made".to_owned())
-            }
-            CaptureError::Unsupported { .. } if self.is_unsafe_alone(&call.op.what) => (
-                Kind::CaptureUnsupported,
-                "do it before or after the capture, or while the calling thread's capture mode is relaxed".to_owned(),
-            ),
-            CaptureError::Unsupported { .. } | CaptureError::Implicit(_) => {
-                (Kind::CaptureUnsupported, "do it before or after the capture".to_owned())
-            }
-            CaptureError::CapturedEvent(_) => (
-                Kind::CapturedEvent,
-                "record the event again outside of the capture, after the work that is meant".to_owned(),
-            ),
-            _ => (Kind::CaptureState, "end the capture where it began, and once".to_owned()),
+            CaptureError::CapturedEvent(_) => Kind::CapturedEvent,
+            _ => Kind::CaptureState,
         };
-        let sentence = self.capture_sentence(call, &error, stream);
-        let mut finding = Finding::new(kind, sentence, help);
-        let begun = self.capture_begun(&error, stream);
+        let (title, begun) = (|stream| self.title(call, stream), self.capture_begun(&error, stream));
+        let mut help = error.help(title);
+        if matches!(error, CaptureError::Unsupported { .. }) && self.is_unsafe_alone(&call.op.what) {
+            help += ", or while the calling thread's capture mode is relaxed";
+        }
+        let mut finding = Finding::new(kind, error.sentence(title, begun.map(|begun| begun.stream)), help);
         finding.earlier = begun.map(|begun| self.side(call, begun, "captured"));
         if let CaptureError::Unjoined { stream, .. } = error
             && let Some((verb, op, place)) = self.time.stream(stream).and_then(|stream| stream.newest(u64::MAX))

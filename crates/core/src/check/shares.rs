@@ -10,7 +10,7 @@ use super::finding::Finding;
 use super::lives::{Freed, Lease, LifeId, Named, Source, Ticket};
 use super::timeline::{HostKnows, Seat};
 use super::usage::ALWAYS;
-use crate::ids::{ProcessId, StreamId, TicketId};
+use crate::ids::{StreamId, TicketId};
 use crate::life::{History, Kind, Site, Use};
 use crate::op::{Act, Memory};
 
@@ -139,15 +139,5 @@ impl Checker {
         let by = self.act_side(call, later);
         let finding = Finding::while_imported(subject, lease.process.to_string(), import, by);
         Box::new(finding)
-    }
-
-    /// A process has ended: what it held is given back after everything that it did.
-    pub(super) fn end_process(&mut self, call: Call<'_>, process: ProcessId) {
-        let held: Vec<(LifeId, Memory)> = self.lives.held_by(process);
-        for (life, memory) in held {
-            let site = Site { act: Act::Free, stream: StreamId::HOST, ..Site::default() };
-            self.end_lease(memory, life, Use { point: ALWAYS, site });
-        }
-        self.time.end_process(call.op.host, process);
     }
 }

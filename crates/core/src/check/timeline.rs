@@ -13,12 +13,11 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::answer::{Answer, Wait};
-use super::ring::Ring;
 use crate::ids::{DeviceId, HostId, NodeId, Point, ProcessId, Seq, Slot, StreamId};
 use crate::life::Site;
 use crate::op::{Name, Place, StreamRole};
 use crate::order::default_streams::Standing;
-use crate::order::{self, Base, Chain, Clock, HomeNumber, Host, Knows, Snapshot, Streams, op_at};
+use crate::order::{self, Base, Chain, HomeNumber, Host, Knows, Snapshot, Streams, op_at};
 
 pub(super) use crate::order::Seat;
 
@@ -55,8 +54,29 @@ pub(super) struct Past {
     /// How many operations it had.
     pub(super) ops: u64,
     pub(super) name: Option<Name>,
-    recent: Ring<(Seq, &'static str, u64, Place), RECENT>,
+    recent: Ring<Recent, RECENT>,
     pub(super) learned: Ring<Learned, LEARNED>,
+}
+
+/// An operation of a stream that can still be shown.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    /// The position after it.
+    seq: Seq,
+    /// What was done, in the past.
+    verb: &'static str,
+    /// The how many-th operation of the stream it is.
+    op: u64,
+    place: Place,
+}
+
+/// A destroyed stream that can still be shown.
+#[derive(Debug)]
+struct Ended {
+    id: StreamId,
+    /// Where it was destroyed.
+    site: Site,
+    name: Option<Name>,
 }
 
 impl Stream {
@@ -65,7 +85,7 @@ impl Stream {
     pub(super) fn note(&mut self, verb: &'static str, place: Place) {
         let seq = self.chain.seq();
         self.kept.ops += 1;
-        self.kept.recent.push((seq, verb, self.kept.ops, place));
+        self.kept.recent.push(Recent { seq, verb, op: self.kept.ops, place });
     }
 
     /// Whether every operation that it ever had is still remembered.
@@ -75,8 +95,8 @@ impl Stream {
 
     /// The newest operation that is still remembered at or before a position: what it was, its number, its place.
     pub(super) fn newest(&self, seq: Seq) -> Option<(&'static str, u64, Place)> {
-        let before = self.kept.recent.iter().filter(|it| it.0 <= seq && it.0 < WITHDRAWN).last();
-        before.map(|&(_, verb, op, place)| (verb, op, place))
+        let before = self.kept.recent.iter().filter(|it| it.seq <= seq && it.seq < WITHDRAWN).last();
+        before.map(|&Recent { verb, op, place, .. }| (verb, op, place))
     }
 }
 
@@ -88,8 +108,6 @@ struct Process {
     /// Their own acts on memory.
     chain: Chain,
     learned: Ring<Learned, LEARNED>,
-    /// Up to where its destroyed streams came.
-    ended: Clock,
 }
 
 /// Streams and processes: see the module.
@@ -110,7 +128,7 @@ pub(super) struct Timeline {
     /// The thread that called last: nearly always the one that calls next.
     last_host: Option<(HostId, usize)>,
     /// Streams that ended: those that can still be shown, and below which number every stream was made.
-    ended: Ring<(StreamId, Site, Option<Name>), ENDED>,
+    ended: Ring<Ended, ENDED>,
     made: u32,
     hosts_made: u64,
     /// What the step at hand does.
@@ -138,11 +156,6 @@ impl Timeline {
     /// The process that a thread is of.
     pub(super) fn process(&self, host: HostId) -> ProcessId {
         self.hosts.get(&host).map_or(ProcessId(0), |at| self.processes[*at].id)
-    }
-
-    /// Whether the thread of a capture, by its number there, is of the process that a thread is of.
-    pub(super) fn is_beside(&self, host: HostId, capturing: u64) -> bool {
-        self.process(HostId(capturing as u32)) == self.process(host)
     }
 
     /// Where the process of a thread is.
@@ -191,7 +204,7 @@ impl Timeline {
             let host = Host::new(self.hosts_made);
             let chain = Chain::new(slot, seq, Arc::clone(host.base()));
             self.answer.tell(|done| done.opened.push(chain.last()));
-            self.processes.push(Process { id, host, chain, learned: Ring::default(), ended: Clock::default() });
+            self.processes.push(Process { id, host, chain, learned: Ring::default() });
             self.processes.len() - 1
         });
         self.hosts.insert(host, at);
@@ -203,19 +216,6 @@ impl Timeline {
     pub(super) fn streams_of(&self, host: HostId) -> impl Iterator<Item = &Stream> {
         let process = self.process(host);
         self.streams.iter().filter(move |stream| self.homes[stream.home].0 == process)
-    }
-
-    /// A process has ended, as another one knows: whatever it did has completed. What that came after in other
-    /// processes is known as before.
-    pub(super) fn end_process(&mut self, host: HostId, ended: ProcessId) {
-        let Some(process) = self.process_numbers.get(&ended).map(|at| &self.processes[*at]) else { return };
-        let last = process.chain.last();
-        let streams = self.streams.iter().filter(|stream| self.homes[stream.home].0 == ended);
-        let points = process.ended.points().chain(streams.map(|stream| stream.end().point())).chain([last]);
-        let what = Snapshot::foreign(last, points);
-        if self.process_mut(host).host.learn(&what) {
-            self.answer.tell(|done| done.learned.extend(what.points()));
-        }
     }
 
     /// What the process of a thread knows.
@@ -263,12 +263,8 @@ impl Timeline {
         let Some(seat) = self.seats.remove(&id) else { return };
         self.last_seat = None;
         let Some(stream) = self.streams.destroy(seat) else { return };
-        let (process, last) = (self.homes[stream.home].0, stream.chain.last());
-        if let Some(at) = self.process_numbers.get(&process) {
-            self.processes[*at].ended.raise(last);
-        }
-        self.answer.tell(|done| done.closed.push(last));
-        self.ended.push((id, site, stream.kept.name));
+        self.answer.tell(|done| done.closed.push(stream.chain.last()));
+        self.ended.push(Ended { id, site, name: stream.kept.name });
     }
 
     /// The device of a stream that lives, where the program has several.
@@ -310,7 +306,7 @@ impl Timeline {
 
     /// Whether there was a stream of this number, and if it is remembered, where it ended and what it was called.
     pub(super) fn was(&self, id: StreamId) -> Option<Option<(Site, Option<Name>)>> {
-        let found = self.ended.iter().filter(|it| it.0 == id).last().map(|it| (it.1, it.2));
+        let found = self.ended.iter().filter(|it| it.id == id).last().map(|it| (it.site, it.name));
         (id.0 < self.made).then_some(found)
     }
 
@@ -405,7 +401,7 @@ impl Timeline {
         if let Some(stream) = self.streams.get_mut(seat)
             && let Some(last) = stream.kept.recent.last_mut()
         {
-            last.0 = WITHDRAWN;
+            last.seq = WITHDRAWN;
         }
     }
 
@@ -421,7 +417,8 @@ impl Timeline {
         stream.chain.pass_to(position);
         if private > 0 {
             stream.kept.ops += private;
-            stream.kept.recent.push((position, "submitted", stream.kept.ops, Place::Unknown));
+            let recent = Recent { seq: position, verb: "submitted", op: stream.kept.ops, place: Place::Unknown };
+            stream.kept.recent.push(recent);
         }
         self.streams.confirm(seat);
     }
@@ -542,6 +539,43 @@ impl Timeline {
     /// How many streams live.
     pub(super) fn streams(&self) -> usize {
         self.seats.len()
+    }
+}
+
+/// The last few of something, the oldest overwritten.
+#[derive(Debug)]
+pub(super) struct Ring<T, const N: usize> {
+    items: Vec<T>,
+    next: usize,
+}
+
+impl<T, const N: usize> Default for Ring<T, N> {
+    fn default() -> Self {
+        Ring { items: Vec::new(), next: 0 }
+    }
+}
+
+impl<T, const N: usize> Ring<T, N> {
+    #[inline]
+    pub(super) fn push(&mut self, item: T) {
+        if self.items.len() < N {
+            self.items.push(item);
+        } else {
+            self.items[self.next] = item;
+        }
+        self.next = (self.next + 1) % N;
+    }
+
+    /// The newest.
+    pub(super) fn last_mut(&mut self) -> Option<&mut T> {
+        let newest = self.next.checked_sub(1).unwrap_or(N - 1);
+        self.items.get_mut(newest)
+    }
+
+    /// From the oldest to the newest.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        let split = if self.items.len() < N { 0 } else { self.next };
+        self.items[split..].iter().chain(&self.items[..split])
     }
 }
 

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::answer::{Begun, Ended};
 use super::checker::{Call, Checker, Refused, Step};
 use super::finding::{Finding, Subject};
-use super::let_in::User;
+use super::graph_state::User;
 use super::lives::{Found, Life, LifeId, Named, Source};
 use super::timeline::{HostKnows, Seat};
 use crate::graph::Work;
@@ -54,7 +54,7 @@ impl Checker {
         if self.graphs.is_captured(stream) {
             return self.captured_alloc(call, seat, memory, (pool, bytes), name);
         }
-        let exportable = self.pools.get(&pool).is_some_and(|pool| pool.0);
+        let exportable = self.is_exportable(pool);
         let site = self.site(call, seat, Act::Allocate);
         let stream = self.time.at_mut(seat);
         let (point, device) = (stream.chain.submit(), stream.kept.device);
@@ -201,7 +201,7 @@ impl Checker {
         refused
     }
 
-    /// Whether races of a launch that is trusted so far are found.
+    /// Whether the races of a launch of this trust are reported.
     #[inline]
     pub(super) fn looks_for_races(&self, trust: Trust) -> bool {
         self.settings.races && (trust == Trust::None || trust == Trust::Races && !self.settings.trust)

@@ -6,8 +6,8 @@
 //! one, so that what a wait merged is never dropped. At the end whatever side streams did must come before the origin's
 //! tails.
 //!
-//! Knows ids only: no stream, event or thread. Which errors *invalidate* a capture (nothing but its end is left to it)
-//! is CUDA's; an argument that is refused does not.
+//! The graph is the caller's, who adds each node after the tails and says which it was. Which errors *invalidate* a
+//! capture (nothing but its end is left to it) is CUDA's; an argument that is refused does not.
 //!
 //! Invariants: **member**: a stream is in at most one capture. **antichain**: no tail of a stream comes before another.
 
@@ -107,45 +107,71 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
-    /// As text, with streams by what `title` calls them.
-    pub fn titled(&self, title: impl Fn(StreamId) -> String) -> String {
+    /// What happened, with streams by what `title` calls them. `origin` is where the capture began that a call made
+    /// invalid, if that is known.
+    pub fn sentence(&self, title: impl Fn(StreamId) -> String, origin: Option<StreamId>) -> String {
         match self {
             CaptureError::LegacyStream => "the legacy default stream cannot be captured".to_owned(),
-            CaptureError::Unsupported { call, capture } => {
-                format!("{call} while {capture} goes on, which cannot follow it; the capture is invalid now")
-            }
+            CaptureError::Unsupported { call, .. } => match origin {
+                Some(origin) => {
+                    format!("{call} while {} is captured: that makes the capture invalid", title(origin))
+                }
+                None => format!("{call} while a capture goes on: that makes it invalid"),
+            },
             CaptureError::AlreadyCapturing(stream) => format!("{} is being captured already", title(*stream)),
             CaptureError::NotCapturing(stream) => format!("{} is not being captured", title(*stream)),
             CaptureError::Invalidated(capture) => {
-                format!("{capture} is invalid because of an earlier error, and its end makes no graph: begin another")
+                format!("{capture} is invalid because of an earlier error, and its end makes no graph")
             }
-            CaptureError::Merge { stream, here, there } => format!(
-                "{} is in {here}, and the event was recorded in {there}: captures cannot be merged",
+            CaptureError::Merge { stream, .. } => format!(
+                "{} is in one capture and waits for an event recorded in another: they cannot be merged",
                 title(*stream)
             ),
-            CaptureError::Unmatched { stream, capture, origin } => {
-                format!("{} joined {capture}, which began on {}: end it there", title(*stream), title(*origin))
+            CaptureError::Unmatched { stream, origin, .. } => {
+                format!("{} joined a capture that began on {}, and is to end there", title(*stream), title(*origin))
             }
-            CaptureError::Unjoined { stream, origin, described, .. } => {
-                let (stream, origin) = (title(*stream), title(*origin));
-                format!(
-                    "{stream} was not joined: make {origin} wait for an event recorded on {stream} after {described}"
-                )
+            CaptureError::Unjoined { stream, described, .. } => {
+                format!("the capture ends, and {} was not joined: its last node is {described}", title(*stream))
             }
-            CaptureError::Isolation(stream) => format!(
-                "{} is being captured and cannot wait for an event recorded outside; an external wait can",
-                title(*stream)
-            ),
-            CaptureError::Implicit(stream) => format!(
-                "the legacy default stream is used while {}, a blocking stream, is being captured",
-                title(*stream)
-            ),
-            CaptureError::CapturedEvent(capture) => format!(
-                "the event was recorded in {capture}, which is invalid from now on if it goes on: a captured event \
-                 never completes. Record an event after the work that is meant, outside of the capture"
-            ),
+            CaptureError::Isolation(stream) => {
+                format!("{} is being captured and waits for an event from outside", title(*stream))
+            }
+            CaptureError::Implicit(stream) => {
+                format!("the legacy default stream is used while {}, a blocking stream, is captured", title(*stream))
+            }
+            CaptureError::CapturedEvent(_) => "the event was recorded in a capture: it stands for a node and never \
+                                               completes; a capture that goes on is invalid from now on"
+                .to_owned(),
             CaptureError::WrongThread(capture) => format!("{capture} was begun by another thread"),
             CaptureError::Graph(error) => error.to_string(),
+        }
+    }
+
+    /// What to do instead, with streams by what `title` calls them.
+    pub fn help(&self, title: impl Fn(StreamId) -> String) -> String {
+        let help = match self {
+            CaptureError::Unjoined { stream, origin, .. } => {
+                let (stream, origin) = (title(*stream), title(*origin));
+                return format!("make {origin} wait for an event recorded on {stream} after its last operation");
+            }
+            CaptureError::Isolation(_) => "record the event in the capture, or wait with the external flag",
+            CaptureError::Merge { .. } => "join streams of one capture only",
+            CaptureError::LegacyStream => "capture a stream that the program made",
+            CaptureError::Unsupported { .. } | CaptureError::Implicit(_) => "do it before or after the capture",
+            CaptureError::CapturedEvent(_) => {
+                "record the event again outside of the capture, after the work that is meant"
+            }
+            CaptureError::Invalidated(_) => "begin another capture",
+            _ => "end the capture where it began, and once",
+        };
+        help.to_owned()
+    }
+
+    /// Both in one line.
+    pub fn titled(&self, title: impl Fn(StreamId) -> String) -> String {
+        match self {
+            CaptureError::Graph(error) => error.to_string(),
+            _ => format!("{}; {}", self.sentence(&title, None), self.help(&title)),
         }
     }
 }
@@ -167,7 +193,6 @@ impl From<GraphError> for CaptureError {
 /// One capture.
 #[derive(Debug)]
 struct Capture {
-    graph: Graph,
     origin: StreamId,
     thread: u64,
     mode: CaptureMode,
@@ -175,13 +200,35 @@ struct Capture {
     members: FxHashMap<StreamId, Tails>,
 }
 
-/// What ended: the graph, and the streams that are free again.
+/// A capture that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// The graph, or why there is none.
-    pub graph: Result<Graph, CaptureError>,
-    /// All streams that were in the capture.
+    /// Which one.
+    pub capture: CaptureId,
+    /// All streams that were in it, free again.
     pub streams: Vec<StreamId>,
+    was: Capture,
+}
+
+impl Ended {
+    /// Whether a graph is made of it, given the graph of its nodes.
+    ///
+    /// # Errors
+    /// [`CaptureError::Invalidated`], [`CaptureError::Unjoined`].
+    pub fn check(&self, graph: &mut Graph) -> Result<(), CaptureError> {
+        if !self.was.is_valid {
+            return Err(CaptureError::Invalidated(self.capture));
+        }
+        let Capture { members, origin, .. } = &self.was;
+        let index = graph.refresh();
+        let joined = &members[origin];
+        let is_loose = |node: &NodeId| !joined.iter().any(|&tail| index.reaches_or_is(*node, tail));
+        let mut loose = self.streams.iter().filter_map(|it| Some((*it, *members[it].iter().find(|it| is_loose(it))?)));
+        let Some((stream, leaf)) = loose.next() else { return Ok(()) };
+        let site = graph.site(leaf, Act::Read);
+        let described = site.map_or_else(|| leaf.to_string(), |site| site.describe());
+        Err(CaptureError::Unjoined { stream, origin: *origin, leaf, described })
+    }
 }
 
 /// All captures that go on: see the module.
@@ -217,67 +264,50 @@ impl Captures {
     /// after `tails`, nodes of that graph. `thread` is the caller's number for the calling thread.
     ///
     /// # Errors
-    /// [`CaptureError::LegacyStream`], [`CaptureError::AlreadyCapturing`], an unknown tail; with the graph, unchanged.
+    /// [`CaptureError::LegacyStream`], [`CaptureError::AlreadyCapturing`], an unknown tail.
     pub fn begin(
         &mut self,
         (origin, role): (StreamId, StreamRole),
-        graph: Graph,
+        graph: &mut Graph,
         tails: &[NodeId],
         thread: u64,
         mode: CaptureMode,
-    ) -> Result<CaptureId, (CaptureError, Box<Graph>)> {
-        let refused = match () {
-            () if role == StreamRole::Legacy => Some(CaptureError::LegacyStream),
-            () if self.streams.contains_key(&origin) => Some(CaptureError::AlreadyCapturing(origin)),
-            () => tails.iter().find(|id| graph.node(**id).is_none()).map(|id| GraphError::UnknownNode(*id).into()),
-        };
-        if let Some(error) = refused {
-            return Err((error, Box::new(graph)));
+    ) -> Result<CaptureId, CaptureError> {
+        if role == StreamRole::Legacy {
+            return Err(CaptureError::LegacyStream);
+        }
+        if self.streams.contains_key(&origin) {
+            return Err(CaptureError::AlreadyCapturing(origin));
+        }
+        if let Some(unknown) = tails.iter().find(|id| graph.node(**id).is_none()) {
+            return Err(GraphError::UnknownNode(*unknown).into());
         }
         self.begun += 1;
         let id = CaptureId(self.begun);
-        let mut capture = Capture {
-            graph,
-            origin,
-            thread,
-            mode,
-            is_valid: true,
-            members: FxHashMap::from_iter([(origin, smallvec![])]),
-        };
-        capture.merge(origin, tails);
+        let mut capture = Capture { origin, thread, mode, is_valid: true, members: FxHashMap::default() };
+        capture.merge(origin, tails, graph);
         self.captures.insert(id, capture);
         self.streams.insert(origin, id);
         Ok(id)
     }
 
-    /// An operation of a captured stream: `add` adds its node after the nodes it is given, all of them. `None` where
-    /// the stream is not captured: the operation is to be done.
+    /// An operation of a captured stream is to become a node: of which capture, and after which nodes, all of them.
+    /// [`added`](Self::added) says that it did.
     ///
     /// # Errors
-    /// [`CaptureError::Invalidated`]; or what the graph says, and then the capture goes on as before.
-    pub fn operate<R>(
-        &mut self,
-        stream: StreamId,
-        add: impl FnOnce(&mut Graph, &[NodeId]) -> Result<(NodeId, R), GraphError>,
-    ) -> Option<Result<R, CaptureError>> {
-        let id = self.of(stream)?;
-        Some(self.valid(id).and_then(|capture| {
-            let tails = capture.members.get_mut(&stream).expect("member: the stream is in the capture");
-            let (node, result) = add(&mut capture.graph, tails)?;
+    /// [`CaptureError::NotCapturing`], [`CaptureError::Invalidated`].
+    pub fn after(&self, stream: StreamId) -> Result<(CaptureId, &[NodeId]), CaptureError> {
+        let id = self.of(stream).ok_or(CaptureError::NotCapturing(stream))?;
+        let capture = &self.captures[&id];
+        if capture.is_valid { Ok((id, &capture.members[&stream])) } else { Err(CaptureError::Invalidated(id)) }
+    }
+
+    /// A captured stream's operation became a node after all its tails.
+    pub fn added(&mut self, stream: StreamId, node: NodeId) {
+        let capture = self.of(stream).and_then(|id| self.captures.get_mut(&id));
+        if let Some(tails) = capture.and_then(|capture| capture.members.get_mut(&stream)) {
             *tails = smallvec![node];
-            Ok(result)
-        }))
-    }
-
-    /// The graph that a captured stream's work goes to, to be asked or given more addresses.
-    pub fn graph(&mut self, stream: StreamId) -> Option<&mut Graph> {
-        let id = self.of(stream)?;
-        self.captures.get_mut(&id).map(|capture| &mut capture.graph)
-    }
-
-    /// As [`graph`](Self::graph), only to be looked at.
-    pub fn graph_of(&self, stream: StreamId) -> Option<&Graph> {
-        self.captures.get(&self.of(stream)?).map(|capture| &capture.graph)
+        }
     }
 
     /// Records an event on a captured stream (CUDA: `cudaEventRecord`); `None` where it is not captured.
@@ -290,15 +320,21 @@ impl Captures {
     }
 
     /// A stream waits for an event that was recorded in a capture (CUDA: `cudaStreamWaitEvent`). A stream that is not
-    /// captured joins.
+    /// captured joins. `graph` is that of the event's capture, if it goes on.
     ///
     /// # Errors
     /// The event's capture has ended ([`CaptureError::CapturedEvent`]) or invalid; the stream is the legacy one or in
     /// another capture, and then both are invalid.
-    pub fn wait(&mut self, (stream, role): (StreamId, StreamRole), event: &CapturedEvent) -> Result<(), CaptureError> {
+    pub fn wait(
+        &mut self,
+        (stream, role): (StreamId, StreamRole),
+        event: &CapturedEvent,
+        graph: Option<&mut Graph>,
+    ) -> Result<(), CaptureError> {
         let there = event.capture;
+        let graph = graph.filter(|_| self.captures.contains_key(&there));
+        let graph = graph.ok_or(CaptureError::CapturedEvent(there))?;
         match self.of(stream) {
-            _ if !self.captures.contains_key(&there) => return Err(CaptureError::CapturedEvent(there)),
             Some(here) if here != there => {
                 self.invalidate(here);
                 self.invalidate(there);
@@ -310,7 +346,7 @@ impl Captures {
             }
             _ => {}
         }
-        self.valid(there)?.merge(stream, &event.tails);
+        self.valid(there)?.merge(stream, &event.tails, graph);
         self.streams.insert(stream, there);
         Ok(())
     }
@@ -347,41 +383,30 @@ impl Captures {
         Err(CaptureError::CapturedEvent(event.capture))
     }
 
-    /// The thread that began a capture which goes on.
-    pub fn thread(&self, capture: CaptureId) -> Option<u64> {
-        self.captures.get(&capture).map(|capture| capture.thread)
-    }
-
-    /// An unsafe call ([`What::unsafe_call`](crate::op::What::unsafe_call)) by `thread`, whose own mode is `mode`. A
-    /// capture forbids nothing to the threads of other processes: `is_beside` says which are of its own.
+    /// An unsafe call ([`What::unsafe_call`](crate::op::What::unsafe_call)) by `thread`, whose own mode is `mode`.
     ///
     /// # Errors
     /// [`CaptureError::Unsupported`] where both modes forbid it; those captures are invalid then.
-    pub fn check_unsafe(
-        &mut self,
-        (thread, mode): (u64, CaptureMode),
-        is_beside: impl Fn(u64) -> bool,
-        call: &'static str,
-    ) -> Result<(), CaptureError> {
+    pub fn check_unsafe(&mut self, (thread, mode): (u64, CaptureMode), call: &'static str) -> Result<(), CaptureError> {
         let forbids = |capture: &Capture| match (mode, capture.mode) {
             (CaptureMode::Relaxed, _) | (_, CaptureMode::Relaxed) => false,
-            (CaptureMode::Global, CaptureMode::Global) => is_beside(capture.thread),
+            (CaptureMode::Global, CaptureMode::Global) => true,
             _ => capture.thread == thread,
         };
         self.spoil_each(forbids, call)
     }
 
     /// A device is synchronised: captures of it forbid that, whatever their mode and whoever began them. `is_of_it`
-    /// says which are, by the thread that began them and each of their streams.
+    /// says of each of their streams whether it is of the device.
     ///
     /// # Errors
     /// As of [`check_unsafe`](Self::check_unsafe).
     pub fn check_synchronize(
         &mut self,
-        is_of_it: impl Fn(u64, StreamId) -> bool,
+        is_of_it: impl Fn(StreamId) -> bool,
         call: &'static str,
     ) -> Result<(), CaptureError> {
-        self.spoil_each(|capture| capture.members.keys().any(|stream| is_of_it(capture.thread, *stream)), call)
+        self.spoil_each(|capture| capture.members.keys().any(|stream| is_of_it(*stream)), call)
     }
 
     /// Captures that forbid a call are invalid once it is made.
@@ -410,8 +435,8 @@ impl Captures {
         blocking.first().map_or(Ok(()), |(stream, _)| Err(CaptureError::Implicit(*stream)))
     }
 
-    /// Ends the capture that began on `stream` (CUDA: `cudaStreamEndCapture`). Whatever the outcome in [`Ended`], the
-    /// capture has ended.
+    /// Ends the capture that began on `stream` (CUDA: `cudaStreamEndCapture`). [`Ended::check`] says whether a graph is
+    /// made of it; it has ended in any case.
     ///
     /// # Errors
     /// The capture goes on where this is not the call to end it: [`CaptureError::NotCapturing`],
@@ -427,15 +452,11 @@ impl Captures {
         if capture.mode != CaptureMode::Relaxed && capture.thread != thread {
             return Err(CaptureError::WrongThread(id));
         }
-        let mut capture = self.captures.remove(&id).expect("member: the stream's capture goes on");
-        let mut streams: Vec<StreamId> = capture.members.keys().copied().collect();
+        let was = self.captures.remove(&id).expect("member: the stream's capture goes on");
+        let mut streams: Vec<StreamId> = was.members.keys().copied().collect();
         streams.sort_unstable();
         self.streams.retain(|_, other| *other != id);
-        let graph = match capture.is_valid {
-            false => Err(CaptureError::Invalidated(id)),
-            true => capture.check_joined(&streams).map(|()| capture.graph),
-        };
-        Ok(Ended { graph, streams })
+        Ok(Ended { capture: id, streams, was })
     }
 
     /// The stream is gone. If a capture began on it, that has ended without a graph; if it had joined one, its work
@@ -467,8 +488,8 @@ impl Captures {
 
 impl Capture {
     /// A stream, maybe new here, comes after more nodes.
-    fn merge(&mut self, stream: StreamId, more: &[NodeId]) {
-        let index = self.graph.refresh();
+    fn merge(&mut self, stream: StreamId, more: &[NodeId], graph: &mut Graph) {
+        let index = graph.refresh();
         let tails = self.members.entry(stream).or_default();
         for &node in more {
             if !tails.iter().any(|&tail| index.reaches_or_is(node, tail)) {
@@ -476,17 +497,5 @@ impl Capture {
                 tails.push(node);
             }
         }
-    }
-
-    fn check_joined(&mut self, streams: &[StreamId]) -> Result<(), CaptureError> {
-        let index = self.graph.refresh();
-        let joined = &self.members[&self.origin];
-        let is_loose = |node: &NodeId| !joined.iter().any(|&tail| index.reaches_or_is(*node, tail));
-        let loose =
-            streams.iter().find_map(|stream| Some((*stream, *self.members[stream].iter().find(|it| is_loose(it))?)));
-        let Some((stream, leaf)) = loose else { return Ok(()) };
-        let site = self.graph.site(leaf, Act::Read);
-        let described = site.map_or_else(|| leaf.to_string(), |site| site.describe());
-        Err(CaptureError::Unjoined { stream, origin: self.origin, leaf, described })
     }
 }

@@ -1,15 +1,21 @@
 //! One life of memory: its allocation, its uses, and whether an act may come here.
 //!
+//! The uses are of all bytes, until an operation uses a part of them. Then the bytes are divided into segments, each
+//! with the uses of all its bytes: where a part begins or ends a segment is divided, and neighbours with the same uses
+//! are one. A step costs the logarithm of how many there are, and what it overlaps. Which use stands for which `uses`
+//! says.
+//!
 //! Knows what was done. The caller supplies the order, knows where the memory is, and records the free: an act after
 //! that breaks [`Kind::after_free`] (a stream's memory has another life by then).
+
+use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::kept::Done;
 use super::kind::Kind;
 use super::site::Use;
-use super::uses::{Replaced, Uses};
+use super::uses::{Done, Uses};
 use crate::ids::{Point, Slot, StreamId};
 use crate::op::{Act, Part};
 use crate::order::Knows;
@@ -46,21 +52,38 @@ impl Fault {
 #[repr(C)] // What each alloc and free needs lies together: the birth, and how many uses there are.
 pub struct History<D: Done = Use> {
     born: D,
-    uses: Uses<D>,
+    /// Those of all bytes. Where there are parts, one of them: whoever finds none need not look for parts.
+    whole: Uses<D>,
+    parts: Option<Box<Parts<D>>>,
+}
+
+/// A use that another one took the place of: of which bytes, and where it stood among those of the same bytes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Replaced<D: Done = Use> {
+    used: D,
+    part: Part,
+    place: usize,
 }
 
 impl<D: Done> History<D> {
     /// A life that begins at `born`.
     #[inline]
     pub fn new(born: D) -> Self {
-        Self { born, uses: Uses::new() }
+        Self { born, whole: Uses::new(), parts: None }
     }
 
     /// Begins a new life in the same place.
     #[inline]
     pub fn restart(&mut self, born: D) {
         self.born = born;
-        self.uses.clear();
+        if !self.whole.is_empty() {
+            self.clear();
+        }
+    }
+
+    #[inline(never)]
+    fn clear(&mut self) {
+        (self.whole, self.parts) = (Uses::new(), None);
     }
 
     /// Where it was allocated.
@@ -75,18 +98,30 @@ impl<D: Done> History<D> {
 
     /// Those of a part.
     pub fn uses_of(&self, part: Part) -> impl Iterator<Item = &D> + Clone {
-        self.uses.of(part)
+        let whole = if self.parts.is_none() { self.whole.all() } else { &[] };
+        whole.iter().chain(self.parts.as_deref().into_iter().flat_map(move |parts| parts.of(part)))
     }
 
     /// Those of bytes that have the same uses, with these bytes; some have none.
     pub fn by_part(&self) -> impl Iterator<Item = (Part, &[D])> {
-        self.uses.by_part()
+        let whole = self.parts.is_none().then(|| (Part::WHOLE, self.whole.all()));
+        whole.into_iter().chain(self.parts.as_deref().into_iter().flat_map(|parts| parts.all()))
     }
 
     /// How much is kept, for who lets it settle: uses of all bytes, or parts with uses.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
-        self.uses.len()
+        self.parts.as_ref().map_or(self.whole.all().len(), |parts| parts.segments.len())
+    }
+
+    /// The first use of some bytes that an act has to come after, races looked for, and that is so.
+    #[inline]
+    fn find(&self, act: Act, part: Part, is_so: impl Fn(&D) -> bool) -> Option<&D> {
+        match &self.parts {
+            _ if self.whole.is_empty() => None,
+            None => self.whole.find(act, is_so),
+            Some(parts) => parts.find(part, |uses| uses.find(act, &is_so)),
+        }
     }
 
     /// Whether `act` may be done to these bytes next, by who comes after what `is_before` says: it must come after the
@@ -103,7 +138,7 @@ impl<D: Done> History<D> {
         if !races && act != Act::Free {
             return Ok(());
         }
-        match self.uses.find(act, part, |earlier| !is_before(earlier)) {
+        match self.find(act, part, |earlier| !is_before(earlier)) {
             Some(earlier) => Err((Kind::before_use(act), *earlier)),
             None => Ok(()),
         }
@@ -112,18 +147,25 @@ impl<D: Done> History<D> {
     /// Adds a use, in place of those that it stands for.
     #[inline]
     pub fn add(&mut self, new: D, part: Part, is_before: impl Fn(&D) -> bool) {
-        self.uses.add(new, part, is_before, |_| ());
+        self.add_replacing(new, part, is_before, |_| ());
     }
 
     /// As [`add`](Self::add). `replaced` gets the uses that the new one takes the place of.
+    #[inline]
     pub(crate) fn add_replacing(
         &mut self,
         new: D,
         part: Part,
         is_before: impl Fn(&D) -> bool,
-        replaced: impl FnMut(Replaced<D>),
+        mut replaced: impl FnMut(Replaced<D>),
     ) {
-        self.uses.add(new, part, is_before, replaced);
+        let mut replaced = |part, place, used| replaced(Replaced { used, part, place });
+        match part.is_whole() && self.is_whole() {
+            true => self.whole.add(new, is_before, |place, used| replaced(part, place, used)),
+            false => self.change(part, |segment, uses| {
+                uses.add(new, &is_before, |place, used| replaced(segment, place, used));
+            }),
+        }
     }
 
     /// Begins at another point: the one before.
@@ -133,17 +175,48 @@ impl<D: Done> History<D> {
 
     /// Takes a use out again. Those that it replaced are to be [put back](Self::put_back), the last one first.
     pub(crate) fn remove(&mut self, old: &D, part: Part) {
-        self.uses.remove(old, part);
+        self.change(part, |_, uses| uses.remove(old));
     }
 
     /// Puts a use back that another one replaced.
-    pub(crate) fn put_back(&mut self, replaced: Replaced<D>) {
-        self.uses.put_back(replaced);
+    pub(crate) fn put_back(&mut self, Replaced { used, part, place }: Replaced<D>) {
+        self.change(part, |_, uses| uses.put_back(place, used));
     }
 
     /// Adds a use, without looking for those that it stands for.
     pub fn push(&mut self, new: D, part: Part) {
-        self.uses.push(new, part);
+        self.change(part, |_, uses| uses.push(new));
+    }
+
+    /// Whether parts are used by themselves, and settling them would cost no more than was done since the last time.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.parts.as_ref().is_some_and(|parts| parts.is_due())
+    }
+
+    /// Whether all bytes have the same uses.
+    #[inline]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.parts.is_none() || self.whole.is_empty()
+    }
+
+    fn change(&mut self, part: Part, mut change: impl FnMut(Part, &mut Uses<D>)) {
+        if part.is_whole() && self.is_whole() {
+            return change(part, &mut self.whole);
+        }
+        let whole = || Box::new(Parts::new(std::mem::replace(&mut self.whole, Uses::new())));
+        let mut parts = self.parts.take().unwrap_or_else(whole);
+        parts.change(part, change);
+        match parts.segments.len() {
+            1 => self.whole = parts.into_whole(),
+            _ => {
+                self.whole = Uses::new();
+                if let Some(first) = parts.of(Part::WHOLE).next() {
+                    self.whole.push(*first);
+                }
+                self.parts = Some(parts);
+            }
+        }
     }
 }
 
@@ -177,7 +250,7 @@ impl History {
     /// not used by themselves.
     pub(crate) fn repeat(&mut self, new: Use) {
         let is_same = |known: &Use| known.point.slot == new.point.slot && known.site.act == new.site.act;
-        self.uses.replace(new, is_same);
+        self.change(Part::WHOLE, |_, uses| uses.replace(new, is_same));
     }
 
     /// Adds something that a free must come after, whoever did it and whatever that knew. What its chain did before
@@ -189,8 +262,10 @@ impl History {
             _ => true,
         };
         let is_before = |known: &Use| known.point.slot == new.point.slot && known.point.seq <= new.point.seq;
-        self.uses.retain(|known| !(is_before(known) && outweighs(known)));
-        self.uses.push(new, Part::WHOLE);
+        self.change(Part::WHOLE, |_, uses| {
+            uses.retain(|known| !(is_before(known) && outweighs(known)));
+            uses.push(new);
+        });
     }
 
     /// The newest read, write and free of each stream: who comes after these comes after all that was done.
@@ -202,25 +277,14 @@ impl History {
 
     /// Forgets the uses that all streams come after: nothing that is still to come can be unordered with them.
     pub fn settle(&mut self, is_settled: impl Fn(Point) -> bool) {
-        self.uses.settle(|known| !is_settled(known.point));
-    }
-
-    /// Whether parts are used by themselves, and settling them would cost no more than was done since the last time.
-    #[inline]
-    pub fn is_due(&self) -> bool {
-        self.uses.is_due()
-    }
-
-    /// Whether all bytes have the same uses.
-    #[inline]
-    pub(crate) fn is_whole(&self) -> bool {
-        self.uses.is_whole()
+        self.change(Part::WHOLE, |_, uses| uses.retain(|known| !is_settled(known.point)));
+        self.parts.iter_mut().for_each(|parts| parts.changed = 0);
     }
 
     /// Whether all points are so: of its birth and all uses.
     #[inline(always)]
     pub fn all_points(&self, is_so: impl Fn(Point) -> bool) -> bool {
-        is_so(self.born.point) && self.uses.find(Act::Free, Part::WHOLE, |it| !is_so(it.point)).is_none()
+        is_so(self.born.point) && self.find(Act::Free, Part::WHOLE, |it| !is_so(it.point)).is_none()
     }
 
     /// The points after which the memory is free for certain: of its birth and all uses.
@@ -237,6 +301,89 @@ impl History {
         let mut ends = SmallVec::<[Use; 2]>::from_elem(earlier, 1);
         keep_newest(&mut ends, self.uses_of(part).filter(must_precede), |it| (it.point.slot, it.site.stream, None));
         Fault { kind, earlier, ends: ends.into_vec().into(), part }
+    }
+}
+
+/// The segments of a life whose parts are used each by itself, by their first byte. The first begins with the
+/// allocation; each ends where the next begins.
+#[derive(Clone, Debug)]
+struct Parts<D: Done> {
+    segments: BTreeMap<u64, Uses<D>>,
+    /// How often one was changed since they were settled.
+    changed: usize,
+}
+
+impl<D: Done> Parts<D> {
+    /// One segment of all bytes.
+    fn new(uses: Uses<D>) -> Self {
+        Self { segments: BTreeMap::from([(0, uses)]), changed: 0 }
+    }
+
+    /// Whether as much was done since they were settled as settling costs, so that doing so again is cheap.
+    #[inline]
+    fn is_due(&self) -> bool {
+        self.changed > 2 * self.segments.len()
+    }
+
+    /// Those of the first.
+    fn into_whole(self) -> Uses<D> {
+        self.segments.into_values().next().unwrap_or_else(Uses::new)
+    }
+
+    /// The uses of the segments that have bytes of a part; one may come several times.
+    fn of(&self, part: Part) -> impl Iterator<Item = &D> + Clone {
+        self.with_bytes_of(part).flat_map(Uses::all)
+    }
+
+    fn with_bytes_of(&self, part: Part) -> impl Iterator<Item = &Uses<D>> + Clone {
+        let first = self.segments.range(..=part.from()).next_back().map_or(0, |(at, _)| *at);
+        self.segments.range(first..part.to()).map(|(_, uses)| uses)
+    }
+
+    /// The segments, each with its bytes.
+    fn all(&self) -> impl Iterator<Item = (Part, &[D])> {
+        let ends = self.segments.keys().skip(1).copied().chain([Part::WHOLE.to()]);
+        let segments = self.segments.iter().zip(ends);
+        segments.filter_map(|((from, uses), to)| Some((Part::new(*from, to)?, uses.all())))
+    }
+
+    /// What is found in the first segment with bytes of a part that has it.
+    #[cold]
+    fn find<'a, R>(&'a self, part: Part, find: impl Fn(&'a Uses<D>) -> Option<R>) -> Option<R> {
+        self.with_bytes_of(part).find_map(find)
+    }
+
+    /// Changes the uses of a part, segment by segment.
+    fn change(&mut self, part: Part, mut change: impl FnMut(Part, &mut Uses<D>)) {
+        self.divide(part.from());
+        self.divide(part.to());
+        let mut segments = self.segments.range_mut(part.from()..part.to()).peekable();
+        while let Some((from, uses)) = segments.next() {
+            let to = segments.peek().map_or(part.to(), |next| *next.0);
+            if let Some(segment) = Part::new(*from, to) {
+                change(segment, uses);
+            }
+            self.changed += 1;
+        }
+        self.join(part);
+    }
+
+    /// A segment begins here from now on.
+    fn divide(&mut self, at: u64) {
+        if at == Part::WHOLE.to() || self.segments.contains_key(&at) {
+            return;
+        }
+        let uses = self.segments.range(..at).next_back().map_or_else(Uses::new, |(_, uses)| uses.clone());
+        self.segments.insert(at, uses);
+    }
+
+    /// Makes neighbours one that have the same uses, within a part and at both its ends.
+    fn join(&mut self, part: Part) {
+        let before = self.segments.range(..part.from()).next_back().map_or(part.from(), |(at, _)| *at);
+        let near = || self.segments.range(before..=part.to());
+        let same = near().zip(near().skip(1)).filter(|((_, uses), (_, next))| uses == next);
+        let same: Vec<u64> = same.map(|(_, (at, _))| *at).collect();
+        same.into_iter().for_each(|at| drop(self.segments.remove(&at)));
     }
 }
 
@@ -263,6 +410,7 @@ mod tests {
 
     use super::super::site::Site;
     use super::*;
+    use crate::ids::Seq;
     use crate::op::Place;
     use crate::order::{Chain, next_op};
 
@@ -386,5 +534,51 @@ mod tests {
         use_on(&mut history, &mut s0, Act::Write);
         assert_eq!(history.check_use(Act::Read, Part::WHOLE, &s1, true).unwrap_err().kind, Kind::Race);
         history.check_use(Act::Read, Part::WHOLE, &s1, false).unwrap();
+    }
+
+    fn by(seq: Seq) -> Use {
+        let site = Site { act: Act::Write, stream: StreamId(0), op: seq, place: Place::Unknown };
+        Use { point: Point { slot: Slot(0), seq }, site }
+    }
+
+    fn part(from: u64, to: u64) -> Part {
+        Part::new(from, to).expect("it has bytes")
+    }
+
+    fn of(all: &[Use]) -> Uses<Use> {
+        let mut uses = Uses::new();
+        all.iter().for_each(|it| uses.push(*it));
+        uses
+    }
+
+    fn seqs(parts: &Parts<Use>, from: u64, to: u64) -> Vec<Seq> {
+        parts.of(part(from, to)).map(|it| it.point.seq).collect()
+    }
+
+    #[test]
+    fn a_part_has_its_own_uses() {
+        let mut parts = Parts::new(of(&[by(1)]));
+        parts.change(part(100, 200), |_, uses| uses.push(by(2)));
+        assert_eq!(seqs(&parts, 0, 100), [1]);
+        assert_eq!(seqs(&parts, 99, 101), [1, 1, 2]);
+        assert_eq!(seqs(&parts, 150, 151), [1, 2]);
+        assert_eq!(seqs(&parts, 200, u64::MAX), [1]);
+        parts.change(part(150, 250), |_, uses| uses.push(by(3)));
+        assert_eq!(seqs(&parts, 140, 150), [1, 2]);
+        assert_eq!(seqs(&parts, 150, 200), [1, 2, 3]);
+        assert_eq!(seqs(&parts, 200, 250), [1, 3]);
+        assert_eq!(parts.segments.len(), 5);
+    }
+
+    #[test]
+    fn neighbours_with_the_same_uses_are_one() {
+        let mut parts = Parts::new(Uses::new());
+        for from in [0, 10, 30, 20] {
+            parts.change(part(from, from + 10), |_, uses| uses.push(by(1)));
+        }
+        assert_eq!(parts.segments.keys().copied().collect::<Vec<_>>(), [0, 40]);
+        parts.change(Part::WHOLE, |_, uses| *uses = of(&[by(2)]));
+        assert_eq!(parts.segments.len(), 1);
+        assert_eq!(parts.into_whole().all(), [by(2)]);
     }
 }

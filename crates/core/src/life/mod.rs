@@ -6,21 +6,17 @@
 //! | file | one law |
 //! |---|---|
 //! | `kind` | the rules that a program can break, by name |
-//! | `kept` | which uses of the same bytes something later may still have to come after |
-//! | `parts` | bytes with uses of their own |
-//! | `uses` | the uses of a life, by bytes |
-//! | `history` | may this act come here |
+//! | `uses` | which uses of the same bytes something later may still have to come after |
+//! | `history` | may this act come here: the uses of a life, by bytes |
 //! | `site` | points and places of what streams do |
 
 mod history;
-mod kept;
 mod kind;
-mod parts;
 mod site;
 mod uses;
 
+pub(crate) use history::Replaced;
 pub use history::{Fault, History};
-pub use kept::Done;
 pub use kind::Kind;
 pub use site::{Site, Use};
-pub(crate) use uses::Replaced;
+pub use uses::Done;

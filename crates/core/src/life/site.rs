@@ -1,6 +1,6 @@
 //! What a stream, a launch or the host does to memory: where it stands in the order, and where in the program.
 
-use super::kept::Done;
+use super::uses::Done;
 use crate::ids::{Point, StreamId};
 use crate::op::{Act, Place};
 

@@ -1,157 +1,143 @@
-//! The uses of one life that something later may still have to come after, by bytes.
+//! The uses of the same bytes that something later may still have to come after.
 //!
-//! They are of all bytes (`kept`), until an operation uses a part of them: then each part has its own (`parts`), until
-//! something that is done to all makes them one again. Knows bytes; which use stands for which `kept` says.
+//! Knows which use needs an order with which; who comes before whom the caller says. The simple version keeps every use
+//! for ever. Here a use is dropped once a later write comes after it, or a later read if it is a read itself, because
+//! whatever must come after the later one then comes after it, too. (A read drops no write: another read need not come
+//! after the first, but must come after the write.) What stays are two antichains, of writes and of reads: two
+//! unordered kernels may read an allocation, and both must precede the free. (One "last access" would forget one of
+//! them, which is a well-known bug.)
 
-use super::kept::{Done, Kept};
-use super::parts::Parts;
-use super::site::Use;
-use crate::op::{Act, Part};
+use std::fmt::Debug;
 
-/// A use that another one took the place of: of which bytes, and where it stood among those of the same bytes.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Replaced<D: Done = Use> {
-    used: D,
-    part: Part,
-    place: usize,
+use smallvec::SmallVec;
+
+use crate::op::Act;
+
+/// One thing done to memory, as whoever keeps lives of memory knows it.
+pub trait Done: Copy + PartialEq + Debug {
+    /// What was done.
+    fn act(&self) -> Act;
 }
 
-/// The uses of one life: see the module.
-#[derive(Clone, Debug)]
-#[repr(C)] // Whether there are any is looked at with each alloc and free.
+/// The uses of the same bytes: the writes, then the others, each in the order in which they were added. So the first
+/// use that conflicts does not depend on which uses were left out because later ones stand for them.
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct Uses<D: Done> {
-    /// Where there are parts, those of one of them: whoever finds none need not look for parts.
-    kept: Kept<D>,
-    parts: Option<Box<Parts<D>>>,
+    list: SmallVec<[D; 2]>,
+    writes: u32,
 }
 
 impl<D: Done> Uses<D> {
     #[inline]
     pub(super) fn new() -> Self {
-        Self { kept: Kept::new(), parts: None }
+        Self { list: SmallVec::new(), writes: 0 }
+    }
+
+    #[inline]
+    pub(super) fn all(&self) -> &[D] {
+        &self.list
     }
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.kept.all().is_empty()
+        self.list.is_empty()
     }
 
-    #[inline(always)]
-    pub(super) fn clear(&mut self) {
-        if !self.is_empty() {
-            self.drop_all();
+    /// The first that an act has to come after, races looked for, and that is so.
+    #[inline]
+    pub(super) fn find(&self, act: Act, is_so: impl Fn(&D) -> bool) -> Option<&D> {
+        let end = if act == Act::Read { self.writes as usize } else { self.list.len() };
+        self.list[..end].iter().find(|it| (act == Act::Free || act.conflicts(it.act())) && is_so(it))
+    }
+
+    /// Adds a use, without dropping any.
+    #[inline]
+    pub(super) fn push(&mut self, new: D) {
+        match new.act() == Act::Write {
+            true => {
+                self.list.insert(self.writes as usize, new);
+                self.writes += 1;
+            }
+            false => self.list.push(new),
         }
     }
 
-    #[inline(never)]
-    fn drop_all(&mut self) {
-        *self = Self::new();
-    }
-
-    /// How much is kept: uses of all bytes, or parts with uses.
-    pub(super) fn len(&self) -> usize {
-        self.parts.as_ref().map_or(self.kept.all().len(), |parts| parts.len())
-    }
-
-    /// Those of a part; one of several parts may come several times.
-    pub(super) fn of(&self, part: Part) -> impl Iterator<Item = &D> + Clone {
-        let whole = if self.parts.is_none() { self.kept.all() } else { &[] };
-        whole.iter().chain(self.parts.as_deref().into_iter().flat_map(move |parts| parts.of(part)))
-    }
-
-    /// Those of bytes that have the same, with the bytes.
-    pub(super) fn by_part(&self) -> impl Iterator<Item = (Part, &[D])> {
-        let whole = self.parts.is_none().then(|| (Part::WHOLE, self.kept.all()));
-        whole.into_iter().chain(self.parts.as_deref().into_iter().flat_map(|parts| parts.all()))
-    }
-
-    /// The first use of some bytes that an act has to come after, races looked for, and that is so.
+    /// Adds a use, in place of those that it stands for: what comes after it comes after them. `replaced` gets each of
+    /// those, in the order of the list, with the place that it had without the ones before it.
     #[inline]
-    pub(super) fn find(&self, act: Act, part: Part, is_so: impl Fn(&D) -> bool) -> Option<&D> {
-        match &self.parts {
-            _ if self.is_empty() => None,
-            None => self.kept.find(act, is_so),
-            Some(parts) => parts.find(part, |kept| kept.find(act, &is_so)),
-        }
-    }
-
-    /// Adds a use, in place of those that it stands for. `replaced` gets those.
-    #[inline]
-    pub(super) fn add(
-        &mut self,
-        new: D,
-        part: Part,
-        is_before: impl Fn(&D) -> bool,
-        mut replaced: impl FnMut(Replaced<D>),
-    ) {
-        let mut replaced = |part, place, used| replaced(Replaced { used, part, place });
-        match part.is_whole() && self.is_whole() {
-            true => self.kept.add(new, is_before, |place, used| replaced(part, place, used)),
-            false => self.change(part, |segment, kept| {
-                kept.add(new, &is_before, |place, used| replaced(segment, place, used));
-            }),
-        }
-    }
-
-    /// Drops a use of a part.
-    pub(super) fn remove(&mut self, old: &D, part: Part) {
-        self.change(part, |_, kept| kept.remove(old));
-    }
-
-    /// Adds a use that another one replaced, which was removed.
-    pub(super) fn put_back(&mut self, Replaced { used, part, place }: Replaced<D>) {
-        self.change(part, |_, kept| kept.put_back(place, used));
-    }
-
-    /// Adds a use, without looking for those that it stands for.
-    pub(super) fn push(&mut self, new: D, part: Part) {
-        self.change(part, |_, kept| kept.push(new));
-    }
-
-    /// Adds a use of all bytes in place of one of its kind, if there is such.
-    pub(super) fn replace(&mut self, new: D, is_same: impl Fn(&D) -> bool) {
-        self.change(Part::WHOLE, |_, kept| kept.replace(new, &is_same));
-    }
-
-    /// Drops uses.
-    pub(super) fn retain(&mut self, stays: impl Fn(&D) -> bool) {
-        self.change(Part::WHOLE, |_, kept| kept.retain(&stays));
-    }
-
-    /// As [`retain`](Self::retain), of what need not be asked about again.
-    pub(super) fn settle(&mut self, stays: impl Fn(&D) -> bool) {
-        self.retain(stays);
-        self.parts.iter_mut().for_each(|parts| parts.settled());
-    }
-
-    /// Whether parts are used by themselves, and settling them would cost no more than was done since the last time.
-    #[inline]
-    pub(super) fn is_due(&self) -> bool {
-        self.parts.as_ref().is_some_and(|parts| parts.is_due())
-    }
-
-    /// Whether all bytes have the same uses.
-    #[inline]
-    pub(super) fn is_whole(&self) -> bool {
-        self.parts.is_none() || self.is_empty()
-    }
-
-    fn change(&mut self, part: Part, mut change: impl FnMut(Part, &mut Kept<D>)) {
-        if part.is_whole() && self.is_whole() {
-            return change(part, &mut self.kept);
-        }
-        let whole = || Box::new(Parts::new(std::mem::replace(&mut self.kept, Kept::new())));
-        let mut parts = self.parts.take().unwrap_or_else(whole);
-        parts.change(part, change);
-        match parts.is_whole() {
-            true => self.kept = parts.into_whole(),
-            false => {
-                self.kept = Kept::new();
-                if let Some(first) = parts.of(Part::WHOLE).next() {
-                    self.kept.push(*first);
-                }
-                self.parts = Some(parts);
+    pub(super) fn add(&mut self, new: D, is_before: impl Fn(&D) -> bool, mut replaced: impl FnMut(usize, D)) {
+        let is_write = new.act() == Act::Write;
+        let from = if is_write { 0 } else { self.writes as usize };
+        match &mut self.list[from..] {
+            // Nearly always there is just one, and it stands for that.
+            [only] if is_before(only) => {
+                replaced(from, *only);
+                *only = new;
+                self.writes = if is_write { 1 } else { self.writes };
+            }
+            _ => {
+                self.drop_before(from, is_before, replaced);
+                self.push(new);
             }
         }
+        let is_placed = |(at, it): (usize, &D)| (it.act() == Act::Write) == (at < self.writes as usize);
+        debug_assert!(self.list.iter().enumerate().all(is_placed), "the writes, then the others: {:?}", self.list);
+    }
+
+    /// Drops those that are so, from this place on.
+    fn drop_before(&mut self, from: usize, is_before: impl Fn(&D) -> bool, mut replaced: impl FnMut(usize, D)) {
+        let (mut to, mut writes) = (from, self.writes);
+        for at in from..self.list.len() {
+            match is_before(&self.list[at]) {
+                true => {
+                    replaced(to, self.list[at]);
+                    writes -= u32::from(at < self.writes as usize);
+                }
+                false => {
+                    self.list[to] = self.list[at];
+                    to += 1;
+                }
+            }
+        }
+        self.list.truncate(to);
+        self.writes = writes;
+    }
+
+    /// Drops a use, if it is there.
+    pub(super) fn remove(&mut self, old: &D) {
+        if let Some(at) = self.list.iter().position(|known| known == old) {
+            self.writes -= u32::from(at < self.writes as usize);
+            self.list.remove(at);
+        }
+    }
+
+    /// Adds a use at a place that [`add`](Self::add) handed out, or as near to it as there is one.
+    pub(super) fn put_back(&mut self, at: usize, old: D) {
+        let writes = self.writes as usize;
+        match old.act() == Act::Write {
+            true => {
+                self.list.insert(at.min(writes), old);
+                self.writes += 1;
+            }
+            false => self.list.insert(at.clamp(writes, self.list.len()), old),
+        }
+    }
+
+    /// Adds a use in place of one of its kind, if there is such.
+    pub(super) fn replace(&mut self, new: D, is_same: impl Fn(&D) -> bool) {
+        match self.list.iter_mut().find(|known| known.act() == new.act() && is_same(known)) {
+            Some(known) => *known = new,
+            None => self.push(new),
+        }
+    }
+
+    pub(super) fn retain(&mut self, stays: impl Fn(&D) -> bool) {
+        let mut writes = 0;
+        self.list.retain(|known| {
+            let stays = stays(known);
+            writes += u32::from(stays && known.act() == Act::Write);
+            stays
+        });
+        self.writes = writes;
     }
 }

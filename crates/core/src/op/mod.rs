@@ -105,7 +105,7 @@ pub enum Trust {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum What {
-    /// From now on the calling thread is of this process. Threads not named so are of process 0.
+    /// The calling thread is that of another process, which begins. All threads that are not named so are of process 0.
     HostStart {
         /// Its process.
         process: ProcessId,
@@ -471,11 +471,6 @@ pub enum What {
         /// The importer's name for the memory.
         memory: Memory,
     },
-    /// A process is gone, and with it what it had imported.
-    ProcessEnd {
-        /// Which.
-        process: ProcessId,
-    },
 }
 
 impl What {
@@ -489,6 +484,7 @@ impl What {
             | What::StreamQuery { stream, .. }
             | What::EventRecord { stream, .. }
             | What::EventWait { stream, .. }
+            | What::Follow { stream, .. }
             | What::Alloc { stream, .. }
             | What::Free { stream, .. }
             | What::Launch { stream, .. }

@@ -16,6 +16,7 @@
 
 use std::sync::Arc;
 
+use super::clock::Clock;
 use super::host::Host;
 use super::knowledge::{Base, Edition, Knowledge, Snapshot};
 use super::{Knows, Learns};
@@ -150,9 +151,11 @@ impl Chain {
 
     /// The cold half of [`wait`](Chain::wait): only edges that are news come here.
     fn merge(&mut self, snapshot: &Snapshot) {
+        let before = self.before_news();
         Arc::make_mut(&mut self.knowledge).merge(snapshot);
         self.seq += 1;
         self.learned = self.seq;
+        self.audit(before, || snapshot.points());
     }
 
     /// Puts all later points after what a host knows, because that host submits here now. Two comparisons where the
@@ -180,20 +183,34 @@ impl Chain {
         if self.knowledge.base.includes(base) {
             return;
         }
+        let before = self.before_news();
         self.seq += 1;
-        if base.came_from(self.slot, earlier) {
-            // The host waited for this chain and nothing else: it knows all that.
-            return;
-        }
-        self.learned = self.seq;
-        match shared {
-            Some(shared) if self.knowledge.waited.is_empty() && base.includes(&self.knowledge.base) => {
-                self.knowledge = Arc::clone(shared);
+        // Where the host waited for this chain and nothing else the chain knows all that.
+        if !base.came_from(self.slot, earlier) {
+            self.learned = self.seq;
+            match shared {
+                Some(shared) if self.knowledge.waited.is_empty() && base.includes(&self.knowledge.base) => {
+                    self.knowledge = Arc::clone(shared);
+                }
+                _ => {
+                    Arc::make_mut(&mut self.knowledge).adopt(base);
+                }
             }
-            _ => {
-                Arc::make_mut(&mut self.knowledge).adopt(base);
-            }
         }
+        self.audit(before, || base.points().collect());
+    }
+
+    /// All that it knows, before it learns something: for [`audit`](Self::audit).
+    fn before_news(&self) -> Option<Clock> {
+        cfg!(debug_assertions).then(|| self.snapshot().to_clock())
+    }
+
+    /// Asserts the invariants of the module once the chain has learned `news`, in builds with debug assertions.
+    fn audit(&self, before: Option<Clock>, news: impl Fn() -> Vec<Point>) {
+        let Some(before) = before else { return };
+        assert!(before.points().all(|point| self.covers(point)), "growing-clock: {self:?} knew {before:?}");
+        assert!(news().into_iter().all(|point| self.covers(point)), "closed-clock: {self:?} learned {:?}", news());
+        assert!(self.seq > before.seen(self.slot), "merge-advances: {self:?} was there before");
     }
 }
 

@@ -1,10 +1,34 @@
-//! Re-derives every invariant of a pool from scratch. Slow by intent: for tests.
+//! Re-derives every invariant of a pool from scratch: for tests, and now and then in builds with debug assertions.
 
 use super::Pool;
 use super::block::State;
 use crate::units::Range;
 
 impl Pool {
+    /// The pool was changed, and no step is left: an audit, in builds with debug assertions, after as many changes as
+    /// it looks at blocks and granules.
+    ///
+    /// # Panics
+    /// Where an invariant does not hold.
+    #[inline]
+    pub(super) fn audit_in_turn(&mut self) {
+        if cfg!(debug_assertions) {
+            self.unaudited += 1;
+            if self.unaudited > self.heap.blocks.count() + self.space.granules() {
+                self.audit_now();
+            }
+        }
+    }
+
+    /// As [`audit_in_turn`](Self::audit_in_turn), where it is rare: each time.
+    #[cold]
+    pub(super) fn audit_now(&mut self) {
+        if cfg!(debug_assertions) {
+            self.unaudited = 0;
+            self.audit().unwrap_or_else(|broken| panic!("{broken}"));
+        }
+    }
+
     /// Checks all invariants that can be seen in the state.
     ///
     /// # Errors

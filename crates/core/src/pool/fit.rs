@@ -40,6 +40,7 @@ impl Pool {
         self.space.pin(range);
         self.held += bytes;
         self.budget.earn(1);
+        self.audit_in_turn();
         Ok(Grant { block: BlockId(held), range, after: Frontier::EMPTY, ready: true })
     }
 

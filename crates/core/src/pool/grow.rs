@@ -61,7 +61,7 @@ impl Pool {
         completed: &impl Completed,
         refusals: u32,
     ) -> Result<Grant, Exhausted> {
-        debug_assert!(self.plan.steps.is_empty(), "all steps are taken before the pool grows");
+        debug_assert!(self.plan.steps.is_empty(), "STEPWISE: all steps are taken before the pool grows");
         if self.config.reuse.allow_opportunistic {
             self.retire(completed);
         }
@@ -141,6 +141,7 @@ impl Pool {
         if total > cap {
             return None;
         }
+        debug_assert!(self.is_bound(&goal, &found), "BOUND: {total} bytes are reserved, and chunks are idle and over");
         self.budget.spend(found.cost);
         self.is_holed |= !found.clear.is_empty();
         // After a refusal nothing beyond what the request lacks: it may be just that for which there is no room.
@@ -149,6 +150,19 @@ impl Pool {
         steps.extend(found.maps);
         steps.extend(made);
         Some((steps, found.moved))
+    }
+
+    /// BOUND: what is reserved stays below the loose limit, or rises where no chunk is left that is idle and over. This
+    /// is not asked where there are more idle chunks than a request looks at.
+    fn is_bound(&self, goal: &Goal, found: &Found) -> bool {
+        let total = goal.total(found);
+        let is_taken = |chunk: ChunkId| {
+            found.clear.iter().any(|step| matches!(*step, Step::Unmap { chunk: taken, .. } if taken == chunk))
+        };
+        let mut idle = self.space.idle_chunks();
+        total <= goal.reserved.max(goal.limits.loose)
+            || self.space.idle_chunks().count() > IDLE_LOOKS
+            || !idle.any(|chunk| self.is_late(chunk) && !is_taken(chunk))
     }
 
     /// Chunks mapped nowhere: those that fit are mapped, others destroyed while memory is lacking.

@@ -70,6 +70,8 @@ pub struct Pool {
     /// Memory was moved, and holes that this left were not looked for since.
     is_holed: bool,
     held: u64,
+    /// Changes since the last audit, in builds with debug assertions.
+    unaudited: usize,
 }
 
 /// The old mapping of a chunk that was moved before its last use had completed.
@@ -99,6 +101,7 @@ impl Pool {
             closed: Vec::new(),
             is_holed: false,
             held: 0,
+            unaudited: 0,
             config,
         }
     }
@@ -149,6 +152,7 @@ impl Pool {
             }
             _ => self.heap.release(block.0, State::Free, after, |_| false),
         }
+        self.audit_in_turn();
     }
 
     /// Opens to all streams what was freed before points that have completed, and merges it.

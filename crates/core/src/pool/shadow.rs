@@ -1,9 +1,9 @@
 //! The free that each free byte had, beside the heap, in builds with debug assertions.
 //!
 //! The heap lets one frontier count for a merged block. Here each range keeps the points it was freed after, and who
-//! gets a block must come after those of all its parts: KEEPS, as the program runs. What is opened to all streams is
-//! not compared: a device that is asked answers for the present end of a chain, so that a part may look unfinished
-//! though the point that counts is past it. A build without debug assertions keeps nothing.
+//! gets a block must come after those of all its parts: LEGAL and KEEPS, as the program runs. What is opened to all
+//! streams is not compared: a device that is asked answers for the present end of a chain, so that a part may look
+//! unfinished though the point that counts is past it. A build without debug assertions keeps nothing.
 //!
 //! Knows ranges and frontiers; nothing of blocks and their indexes.
 
@@ -42,7 +42,11 @@ impl Shadow {
     pub(super) fn take(&mut self, range: Range, who: &impl Knows) {
         if cfg!(debug_assertions) {
             for (part, after) in self.cut(range) {
-                assert!(after.is_known_to(who), "KEEPS: {:?} gets {part}, which is free after {after:?}", who.slot());
+                assert!(
+                    after.is_known_to(who),
+                    "LEGAL, KEEPS: {:?} gets {part}, which is free after {after:?}",
+                    who.slot()
+                );
             }
         }
     }

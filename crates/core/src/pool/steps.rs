@@ -77,6 +77,7 @@ impl Pool {
         }
         if self.plan.steps.is_empty() {
             self.plan.target = None;
+            self.audit_in_turn();
         }
     }
 
@@ -95,9 +96,10 @@ impl Pool {
                 self.space.unplan(chunk);
             }
         }
-        let target = self.plan.target.take().map(BlockId)?;
-        self.cancel(target);
-        Some(target)
+        let target = self.plan.target.take().map(BlockId);
+        target.into_iter().for_each(|target| self.cancel(target));
+        self.audit_now();
+        target
     }
 
     /// A block just granted goes back as it was.
@@ -161,6 +163,11 @@ impl Pool {
                 self.closed.swap_remove(index).block
             }
             None => {
+                let is_over = |id: u32| {
+                    let block = &self.heap.blocks[id];
+                    block.state == State::Free && block.after.is_empty()
+                };
+                debug_assert!(self.heap.over(range).all(is_over), "SAFE: {chunk} is unmapped at {range}, in use");
                 self.space.unmapped(chunk);
                 self.heap.carve(range)
             }

@@ -155,6 +155,8 @@ impl ExporterEnd {
                 self.device = device;
                 (lease.phase, lease.returned) = (Phase::Returned, self.returned);
                 self.returned += 1;
+                let is_own = |used: &ForeignUse| Some(used.point.device) == self.device;
+                debug_assert!(uses.iter().all(is_own), "own-word: uses of another device");
                 let is_settled = uses.is_empty();
                 effects.push(Effect::Returned { lease: id, uses });
                 if is_settled {

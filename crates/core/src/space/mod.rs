@@ -122,6 +122,11 @@ impl Space {
         (mapped, to.min(end))
     }
 
+    /// How many granules were ever mapped or lie below such.
+    pub fn granules(&self) -> usize {
+        self.pages.len()
+    }
+
     /// The idle chunks, longest idle first.
     pub fn idle_chunks(&self) -> impl Iterator<Item = ChunkId> + '_ {
         let mut next = self.oldest_idle;

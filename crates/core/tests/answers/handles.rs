@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use millpond_core::check::{Checker, Finding, Reason, Recorded, Refusal, Settings, StreamHandle, Wait};
+use millpond_core::check::{Checker, Finding, Recorded, StreamHandle, Wait};
 use millpond_core::ids::{EventId, Point, StreamId};
 use millpond_core::op::{Mark, Names, Op, What};
 
+use crate::asked::{VIOLATIONS, finding, step_at_once};
 use crate::program::{Kinds, Program};
 
 /// What is compared of a step.
@@ -19,16 +20,8 @@ struct Told {
 }
 
 fn told(checker: &mut Checker, op: &Op, names: &Names) -> (Told, Option<StreamHandle>) {
-    let (done, finding) = match checker.step(op, names) {
-        Ok(done) => (done, None),
-        Err(refusal) => match *refusal {
-            Refusal { reason: Reason::Finding(finding), done } => (done, Some(*finding)),
-            Refusal { done, .. } => (done, None),
-        },
-    };
-    if let Some((stream, point)) = done.stream.zip(done.point) {
-        checker.advance(stream, point.seq, names);
-    }
+    let (done, reason) = step_at_once(checker, op, names);
+    let finding = finding(reason);
     (Told { point: done.point, waits: done.waits, learned: done.learned, finding }, done.stream)
 }
 
@@ -83,18 +76,11 @@ impl Library {
 fn records_and_waits_by_handle_are_those_by_name() {
     let (mut by_handle, mut found) = (0, 0);
     for seed in 0..20_000_u64 {
-        let kinds = Kinds {
-            graphs: seed.is_multiple_of(2),
-            memory_nodes: false,
-            parts: false,
-            hosts: seed.is_multiple_of(3),
-            ends: seed.is_multiple_of(5),
-        };
+        let kinds = Kinds { graphs: seed.is_multiple_of(2), ..Kinds::of(seed) };
         let ops = Program::random(&mut Rng::with_seed(seed), kinds, 40);
-        let settings = Settings { races: true, trust: false, leaks: false, advice: false };
-        let (mut named, names) = (Checker::new(settings), Names::new());
+        let (mut named, names) = (Checker::new(VIOLATIONS), Names::new());
         let mut library = Library {
-            checker: Checker::new(settings),
+            checker: Checker::new(VIOLATIONS),
             names: Names::new(),
             streams: BTreeMap::new(),
             records: BTreeMap::new(),

@@ -8,6 +8,7 @@ use millpond_core::ids::{AllocId, Point, Seq, StreamId};
 use millpond_core::op::{Access, Act, Memory, Names, Op, What};
 use millpond_core::order::next_op;
 
+use crate::asked::{VIOLATIONS, finding, step};
 use crate::program::{Kinds, Program};
 use crate::withdrawn::{Verdict, verdict};
 
@@ -167,16 +168,10 @@ impl Library {
             Some(id) if id != StreamId::LEGACY => self.advance(id),
             _ => self.advance_all(),
         }
-        let (done, finding) = match self.checker.step(op, &self.names) {
-            Ok(done) => (done, None),
-            Err(refusal) => match refusal.reason {
-                Reason::Finding(finding) => (refusal.done, Some(*finding)),
-                Reason::AskAgain(_) => panic!("all launches were confirmed"),
-                _ => (refusal.done, None),
-            },
-        };
+        let (done, reason) = step(&mut self.checker, op, &self.names);
+        assert!(!matches!(reason, Some(Reason::AskAgain(_))), "all launches were confirmed");
         self.learn(op, &done);
-        finding
+        finding(reason)
     }
 
     fn learn(&mut self, op: &Op, done: &Done) {
@@ -203,15 +198,9 @@ fn numbered(finding: &Finding) -> (Verdict, [Option<u64>; 2]) {
 fn private_memory_is_judged_as_if_it_had_been_stepped() {
     let (mut all, mut found) = (Counts::default(), 0);
     for seed in 0..100_000_u64 {
-        let kinds = Kinds {
-            graphs: false,
-            memory_nodes: false,
-            parts: seed.is_multiple_of(2),
-            hosts: seed.is_multiple_of(3),
-            ends: seed.is_multiple_of(5),
-        };
+        let kinds = Kinds { parts: seed.is_multiple_of(2), ..Kinds::of(seed) };
         let ops = Program::random(&mut Rng::with_seed(seed), kinds, 40);
-        let settings = Settings { races: !seed.is_multiple_of(7), trust: false, leaks: false, advice: false };
+        let settings = Settings { races: !seed.is_multiple_of(7), ..VIOLATIONS };
         let (mut checker, names, mut library) = (Checker::new(settings), Names::new(), Library::new(settings));
         for (at, op) in ops.iter().enumerate() {
             let mut expected = Vec::new();
@@ -235,8 +224,7 @@ fn private_memory_is_judged_as_if_it_had_been_stepped() {
 #[test]
 fn a_stream_that_is_advanced_counts_its_private_operations() {
     let mut rng = Rng::with_seed(0);
-    let kinds = Kinds { graphs: false, memory_nodes: false, parts: false, hosts: false, ends: false };
-    let create = Program::random(&mut rng, kinds, 0);
+    let create = Program::random(&mut rng, Kinds::of(1), 0);
     let (mut checker, names) = (Checker::new(Settings::default()), Names::new());
     let done = create.iter().map(|op| checker.step(op, &names).expect("a stream is made")).next_back();
     let (handle, point) = done.and_then(|done| done.stream.zip(done.point)).expect("of a stream");

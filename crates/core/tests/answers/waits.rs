@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use millpond_core::check::{Checker, Done, Settings};
+use millpond_core::check::{Checker, Done};
 use millpond_core::ids::{AllocId, Point, Seq, Slot, StreamId};
 use millpond_core::op::{Names, Op, What};
 use millpond_reach::Past;
 
+use crate::asked::{VIOLATIONS, step_at_once};
 use crate::program::{Kinds, Program};
 
 /// A chain: what comes before its next operation, and what came before each of its positions.
@@ -123,27 +124,14 @@ impl Device {
 }
 
 fn run(seed: u64) -> [u64; 3] {
-    let kinds = Kinds {
-        graphs: seed.is_multiple_of(2),
-        memory_nodes: false,
-        parts: false,
-        hosts: seed.is_multiple_of(3),
-        ends: seed.is_multiple_of(5),
-    };
+    let kinds = Kinds { graphs: seed.is_multiple_of(2), ..Kinds::of(seed) };
     let ops = Program::random(&mut Rng::with_seed(seed), kinds, 40);
-    let settings = Settings { races: true, trust: false, leaks: false, advice: false };
-    let (mut checker, names, mut device) = (Checker::new(settings), Names::new(), Device::default());
+    let (mut checker, names, mut device) = (Checker::new(VIOLATIONS), Names::new(), Device::default());
     let mut waits = 0;
     for (at, op) in ops.iter().enumerate() {
-        let (done, is_done) = match checker.step(op, &names) {
-            Ok(done) => (done, true),
-            Err(refusal) => (refusal.done, false),
-        };
+        let (done, refused) = step_at_once(&mut checker, op, &names);
         waits += done.waits.len() as u64;
-        if let Some((stream, point)) = done.stream.zip(done.point) {
-            checker.advance(stream, point.seq, &names);
-        }
-        device.follow(op, &done, is_done);
+        device.follow(op, &done, refused.is_none());
         device.compare(&checker, &format!("program {seed}, operation {at}: {op:?}"));
     }
     [waits, device.points.len() as u64, device.ended]

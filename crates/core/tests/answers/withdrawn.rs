@@ -6,6 +6,7 @@ use millpond_core::check::{Checker, Done, Finding, Kind, Reason, Settings, Side}
 use millpond_core::ids::{AllocId, DeviceId, ExecId, GraphId, HostId, StreamId};
 use millpond_core::op::{Act, Memory, Names, NodeOp, Op, Place, StreamRole, Trust, What};
 
+use crate::asked::{VIOLATIONS, finding, step};
 use crate::program::{Kinds, Program};
 
 /// A finding without numbers of operations: a launch that was withdrawn has one. All operations have lines.
@@ -50,8 +51,7 @@ enum Fate {
 
 impl Run {
     fn new() -> Self {
-        let settings = Settings { races: true, trust: false, leaks: false, advice: false };
-        Run { checker: Checker::new(settings), names: Names::new(), flying: None, asked_again: 0 }
+        Run { checker: Checker::new(VIOLATIONS), names: Names::new(), flying: None, asked_again: 0 }
     }
 
     fn land(&mut self, fate: Fate) {
@@ -69,23 +69,20 @@ impl Run {
     /// Makes a step, and says at once that the device has it, unless it is to fly.
     fn step(&mut self, op: &Op, fate: Fate, flies: bool) -> (Option<Verdict>, Option<Done>) {
         loop {
-            let refused = match self.checker.step(op, &self.names) {
-                Ok(done) => {
+            let (done, reason) = step(&mut self.checker, op, &self.names);
+            match reason {
+                None => {
                     if let Some((stream, point)) = done.stream.zip(done.point).filter(|_| !flies) {
                         self.checker.advance(stream, point.seq, &self.names);
                     }
                     return (None, Some(done));
                 }
-                Err(refusal) => refusal.reason,
-            };
-            match refused {
-                Reason::Finding(finding) => return (Some(verdict(&finding)), None),
-                Reason::AskAgain(stream) => {
+                Some(Reason::AskAgain(stream)) => {
                     assert_eq!(self.flying.as_ref().and_then(|done| done.stream), Some(stream), "{op:?}");
                     self.asked_again += 1;
                     self.land(fate);
                 }
-                _ => return (None, None),
+                refused => return (finding(refused).as_ref().map(verdict), None),
             }
         }
     }
@@ -100,13 +97,8 @@ fn takes_ends(op: &Op) -> bool {
 /// something was asked again, and how many findings there are.
 fn compare(seed: u64, fate: Fate) -> (u64, u64) {
     let mut rng = Rng::with_seed(seed);
-    let kinds = Kinds {
-        graphs: seed.is_multiple_of(4),
-        memory_nodes: seed % 4 < 2,
-        parts: seed.is_multiple_of(2),
-        hosts: seed.is_multiple_of(3),
-        ends: seed.is_multiple_of(5),
-    };
+    let (graphs, memory_nodes, parts) = (seed.is_multiple_of(4), seed % 4 < 2, seed.is_multiple_of(2));
+    let kinds = Kinds { graphs, memory_nodes, parts, ..Kinds::of(seed) };
     let ops = Program::random(&mut rng, kinds, 40);
     let (mut run, mut plain) = (Run::new(), Run::new());
     let (mut found, mut flight) = (0, 0);

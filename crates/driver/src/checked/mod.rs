@@ -18,7 +18,7 @@ pub use call::{Call, WorkCall};
 
 use crate::contract::Around;
 use crate::errors::{failed, unknown};
-use crate::locks::{self, Guard, Mutex, lock};
+use crate::locks::{Guard, Leaf, Mutex, lock};
 use crate::{
     CallKind, Driver, DriverError, Fence, MarkName, RawChunk, RawMark, RawStream, RawTime, Result, StreamFlags, Work,
 };
@@ -28,7 +28,7 @@ use crate::{
 pub struct Checked<D> {
     device: D,
     keeps_calls: bool,
-    state: Mutex<locks::Checked, State>,
+    state: Mutex<Leaf, State>,
 }
 
 /// A breach of the contract by the caller.

@@ -1,12 +1,12 @@
-//! Calls that CUDA does not keep apart itself.
+//! Calls that must not run at the same time, and that CUDA does not exclude itself.
 //!
-//! A call on the legacy default stream, and one that synchronises the context, asks every blocking stream whether it
-//! captures. Where another thread begins or ends a capture meanwhile, the driver library reads freed memory and the
-//! process ends (R580, CUDA 13.0; a C program of such calls does too). So the one kind of call excludes the other
-//! (`legacy-apart`). A call on a stream of the program's asks first whether that captures: it excludes the other kind,
-//! too, so that the answer holds until the call is made. What the program calls itself is seen only where it comes by
-//! way of [`change_capture`]. A call that blocks delays captures until it is done: one on a stream whose queue is full,
-//! and a synchronisation of the context where its work cannot be marked instead.
+//! A call on the legacy default stream, and a synchronisation of the context, look at every blocking stream for a
+//! capture. If another thread begins or ends a capture meanwhile, the driver library reads freed memory and the process
+//! crashes (R580, CUDA 13.0; a C program of such calls does too). So these calls exclude those that begin or end a
+//! capture (`legacy-apart`). A call on a stream of the program's excludes them as well: it first asks whether the
+//! stream captures, and the answer must hold until the call is made. Captures that the program begins itself are
+//! excluded only if they come by way of [`change_capture`]. A call that blocks delays captures: one on a stream whose
+//! queue is full, and a synchronisation of the context if the library has no `cuCtxRecordEvent`.
 
 use crate::locks::{self, ReadGuard, RwLock, WriteGuard, read, write};
 
@@ -19,7 +19,7 @@ pub(super) struct LegacyCall {
     _shared: ReadGuard<'static, ()>,
 }
 
-/// While this lives nothing is called on the legacy default stream, and no context is synchronised.
+/// While this lives, no call on the legacy default stream and no synchronisation of a context runs.
 #[derive(Debug)]
 pub(super) struct CaptureCall {
     _alone: WriteGuard<'static, ()>,
@@ -35,8 +35,8 @@ pub(super) fn capture_call() -> CaptureCall {
     CaptureCall { _alone: write(&CAPTURES) }
 }
 
-/// Makes a call of the program's that begins or ends a capture, apart from all calls of this driver that it could spoil
-/// or be spoilt by. It must not come from inside a call of this driver.
+/// Makes a call of the program's that begins or ends a capture, while no call of this driver runs that must not run at
+/// the same time. It must not come from inside a call of this driver.
 pub fn change_capture<R>(call: impl FnOnce() -> R) -> R {
     let _apart = capture_call();
     call()

@@ -1,12 +1,11 @@
-//! The end of a stream, where it was marked last: the same mark serves while nothing came to the stream since.
+//! The last mark of a stream, which serves again while nothing was submitted to the stream since.
 //!
-//! Knows marks; not what is submitted. The simple version records an event each time that a mark is asked for, and lets
-//! a stream wait each time that it is asked to, at a few hundred nanoseconds a call. That is also what is done for all
-//! streams but non-blocking ones that only this driver submits to: of others it cannot say what came to them, and
-//! blocking ones come after the legacy default stream's work, too.
+//! Knows marks; not what is submitted. The simple version records an event for each mark and calls
+//! `cuStreamWaitEvent` for each wait, at a few hundred nanoseconds a call. Streams that other code may submit to are
+//! marked like that, and so are blocking streams, which also come after the legacy default stream's work.
 //!
-//! Invariants: `noted-after`: what is submitted is noted here after it was, so that a mark from before it may be handed
-//! out only until then; `held-here`: a mark that is kept here is counted, so that its handle is not used again.
+//! Invariants: `noted-after`: work is noted here after it was submitted, and before the submission returns;
+//! `held-here`: this holds the marks that it keeps, so that their events are not used again.
 
 use super::abi::Stream;
 use super::marks::Marks;
@@ -37,7 +36,7 @@ impl End {
         Ok(mark)
     }
 
-    /// The stream waits for a mark as `wait` does it, where it did not just do that.
+    /// Calls `wait` to make the stream wait for a mark, unless that was the stream's last wait.
     pub(super) fn wait(&self, marks: &Marks, mark: RawMark, wait: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut known = self.0.lock();
         if known.waited == Some(mark) {
@@ -56,7 +55,7 @@ impl End {
         last.into_iter().for_each(|mark| marks.forget(mark));
     }
 
-    /// Nothing is known any more.
+    /// Forgets both marks.
     pub(super) fn clear(&self, marks: &Marks) {
         let State { last, waited } = std::mem::take(&mut *self.0.lock());
         last.into_iter().chain(waited).for_each(|mark| marks.forget(mark));

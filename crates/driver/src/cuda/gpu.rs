@@ -11,17 +11,17 @@
 //! * `left-alone`: the thread's current context is after each call what it was before. The one exception is a thread
 //!   that has none: it keeps the primary context of device 0, which the runtime library would use there anyway.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_uint};
 use std::sync::OnceLock;
 
 use super::abi::graph::CAPTURE_RELAXED;
-use super::abi::{Code, Context, Device, EVENT_DISABLE_TIMING, Event};
+use super::abi::{Code, Context, Device, EVENT_DISABLE_TIMING, Event, Stream};
 use super::apart::legacy_call;
 use super::table::{AllTable, Api, Table};
 use crate::errors::failed;
 use crate::{DriverError, Result};
 
-/// Why nothing runs any more, once that is so. Host functions in flight hold it.
+/// Why the device is lost, once it is. Host functions in flight hold it.
 pub(super) type Lost = OnceLock<String>;
 
 /// A GPU with its primary context.
@@ -35,7 +35,7 @@ pub(super) struct Gpu {
     pub(super) lost: std::sync::Arc<Lost>,
 }
 
-/// The context that was current before, where it was another one: put back when this goes.
+/// While this lives, a context is current on this thread. Its drop makes the one before current again.
 #[must_use]
 pub(super) struct Entered<'a> {
     /// The functions, usable as long as this lives.
@@ -59,8 +59,30 @@ impl Entered<'_> {
         }
     }
 
-    /// Waits until nothing of the context runs any more. Captures begin and end meanwhile, where the library can mark
-    /// all work and nothing captures at present.
+    /// Makes an event.
+    #[inline]
+    pub(super) fn open_event(&self, call: &'static str, flags: c_uint) -> Result<Event> {
+        let mut event = Event::default();
+        // SAFETY: a place for an event (context-current).
+        self.check(call, unsafe { (self.table.open_event)(&raw mut event, flags) })?;
+        Ok(event)
+    }
+
+    /// Makes a stream.
+    pub(super) fn open_stream(&self, call: &'static str, flags: c_uint, priority: c_int) -> Result<Stream> {
+        let mut stream = Stream::default();
+        let code = match priority {
+            // SAFETY: a place for a stream (context-current).
+            0 => unsafe { (self.table.open_stream)(&raw mut stream, flags) },
+            // SAFETY: as above.
+            _ => unsafe { (self.table.open_stream_with_priority)(&raw mut stream, flags, priority) },
+        };
+        self.check(call, code)?;
+        Ok(stream)
+    }
+
+    /// Waits for all work of the context. Captures cannot begin or end meanwhile if the library has no
+    /// `cuCtxRecordEvent`, or if something captures now.
     pub(super) fn synchronize(&self) -> Code {
         if let Some(Code::SUCCESS) = self.gpu.api.all.as_ref().map(|all| self.block_on_all(all)) {
             return Code::SUCCESS;
@@ -133,8 +155,8 @@ impl Gpu {
         self.enter_other(call, self.context)
     }
 
-    /// As [`enter`](Self::enter), for calls that are nothing to a capture of the program's, but that it may forbid as
-    /// possibly unsafe, to its thread or to all: questions, and calls for memory.
+    /// As [`enter`](Self::enter), for calls that a capture of the program's forbids as potentially unsafe, and that do
+    /// not concern it: queries, and calls for memory. The thread's capture mode is relaxed meanwhile.
     pub(super) fn enter_apart(&self, call: &'static str) -> Result<Entered<'_>> {
         let mut entered = self.enter(call)?;
         let mut mode = CAPTURE_RELAXED;
@@ -177,7 +199,7 @@ impl Gpu {
         Entered { table: &self.api.table, gpu: self, was_pushed, mode: None, is_primary: context == self.context }
     }
 
-    /// Waits until nothing of the context runs any more; whether that is so.
+    /// Waits for all work of the context; whether that succeeded.
     pub(super) fn synchronize(&self) -> bool {
         self.enter_apart("close").is_ok_and(|entered| entered.synchronize() == Code::SUCCESS)
     }
@@ -204,7 +226,7 @@ impl Gpu {
         if code == Code::SUCCESS { Ok(()) } else { Err(self.refusal(call, code)) }
     }
 
-    /// Cold: what a code says in the words of the contract.
+    /// Cold: the contract's error for a code.
     #[cold]
     pub(super) fn refusal(&self, call: &'static str, code: Code) -> DriverError {
         let is_of_another = code == Code::CONTEXT_IS_DESTROYED && self.is_alive();
@@ -215,7 +237,7 @@ impl Gpu {
         failed(call, self.api.explain(code))
     }
 
-    /// Whether the primary context still is: the code of a destroyed context also stands for a handle of one.
+    /// Whether the primary context is alive: a handle of a destroyed context gets the same code as the context.
     #[cold]
     fn is_alive(&self) -> bool {
         let (table, mut event, mut popped) = (&self.api.table, Event::default(), Context::default());

@@ -20,7 +20,7 @@ use super::abi::{Code, Context, Stream};
 use super::gpu::{Gpu, Lost};
 use super::table::GraphTable;
 use crate::errors::{failed, unknown};
-use crate::locks::{self, Guard, Mutex, lock};
+use crate::locks::{Guard, Leaf, Mutex, lock};
 use crate::places::Places;
 use crate::{Node, NodeWork, RawExec, RawGraph, Repeated, Result, panics};
 
@@ -38,8 +38,8 @@ struct Place {
 pub(super) struct Graphs {
     gpu: Arc<Gpu>,
     table: GraphTable,
-    captured: Places<Mutex<locks::CudaGraph, Place>>,
-    execs: Places<Mutex<locks::CudaGraph, Place>>,
+    captured: Places<Mutex<Leaf, Place>>,
+    execs: Places<Mutex<Leaf, Place>>,
 }
 
 /// A graph that is being built; destroyed when this goes.
@@ -348,7 +348,7 @@ unsafe extern "C" fn let_go(kept: *mut c_void) {
 }
 
 /// A new place for a handle; none where there are too many.
-fn enlist(slots: &Places<Mutex<locks::CudaGraph, Place>>, native: usize) -> Option<u64> {
+fn enlist(slots: &Places<Mutex<Leaf, Place>>, native: usize) -> Option<u64> {
     let (number, place) = slots.take(Mutex::default)?;
     let mut place = lock(place);
     *place = Place { generation: place.generation.wrapping_add(1), native };
@@ -359,7 +359,7 @@ fn enlist(slots: &Places<Mutex<locks::CudaGraph, Place>>, native: usize) -> Opti
 #[inline]
 fn find<'a>(
     call: &'static str,
-    slots: &'a Places<Mutex<locks::CudaGraph, Place>>,
+    slots: &'a Places<Mutex<Leaf, Place>>,
     what: &'static str,
     handle: u64,
 ) -> Result<Guard<'a, Place>> {

@@ -3,7 +3,7 @@
 //! Knows events and the handles of marks. An event costs a microsecond to make and a tenth to record, so forgotten ones
 //! are kept. What waits for a recorded event waits for that record, also where the event is recorded again meanwhile.
 //!
-//! Marks that pass between processes are kept apart, in `abroad`, and found here where the table has no such slot.
+//! Marks that pass between processes are kept apart, in `ipc`, and found here where the table has no such slot.
 //!
 //! Invariants: `event-stays`: an event is destroyed only with the table, so that a stale mark asks at worst a wrong
 //! question; `odd-live`: a slot's generation is odd while a mark of it lives; `last-forgets`: a mark lives until each
@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::PLACES_MAX;
 use super::abi::{Code, EVENT_DISABLE_TIMING, Event, Stream};
-use super::abroad::Abroad;
 use super::gpu::{Entered, Gpu};
+use super::ipc::InterprocessEvents;
 use super::table::AllTable;
 use crate::errors::failed;
 use crate::places::Places;
@@ -38,12 +38,12 @@ struct Slot {
 pub(super) struct Marks {
     gpu: Arc<Gpu>,
     slots: Places<Slot>,
-    pub(super) abroad: Abroad,
+    pub(super) ipc: InterprocessEvents,
 }
 
 impl Marks {
     pub(super) fn new(gpu: Arc<Gpu>) -> Self {
-        Self { abroad: Abroad::new(gpu.clone()), gpu, slots: Places::new(PLACES_MAX) }
+        Self { ipc: InterprocessEvents::new(gpu.clone()), gpu, slots: Places::new(PLACES_MAX) }
     }
 
     /// Marks the end of a stream's present work. The stream is held by the caller.
@@ -78,8 +78,7 @@ impl Marks {
         let entered = self.gpu.enter(CALL)?;
         let mut event = Event(slot.event.load(Ordering::Relaxed));
         if event == Event::default() {
-            // SAFETY: a place for an event (context-current).
-            self.gpu.check(CALL, unsafe { (entered.table.open_event)(&raw mut event, EVENT_DISABLE_TIMING) })?;
+            event = entered.open_event(CALL, EVENT_DISABLE_TIMING)?;
             slot.event.store(event.0, Ordering::Release);
         }
         self.gpu.check(CALL, record(&entered, event))
@@ -139,7 +138,7 @@ impl Marks {
 
     pub(super) fn forget(&self, mark: RawMark) {
         let (number, generation) = unpack(mark);
-        let Some(slot) = self.live(mark) else { return self.abroad.forget(mark) };
+        let Some(slot) = self.live(mark) else { return self.ipc.forget(mark) };
         if slot.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
             slot.generation.store(generation.wrapping_add(1), Ordering::Release);
             self.slots.give_back(number);
@@ -150,7 +149,7 @@ impl Marks {
     fn find(&self, call: &'static str, mark: RawMark) -> Result<Event> {
         match self.live(mark) {
             Some(slot) => Ok(Event(slot.event.load(Ordering::Acquire))),
-            None => self.abroad.find(call, mark),
+            None => self.ipc.find(call, mark),
         }
     }
 

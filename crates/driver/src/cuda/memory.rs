@@ -15,7 +15,7 @@ use super::survey;
 use super::table::ShareTable;
 use crate::errors::failed;
 use crate::ledger::Ledger;
-use crate::locks::{self, Guard, Mutex, lock};
+use crate::locks::{Guard, Leaf, Mutex, lock};
 use crate::{DriverError, PeerAccess, RawChunk, Result};
 
 /// The memory of one device, as far as this driver mapped it.
@@ -26,7 +26,7 @@ pub(super) struct Memory {
     /// The functions that share memory between processes, where the device can.
     shares: Option<ShareTable>,
     /// Held during calls: the library has a lock of its own around them.
-    ledger: Mutex<locks::CudaLedger, Ledger<Allocation>>,
+    ledger: Mutex<Leaf, Ledger<Allocation>>,
 }
 
 impl Memory {
@@ -77,7 +77,7 @@ impl Memory {
     }
 
     pub(super) fn create(&self, bytes: u64) -> Result<RawChunk> {
-        self.add(bytes, || self.create_physical("create", AllocationProp::on(self.gpu.device), bytes))
+        self.lock().create(bytes, || self.create_physical("create", AllocationProp::on(self.gpu.device), bytes))
     }
 
     /// Whether memory can be handed to other processes as files.
@@ -93,7 +93,7 @@ impl Memory {
     pub(super) fn create_shareable(&self, bytes: u64) -> Result<RawChunk> {
         const CALL: &str = "create_shareable";
         self.shares(CALL)?;
-        self.add(bytes, || self.create_physical(CALL, AllocationProp::shareable_on(self.gpu.device), bytes))
+        self.lock().create(bytes, || self.create_physical(CALL, AllocationProp::shareable_on(self.gpu.device), bytes))
     }
 
     /// Another holder of a shareable chunk's memory.
@@ -119,10 +119,10 @@ impl Memory {
 
     /// A chunk of memory that another process exported. CUDA does not tell its size; that it has these bytes is found
     /// out when it is mapped whole.
-    pub(super) fn import(&self, file: &OwnedFd, bytes: u64) -> Result<RawChunk> {
+    pub(super) fn import(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> {
         const CALL: &str = "import";
         let shares = self.shares(CALL)?;
-        self.add(bytes, || {
+        self.lock().create(bytes, || {
             let (_entered, mut handle) = (self.gpu.enter_apart(CALL)?, 0);
             let number = std::ptr::without_provenance_mut(file.as_raw_fd() as usize);
             // SAFETY: a place for a handle, and an open file's number in place of a pointer, as the header has it.
@@ -131,19 +131,6 @@ impl Memory {
                 code => Err(self.gpu.memory_refusal(CALL, code, bytes)),
             }
         })
-    }
-
-    /// Writes down a chunk that `make` gets from the library.
-    fn add(&self, bytes: u64, make: impl FnOnce() -> Result<Allocation>) -> Result<RawChunk> {
-        let mut ledger = self.lock();
-        ledger.set_aside(bytes)?;
-        match make() {
-            Ok(handle) => Ok(ledger.add_chunk(bytes, handle)),
-            Err(error) => {
-                ledger.settle(bytes);
-                Err(error)
-            }
-        }
     }
 
     fn create_physical(&self, call: &'static str, property: AllocationProp, bytes: u64) -> Result<Allocation> {
@@ -163,7 +150,7 @@ impl Memory {
         // SAFETY: a handle of ours that is not released (ours-only). CUDA keeps the memory while it is mapped.
         self.gpu.check(CALL, unsafe { (entered.table.release)(handle) })?;
         if let Some(gone) = ledger.destroy(chunk)? {
-            ledger.settle(gone.bytes);
+            ledger.gave_back(gone.bytes);
         }
         Ok(())
     }
@@ -202,7 +189,7 @@ impl Memory {
         // SAFETY: a mapping of ours (ours-only); that nothing uses it is the caller's promise.
         self.gpu.check(CALL, unsafe { (entered.table.unmap)(at, bytes as usize) })?;
         if let Some(gone) = ledger.remove_mapping(at) {
-            ledger.settle(gone.bytes);
+            ledger.gave_back(gone.bytes);
         }
         Ok(())
     }
@@ -258,7 +245,7 @@ impl Drop for Memory {
     /// Gives all back that the caller left, once nothing of the context runs any more. Where that cannot be waited for
     /// (the context is lost, or this is one of its own host functions) everything is left to the context.
     fn drop(&mut self) {
-        let ledger = self.lock();
+        let ledger = self.ledger.get_mut();
         if ledger.ranges().next().is_none() && ledger.live_chunks().next().is_none() {
             return;
         }

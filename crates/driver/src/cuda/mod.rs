@@ -10,8 +10,8 @@
 //! | `table` | the library and its functions |
 //! | `gpu` | the primary context; what result codes mean |
 //! | `memory`, `streams`, `marks` | what the contract calls so |
-//! | `ends` | which mark stands at the end of a stream, so that not each is recorded |
-//! | `abroad` | marks that pass between processes |
+//! | `ends` | the last mark of each stream, which serves again |
+//! | `ipc` | marks that pass between processes |
 //! | `graphs` | graphs of the device |
 //! | `submit` | items of work as calls of the library |
 //! | `times` | events with timing |
@@ -20,12 +20,12 @@
 //! | [`survey`] | what CUDA there is on this machine |
 
 pub mod abi;
-mod abroad;
 mod apart;
 mod config;
 mod ends;
 mod gpu;
 mod graphs;
+mod ipc;
 mod marks;
 mod memory;
 mod pinned;
@@ -54,10 +54,12 @@ use submit::{submit_bytes, submit_task};
 use table::Api;
 pub use table::LIBRARY_VARIABLE;
 use times::Times;
-use uploads::Uploads;
+use uploads::Upload;
 
 use crate::errors::failed;
-use crate::locks::{self, Mutex, lock};
+use crate::locks::{Leaf, Mutex};
+use crate::peers::{keep, let_go};
+use crate::tap::hand_on;
 use crate::{
     Driver, Fence, HeldMemory, MarkName, Node, Peer, PeerAccess, Properties, RawChunk, RawExec, RawGraph, RawMark,
     RawStream, RawTime, Result, StreamFlags, Work, process,
@@ -79,11 +81,11 @@ const PLACES_MAX: u32 = 1 << 20;
 pub struct CudaDriver {
     // Dropped in this order: graphs, events and streams before the memory that their work uses.
     graphs: Option<Graphs>,
-    uploads: Uploads,
+    uploads: UntilIdle<Upload>,
     marks: Marks,
     times: Times,
     streams: Streams,
-    kept: Kept,
+    borrowed: UntilIdle<HeldMemory>,
     pinned: Pinned,
     memory: Arc<Memory>,
     gpu: Arc<Gpu>,
@@ -109,11 +111,11 @@ impl CudaDriver {
         let total_bytes = survey::total_bytes(&gpu.api, gpu.device)?;
         let total_bytes = config.limit_bytes.map_or(total_bytes, |limit| limit.min(total_bytes));
         let (memory, streams) = (Arc::new(Memory::new(gpu.clone(), total_bytes)?), Streams::new(gpu.clone()));
-        let kept = Kept { gpu: gpu.clone(), memory: Mutex::default() };
+        let borrowed = UntilIdle::new(gpu.clone());
         let pinned = Pinned::new(gpu.clone());
         let graphs = gpu.api.graphs.map(|table| Graphs::new(gpu.clone(), table));
-        let (uploads, marks, times) = (Uploads::new(gpu.clone()), Marks::new(gpu.clone()), Times::new(gpu.clone()));
-        Ok(Self { graphs, uploads, marks, times, streams, kept, pinned, memory, gpu, name, total_bytes })
+        let (uploads, marks, times) = (UntilIdle::new(gpu.clone()), Marks::new(gpu.clone()), Times::new(gpu.clone()));
+        Ok(Self { graphs, uploads, marks, times, streams, borrowed, pinned, memory, gpu, name, total_bytes })
     }
 
     /// Bytes of all chunks of this driver that are not destroyed or still mapped.
@@ -164,7 +166,7 @@ impl CudaDriver {
     }
 }
 
-/// A stream to which something is submitted while this lives: its end is another afterwards.
+/// A stream to which work is submitted while this lives: its last mark does not cover that.
 struct Busy<'a> {
     held: Held<'a>,
     marks: &'a Marks,
@@ -177,33 +179,24 @@ impl Drop for Busy<'_> {
     }
 }
 
-/// Other devices' memory that work of this one uses.
-struct Kept {
+/// What work of the context may use: dropped once nothing of the context runs any more. Where that cannot be waited for
+/// it stays with the process.
+struct UntilIdle<T> {
     gpu: Arc<Gpu>,
-    memory: Mutex<locks::CudaKept, Vec<HeldMemory>>,
+    used: Mutex<Leaf, Vec<T>>,
 }
 
-impl Kept {
-    fn add(&self, memory: HeldMemory) {
-        let mut kept = lock(&self.memory);
-        if !kept.iter().any(|it| Arc::ptr_eq(it, &memory)) {
-            kept.push(memory);
-        }
-    }
-
-    fn remove(&self, memory: &HeldMemory) {
-        let gone: Vec<_> = lock(&self.memory).extract_if(.., |it| Arc::ptr_eq(it, memory)).collect();
-        // Behind the lock: it may be the last to have it.
-        drop(gone);
+impl<T> UntilIdle<T> {
+    fn new(gpu: Arc<Gpu>) -> Self {
+        Self { gpu, used: Mutex::default() }
     }
 }
 
-impl Drop for Kept {
-    /// It goes once nothing of the context runs any more. Where that cannot be waited for it stays with the process.
+impl<T> Drop for UntilIdle<T> {
     fn drop(&mut self) {
-        let kept = std::mem::take(self.memory.get_mut());
-        if !kept.is_empty() && !self.gpu.synchronize() {
-            std::mem::forget(kept);
+        let used = std::mem::take(self.used.get_mut());
+        if !used.is_empty() && !self.gpu.synchronize() {
+            std::mem::forget(used);
         }
     }
 }
@@ -227,56 +220,33 @@ unsafe impl Driver for CudaDriver {
         }
     }
 
-    fn reserve(&self, bytes: u64) -> Result<u64> {
-        self.memory.reserve(bytes)
-    }
-
-    unsafe fn unreserve(&self, at: u64, bytes: u64) -> Result<()> {
-        // SAFETY: the caller's promise is handed on.
-        unsafe { self.memory.unreserve(at, bytes) }
-    }
-
-    fn create(&self, bytes: u64) -> Result<RawChunk> {
-        self.memory.create(bytes)
-    }
-
-    fn destroy(&self, chunk: RawChunk) -> Result<()> {
-        self.memory.destroy(chunk)
-    }
-
-    fn can_share(&self) -> bool {
-        self.memory.can_share()
-    }
-
-    fn create_shareable(&self, bytes: u64) -> Result<RawChunk> {
-        self.memory.create_shareable(bytes)
-    }
-
-    fn export(&self, chunk: RawChunk) -> Result<OwnedFd> {
-        self.memory.export(chunk)
-    }
-
-    fn import(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> {
-        self.memory.import(&file, bytes)
-    }
-
-    unsafe fn map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {
-        // SAFETY: the caller's promise is handed on.
-        unsafe { self.memory.map(chunk, at, bytes) }
-    }
-
-    unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()> {
-        // SAFETY: the caller's promise is handed on.
-        unsafe { self.memory.unmap(at, bytes) }
-    }
-
-    fn alloc_host(&self, bytes: u64) -> Result<u64> {
-        self.pinned.alloc(bytes)
-    }
-
-    unsafe fn free_host(&self, at: u64) -> Result<()> {
-        // SAFETY: the caller's promise is handed on.
-        unsafe { self.pinned.free(at) }
+    hand_on! {
+        memory => {
+            fn reserve(&self, bytes: u64) -> Result<u64>;
+            unsafe fn unreserve(&self, at: u64, bytes: u64) -> Result<()>;
+            fn create(&self, bytes: u64) -> Result<RawChunk>;
+            fn destroy(&self, chunk: RawChunk) -> Result<()>;
+            fn can_share(&self) -> bool;
+            fn create_shareable(&self, bytes: u64) -> Result<RawChunk>;
+            fn export(&self, chunk: RawChunk) -> Result<OwnedFd>;
+            fn import(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk>;
+            unsafe fn map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()>;
+            unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()>;
+        }
+        pinned => {
+            fn alloc_host(&self, bytes: u64) -> Result<u64>;
+            unsafe fn free_host(&self, at: u64) -> Result<()>;
+        }
+        marks => {
+            #[inline]
+            fn is_over(&self, mark: RawMark) -> Result<bool>;
+            fn block_on(&self, mark: RawMark) -> Result<()>;
+            fn forget(&self, mark: RawMark);
+        }
+        times => {
+            fn elapsed(&self, from: RawTime, to: RawTime) -> Result<Duration>;
+            fn forget_time(&self, time: RawTime);
+        }
     }
 
     fn peer(&self) -> Option<Peer> {
@@ -303,19 +273,19 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn keep(&self, memory: HeldMemory) {
-        self.kept.add(memory);
+        keep(&self.borrowed.used, memory);
     }
 
     fn let_go(&self, memory: &HeldMemory) {
-        self.kept.remove(memory);
+        let_go(&self.borrowed.used, memory);
     }
 
     fn fence(&self, mark: RawMark) -> Result<Fence> {
         Ok(Fence::Event(self.marks.event(mark)?.0))
     }
 
-    fn wait_abroad(&self, stream: RawStream, fence: &Fence) -> Result<()> {
-        const CALL: &str = "wait_abroad";
+    fn wait_foreign(&self, stream: RawStream, fence: &Fence) -> Result<()> {
+        const CALL: &str = "wait_foreign";
         let Fence::Event(event) = *fence else {
             return Err(failed(CALL, "streams of a CUDA device wait for CUDA devices only"));
         };
@@ -362,7 +332,7 @@ unsafe impl Driver for CudaDriver {
         // SAFETY: the caller's promise is handed on, and the bytes of an upload are kept.
         unsafe { self.submit_work(stream, work) }?;
         if let Some(bytes) = bytes {
-            self.uploads.add(&self.marks, self.mark(stream).ok(), bytes);
+            uploads::add(&self.uploads.used, &self.marks, (self.mark(stream).ok(), bytes));
         }
         Ok(())
     }
@@ -374,8 +344,8 @@ unsafe impl Driver for CudaDriver {
             return end.mark(&self.marks, stream.native);
         }
         let mark = self.marks.record(stream.native)?;
-        // Another thread may have begun a capture of the stream since it was asked for. The mark is a node then, and to
-        // query it would invalidate the capture.
+        // Another thread may have begun to capture the stream after it was asked. The record is a node then, and a
+        // query of its event would invalidate the capture.
         self.streams.check_captured(CALL, &stream).inspect_err(|_| self.marks.forget(mark))?;
         Ok(mark)
     }
@@ -395,19 +365,6 @@ unsafe impl Driver for CudaDriver {
         stream.end.map_or_else(wait, |end| end.wait(&self.marks, mark, wait))
     }
 
-    #[inline]
-    fn is_over(&self, mark: RawMark) -> Result<bool> {
-        self.marks.is_over(mark)
-    }
-
-    fn block_on(&self, mark: RawMark) -> Result<()> {
-        self.marks.block_on(mark)
-    }
-
-    fn forget(&self, mark: RawMark) {
-        self.marks.forget(mark);
-    }
-
     fn record_time(&self, stream: RawStream) -> Result<RawTime> {
         const CALL: &str = "record_time";
         let held = self.streams.hold_to_mark(CALL, stream)?;
@@ -416,25 +373,17 @@ unsafe impl Driver for CudaDriver {
         self.gpu.check_lost()?;
         let time = self.times.record(stream.native)?;
         // As of `mark`.
-        self.streams.check_captured(CALL, stream).inspect_err(|_| self.times.forget(time))?;
+        self.streams.check_captured(CALL, stream).inspect_err(|_| self.times.forget_time(time))?;
         Ok(time)
-    }
-
-    fn elapsed(&self, from: RawTime, to: RawTime) -> Result<Duration> {
-        self.times.elapsed(from, to)
-    }
-
-    fn forget_time(&self, time: RawTime) {
-        self.times.forget(time);
     }
 
     fn export_mark(&self, stream: RawStream) -> Result<(RawMark, MarkName)> {
         let stream = self.streams.hold_to_mark("export_mark", stream)?;
-        self.marks.abroad.export(stream.native)
+        self.marks.ipc.export(stream.native)
     }
 
     fn import_mark(&self, name: &MarkName) -> Result<RawMark> {
-        self.marks.abroad.import(name)
+        self.marks.ipc.import(name)
     }
 
     fn has_graphs(&self) -> bool {

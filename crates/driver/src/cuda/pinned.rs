@@ -11,7 +11,7 @@ use super::abi::Code;
 use super::gpu::Gpu;
 use super::table::PinTable;
 use crate::errors::{failed, unknown};
-use crate::locks::{self, Guard, Mutex, lock};
+use crate::locks::{Guard, Leaf, Mutex, lock};
 use crate::{DriverError, Result};
 
 /// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for all contexts, also those that streams of the program are of.
@@ -25,7 +25,7 @@ const ALIGNED: usize = 512;
 pub(super) struct Pinned {
     gpu: Arc<Gpu>,
     /// What CUDA calls the memory, by the address that was handed out.
-    kept: Mutex<locks::CudaPinned, HashMap<u64, u64>>,
+    kept: Mutex<Leaf, HashMap<u64, u64>>,
 }
 
 impl Pinned {
@@ -33,7 +33,7 @@ impl Pinned {
         Self { gpu, kept: Mutex::default() }
     }
 
-    pub(super) fn alloc(&self, bytes: u64) -> Result<u64> {
+    pub(super) fn alloc_host(&self, bytes: u64) -> Result<u64> {
         const CALL: &str = "alloc_host";
         let table = self.table(CALL)?;
         let most = isize::MAX as usize - ALIGNED;
@@ -61,7 +61,7 @@ impl Pinned {
 
     /// # Safety
     /// As of `Driver::free_host`.
-    pub(super) unsafe fn free(&self, at: u64) -> Result<()> {
+    pub(super) unsafe fn free_host(&self, at: u64) -> Result<()> {
         const CALL: &str = "free_host";
         let table = self.table(CALL)?;
         let mut kept = self.lock();
@@ -69,7 +69,7 @@ impl Pinned {
             return Err(unknown(CALL, "host memory", at));
         };
         let _entered = self.gpu.enter_apart(CALL)?;
-        // SAFETY: memory that `alloc` got; that nothing uses it is the caller's promise.
+        // SAFETY: memory that `alloc_host` got; that nothing uses it is the caller's promise.
         self.gpu.check(CALL, unsafe { (table.free)(std::ptr::with_exposed_provenance_mut(raw as usize)) })?;
         kept.remove(&at);
         Ok(())
@@ -94,7 +94,7 @@ impl Drop for Pinned {
         }
         let (Some(table), Ok(_entered)) = (self.gpu.api.pins, self.gpu.enter_apart("close")) else { return };
         for raw in kept.into_values() {
-            // SAFETY: memory that `alloc` got, for the last time; all work has completed. A refusal leaves it.
+            // SAFETY: memory that `alloc_host` got, for the last time; all work has completed. A refusal leaves it.
             let _ = unsafe { (table.free)(std::ptr::with_exposed_provenance_mut(raw as usize)) };
         }
     }

@@ -22,13 +22,14 @@ use super::ends::End;
 use super::gpu::{Entered, Gpu};
 use super::marks::Marks;
 use crate::errors::{failed, unknown};
-use crate::locks::{self, Mutex, ReadGuard, RwLock, lock, read, write};
+use crate::locks::{self, Leaf, Mutex, ReadGuard, RwLock, lock, read, write};
 use crate::places::Places;
 use crate::process::{ThreadNumber, this_thread};
 use crate::{DriverError, RawStream, Result, StreamFlags, Tie};
 
-/// What stands for a stream of another context in ours: events belong to one context, and that one may go before the
-/// stream's marks do. `follower` waits for each mark of the stream in its turn, so that marks of it are marks of ours.
+/// Stands for a stream of another context. An event belongs to one context, and the program may destroy that context
+/// while marks of the stream are in use. So the stream is marked by way of `follower`, a stream of the primary context,
+/// which first waits for `event`.
 #[derive(Clone, Copy, Debug)]
 struct Bridge {
     /// The stream's own context.
@@ -43,16 +44,15 @@ struct Bridge {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     native: Stream,
-    /// Where it is of another context of the device.
+    /// Of a stream of another context of the device.
     bridge: Option<Bridge>,
     /// Whether it is ours to destroy.
     is_owned: bool,
-    /// The only thread that may use it, where there is such a one.
+    /// Of the per-thread default stream: its thread, the only one that may use it.
     thread: Option<ThreadNumber>,
-    /// Whether it captures, and who is marked in its stead.
+    /// While this driver captures it: the stream that is marked instead.
     stand_in: Option<Stream>,
-    /// Whether nothing comes to it but by this driver: it is ours, no other stream's work ties it, and no caller knows
-    /// its handle.
+    /// Whether only this driver submits work to it: it is ours and non-blocking, and no caller has its handle.
     is_alone: bool,
     /// Whether the program has its handle.
     is_foreign: bool,
@@ -69,8 +69,8 @@ struct Occupant {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Slot {
-    occupant: RwLock<locks::CudaOccupant, Occupant>,
-    /// Of a stream that is alone.
+    occupant: RwLock<locks::CudaStream, Occupant>,
+    /// Used while the stream is alone.
     end: End,
 }
 
@@ -79,10 +79,10 @@ struct Slot {
 pub(super) struct Streams {
     gpu: Arc<Gpu>,
     slots: Places<Slot>,
-    /// Marked in the stead of streams that capture, once there was one: 0 until then.
-    stand_in: Mutex<locks::CudaStandIn, Stream>,
+    /// Marked instead of streams that capture. 0 before the first capture.
+    stand_in: Mutex<Leaf, Stream>,
     /// Held while a stream of another context is marked.
-    crossing: Mutex<locks::CudaCrossing, ()>,
+    crossing: Mutex<Leaf, ()>,
 }
 
 /// An open stream, not closed while this lives.
@@ -93,10 +93,10 @@ pub(super) struct Held<'a> {
     is_elsewhere: bool,
     stand_in: Option<Stream>,
     is_foreign: bool,
-    /// What is known of its end, where that can be.
+    /// Of a stream that is alone and does not capture.
     pub(super) end: Option<&'a End>,
     _slot: ReadGuard<'a, Occupant>,
-    /// Where this is the legacy default stream, or one of the program's (legacy-apart).
+    /// Of the legacy default stream, and of a stream of the program's (legacy-apart).
     _legacy: Option<LegacyCall>,
 }
 
@@ -125,14 +125,7 @@ impl Streams {
             Tie::Blocking => STREAM_DEFAULT,
             Tie::Free => STREAM_NON_BLOCKING,
         };
-        let mut native = Stream::default();
-        let opened = match priority {
-            // SAFETY: a place for a stream (context-current).
-            0 => unsafe { (entered.table.open_stream)(&raw mut native, flags) },
-            // SAFETY: as above.
-            _ => unsafe { (entered.table.open_stream_with_priority)(&raw mut native, flags, priority) },
-        };
-        self.gpu.check(CALL, opened)?;
+        let native = entered.open_stream(CALL, flags, priority)?;
         self.enlist(CALL, Open { is_alone: tie == Tie::Free, ..owned(native) })
     }
 
@@ -158,17 +151,10 @@ impl Streams {
     }
 
     fn bridge(&self, call: &'static str, context: Context) -> Result<Bridge> {
-        let (mut event, mut follower) = (Event::default(), Stream::default());
-        let entered = self.gpu.enter(call)?;
-        // SAFETY: a place for a stream (context-current).
-        self.gpu.check(call, unsafe { (entered.table.open_stream)(&raw mut follower, STREAM_NON_BLOCKING) })?;
-        drop(entered);
-        let opened = self.gpu.enter_other(call, context).and_then(|entered| {
-            // SAFETY: a place for an event, in the stream's context.
-            entered.check(call, unsafe { (entered.table.open_event)(&raw mut event, EVENT_DISABLE_TIMING) })
-        });
-        match opened {
-            Ok(()) => Ok(Bridge { context, event, follower }),
+        let follower = self.gpu.enter(call)?.open_stream(call, STREAM_NON_BLOCKING, 0)?;
+        let entered = self.gpu.enter_other(call, context);
+        match entered.and_then(|entered| entered.open_event(call, EVENT_DISABLE_TIMING)) {
+            Ok(event) => Ok(Bridge { context, event, follower }),
             Err(error) => {
                 self.destroy(owned(follower));
                 Err(error)
@@ -176,7 +162,7 @@ impl Streams {
         }
     }
 
-    /// What of a bridge is ours goes. A context that is gone took its event along.
+    /// Destroys the event and the follower. A context that was destroyed took its event along.
     fn take_down(&self, bridge: Bridge) {
         if let Ok(entered) = self.gpu.enter_other("close_stream", bridge.context) {
             // SAFETY: an event of ours, for the last time.
@@ -185,7 +171,7 @@ impl Streams {
         self.destroy(owned(bridge.follower));
     }
 
-    /// The handle of a stream, for foreign code: what comes to it is not known from now on.
+    /// The handle of a stream, for foreign code, which may submit work to the stream from now on.
     pub(super) fn hand_out(&self, call: &'static str, stream: RawStream) -> Result<Stream> {
         let Held { native, is_foreign, .. } = self.hold(call, stream)?;
         if !is_foreign {
@@ -197,7 +183,7 @@ impl Streams {
         Ok(native)
     }
 
-    /// Where the device refuses, it stays open.
+    /// Closes a stream. If the library refuses, it stays open.
     pub(super) fn close(&self, stream: RawStream, marks: &Marks) -> Result<()> {
         const CALL: &str = "close_stream";
         let (number, generation) = unpack(stream);
@@ -247,8 +233,8 @@ impl Streams {
         }
     }
 
-    /// As [`hold`](Self::hold), to mark the stream's end, from any thread: where the per-thread default stream cannot
-    /// be named, the legacy one comes after it.
+    /// As [`hold`](Self::hold), for a mark of the stream's end, on any thread. A thread cannot name the per-thread
+    /// default stream of another one: the legacy default stream, which comes after that, is marked instead.
     #[inline]
     pub(super) fn hold_to_mark(&self, call: &'static str, stream: RawStream) -> Result<Held<'_>> {
         let mut held = self.find(call, stream)?;
@@ -294,7 +280,7 @@ impl Streams {
         }
     }
 
-    /// Puts the follower of a stream of another context after it, to be marked in its stead.
+    /// Makes the follower of a stream of another context wait for it, and holds the follower instead.
     fn cross(&self, call: &'static str, held: &mut Held<'_>) -> Result<()> {
         let Some(Bridge { context, event, follower }) = held.bridge else { return Ok(()) };
         // The event's record and the wait for it are one: another thread may mark the same stream.
@@ -333,7 +319,7 @@ impl Streams {
         Ok(held)
     }
 
-    /// As [`hold`](Self::hold), for a stream that the program does not capture: what this driver captures is kept.
+    /// As [`hold`](Self::hold), for a stream that the program does not capture. This driver may capture it.
     #[inline]
     pub(super) fn hold_to_submit(&self, call: &'static str, stream: RawStream) -> Result<Held<'_>> {
         let held = self.hold(call, stream)?;
@@ -341,20 +327,18 @@ impl Streams {
         Ok(held)
     }
 
-    /// A stream to be marked in the stead of those that capture: it is made to come after what they had before.
+    /// The stream that is marked instead of those that capture. The caller makes it wait for the work before the
+    /// capture.
     pub(super) fn stand_in(&self) -> Result<Stream> {
         const CALL: &str = "begin_capture";
         let mut stand_in = lock(&self.stand_in);
         if *stand_in == Stream::default() {
-            let entered = self.gpu.enter(CALL)?;
-            // SAFETY: a place for a stream (context-current).
-            let code = unsafe { (entered.table.open_stream)(&raw mut *stand_in, STREAM_NON_BLOCKING) };
-            self.gpu.check(CALL, code)?;
+            *stand_in = self.gpu.enter(CALL)?.open_stream(CALL, STREAM_NON_BLOCKING, 0)?;
         }
         Ok(*stand_in)
     }
 
-    /// A stream begins to capture where `begin` does well; `stand_in` comes after what it had before.
+    /// Marks a stream as capturing if `begin` succeeds. `stand_in` waits for the work before the capture.
     pub(super) fn begin_capture(
         &self,
         stream: RawStream,
@@ -376,7 +360,7 @@ impl Streams {
         })
     }
 
-    /// A stream captures no more, whatever `end` says.
+    /// Ends a stream's capture, also if `end` fails.
     pub(super) fn end_capture<R>(&self, stream: RawStream, end: impl FnOnce(Stream) -> Result<R>) -> Result<R> {
         self.change("end_capture", stream, |open| {
             open.stand_in.take().ok_or_else(|| failed("end_capture", "the stream does not capture"))?;

@@ -14,14 +14,14 @@ use super::abi::{Code, EVENT_DEFAULT, Event, Stream};
 use super::gpu::Gpu;
 use super::table::TimeTable;
 use crate::errors::{failed, unknown};
-use crate::locks::{self, Guard, Mutex, lock};
+use crate::locks::{Guard, Leaf, Mutex, lock};
 use crate::{RawTime, Result};
 
 /// The times of one device.
 #[derive(Debug)]
 pub(super) struct Times {
     gpu: Arc<Gpu>,
-    state: Mutex<locks::CudaTimes, State>,
+    state: Mutex<Leaf, State>,
 }
 
 #[derive(Debug, Default)]
@@ -47,8 +47,7 @@ impl Times {
         let mut state = self.lock();
         let mut event = state.free.pop().unwrap_or_default();
         if event == Event::default() {
-            // SAFETY: a place for an event (context-current).
-            self.gpu.check(CALL, unsafe { (entered.table.open_event)(&raw mut event, EVENT_DEFAULT) })?;
+            event = entered.open_event(CALL, EVENT_DEFAULT)?;
         }
         // SAFETY: an event of ours (event-stays) and a stream that is held open.
         if let Err(error) = self.gpu.check(CALL, unsafe { (entered.table.record_event)(event, stream) }) {
@@ -83,7 +82,7 @@ impl Times {
         }
     }
 
-    pub(super) fn forget(&self, time: RawTime) {
+    pub(super) fn forget_time(&self, time: RawTime) {
         let mut state = self.lock();
         if let Some(event) = state.taken.remove(&time.0) {
             state.free.push(event);

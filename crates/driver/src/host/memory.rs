@@ -25,8 +25,9 @@ use rustix::io::Errno;
 
 use super::os;
 use crate::errors::failed;
+use crate::errors::without::SHARING;
 use crate::ledger::{Ledger, Leftover};
-use crate::locks::{self, Guard, Mutex, lock};
+use crate::locks::{Guard, Leaf, Mutex, lock};
 use crate::{DriverError, RawChunk, Result};
 
 /// What a chunk is made of.
@@ -70,7 +71,7 @@ pub(super) struct Memory {
     granularity: u64,
     /// None where the device has no memory: its addresses are numbers at which nothing is.
     file: Option<OwnedFd>,
-    state: Mutex<locks::HostMemory, State>,
+    state: Mutex<Leaf, State>,
 }
 
 /// The least step by which the device's file grows. Its size costs nothing; steps are system calls.
@@ -102,9 +103,13 @@ impl Memory {
         Self { granularity, file, state: Mutex::new(state) }
     }
 
-    /// Whether the device has memory.
-    pub(super) fn is_there(&self) -> bool {
+    /// Whether the device has memory, which it can share then.
+    pub(super) fn can_share(&self) -> bool {
         self.file.is_some()
+    }
+
+    fn check_sharing(&self, call: &'static str) -> Result<()> {
+        if self.can_share() { Ok(()) } else { Err(failed(call, SHARING)) }
     }
 
     /// Addresses come from the system aligned to a page only, so one granule more is asked for, and the room that is to
@@ -113,7 +118,7 @@ impl Memory {
         const CALL: &str = "reserve";
         let mut state = self.lock();
         state.ledger.check_size(CALL, bytes)?;
-        if !self.is_there() {
+        if !self.can_share() {
             // One granule lies between two ranges.
             let next = bytes.checked_add(self.granularity).and_then(|step| state.next.checked_add(step));
             let at = std::mem::replace(&mut state.next, next.ok_or_else(|| failed(CALL, "no addresses are left"))?);
@@ -144,7 +149,7 @@ impl Memory {
     pub(super) unsafe fn unreserve(&self, at: u64, bytes: u64) -> Result<()> {
         let mut state = self.lock();
         state.ledger.check_unreserve(at, bytes)?;
-        if self.is_there() {
+        if self.can_share() {
             // SAFETY: the ledger knows it as a range of ours; that nothing uses it is the caller's promise.
             unsafe { os::release(at, bytes as usize) }.map_err(|error| refusal("unreserve", error))?;
         }
@@ -153,20 +158,16 @@ impl Memory {
     }
 
     pub(super) fn create(&self, bytes: u64) -> Result<RawChunk> {
-        let mut state = self.lock();
-        state.ledger.set_aside(bytes)?;
-        let Some(file) = &self.file else { return Ok(state.ledger.add_chunk(bytes, Backing::None)) };
-        match state.extents.take(bytes, file) {
-            Ok(offset) => Ok(state.ledger.add_chunk(bytes, Backing::Extent(offset))),
-            Err(error) => {
-                state.ledger.settle(bytes);
-                Err(error)
-            }
-        }
+        let State { ledger, extents, .. } = &mut *self.lock();
+        ledger.create(bytes, || match &self.file {
+            None => Ok(Backing::None),
+            Some(file) => extents.take(bytes, file).map(Backing::Extent),
+        })
     }
 
     /// A chunk with a file of its own, which [`Self::export`] can hand out.
     pub(super) fn create_shareable(&self, bytes: u64) -> Result<RawChunk> {
+        self.check_sharing("create_shareable")?;
         self.adopt(bytes, || os::open_sealed_file(bytes).map(Backing::File))
     }
 
@@ -189,7 +190,18 @@ impl Memory {
     }
 
     /// A chunk of memory that another device exported: a sealed file of exactly `bytes`.
-    pub(super) fn import(&self, file: OwnedFd, bytes: u64, writes: bool) -> Result<RawChunk> {
+    pub(super) fn import(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> {
+        self.check_sharing("import")?;
+        self.import_file(file, bytes, true)
+    }
+
+    /// As [`import`](Self::import), to be mapped readable only.
+    pub(super) fn import_to_read(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> {
+        self.check_sharing("import_to_read")?;
+        self.import_file(file, bytes, false)
+    }
+
+    fn import_file(&self, file: OwnedFd, bytes: u64, writes: bool) -> Result<RawChunk> {
         const CALL: &str = "import";
         let found = os::sealed_bytes(&file).map_err(|_| failed(CALL, "the file is not an exported chunk"))?;
         if found != bytes {
@@ -269,15 +281,7 @@ impl Memory {
 
     /// Writes a chunk down that is a file by itself.
     fn adopt(&self, bytes: u64, backing: impl FnOnce() -> rustix::io::Result<Backing>) -> Result<RawChunk> {
-        let mut state = self.lock();
-        state.ledger.set_aside(bytes)?;
-        match backing() {
-            Ok(backing) => Ok(state.ledger.add_chunk(bytes, backing)),
-            Err(error) => {
-                state.ledger.settle(bytes);
-                Err(refusal("create", error))
-            }
-        }
+        self.lock().ledger.create(bytes, || backing().map_err(|error| refusal("create", error)))
     }
 
     /// Returns a chunk's memory to the system after its last holder let go. Without the lock, because freeing the
@@ -299,7 +303,7 @@ impl Memory {
         if let Some(offset) = offset {
             state.extents.free.entry(bytes).or_default().push(offset);
         }
-        state.ledger.settle(bytes);
+        state.ledger.gave_back(bytes);
     }
 
     /// Cold: a mapping that the system refused. It may have taken the reservation away before it failed, so that is
@@ -314,7 +318,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if !self.is_there() {
+        if !self.can_share() {
             return;
         }
         let state = self.state.get_mut();
@@ -473,17 +477,17 @@ mod tests {
             (MemfdFlags::HUGETLB, sized),
         ] {
             let Some(file) = made(flags, seals) else { continue };
-            assert!(host.import(file, 2 * MIB, false).is_err(), "{flags:?} {seals:?}");
+            assert!(host.import_to_read(file, 2 * MIB).is_err(), "{flags:?} {seals:?}");
         }
-        let good = host.import(made(MemfdFlags::empty(), sized).unwrap(), 2 * MIB, true).unwrap();
+        let good = host.import(made(MemfdFlags::empty(), sized).unwrap(), 2 * MIB).unwrap();
         host.destroy(good).unwrap();
         let other = std::fs::File::open("/dev/null").unwrap();
-        assert!(host.import(other.into(), 2 * MIB, false).is_err());
+        assert!(host.import_to_read(other.into(), 2 * MIB).is_err());
         let chunk = host.create_shareable(2 * MIB).unwrap();
         let file = host.export_to_read(chunk).unwrap();
         assert!(rustix::io::write(&file, b"x").is_err());
-        assert!(host.import(file, 2 * MIB, true).is_err(), "it cannot be written to");
-        let read = host.import(host.export_to_read(chunk).unwrap(), 2 * MIB, false).unwrap();
+        assert!(host.import(file, 2 * MIB).is_err(), "it cannot be written to");
+        let read = host.import_to_read(host.export_to_read(chunk).unwrap(), 2 * MIB).unwrap();
         host.destroy(read).unwrap();
         host.destroy(chunk).unwrap();
     }

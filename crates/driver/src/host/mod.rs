@@ -26,14 +26,15 @@ use std::time::{Duration, Instant};
 
 use memory::Memory;
 use millpond_core::units::{GIB, MIB};
-use streams::{Abroad, Execute, Packed, Refusal, Streams, is_worker};
+use streams::{Execute, MarkFence, Packed, Refusal, Streams, is_worker};
 pub use streams::{STREAMS_MAX, Schedule, WORKERS_MAX, drop_after_item, is_in_item};
 use times::{Clock, Times};
 
-use crate::errors::without::{PEERS, SHARING};
+use crate::errors::without::PEERS;
 use crate::errors::{failed, unknown};
-use crate::locks::{self, Mutex, lock};
 use crate::pages::Pages;
+use crate::peers::{Borrowed, keep, let_go};
+use crate::tap::hand_on;
 use crate::{
     Access, Driver, DriverError, Fence, HeldMemory, Peer, PeerAccess, Properties, RawChunk, RawMark, RawStream,
     RawTime, Result, StreamFlags, Work, process,
@@ -87,11 +88,8 @@ pub struct HostDriver {
     /// INVARIANT: memory-outlives-work.
     pages: Arc<Pages>,
     /// Other devices' memory that work of this one uses. INVARIANT: memory-outlives-work.
-    kept: Kept,
+    borrowed: Arc<Borrowed>,
 }
-
-/// Memory of other devices, with the workers.
-type Kept = Arc<Mutex<locks::HostKept, Vec<HeldMemory>>>;
 
 impl HostDriver {
     /// Makes a device. There may be several in a process; they know nothing of each other.
@@ -110,17 +108,17 @@ impl HostDriver {
             true => Memory::new(config.granularity, config.total_bytes)?,
             false => Memory::none(config.granularity, config.total_bytes),
         });
-        let kept = Kept::default();
+        let borrowed = Arc::<Borrowed>::default();
         let clock = Arc::new(match config.schedule {
             Schedule::Parallel => Clock::Machine(Instant::now()),
             Schedule::Seeded(_) | Schedule::AtOnce | Schedule::AtWait => Clock::Items(AtomicU64::new(0)),
         });
         let pages = Arc::<Pages>::default();
-        let held = (Arc::clone(&memory), Arc::clone(&pages), Arc::clone(&kept));
+        let held = (Arc::clone(&memory), Arc::clone(&pages), Arc::clone(&borrowed));
         let executor = Executor { clock: Arc::clone(&clock), has_memory: config.memory, _held: held };
         let streams = Streams::new(executor, config.schedule, WORKER_IDLE_LIFE)
             .map_err(|error| failed("open", no_thread(&error)))?;
-        Ok(Self { config, memory, streams, times: Times::new(clock), pages, kept })
+        Ok(Self { config, memory, streams, times: Times::new(clock), pages, borrowed })
     }
 
     /// Bytes of all chunks that are not destroyed or still mapped.
@@ -180,73 +178,32 @@ unsafe impl Driver for HostDriver {
         }
     }
 
-    fn reserve(&self, bytes: u64) -> Result<u64> {
-        self.memory.reserve(bytes)
-    }
-
-    unsafe fn unreserve(&self, at: u64, bytes: u64) -> Result<()> {
-        // SAFETY: the caller's promise is handed on.
-        unsafe { self.memory.unreserve(at, bytes) }
-    }
-
-    fn create(&self, bytes: u64) -> Result<RawChunk> {
-        self.memory.create(bytes)
-    }
-
-    fn destroy(&self, chunk: RawChunk) -> Result<()> {
-        self.memory.destroy(chunk)
-    }
-
-    fn can_share(&self) -> bool {
-        self.config.memory
-    }
-
-    fn create_shareable(&self, bytes: u64) -> Result<RawChunk> {
-        if !self.can_share() {
-            return Err(failed("create_shareable", SHARING));
+    hand_on! {
+        memory => {
+            fn reserve(&self, bytes: u64) -> Result<u64>;
+            unsafe fn unreserve(&self, at: u64, bytes: u64) -> Result<()>;
+            fn create(&self, bytes: u64) -> Result<RawChunk>;
+            fn destroy(&self, chunk: RawChunk) -> Result<()>;
+            fn can_share(&self) -> bool;
+            fn create_shareable(&self, bytes: u64) -> Result<RawChunk>;
+            fn export(&self, chunk: RawChunk) -> Result<OwnedFd>;
+            fn export_to_read(&self, chunk: RawChunk) -> Result<OwnedFd>;
+            fn import(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk>;
+            fn import_to_read(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk>;
+            unsafe fn map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()>;
+            unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()>;
         }
-        self.memory.create_shareable(bytes)
-    }
-
-    fn export(&self, chunk: RawChunk) -> Result<OwnedFd> {
-        self.memory.export(chunk)
-    }
-
-    fn import(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> {
-        if !self.can_share() {
-            return Err(failed("import", SHARING));
+        pages => {
+            fn alloc_host(&self, bytes: u64) -> Result<u64>;
+            unsafe fn free_host(&self, at: u64) -> Result<()>;
         }
-        self.memory.import(file, bytes, true)
-    }
-
-    fn export_to_read(&self, chunk: RawChunk) -> Result<OwnedFd> {
-        self.memory.export_to_read(chunk)
-    }
-
-    fn import_to_read(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> {
-        if !self.can_share() {
-            return Err(failed("import_to_read", SHARING));
+        times => {
+            fn elapsed(&self, from: RawTime, to: RawTime) -> Result<Duration>;
+            fn forget_time(&self, time: RawTime);
         }
-        self.memory.import(file, bytes, false)
-    }
-
-    unsafe fn map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {
-        // SAFETY: the caller's promise is handed on.
-        unsafe { self.memory.map(chunk, at, bytes) }
-    }
-
-    unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<()> {
-        // SAFETY: the caller's promise is handed on.
-        unsafe { self.memory.unmap(at, bytes) }
-    }
-
-    fn alloc_host(&self, bytes: u64) -> Result<u64> {
-        self.pages.alloc(bytes)
-    }
-
-    unsafe fn free_host(&self, at: u64) -> Result<()> {
-        // SAFETY: the caller's promise is handed on.
-        unsafe { self.pages.free(at) }
+        streams => {
+            fn settle(&self);
+        }
     }
 
     fn peer(&self) -> Option<Peer> {
@@ -270,33 +227,28 @@ unsafe impl Driver for HostDriver {
     }
 
     fn keep(&self, memory: HeldMemory) {
-        let mut kept = lock(&self.kept);
-        if !kept.iter().any(|it| Arc::ptr_eq(it, &memory)) {
-            kept.push(memory);
-        }
+        keep(&self.borrowed, memory);
     }
 
     fn let_go(&self, memory: &HeldMemory) {
-        let gone: Vec<_> = lock(&self.kept).extract_if(.., |it| Arc::ptr_eq(it, memory)).collect();
-        // Behind the lock: it may be the last to have it.
-        drop(gone);
+        let_go(&self.borrowed, memory);
     }
 
     fn fence(&self, mark: RawMark) -> Result<Fence> {
         self.peek(mark).map_err(|_| unknown("fence", "mark", mark.0))?;
-        Ok(Fence::Host(Arc::new(Abroad { streams: Arc::clone(&self.streams), mark: Packed(mark.0) })))
+        Ok(Fence::Host(Arc::new(MarkFence { streams: Arc::clone(&self.streams), mark: Packed(mark.0) })))
     }
 
-    fn wait_abroad(&self, stream: RawStream, fence: &Fence) -> Result<()> {
+    fn wait_foreign(&self, stream: RawStream, fence: &Fence) -> Result<()> {
         if !self.has_peers() {
-            return Err(failed("wait_abroad", PEERS));
+            return Err(failed("wait_foreign", PEERS));
         }
         let Fence::Host(fence) = fence else {
-            return Err(failed("wait_abroad", "streams of a host device wait for host devices only"));
+            return Err(failed("wait_foreign", "streams of a host device wait for host devices only"));
         };
         self.streams
-            .wait_abroad(Packed(stream.0), Arc::clone(fence))
-            .map_err(|why| explain("wait_abroad", stream.0, why))
+            .wait_foreign(Packed(stream.0), Arc::clone(fence))
+            .map_err(|why| explain("wait_foreign", stream.0, why))
     }
 
     fn open_stream(&self, flags: StreamFlags) -> Result<RawStream> {
@@ -343,24 +295,12 @@ unsafe impl Driver for HostDriver {
         self.streams.block_on(Packed(mark.0)).map_err(|why| explain("block_on", mark.0, why))
     }
 
-    fn settle(&self) {
-        self.streams.settle();
-    }
-
     /// Marks are numbers: there is nothing to forget.
     fn forget(&self, _mark: RawMark) {}
 
     fn record_time(&self, stream: RawStream) -> Result<RawTime> {
         let submit = |task| self.streams.submit(Packed(stream.0), &mut Some(Work::Run(task)));
         self.times.record(|task| submit(task).map_err(|why| explain("record_time", stream.0, why)))
-    }
-
-    fn elapsed(&self, from: RawTime, to: RawTime) -> Result<Duration> {
-        self.times.elapsed(from, to)
-    }
-
-    fn forget_time(&self, time: RawTime) {
-        self.times.forget(time);
     }
 }
 
@@ -369,7 +309,7 @@ struct Executor {
     clock: Arc<Clock>,
     has_memory: bool,
     /// INVARIANT: memory-outlives-work.
-    _held: (Arc<Memory>, Arc<Pages>, Kept),
+    _held: (Arc<Memory>, Arc<Pages>, Arc<Borrowed>),
 }
 
 impl Execute for Executor {

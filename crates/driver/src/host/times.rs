@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::errors::{failed, unknown};
-use crate::locks::{self, Guard, Mutex, lock};
+use crate::locks::{Guard, Leaf, Mutex, lock};
 use crate::{RawTime, Result};
 
 /// What the device's time is.
@@ -46,7 +46,7 @@ type Taken = Arc<OnceLock<Duration>>;
 pub(super) struct Times {
     clock: Arc<Clock>,
     next: AtomicU64,
-    taken: Mutex<locks::HostTimes, HashMap<RawTime, Taken>>,
+    taken: Mutex<Leaf, HashMap<RawTime, Taken>>,
 }
 
 impl Times {
@@ -71,7 +71,7 @@ impl Times {
         Ok(self.find(to)?.saturating_sub(self.find(from)?))
     }
 
-    pub(super) fn forget(&self, time: RawTime) {
+    pub(super) fn forget_time(&self, time: RawTime) {
         self.lock().remove(&time);
     }
 

@@ -32,8 +32,7 @@ fn audit<B>(ledger: &Ledger<B>) {
 }
 
 fn create(ledger: &mut Ledger<()>, bytes: u64) -> Result<RawChunk> {
-    ledger.set_aside(bytes)?;
-    Ok(ledger.add_chunk(bytes, ()))
+    ledger.create(bytes, || Ok(()))
 }
 
 fn map(ledger: &mut Ledger<()>, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {
@@ -42,8 +41,8 @@ fn map(ledger: &mut Ledger<()>, chunk: RawChunk, at: u64, bytes: u64) -> Result<
     Ok(())
 }
 
-fn settle(ledger: &mut Ledger<()>, leftover: Option<Leftover<()>>) -> bool {
-    leftover.map(|leftover| ledger.settle(leftover.bytes)).is_some()
+fn give_back(ledger: &mut Ledger<()>, leftover: Option<Leftover<()>>) -> bool {
+    leftover.map(|leftover| ledger.gave_back(leftover.bytes)).is_some()
 }
 
 #[test]
@@ -52,7 +51,9 @@ fn sizes_are_multiples_of_the_granularity() {
     assert!(ledger.check_size("reserve", 0).is_err());
     assert!(ledger.check_size("reserve", GRAIN + 1).is_err());
     assert!(matches!(create(&mut ledger, 11 * GRAIN), Err(DriverError::OutOfMemory { .. })));
-    assert!(create(&mut ledger, 10 * GRAIN).is_ok());
+    let refused = ledger.create(10 * GRAIN, || Err(failed("create", "the system refuses")));
+    assert!(matches!(refused, Err(DriverError::Failed { .. })));
+    assert!(create(&mut ledger, 10 * GRAIN).is_ok(), "a refusal takes nothing");
     assert!(matches!(create(&mut ledger, GRAIN), Err(DriverError::OutOfMemory { .. })));
     audit(&ledger);
 }
@@ -90,7 +91,7 @@ fn the_last_holder_ends_a_chunk() {
     assert!(ledger.remove_mapping(0).is_none());
     assert_eq!(ledger.used_bytes(), GRAIN);
     let last = ledger.remove_mapping(GRAIN);
-    assert!(settle(&mut ledger, last));
+    assert!(give_back(&mut ledger, last));
     assert_eq!(ledger.used_bytes(), 0);
     audit(&ledger);
 }
@@ -155,7 +156,7 @@ proptest! {
                     let outcome = ledger.destroy(*chunk);
                     prop_assert_eq!(outcome.is_ok(), *live);
                     *live = false;
-                    settle(&mut ledger, outcome.ok().flatten());
+                    give_back(&mut ledger, outcome.ok().flatten());
                 }
                 Step::Map { pick, at, grains } => {
                     let Some(&(chunk, whole, live)) = twin.chunks.get(pick) else { continue };
@@ -170,7 +171,7 @@ proptest! {
                     let Some(found) = found else { continue };
                     twin.mappings.swap_remove(found);
                     let leftover = ledger.remove_mapping(at * GRAIN);
-                    settle(&mut ledger, leftover);
+                    give_back(&mut ledger, leftover);
                 }
             }
             prop_assert_eq!(ledger.used_bytes(), twin.used() * GRAIN);

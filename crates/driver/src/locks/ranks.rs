@@ -14,6 +14,16 @@ pub trait Rank {
     const IS_SEVERAL: bool;
 }
 
+/// The rank of all locks under which no other lock is waited for. It comes after all others.
+#[derive(Debug)]
+pub enum Leaf {}
+
+impl Rank for Leaf {
+    const PLACE: u8 = u8::MAX;
+    const NAME: &'static str = "a leaf";
+    const IS_SEVERAL: bool = false;
+}
+
 /// Lists the ranks of a crate, first what may be taken first, each with its name and whether a thread may hold several:
 /// all of them come before the place that is given. `FIRST` is where they begin.
 #[macro_export]
@@ -27,7 +37,7 @@ macro_rules! ranks {
         enum Number { $($rank),* }
 
         /// The place of the first of them.
-        #[allow(dead_code)] // The last crate's is not asked for.
+        #[allow(dead_code)] // It is for the crates above, and the topmost ones have none.
         $vis const FIRST: u8 = $end - [$($name),*].len() as u8;
 
         $(
@@ -83,14 +93,15 @@ pub fn may_wait<R: Rank>() {
 #[cfg(debug_assertions)]
 mod checked {
     use std::cell::Cell;
+    use std::panic::Location;
 
     use super::Rank;
 
-    /// How many locks of a rank a thread holds, and the rank's name.
-    type Count = Cell<(u32, &'static str)>;
+    /// The locks of a rank that a thread holds: how many, the rank's name, and where the last of them was taken.
+    type Count = Cell<(u32, &'static str, &'static Location<'static>)>;
 
     thread_local! {
-        static HELD: [Count; 256] = const { [const { Cell::new((0, "")) }; 256] };
+        static HELD: [Count; 256] = const { [const { Cell::new((0, "", Location::caller())) }; 256] };
     }
 
     /// Says that this thread holds a lock of a rank, for as long as it is there.
@@ -105,24 +116,29 @@ mod checked {
         #[track_caller]
         pub(crate) fn in_order<R: Rank>() -> Self {
             let first = usize::from(R::PLACE) + usize::from(R::IS_SEVERAL);
-            let later = HELD.with(|held| held[first..].iter().map(Cell::get).find(|(count, _)| *count > 0));
-            if let Some((_, later)) = later {
+            let later = HELD.with(|held| held[first..].iter().map(Cell::get).find(|(count, ..)| *count > 0));
+            if let Some((_, later, place)) = later {
                 let wanted = R::NAME;
-                panic!("this thread holds the lock of {later} and waits for that of {wanted}, which comes first");
+                panic!(
+                    "this thread holds the lock of {later}, taken at {place}, and waits for that of {wanted}, which \
+                     comes first"
+                );
             }
             Self::tried::<R>()
         }
 
         /// The lock is taken, and was not waited for.
+        #[track_caller]
         pub(crate) fn tried<R: Rank>() -> Self {
-            HELD.with(|held| held[usize::from(R::PLACE)].update(|(count, _)| (count + 1, R::NAME)));
+            let place = Location::caller();
+            HELD.with(|held| held[usize::from(R::PLACE)].update(|(count, ..)| (count + 1, R::NAME, place)));
             Self(R::PLACE)
         }
     }
 
     impl Drop for Held {
         fn drop(&mut self) {
-            HELD.with(|held| held[usize::from(self.0)].update(|(count, name)| (count - 1, name)));
+            HELD.with(|held| held[usize::from(self.0)].update(|(count, name, place)| (count - 1, name, place)));
         }
     }
 }

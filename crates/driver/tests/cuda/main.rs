@@ -1,9 +1,9 @@
 //! What is the CUDA driver's own, over `fakecuda`: what is missing, what fails, whose context and whose stream it is.
 //! What it shares with other devices is in the conformance suite.
 
-mod abroad;
 mod failing;
 mod graphs;
+mod ipc;
 mod missing;
 mod peers;
 mod streams;

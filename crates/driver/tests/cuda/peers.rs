@@ -84,7 +84,7 @@ fn a_stream_waits_for_a_mark_of_another_device() {
         first.send(1).unwrap();
     });
     let mark = here.mark(early).unwrap();
-    there.wait_abroad(late, &here.fence(mark).unwrap()).unwrap();
+    there.wait_foreign(late, &here.fence(mark).unwrap()).unwrap();
     run(&there, late, move || tell.send(2).unwrap());
     let end = there.mark(late).unwrap();
     assert_eq!(there.is_over(end), Ok(false));
@@ -117,7 +117,7 @@ fn what_fails_leaves_access_as_it_was() {
     finish(&there, stream);
     let mark = here.mark(crate::stream(&here)).unwrap();
     wishes.fail("cuStreamWaitEvent", 999);
-    assert!(there.wait_abroad(stream, &here.fence(mark).unwrap()).is_err());
-    there.wait_abroad(stream, &here.fence(mark).unwrap()).unwrap();
+    assert!(there.wait_foreign(stream, &here.fence(mark).unwrap()).is_err());
+    there.wait_foreign(stream, &here.fence(mark).unwrap()).unwrap();
     finish(&there, stream);
 }

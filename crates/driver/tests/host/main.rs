@@ -1,7 +1,7 @@
 //! What is the host device's own: memory of the system, workers, seeds, loss and end. What it shares with other devices
 //! is in the conformance suite.
 
-mod abroad;
+mod foreign;
 mod loss;
 mod memory;
 mod work;

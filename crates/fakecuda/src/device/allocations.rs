@@ -12,7 +12,7 @@ use millpond_driver::cuda::abi::{AccessDesc, Code, Context};
 
 use super::{Device, State};
 use crate::current;
-use crate::memory::code;
+use crate::memory::answer;
 
 /// The allocations of a device.
 #[derive(Debug, Default)]
@@ -99,7 +99,7 @@ impl Device {
         if state.allocations.contexts.remove(&at).is_some() && whole >= KEPT {
             state.memory.unmap(&self.host, at, whole)?;
             // SAFETY: what was mapped there is unmapped.
-            return unsafe { self.host.unreserve(at, whole) }.map_err(|error| code(&error));
+            return answer(unsafe { self.host.unreserve(at, whole) });
         }
         state.allocations.freed.entry(whole).or_default().push(at);
         Ok(())

@@ -144,7 +144,7 @@ impl Device {
         match (awaited, owner) {
             (Awaited::Nothing, _) => Ok(()),
             (Awaited::Mark(mark), None) => answer(self.host.wait(raw, mark)),
-            (Awaited::Mark(mark), Some(owner)) => answer(self.host.wait_abroad(raw, &answer(owner.host.fence(mark))?)),
+            (Awaited::Mark(mark), Some(owner)) => answer(self.host.wait_foreign(raw, &answer(owner.host.fence(mark))?)),
             (Awaited::Opened(opened), _) => {
                 let mut work = Some(Work::Run(Box::new(move || opened.block())));
                 // SAFETY: the work touches no device memory.

@@ -10,7 +10,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 
 use millpond_driver::cuda::abi::graph::{CAPTURE_RELAXED, Graph as GraphHandle, GraphExec, GraphNode, UserObject};
@@ -19,6 +19,7 @@ use millpond_driver::{CopyKind, Driver, RawMark, RawStream, StreamFlags, Work};
 
 use super::{Device, HostFunction, State, answer, as_callback, end_handle, fresh_handle, sides_of};
 use crate::forks::{Forks, Key};
+use crate::lock;
 use crate::memory::Side;
 
 /// How many streams of the host run a launch.
@@ -268,7 +269,7 @@ impl Device {
         let mut state = self.state()?;
         let Graph { items, objects, .. } = state.graphs.graph(graph)?.clone();
         let old = state.graphs.execs.get_mut(&exec.0).ok_or(Code::INVALID_VALUE)?;
-        let last = Mutex::new(old.last.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let last = Mutex::new(lock(&old.last).take());
         let mut new = Exec { _objects: objects, last, ..Exec::default() };
         new.add(&items, &[]);
         if new.items.len() != old.items.len() {
@@ -428,7 +429,7 @@ impl Device {
             return Err(Code::ILLEGAL_ADDRESS);
         }
         let raw = self.begin(&mut state, stream)?;
-        let mut last = exec.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&exec.last);
         if let Some(before) = *last {
             answer(self.host.wait(raw, before))?;
         }

@@ -1,10 +1,11 @@
 //! The devices of the process. One is opened for the first holder of its primary context, and goes with the last.
 
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
 use millpond_driver::cuda::abi::Code;
 
 use super::Device;
+use crate::lock;
 use crate::settings::{self, PEERS};
 
 /// What is behind a device number.
@@ -26,7 +27,7 @@ pub(crate) fn are_peers(one: i32, other: i32) -> Result<bool, Code> {
 
 fn primary(ordinal: i32) -> Result<MutexGuard<'static, Primary>, Code> {
     let primary = usize::try_from(ordinal).ok().and_then(|ordinal| PRIMARIES.get(ordinal));
-    Ok(primary.ok_or(Code::INVALID_DEVICE)?.lock().unwrap_or_else(PoisonError::into_inner))
+    Ok(lock(primary.ok_or(Code::INVALID_DEVICE)?))
 }
 
 /// Whether there is such a device.

@@ -9,7 +9,7 @@ use millpond_driver::cuda::abi::graph::{
 };
 use millpond_driver::cuda::abi::{Code, Context, Stream};
 
-use super::{Given, Outcome, Place, entry, list, plain, put, read};
+use super::{Given, Outcome, Place, check, entry, list, plain, put, read};
 use crate::contexts::current_device;
 use crate::current;
 use crate::device::HostFunction;
@@ -52,23 +52,17 @@ fn copy_of(copy: CopyParams) -> Result<Action, Code> {
         (MEMORY_DEVICE, MEMORY_HOST) => CopyKind::DeviceToHost,
         _ => return Err(Code::INVALID_VALUE),
     };
-    if (copy.height, copy.depth) != (1, 1) || copy.width == 0 {
-        return Err(Code::INVALID_VALUE);
-    }
+    check((copy.height, copy.depth) == (1, 1) && copy.width != 0)?;
     let (to, from) = (row(copy.to, copy.to.kind)?, row(copy.from, copy.from.kind)?);
     Ok(Action::Copy { to, from, bytes: copy.width as u64, kind })
 }
 
 exports! {
     cuGraphCreate(graph: Place<Graph>, flags: c_uint) {
-        if flags != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
+        check(flags == 0)?;
         put(graph, current_device()?.open_graph()?)
-    }
-    cuGraphDestroy(graph: Graph) {
-        current_device()?.close_graph(graph)
-    }
+    };
+    cuGraphDestroy(graph: Graph) => close_graph;
     cuGraphGetNodes(graph: Graph, nodes: *mut GraphNode, count: Place<usize>) {
         let all = current_device()?.nodes(graph)?;
         let count = count.ok_or(Code::INVALID_VALUE)?;
@@ -82,11 +76,11 @@ exports! {
         // SAFETY: there is room for so many.
         unsafe { nodes.copy_from_nonoverlapping(all.as_ptr(), *room) };
         Ok(())
-    }
+    };
     cuGraphAddEmptyNode(node: Place<GraphNode>, graph: Graph, after: *const GraphNode, count: usize) {
         // SAFETY: the caller's dependencies.
         unsafe { add(node, graph, after, count, Action::Empty) }
-    }
+    };
     cuGraphAddMemsetNode(
         node: Place<GraphNode>, graph: Graph, after: *const GraphNode, count: usize, params: Given<MemsetParams>,
         context: Context
@@ -94,13 +88,11 @@ exports! {
         check_context(context)?;
         let fill = read(params)?;
         let value = u8::try_from(fill.value).map_err(|_| Code::INVALID_VALUE)?;
-        if (fill.element_bytes, fill.height) != (1, 1) || fill.width == 0 {
-            return Err(Code::INVALID_VALUE);
-        }
+        check((fill.element_bytes, fill.height) == (1, 1) && fill.width != 0)?;
         let action = Action::Fill { at: fill.to, bytes: fill.width as u64, value };
         // SAFETY: the caller's dependencies.
         unsafe { add(node, graph, after, count, action) }
-    }
+    };
     cuGraphAddMemcpyNode(
         node: Place<GraphNode>, graph: Graph, after: *const GraphNode, count: usize, params: Given<CopyParams>,
         context: Context
@@ -109,7 +101,7 @@ exports! {
         let action = copy_of(read(params)?)?;
         // SAFETY: the caller's dependencies.
         unsafe { add(node, graph, after, count, action) }
-    }
+    };
     cuGraphAddHostNode(
         node: Place<GraphNode>, graph: Graph, after: *const GraphNode, count: usize, params: Given<HostParams>
     ) {
@@ -117,75 +109,59 @@ exports! {
         let action = Action::Host { function, data: data.expose_provenance() };
         // SAFETY: the caller's dependencies.
         unsafe { add(node, graph, after, count, action) }
-    }
+    };
     cuGraphAddChildGraphNode(
         node: Place<GraphNode>, graph: Graph, after: *const GraphNode, count: usize, child: Graph
     ) {
         // SAFETY: the caller's dependencies.
         let after = unsafe { list(after, count) }?;
         put(node, current_device()?.add_child(graph, after, child)?)
-    }
+    };
     cuUserObjectCreate(
         object: Place<UserObject>, data: *mut c_void, destroy: HostFunction, count: c_uint, flags: c_uint
     ) {
-        if count != 1 || flags != USER_OBJECT_NO_SYNC || object.is_none() {
-            return Err(Code::INVALID_VALUE);
-        }
+        check(count == 1 && flags == USER_OBJECT_NO_SYNC && object.is_some())?;
         put(object, current_device()?.open_object(destroy, data)?)
-    }
+    };
     cuUserObjectRelease(object: UserObject, count: c_uint) {
-        if count != 1 {
-            return Err(Code::INVALID_VALUE);
-        }
+        check(count == 1)?;
         current_device()?.close_object(object)
-    }
+    };
     cuGraphRetainUserObject(graph: Graph, object: UserObject, count: c_uint, flags: c_uint) {
-        if count != 1 || flags != USER_OBJECT_MOVE {
-            return Err(Code::INVALID_VALUE);
-        }
+        check(count == 1 && flags == USER_OBJECT_MOVE)?;
         current_device()?.keep_object(graph, object)
-    }
+    };
     cuGraphInstantiateWithFlags(exec: Place<GraphExec>, graph: Graph, flags: u64) {
         // Only that a launch frees what the one before left.
-        if flags > 1 {
-            return Err(Code::INVALID_VALUE);
-        }
+        check(flags <= 1)?;
         put(exec, current_device()?.instantiate(graph)?)
-    }
-    cuGraphUpload(exec: GraphExec, stream: Stream) {
-        current_device()?.upload(exec, stream)
-    }
-    cuGraphLaunch(exec: GraphExec, stream: Stream) {
-        current_device()?.launch(exec, stream)
-    }
-    cuGraphExecDestroy(exec: GraphExec) {
-        current_device()?.close_exec(exec)
-    }
+    };
+    cuGraphUpload(exec: GraphExec, stream: Stream) => upload;
+    cuGraphLaunch(exec: GraphExec, stream: Stream) => launch;
+    cuGraphExecDestroy(exec: GraphExec) => close_exec;
     cuStreamBeginCapture_v2(stream: Stream, mode: c_int) {
-        if !(0..=CAPTURE_RELAXED).contains(&mode) {
-            return Err(Code::INVALID_VALUE);
-        }
+        check((0..=CAPTURE_RELAXED).contains(&mode))?;
         current_device()?.begin_capture(stream, mode)
-    }
+    };
     cuThreadExchangeStreamCaptureMode(mode: Option<&mut c_int>) {
         let mode = mode.ok_or(Code::INVALID_VALUE)?;
         *mode = exchange_mode(*mode)?;
         Ok(())
-    }
+    };
     cuStreamBeginCaptureToGraph(
         stream: Stream, _graph: Graph, _after: *const GraphNode, _edges: *const c_void, _count: usize, mode: c_int
     ) {
         current_device()?.begin_capture(stream, mode)
-    }
+    };
     cuStreamGetCaptureInfo(stream: Stream, status: Place<c_int>, number: Place<u64>) {
         let device = current_device()?;
         put(status, device.capture_status(stream)?)?;
         put(number, device.capture_number(stream)?)
-    }
+    };
     cuStreamIsCapturing(stream: Stream, status: Place<c_int>) {
         put(status, current_device()?.capture_status(stream)?)
-    }
+    };
     cuStreamEndCapture(stream: Stream, graph: Place<Graph>) {
         put(graph, current_device()?.end_capture(stream)?)
-    }
+    };
 }

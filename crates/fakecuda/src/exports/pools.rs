@@ -3,9 +3,10 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use millpond_driver::cuda::abi::pool::PoolProps;
-use millpond_driver::cuda::abi::{AccessDesc, AllocationProp, Code, Context, Location};
+use millpond_driver::cuda::abi::{AccessDesc, AllocationProp, Code, Context, EventName, Location};
 
-use super::{Given, Outcome, Place, entry, list, place_of, plain, put, read};
+use super::{Given, Outcome, Place, check, entry, list, place_of, plain, put, read};
+use crate::between::{MemoryName, opened};
 use crate::contexts::current_device;
 use crate::current;
 use crate::device::open;
@@ -56,24 +57,22 @@ unsafe fn pointer_attribute(place: *mut c_void, which: c_int, at: u64) -> Outcom
 exports! {
     cuCtxEnablePeerAccess(peer: Context, _flags: c_uint) {
         peers::enable(peer)
-    }
+    };
     cuCtxDisablePeerAccess(peer: Context) {
         peers::disable(peer)
-    }
+    };
     cuMemPoolCreate(pool: Place<usize>, props: Given<PoolProps>) {
         let PoolProps { kind, location, .. } = read(props)?;
-        if kind != AllocationProp::PINNED || location.kind != Location::DEVICE {
-            return Err(Code::INVALID_VALUE);
-        }
+        check(kind == AllocationProp::PINNED && location.kind == Location::DEVICE)?;
         current_device()?.check_unsafe()?;
         put(pool, pools().create(location.id)?)
-    }
+    };
     cuMemPoolDestroy(pool: usize) {
         pools().destroy(pool)
-    }
+    };
     cuMemPoolTrimTo(pool: usize, _keep: usize) {
         pools().check(pool)
-    }
+    };
     cuMemPoolSetAttribute(pool: usize, which: c_int, value: *mut c_void) {
         let wish = match which {
             // SAFETY: the caller's place, by the attribute.
@@ -82,33 +81,33 @@ exports! {
             _ => read(unsafe { value.cast::<u64>().as_ref() })?,
         };
         pools().set_attribute(pool, which, wish)
-    }
+    };
     cuMemPoolGetAttribute(pool: usize, which: c_int, value: *mut c_void) {
         let answer = pools().attribute(pool, which)?;
         // SAFETY: the caller's place, by the attribute.
         unsafe { put_number(value, matches!(which, 1..=3), answer) }
-    }
+    };
     cuMemPoolSetAccess(pool: usize, access: *const AccessDesc, count: usize) {
         // SAFETY: the caller's list.
         let mut access = unsafe { list(access, count) }?.iter();
         access.try_for_each(|AccessDesc { location, flags }| pools().set_access(pool, location.id, *flags))
-    }
+    };
     cuMemPoolGetAccess(flags: Place<c_int>, pool: usize, location: Given<Location>) {
         put(flags, pools().access(pool, read(location)?.id)?)
-    }
+    };
     cuDeviceGetDefaultMemPool(pool: Place<usize>, device: c_int) {
         put(pool, Pools::default_of(device)?)
-    }
+    };
     cuDeviceGetMemPool(pool: Place<usize>, device: c_int) {
         put(pool, pools().current_of(device)?)
-    }
+    };
     cuDeviceSetMemPool(device: c_int, pool: usize) {
         pools().set_current(device, pool)
-    }
+    };
     cuPointerGetAttribute(place: *mut c_void, which: c_int, at: u64) {
         // SAFETY: the caller's place.
         unsafe { pointer_attribute(place, which, at) }
-    }
+    };
     cuPointerGetAttributes(count: c_uint, which: *const c_int, places: *const *mut c_void, at: u64) {
         // SAFETY: the caller's lists.
         let (which, places) = (unsafe { list(which, count as usize) }?, unsafe { list(places, count as usize) }?);
@@ -118,29 +117,41 @@ exports! {
             let _ = unsafe { pointer_attribute(place, which, at) };
         }
         Ok(())
-    }
+    };
     cuMemGetAddressRange_v2(base: Place<u64>, bytes: Place<usize>, at: u64) {
         let found = open::devices().find(|(_, device)| device.contains(at)).ok_or(Code::INVALID_VALUE)?;
         let (start, size) = found.1.range_around(at)?;
         put(base, start)?;
         put(bytes, size as usize)
-    }
+    };
     cuMemGetInfo_v2(free: Place<usize>, total: Place<usize>) {
         let (device, all) = (current_device()?, settings::total_bytes());
         put(free, (all - device.host.used_bytes()) as usize)?;
         put(total, all as usize)
-    }
+    };
     cuMemRetainAllocationHandle(handle: Place<u64>, at: u64) {
         let device = current_device()?;
         if device.allocation_around(at).is_some() || !device.contains(at) {
             return Err(Code::INVALID_VALUE);
         }
         put(handle, at)
-    }
-    cuIpcGetMemHandle(_handle: *mut c_void, at: u64) {
+    };
+    cuIpcGetMemHandle(name: Place<EventName>, at: u64) {
         match current_device()?.allocation_around(at) {
-            Some((start, _)) if pools().of(start).is_none() => Ok(()),
+            Some((start, bytes)) if pools().of(start).is_none() => put(name, MemoryName::new(start, bytes).bytes()),
             _ => Err(Code::INVALID_VALUE),
         }
-    }
+    };
+    cuIpcOpenMemHandle_v2(at: Place<u64>, name: EventName, _flags: c_uint) {
+        let device = current_device()?;
+        let name = MemoryName::of(&name).filter(|name| !name.is_own()).ok_or(Code::INVALID_CONTEXT)?;
+        put(at, opened().open(name, |bytes| device.allocate_in_context(bytes))?)
+    };
+    cuIpcCloseMemHandle(at: u64) {
+        let device = current_device()?;
+        opened().close(at, || {
+            device.wait_for_all()?;
+            device.free(at)
+        })
+    };
 }

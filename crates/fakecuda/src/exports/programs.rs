@@ -7,19 +7,20 @@
 use std::alloc::Layout;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_uint, c_void};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex};
 
 use millpond_driver::CopyKind;
 use millpond_driver::cuda::abi::graph::{AllocNode, Graph, GraphExec, GraphNode, KernelNode2};
 use millpond_driver::cuda::abi::{Code, Stream};
 
 use super::graphs::add;
-use super::{Given, Place, entry, plain, put, read};
+use super::{Given, Place, check, entry, plain, put, read};
 use crate::contexts::current_device;
 use crate::current;
 use crate::device::graphs::Action;
 use crate::device::{Device, end_handle, fresh_handle};
 use crate::kernels::{self, Kernel, kernels};
+use crate::lock;
 use crate::pools::pools;
 
 /// A kernel with its arguments, as host function's data. Graphs run it again and again: it is never given back.
@@ -41,10 +42,6 @@ struct LaunchConfig {
 
 static HOST: LazyLock<Mutex<HashMap<usize, Layout>>> = LazyLock::new(Mutex::default);
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 unsafe extern "C" fn run_call(data: *mut c_void) {
     // SAFETY: `call` made it, and it is never given back.
     let call = unsafe { &*data.cast::<Call>() };
@@ -65,9 +62,7 @@ unsafe fn call(kernel: usize, params: *const *const c_void, extra: *const Buffer
     // SAFETY: the caller's list.
     let buffer = match unsafe { extra.as_ref() } {
         Some([first, start, second, _, end]) if params.is_null() => {
-            if (first.addr(), second.addr(), end.addr()) != (1, 2, 0) {
-                return Err(Code::INVALID_VALUE);
-            }
+            check((first.addr(), second.addr(), end.addr()) == (1, 2, 0))?;
             Some(start.cast::<u8>())
         }
         Some(_) => return Err(Code::INVALID_VALUE),
@@ -176,7 +171,7 @@ exports! {
         let device = current_device()?;
         device.check_unsafe()?;
         put(at, device.allocate_in_context(bytes)?)
-    }
+    };
     cuMemFree_v2(at: u64) {
         let device = current_device()?;
         device.check_unsafe()?;
@@ -184,13 +179,13 @@ exports! {
         device.free(at)?;
         pools().freed(at);
         Ok(())
-    }
+    };
     cuMemHostAlloc(at: Place<*mut c_void>, bytes: usize, _flags: c_uint) {
         allocate_host(at, bytes)
-    }
+    };
     cuMemAllocHost_v2(at: Place<*mut c_void>, bytes: usize) {
         allocate_host(at, bytes)
-    }
+    };
     cuMemFreeHost(at: *mut c_void) {
         let device = current_device()?;
         device.check_unsafe()?;
@@ -199,47 +194,45 @@ exports! {
         // SAFETY: it was allocated with that layout, and nothing in flight uses it.
         unsafe { std::alloc::dealloc(at.cast(), layout) };
         Ok(())
-    }
+    };
     cuMemAllocAsync(at: Place<u64>, bytes: usize, stream: Stream) {
         put(at, allocate_on(&*current_device()?, stream, bytes, None)?)
-    }
+    };
     cuMemAllocAsync_ptsz(at: Place<u64>, bytes: usize, stream: Stream) {
         put(at, allocate_on(&*current_device()?, of_thread(stream), bytes, None)?)
-    }
+    };
     cuMemAllocFromPoolAsync(at: Place<u64>, bytes: usize, pool: usize, stream: Stream) {
         put(at, allocate_on(&*current_device()?, stream, bytes, Some(pool))?)
-    }
+    };
     cuMemFreeAsync(at: u64, stream: Stream) {
         free_on(&*current_device()?, stream, at)
-    }
+    };
     cuMemFreeAsync_ptsz(at: u64, stream: Stream) {
         free_on(&*current_device()?, of_thread(stream), at)
-    }
+    };
     cuMemsetD8Async_ptsz(at: u64, value: u8, bytes: usize, stream: Stream) {
         current_device()?.fill(of_thread(stream), at, bytes as u64, value)
-    }
+    };
     cuMemcpyHtoD_v2(to: u64, from: u64, bytes: usize) {
         copy_now(to, from, bytes)
-    }
+    };
     cuMemcpyDtoH_v2(to: u64, from: u64, bytes: usize) {
         copy_now(to, from, bytes)
-    }
+    };
     cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: Stream) {
         let device = current_device()?;
         let kind = copy_kind(&device, to, from)?;
         device.copy(stream, to, from, bytes as u64, kind)
-    }
-    cuStreamQuery(stream: Stream) {
-        current_device()?.finish(stream)
-    }
+    };
+    cuStreamQuery(stream: Stream) => finish;
     cuModuleLoadData(module: Place<usize>, _image: *const c_void) {
         put(module, fresh_handle())
-    }
+    };
     cuModuleUnload(module: usize) {
         end_handle(module);
         kernels::forget(|kernel| kernel.module == module);
         Ok(())
-    }
+    };
     cuModuleGetFunction(function: Place<usize>, module: usize, name: *const c_char) {
         // SAFETY: the caller's string.
         let name = unsafe { CStr::from_ptr(name) }.to_owned();
@@ -267,18 +260,18 @@ exports! {
         let handle = fresh_handle();
         kernels().insert(handle, Kernel { module, context: current::context(), name, run, params });
         put(function, handle)
-    }
+    };
     cuFuncGetParamInfo(function: usize, at: usize, offset: Place<usize>, bytes: Place<usize>) {
         let all = kernels();
         let kernel = all.get(&function).ok_or(Code::INVALID_HANDLE)?;
         let (from, size) = *kernel.params.get(at).ok_or(Code::INVALID_VALUE)?;
         put(offset, from)?;
         put(bytes, size)
-    }
+    };
     cuFuncGetName(name: Place<*const c_char>, function: usize) {
         let all = kernels();
         put(name, all.get(&function).ok_or(Code::INVALID_HANDLE)?.name.as_ptr())
-    }
+    };
     cuLaunchKernel(
         function: usize, _gx: c_uint, _gy: c_uint, _gz: c_uint, _bx: c_uint, _by: c_uint, _bz: c_uint, _shared: c_uint,
         stream: Stream, params: *const *const c_void, extra: *const Buffer
@@ -286,7 +279,7 @@ exports! {
         // SAFETY: the caller's arguments.
         let data = unsafe { call(function, params, extra) }?;
         current_device()?.host_function(stream, run_call, data)
-    }
+    };
     cuLaunchKernelEx(
         config: Given<LaunchConfig>, function: usize, params: *const *const c_void, extra: *const Buffer
     ) {
@@ -294,23 +287,21 @@ exports! {
         // SAFETY: the caller's arguments.
         let data = unsafe { call(function, params, extra) }?;
         current_device()?.host_function(stream, run_call, data)
-    }
-    cuGraphClone(copy: Place<Graph>, graph: Graph) {
-        put(copy, current_device()?.copy_graph(graph)?)
-    }
+    };
+    cuGraphClone(copy: Place<Graph>, graph: Graph) => put copy_graph;
     cuGraphDestroyNode(node: GraphNode) {
         current_device()?.change_node(node, None)
-    }
+    };
     cuGraphKernelNodeSetParams_v2(node: GraphNode, params: Given<KernelNode2>) {
         let KernelNode2 { first, .. } = read(params)?;
         // SAFETY: the caller's arguments.
         let data = unsafe { call(first.function.0, first.params.cast_const().cast(), std::ptr::null()) }?;
         let action = Action::Host { function: run_call, data: data.expose_provenance() };
         current_device()?.change_node(node, Some(action))
-    }
+    };
     cuGraphExecUpdate_v2(exec: GraphExec, graph: Graph, _info: *mut c_void) {
         current_device()?.update_exec(exec, graph)
-    }
+    };
     cuGraphAddKernelNode_v2(
         node: Place<GraphNode>, graph: Graph, after: *const GraphNode, count: usize, params: Given<KernelNode2>
     ) {
@@ -320,7 +311,7 @@ exports! {
         let action = Action::Host { function: run_call, data: data.expose_provenance() };
         // SAFETY: the caller's dependencies.
         unsafe { add(node, graph, after, count, action) }
-    }
+    };
     cuGraphAddMemAllocNode(
         node: Place<GraphNode>, graph: Graph, after: *const GraphNode, count: usize, params: Option<&mut AllocNode>
     ) {
@@ -328,9 +319,9 @@ exports! {
         params.at = current_device()?.allocate_node(params.bytes)?;
         // SAFETY: the caller's dependencies.
         unsafe { add(node, graph, after, count, Action::Empty) }
-    }
+    };
     cuGraphAddMemFreeNode(node: Place<GraphNode>, graph: Graph, after: *const GraphNode, count: usize, _at: u64) {
         // SAFETY: the caller's dependencies.
         unsafe { add(node, graph, after, count, Action::Empty) }
-    }
+    };
 }

@@ -1,10 +1,16 @@
 //! Events: made, recorded, waited for by the host.
+//!
+//! An event that processes share may bring an order back that another process has made: it waits for one event of this
+//! process, and records one that this process waits for. So who waits for such an event comes after all that was
+//! recorded in such events before.
 
 use std::ffi::c_uint;
 
-use millpond_core::op::{Mark, What};
+use millpond_core::ids::{DeviceId, EventId, StreamId};
+use millpond_core::op::{Mark, StreamRole, What};
 
 use crate::abi::{EXTERNAL, Event, Stream};
+use crate::ask;
 use crate::session::{At, Session};
 
 impl Session {
@@ -23,17 +29,46 @@ impl Session {
         let (stream, event) = (self.stream(at, stream), self.event(event));
         let external = flags & EXTERNAL != 0;
         self.push(What::EventRecord { event, stream, external, mark: Mark::Completion });
+        if self.captures.is_empty() && self.handles.shared_events.contains(&event) {
+            let (others, _) = self.others();
+            self.push(What::EventWait { event, stream: others, external: false });
+        }
+    }
+
+    /// What the other processes have waited for.
+    fn others(&mut self) -> (StreamId, DeviceId) {
+        if let Some(others) = self.others {
+            return others;
+        }
+        let (stream, device) = (self.handles.new_stream(), DeviceId(ask::current_device() as u32));
+        self.others = Some((stream, device));
+        self.push(What::StreamCreate { stream, role: StreamRole::NonBlocking, device });
+        (stream, device)
+    }
+
+    /// A shared event is waited for: what it may stand for is waited for, too.
+    pub(crate) fn after_others(&mut self, event: EventId, wait: impl Fn(EventId) -> What) {
+        let may_stand = self.captures.is_empty() && self.handles.shared_events.contains(&event);
+        let Some((stream, device)) = self.others.filter(|_| may_stand) else { return };
+        let event = self.handles.new_unnamed_event();
+        self.push(What::EventCreate { event, device, shared: false });
+        self.push(What::EventRecord { event, stream, external: false, mark: Mark::Completion });
+        self.push(wait(event));
+        self.handles.end_unnamed_event(event);
+        self.push(What::EventDestroy { event });
     }
 
     /// An event was found to have completed.
     pub(crate) fn query_event(&mut self, event: Event) {
         let event = self.event(event);
         self.push(What::EventQuery { event, is_over: true });
+        self.after_others(event, |event| What::EventQuery { event, is_over: true });
     }
 
     /// The host has waited for an event.
     pub(crate) fn synchronize_event(&mut self, event: Event) {
         let event = self.event(event);
         self.push(What::EventSynchronize { event });
+        self.after_others(event, |event| What::EventSynchronize { event });
     }
 }

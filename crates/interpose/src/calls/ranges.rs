@@ -40,14 +40,19 @@ fn settle(at: &At, code: Code, gone: Gone, before: impl Fn(&mut Session, &Entry)
     });
 }
 
-/// `cuIpcCloseMemHandle`: whether it waits is not documented; it is taken to, so that nothing right is called wrong.
+/// `cuIpcCloseMemHandle`: the memory is there until it was closed as often as it was opened. Whether the call waits is
+/// not documented; it is taken to, so that nothing right is called wrong.
 pub(crate) fn close(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code {
-    let gone = at.note(|session| {
-        let gone: Gone = session.living(start).into_iter().collect();
+    let (left, gone) = at.note(|session| {
+        let left = session.handles.close_memory(start);
+        let gone: Gone = session.living(start).filter(|_| left.is_none_or(|left| left == 0)).into_iter().collect();
         gone.iter().for_each(|entry| session.index.free(entry.memory()));
-        gone
+        (left, gone)
     });
     let code = real();
+    if code != Code::SUCCESS && left.is_some() {
+        at.settle(|session| session.handles.open_memory(start));
+    }
     settle(at, code, gone, |session, entry| {
         if session.captures.is_empty() {
             session.synchronize_device(session.handles.device_of(entry.home));
@@ -64,6 +69,12 @@ impl Session {
             Some(memory) => self.memory_now(memory, bytes, Kind::Mapped),
             None => self.add_memory_now(start, bytes, Kind::Mapped),
         }
+    }
+
+    /// Memory of another process is opened.
+    pub(crate) fn open(&mut self, start: u64) {
+        self.handles.open_memory(start);
+        self.import(start);
     }
 
     /// Memory of others is there, be it for the second time.

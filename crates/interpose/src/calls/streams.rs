@@ -67,6 +67,7 @@ impl Session {
         let (stream, event) = (self.stream(at, stream), self.event(event));
         let external = flags & EXTERNAL != 0;
         self.push(What::EventWait { event, stream, external });
+        self.after_others(event, |event| What::EventWait { event, stream, external: false });
     }
 
     /// Work that uses these bytes, or none.

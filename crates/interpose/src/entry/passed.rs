@@ -4,8 +4,7 @@
 //! the address of a *counter*: instructions that add one and jump on with all arguments as they were. Questions (names
 //! with `Get` or `Query` in them) and calls that make neither work nor memory are not counted.
 
-use crate::ranks;
-use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::locks::{Leaf, Mutex, lock};
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -66,7 +65,7 @@ counters! {
     "br x16"
 }
 
-static NAMES: Mutex<ranks::PassedNames, Vec<String>> = Mutex::new(Vec::new());
+static NAMES: Mutex<Leaf, Vec<String>> = Mutex::new(Vec::new());
 
 // SAFETY: the labels above: the code, of which only the address is used, and two tables of words that are 0 at first.
 unsafe extern "C" {

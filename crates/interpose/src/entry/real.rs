@@ -4,8 +4,7 @@
 //! function of a wrapper, and the wrapper of a real function's address. The same address under several names (as
 //! `cuGetProcAddress` gives it) has one wrapper.
 
-use crate::ranks;
-use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::locks::{Leaf, Mutex, lock};
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -135,7 +134,7 @@ pub(crate) fn is_served(wrapper: usize, all: &[Wrapped]) -> bool {
 
 /// Finds all wrapped functions in the library that the program uses. Only the first library counts.
 pub(crate) fn attach(library: *mut c_void, all: &[Wrapped]) {
-    static ATTACHING: Mutex<ranks::Attaching, ()> = Mutex::new(());
+    static ATTACHING: Mutex<Leaf, ()> = Mutex::new(());
     let _one = lock(&ATTACHING);
     if ATTACHED.get().is_some() {
         return;

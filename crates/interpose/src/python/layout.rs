@@ -33,11 +33,11 @@ pub(super) struct Layout {
     /// In a `bytes` object.
     pub(super) bytes_length: usize,
     pub(super) bytes_data: usize,
-    /// In a text: its characters come last, where all are ASCII, and where not.
+    /// In a text: its characters come last, behind so many bytes more where not all are ASCII.
     pub(super) text_length: usize,
     pub(super) text_state: usize,
     pub(super) ascii: usize,
-    pub(super) not_ascii: usize,
+    pub(super) more_if_not_ascii: usize,
     pub(super) state: State,
 }
 
@@ -50,28 +50,12 @@ pub(super) struct State {
     pub(super) is_ascii: u32,
 }
 
-/// Where an interpreter's description of itself has each offset of a [`Layout`].
+/// Where an interpreter's description of itself has what a [`Layout`] says.
 #[derive(Debug)]
 pub(super) struct Described {
-    pub(super) current: usize,
-    pub(super) code: usize,
-    pub(super) previous: usize,
-    pub(super) instruction: usize,
-    pub(super) owner: usize,
-    pub(super) copies: Option<(usize, usize)>,
-    pub(super) first_line: usize,
-    pub(super) file: usize,
-    pub(super) qualified_name: usize,
-    pub(super) lines: usize,
-    pub(super) instructions: usize,
-    pub(super) type_of: usize,
-    pub(super) bytes_length: usize,
-    pub(super) bytes_data: usize,
-    pub(super) text_length: usize,
-    pub(super) text_state: usize,
-    pub(super) ascii: usize,
-    /// No offset: the description has none of them.
-    pub(super) state: State,
+    /// Where it has each offset, in that offset's place. What it does not have is as in the layout.
+    pub(super) at: Layout,
+    /// The state of a text, which it does not have, where there is no global lock.
     pub(super) state_without_lock: State,
 }
 
@@ -83,15 +67,13 @@ pub(super) const TAG: usize = 3;
 const COOKIE: [u8; 8] = *b"xdebugpy";
 /// No structure is larger.
 const OFFSET_MAX: usize = 1 << 14;
-/// What a text that is not ASCII has more, before its characters (from 3.12 on).
-const UTF_8: usize = 16;
 
 impl Described {
     /// The layout of the interpreter whose description is at an address. None where that is of another version, or is
     /// none.
-    pub(super) fn layout(&self, version: u64, at: usize, memory: &Memory) -> Option<Layout> {
-        let has = |offset| memory.word(at, offset);
-        if memory.number(at, 0)? != COOKIE || has(8)? as u64 != version {
+    pub(super) fn layout(&self, version: u64, address: usize, memory: &Memory) -> Option<Layout> {
+        let has = |offset| memory.word(address, offset);
+        if memory.number(address, 0)? != COOKIE || has(8)? as u64 != version {
             return None;
         }
         let has_no_lock = match has(16)? {
@@ -100,32 +82,32 @@ impl Described {
             _ => return None,
         };
         let offset = |place| has(place).filter(|offset| *offset < OFFSET_MAX);
-        let copies = match self.copies.filter(|_| has_no_lock) {
+        let Self { at, state_without_lock } = self;
+        let copies = match at.copies.filter(|_| has_no_lock) {
             Some((list, number)) => Some((offset(list)?, offset(number)?)),
             None => None,
         };
-        let ascii = offset(self.ascii)?;
         Some(Layout {
-            current: offset(self.current)?,
-            through_frame_of_c: None,
-            code: offset(self.code)?,
-            previous: offset(self.previous)?,
-            instruction: offset(self.instruction)?,
-            owner: offset(self.owner)?,
+            current: offset(at.current)?,
+            through_frame_of_c: at.through_frame_of_c,
+            code: offset(at.code)?,
+            previous: offset(at.previous)?,
+            instruction: offset(at.instruction)?,
+            owner: offset(at.owner)?,
             copies,
-            first_line: offset(self.first_line)?,
-            file: offset(self.file)?,
-            qualified_name: offset(self.qualified_name)?,
-            lines: offset(self.lines)?,
-            instructions: offset(self.instructions)?,
-            type_of: offset(self.type_of)?,
-            bytes_length: offset(self.bytes_length)?,
-            bytes_data: offset(self.bytes_data)?,
-            text_length: offset(self.text_length)?,
-            text_state: offset(self.text_state)?,
-            ascii,
-            not_ascii: ascii + UTF_8,
-            state: if has_no_lock { self.state_without_lock } else { self.state },
+            first_line: offset(at.first_line)?,
+            file: offset(at.file)?,
+            qualified_name: offset(at.qualified_name)?,
+            lines: offset(at.lines)?,
+            instructions: offset(at.instructions)?,
+            type_of: offset(at.type_of)?,
+            bytes_length: offset(at.bytes_length)?,
+            bytes_data: offset(at.bytes_data)?,
+            text_length: offset(at.text_length)?,
+            text_state: offset(at.text_state)?,
+            ascii: offset(at.ascii)?,
+            more_if_not_ascii: at.more_if_not_ascii,
+            state: if has_no_lock { *state_without_lock } else { at.state },
         })
     }
 }
@@ -246,7 +228,8 @@ impl Object {
         let state = memory.half(at, layout.text_state).filter(|_| is_it)? & layout.state.all();
         let width = layout.state.width_of(state);
         let is_known = state & layout.state.is_compact != 0 && matches!(width, 1 | 2 | 4);
-        let from = if state & layout.state.is_ascii != 0 { layout.ascii } else { layout.not_ascii };
+        let from =
+            if state & layout.state.is_ascii != 0 { layout.ascii } else { layout.ascii + layout.more_if_not_ascii };
         let length = memory.word(at, layout.text_length).filter(|length| is_known && *length <= BYTES_MAX)?;
         let mut bytes = vec![0; length * width];
         memory.read(at, from, &mut bytes)?;

@@ -5,8 +5,7 @@
 //! counts until its stream is seen to capture no more. What may not happen while anything captures makes captures that
 //! begin meanwhile wait ([`while_none`]).
 
-use crate::ranks;
-use millpond_driver::locks::{Guard, Mutex, lock};
+use millpond_driver::locks::{Guard, Leaf, Mutex, lock};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -20,7 +19,7 @@ static GOING_ON: AtomicU32 = AtomicU32::new(0);
 /// Calls that captures which begin wait for.
 static KEPT_OFF: AtomicU32 = AtomicU32::new(0);
 /// The streams that began the captures: others take part, and may go before the end.
-static ORIGINS: Mutex<ranks::Origins, Vec<Stream>> = Mutex::new(Vec::new());
+static ORIGINS: Mutex<Leaf, Vec<Stream>> = Mutex::new(Vec::new());
 
 /// A capture waits no longer than this for such calls: what those wait for may be work that waits for its thread.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@
 //! Invariant `closed-first`: a stream that the program closes is closed here before.
 
 use crate::ranks;
-use millpond_driver::locks::{Mutex, RwLock, lock, read, write};
+use millpond_driver::locks::{Leaf, Mutex, RwLock, lock, read, write};
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -35,9 +35,9 @@ pub(super) struct Served {
 
 static OPEN: [AtomicPtr<Served>; DEVICES_MAX] = [const { AtomicPtr::new(std::ptr::null_mut()) }; DEVICES_MAX];
 /// Held while a device is opened: those that could not be.
-static REFUSED: Mutex<ranks::Refused, [bool; DEVICES_MAX]> = Mutex::new([false; DEVICES_MAX]);
+static REFUSED: Mutex<ranks::Served, [bool; DEVICES_MAX]> = Mutex::new([false; DEVICES_MAX]);
 /// The device and the context of each stream that was met.
-static STREAMS: RwLock<ranks::Streams, Table<Stream, (i32, Context)>> = RwLock::new(None);
+static STREAMS: RwLock<Leaf, Table<Stream, (i32, Context)>> = RwLock::new(None);
 
 /// The primary context of each device whose default streams were met. Millpond's streams are of that one.
 static PRIMARY: [AtomicUsize; DEVICES_MAX] = [const { AtomicUsize::new(0) }; DEVICES_MAX];

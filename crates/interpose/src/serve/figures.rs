@@ -2,8 +2,7 @@
 //!
 //! Of the driver's pools (`--driver-pool`) the driver is asked itself, so that both are measured by the same program.
 
-use crate::ranks;
-use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::locks::{Leaf, Mutex, lock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -33,7 +32,7 @@ static OPENED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 static FREED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 static PASSED: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 /// Of the pools that were destroyed.
-static RETIRED: Mutex<ranks::Retired, Sums> = Mutex::new(BTreeMap::new());
+static RETIRED: Mutex<Leaf, Sums> = Mutex::new(BTreeMap::new());
 
 fn count(of: &[AtomicU64; 2], nanoseconds: u64) {
     of[0].fetch_add(1, Ordering::Relaxed);

@@ -3,8 +3,7 @@
 //! A map by first addresses, in parts with a lock each. An allocation leaves with its free and before the driver can
 //! give the address to another thread; of two frees of one pointer one finds it.
 
-use crate::ranks;
-use millpond_driver::locks::{Guard, Mutex, lock};
+use millpond_driver::locks::{Guard, Leaf, Mutex, lock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,7 +33,7 @@ pub(super) struct Found {
 }
 
 #[repr(align(64))]
-struct Part(Mutex<ranks::Live, Table<u64, Live>>);
+struct Part(Mutex<Leaf, Table<u64, Live>>);
 
 static LIVE: [Part; PARTS] = [const { Part(Mutex::new(None)) }; PARTS];
 

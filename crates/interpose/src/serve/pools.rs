@@ -35,7 +35,7 @@ pub(crate) struct ServedPool {
 }
 
 /// Pools that were met; none for the driver's own.
-static POOLS: RwLock<ranks::Pools, Table<Pool, Option<Arc<ServedPool>>>> = RwLock::new(None);
+static POOLS: RwLock<ranks::Served, Table<Pool, Option<Arc<ServedPool>>>> = RwLock::new(None);
 /// The pool that streams of a device take memory from, once known; none for one of the driver's.
 static CURRENT: RwLock<ranks::Current, Table<i32, Option<Arc<ServedPool>>>> = RwLock::new(None);
 

@@ -3,11 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
-use millpond_core::ids::HostId;
 use millpond_core::op::Place;
 use millpond_driver::locks::{Guard, lock};
 
-use super::{PROCESS, SESSION, Session, THREADS, session, thread_number};
+use super::{PROCESS, SESSION, Session, THREADS, session};
 use crate::entry::thunk::{Inside, is_inside};
 use crate::sink::Sink;
 
@@ -85,8 +84,9 @@ pub(super) fn save() {
 pub(crate) fn note_apart(act: impl FnOnce(&mut Session)) {
     let Some(mut session) = session() else { return };
     let _ = catch_unwind(AssertUnwindSafe(|| {
-        session.host = HostId(thread_number());
+        session.host = session.this_host();
         (session.place, session.note) = (Place::Unknown, None);
         act(&mut session);
+        session.stop_where_numbers_end();
     }));
 }

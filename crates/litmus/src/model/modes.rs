@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 
-use millpond_core::ids::{EventId, HostId, ProcessId, StreamId};
+use millpond_core::ids::{EventId, HostId, StreamId};
 use millpond_core::op::{CaptureMode, StreamRole, What};
 
 use crate::Program;
@@ -26,7 +26,6 @@ struct Capture {
 #[derive(Default)]
 struct Threads {
     modes: HashMap<HostId, CaptureMode>,
-    processes: HashMap<HostId, ProcessId>,
     legacy: Vec<StreamId>,
     destroyed: Vec<StreamId>,
     captures: Vec<Capture>,
@@ -59,7 +58,6 @@ impl Threads {
                 return self.is_prohibited(host);
             }
             What::CaptureModeExchange { mode } => drop(self.modes.insert(host, mode)),
-            What::HostStart { process } => drop(self.processes.insert(host, process)),
             What::StreamCreate { stream, role: StreamRole::Legacy, .. } => self.legacy.push(stream),
             What::CaptureBegin { stream, mode, .. }
                 if self.capture_of(stream).is_none()
@@ -105,10 +103,8 @@ impl Threads {
 
     /// Whether a thread is prohibited from potentially unsafe calls.
     fn is_prohibited(&self, host: HostId) -> bool {
-        let process = |host: HostId| self.processes.get(&host).copied().unwrap_or(ProcessId(0));
         let has_own = self.captures.iter().any(|it| it.host == host && it.mode != CaptureMode::Relaxed);
-        let is_other = |it: &Capture| it.host != host && process(it.host) == process(host);
-        let has_other = self.captures.iter().any(|it| is_other(it) && it.mode == CaptureMode::Global);
+        let has_other = self.captures.iter().any(|it| it.host != host && it.mode == CaptureMode::Global);
         match self.modes.get(&host).copied().unwrap_or_default() {
             CaptureMode::Global => has_own || has_other,
             CaptureMode::ThreadLocal => has_own,

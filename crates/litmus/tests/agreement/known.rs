@@ -67,12 +67,6 @@ const KNOWN: &[(&str, &[&str])] = &[
     ),
     // What an offer that was refused would have given is no further mistake.
     ("process q\nstream s\na = alloc s 256\nexport a as k\nq: b = import k", &["4 not-shareable"]),
-    // One of two importers that the exporter's trace knows by one process ends: what the other holds is its own.
-    (
-        "set leaks off\nprocess q\nprocess r\nstream s\nr: stream t\npool p shared\na = alloc s 256 from p\n\
-         export a as k\nq: b = import k\nexport a as l\nr: c = import l\ndestroy q\nr: free t c",
-        &[],
-    ),
     // Memory with addresses in each instance only, of a graph that is not in this one any more, or of no node there.
     (
         "stream s\ngraph g symbolic\nnode n in g: alloc a 256\ngraph h\nnode c in h: child g\nnode r in h after c: \
@@ -144,12 +138,6 @@ const KNOWN: &[(&str, &[&str])] = &[
         "stream s\nstream t nonblocking on 1\nstream u nonblocking\npool p\ngrant p to 1\na = alloc s 256 from p\n\
          query s yes\nread u a[0..256]\nsynchronize device\nread t a[128..256]\nread u a[128..256]\nfree s a",
         &["12 free-before-use"],
-    ),
-    // An importer's process ends: what its use came after may be in flight yet, and so may not have been done.
-    (
-        "process q\nstream s\nq: stream t\npool p shared\na = alloc s 256 from p\nsynchronize s\nexport a as k\n\
-         tell q\nq: b = import k\nwrite s a\nrecord e s\nq: wait t e\nq: write t b\ndestroy q\nfree now a",
-        &["15 free-before-use"],
     ),
     // A free node of a symbolic child's memory, and that child is removed: the memory is placed nowhere.
     (

@@ -137,11 +137,6 @@ impl Maker {
                 let what = self.random.pick(&["device".to_owned(), stream]);
                 self.say(process, format!("synchronize {what}"));
             }
-            13 if process > 0 && self.random.one_in(4) => {
-                let name = self.processes[process].by.trim_end_matches(": ");
-                self.lines.push(format!("destroy {name}"));
-                self.processes.remove(process);
-            }
             13..=17 => self.free(process),
             _ => self.access(process),
         }

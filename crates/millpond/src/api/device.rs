@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::panic::Location;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::check::Place;
@@ -20,7 +20,7 @@ use millpond_driver::{
 };
 
 use crate::clock::chains::Chains;
-use crate::clock::hosts::Hosts;
+use crate::clock::hosts::{self, Epoch};
 use crate::clock::progress::Progress;
 use crate::graph::Graphs;
 use crate::names::config::{DeviceConfig, GRAIN, HostConfig, PoolConfig, StreamConfig, check_memory, check_schedule};
@@ -29,15 +29,13 @@ use crate::names::stream_names;
 use crate::pool::handle::Pool;
 use crate::share::Sharing;
 use crate::state::context::Context;
-use crate::state::device::{PoolShared, State, StreamShared};
 use crate::state::in_flight::Keep;
 use crate::state::in_flight::{Everything, InFlight};
-use crate::state::legacy::Legacy;
 use crate::state::peers;
-use crate::state::pool::Uses;
-use crate::state::stream::{StateLock, Submitters};
+use crate::state::pool::{PoolShared, Uses};
+use crate::state::stream::{State, StateLock, StreamShared, Submitters};
+use crate::stream::default_streams::Legacy;
 use crate::stream::handle::Stream;
-use crate::sync::handle::Handle;
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
@@ -70,7 +68,7 @@ static NEXT_DEVICE: AtomicU32 = AtomicU32::new(1);
 /// ```
 #[derive(Clone)]
 pub struct Device {
-    shared: Handle<DeviceShared>,
+    shared: Arc<DeviceShared>,
 }
 
 impl Drop for DeviceShared {
@@ -78,7 +76,7 @@ impl Drop for DeviceShared {
         if process::is_forked() {
             return;
         }
-        self.context.graphs().forget_orphans();
+        self.context.graphs.forget_orphans();
         self.context.forget_imports();
         if let Some(tracer) = &self.context.tracer {
             // What still holds the device may hold it for ever. What cannot be written is lost, as in a crash.
@@ -93,7 +91,7 @@ struct DeviceShared {
     /// The pool that the device came with.
     default_pool: Pool,
     /// The pool that unnamed allocations come from.
-    current_pool: Mutex<ranks::CurrentPool, Pool>,
+    current_pool: Mutex<ranks::Table, Pool>,
     legacy: Stream,
     per_thread: Mutex<ranks::PerThread, HashMap<ThreadNumber, Stream>>,
 }
@@ -147,10 +145,11 @@ impl Device {
         let tracer = Tracer::of(number, config.trace)?;
         let context = Arc::new(Context {
             number,
-            graphs: Box::new(Graphs::new(number, properties.granularity)),
+            graphs: Graphs::new(number, properties.granularity),
             properties,
             driver: Arc::new(Counting::new(driver)),
-            hosts: Hosts::new(number),
+            epoch: Epoch::new(),
+            has_met: AtomicBool::new(false),
             chains: Chains::default(),
             slots: Mutex::new(Slots::beside(peers::numbers())),
             in_flight: InFlight::default(),
@@ -160,7 +159,7 @@ impl Device {
             returned: AtomicU64::default(),
             guests: Mutex::default(),
             retired: Mutex::default(),
-            share: Box::<Sharing>::default(),
+            share: Sharing::default(),
             tracer,
             violations: config.violations,
             stream_numbers: Arc::default(),
@@ -175,7 +174,7 @@ impl Device {
         let default_pool = open_pool(&context, config, false)?;
         let current_pool = Mutex::new(default_pool.clone());
         let per_thread = Mutex::default();
-        Ok(Device { shared: Handle::new(DeviceShared { context, default_pool, current_pool, legacy, per_thread }) })
+        Ok(Device { shared: Arc::new(DeviceShared { context, default_pool, current_pool, legacy, per_thread }) })
     }
 
     /// What the device is.
@@ -248,7 +247,7 @@ impl Device {
             return Ok(stream);
         }
         let stream = open_stream(&self.shared.context, StreamRole::Blocking, tied(Tie::PerThread))?;
-        let device = self.shared.downgrade();
+        let device = Arc::downgrade(&self.shared);
         // In a thread that is past the end of its own values no thread would close it: it is the caller's alone.
         let _ = PER_THREAD.try_with(|own| {
             let devices = &mut own.borrow_mut().devices;
@@ -309,7 +308,7 @@ impl Device {
     pub fn synchronize(&self) -> Result<()> {
         process::refuse_forked()?;
         let context = &self.shared.context;
-        context.graphs().refuse_synchronize().inspect_err(|error| {
+        context.graphs.refuse_synchronize().inspect_err(|error| {
             let place = Place::Source(Location::caller());
             Tracer::refused(context.tracer.as_ref(), error, |tracer| tracer.synchronized(place));
         })?;
@@ -335,7 +334,7 @@ impl Device {
             tracer.synchronized(Place::Source(Location::caller()));
         }
         context.synchronized(ends.iter().map(|(snapshot, _)| snapshot));
-        context.in_flight.sweep(&context.hosts.base());
+        context.in_flight.sweep(&hosts::base());
         context.free_retired();
         context.chains.sweep();
         Ok(())
@@ -372,7 +371,7 @@ fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, o
         stream_names::forget(context.number, id);
     }
     let raw = open(context, id)?;
-    let base = context.hosts.base();
+    let base = hosts::base();
     // Held until the chain is listed: slots are dense in that list.
     let mut slots = lock(&context.slots);
     let (chain, ended) = match slots.open_known(|point| base.covers(point)) {

@@ -54,7 +54,7 @@ impl Device {
 
     fn new_graph(&self, addressing: Addressing) -> Result<Graph> {
         process::refuse_forked()?;
-        self.context().graphs().check_numbers()?;
+        self.context().graphs.check_numbers()?;
         Ok(Graph { body: Arc::new(Body::new(self.context(), addressing)) })
     }
 }
@@ -62,12 +62,12 @@ impl Device {
 impl Device {
     /// What its graphs use and reserve, apart from all pools (CUDA: `cudaDeviceGetGraphMemAttribute`).
     pub fn graph_memory(&self) -> GraphMemoryStatistics {
-        self.context().graphs().memory().statistics()
+        self.context().graphs.memory().statistics()
     }
 
     /// Sets both high marks to the current values (CUDA: `cudaDeviceSetGraphMemAttribute`).
     pub fn reset_graph_memory_high(&self) {
-        let mut memory = self.context().graphs().memory();
+        let mut memory = self.context().graphs.memory();
         memory.backing.reset_used_high();
         memory.backing.reset_reserved_high();
     }

@@ -18,8 +18,11 @@ use millpond_driver::locks::BiasedGuard;
 use crate::api::device::Device;
 use crate::api::raw::{RawMemory, Whose};
 use crate::names::error::Result;
-use crate::state::device::{Origin, Owned, Shelved, State, StreamShared};
+use crate::state::allocation::Owned;
+use crate::state::origin::Origin;
+use crate::state::shelves::Shelved;
 use crate::state::stream::Mode;
+use crate::state::stream::{State, StreamShared};
 use crate::stream::buffer::Buffer;
 use crate::stream::handle::Stream;
 

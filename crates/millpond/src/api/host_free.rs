@@ -12,13 +12,14 @@ use millpond_core::order::op_at;
 use millpond_core::pool::{Freed, Frontier};
 use millpond_driver::process;
 
-use crate::clock::hosts::HostKnows;
+use crate::clock::hosts::{self, HostKnows};
 use crate::names::error::Result;
 use crate::names::shadow;
-use crate::state::allocation::{site, violation};
-use crate::state::device::{Origin, Owned, PoolShared};
+use crate::state::allocation::{Owned, site, violation};
 use crate::state::ends::{free_import, free_in_graph};
 use crate::state::listening::{Listening, check_free};
+use crate::state::origin::Origin;
+use crate::state::pool::PoolShared;
 use crate::stream::refused::Refused;
 use crate::stream::release::not_launched;
 use crate::trace::tracer::Tracer;
@@ -94,20 +95,16 @@ impl Device {
         if let Origin::Captured(_) = allocation.origin {
             return Err(not_launched(allocation, StreamId::HOST.to_string()));
         }
-        let mut base = self.context().hosts.base();
+        let base = hosts::base();
         let mut life = allocation.life();
         let later = site(Act::Free, StreamId::HOST, 0, caller);
         if life.generation != *generation {
             return Err(allocation.overtaken(&life, *generation, later).into());
         }
-        let mut checked = match life.freed.now() {
+        let checked = match life.freed.now() {
             Some(free) => Err(Fault::after_free(free, Act::Free)),
             None => check_free(allocation, &life, &HostKnows(&base)),
         };
-        if checked.is_err() && life.freed.is_none() && self.context().learn_abroad() {
-            base = self.context().hosts.base();
-            checked = check_free(allocation, &life, &HostKnows(&base));
-        }
         if let Err(fault) = checked {
             let Use { point, site } = fault.earlier;
             let is_node = self.context().chains.find(point.slot).is_some_and(|it| it.is_of_launches());

@@ -23,11 +23,12 @@ use crate::names::error::{Invalid, Result};
 use crate::names::statistics::PoolStatistics;
 use crate::state::access::{Read, Source, Write};
 use crate::state::aliased::Job;
+use crate::state::allocation::{Allocation, Owned};
 use crate::state::context::FoundPool;
-use crate::state::device::{Allocation, Origin, Owned, PoolShared, StreamShared};
-use crate::state::named::NodeName;
-use crate::state::node::MemAllocNode;
-use crate::state::stream::Mode;
+use crate::state::named::{MemAllocNode, NodeName};
+use crate::state::origin::Origin;
+use crate::state::pool::PoolShared;
+use crate::state::stream::{Mode, StreamShared};
 use crate::stream::buffer::Buffer;
 use crate::stream::handle::Stream;
 use crate::stream::refused::Refused;
@@ -169,7 +170,7 @@ impl Stream {
             return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.shared.id.to_string() }.into());
         }
         // What the latest launch left.
-        let allocation = context.graphs().resolve(name, what.0)?;
+        let allocation = context.graphs.resolve(name, what.0)?;
         let generation = allocation.life().generation;
         self.shared.record_use(&Owned { allocation, generation, address: name.address }, what)
     }
@@ -369,7 +370,7 @@ impl Device {
     /// As [`Graph::node_around`], of whichever graph of the device has the address, and whether the memory is live.
     pub fn node_around(&self, address: u64) -> Option<(MemAllocNode<u8>, u64, bool)> {
         process::refuse_forked().ok()?;
-        let (context, graphs) = (self.context(), self.context().graphs());
+        let (context, graphs) = (self.context(), &self.context().graphs);
         let found = graphs.node_around(address)?;
         let node = MemAllocNode::of_address(context.number, found)?;
         Some((node, address - found.1.start, graphs.is_live(found.0)))

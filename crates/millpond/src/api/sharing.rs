@@ -53,7 +53,7 @@ impl Device {
 
     /// Which users' processes may import from this device, and which it imports from; for connections to come.
     pub fn set_peers(&self, peers: Peers) {
-        self.context().share().allow(peers);
+        self.context().share.allow(peers);
     }
 
     /// What is shared with other processes; what they have said by now is in it.
@@ -64,17 +64,17 @@ impl Device {
     /// How long tickets are good that are given out from now on; 10 minutes unless set. A ticket that is not used in
     /// time is refused, and so is one that had to make room: no more than 65 536 are out at a time.
     pub fn set_ticket_life(&self, life: Duration) {
-        self.context().share().set_ticket_life(life);
+        self.context().share.set_ticket_life(life);
     }
 
     /// How long an import may wait for its exporter, from now on; 30 s unless set. What the exporter answers later is
     /// given back.
     pub fn set_import_patience(&self, patience: Duration) {
-        self.context().share().set_patience(patience);
+        self.context().share.set_patience(patience);
     }
 
     /// Makes a ticket of this device good no more; whether it was good. What was imported by it stays imported.
     pub fn revoke(&self, ticket: &Ticket) -> bool {
-        self.context().share().revoke(ticket)
+        self.context().share.revoke(ticket)
     }
 }

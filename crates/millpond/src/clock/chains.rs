@@ -31,7 +31,7 @@ impl Listed {
             Listed::Over(_) => Ok(()),
             Listed::Chain { progress, abroad: None } => progress.with_mark(driver, |mark| driver.wait(raw, mark)),
             Listed::Chain { progress, abroad: Some(their) } => {
-                progress.with_mark(&**their, |mark| driver.wait_abroad(raw, &their.fence(mark)?))
+                progress.with_mark(&**their, |mark| driver.wait_foreign(raw, &their.fence(mark)?))
             }
         }
     }

@@ -31,10 +31,10 @@ pub(crate) struct Progress {
     is_shared: AtomicBool,
     /// A mark made ahead, and the position that it covers: no other can be had while foreign code captures the stream,
     /// or where it is another thread's default stream.
-    ahead: Mutex<ranks::EndsAhead, Option<(Mark, Seq)>>,
+    ahead: Mutex<ranks::Table, Option<(Mark, Seq)>>,
     /// Whether some of its work is where the stream's marks do not cover it.
     has_strays: AtomicBool,
-    strays: Mutex<ranks::Strays, Vec<Stray>>,
+    strays: Mutex<ranks::Table, Vec<Stray>>,
 }
 
 /// Work of a launch that the driver took on another stream of its own, and would not put the launching stream after.
@@ -52,7 +52,7 @@ enum Queue {
     /// In a stream of the driver.
     Stream(RawStream),
     /// In launches of a graph: the end of the last one.
-    Launches(Mutex<ranks::LaunchEnd, Option<LaunchEnd>>),
+    Launches(Mutex<ranks::Table, Option<LaunchEnd>>),
 }
 
 /// The end of a launch.

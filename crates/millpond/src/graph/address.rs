@@ -12,10 +12,9 @@ use millpond_driver::locks::lock;
 
 use super::body::Body;
 use super::registry::Graphs;
+use crate::graph::arena::Arena;
 use crate::names::count::Count;
-use crate::state::device::Arena;
-use crate::state::named::NodeName;
-use crate::state::node::MemAllocNode;
+use crate::state::named::{MemAllocNode, NodeName};
 
 /// An alloc node, and where its memory is.
 type Found = ((GraphId, GraphAllocId), Range);

@@ -10,8 +10,8 @@ use millpond_core::graph::{Addressing, CaptureMode, NodeId};
 use super::build::Graph;
 use crate::names::error::{Invalid, Result};
 use crate::names::graph_error::GraphError;
-use crate::state::device::Session;
-use crate::state::node::GraphNode;
+use crate::state::named::GraphNode;
+use crate::state::session::Session;
 use crate::stream::handle::Stream;
 
 /// A capture into a graph that is there. Whatever comes of it, the names of what it allocated name nothing else later.

@@ -19,6 +19,7 @@ use smallvec::SmallVec;
 
 use super::grant::Grant;
 use super::holder::HeldBy;
+use crate::graph::arena::Arena;
 use crate::names::count::Count;
 use crate::names::error::{Invalid, Result};
 use crate::names::graph_error::GraphError;
@@ -27,11 +28,11 @@ use crate::names::shown::shown;
 use crate::names::stream_names::side;
 use crate::state::access::{Access, Declared, Few, Source};
 use crate::state::aliased::Job;
+use crate::state::allocation::Allocation;
 use crate::state::context::Context;
-use crate::state::device::{Allocation, Arena, Origin};
-use crate::state::named::Named;
 use crate::state::named::NodeName;
-use crate::state::node::MemAllocNode;
+use crate::state::named::{MemAllocNode, Named};
+use crate::state::origin::Origin;
 use crate::stream::external::{EventNode, ExternalEvent};
 use crate::stream::payload::{LatePlace, Payload};
 use crate::sync::garbage::{Garbage, Held};
@@ -101,7 +102,7 @@ impl Body {
 
     /// A graph that is captured: its trace is what its streams do, until that ends well.
     pub(crate) fn to_capture(context: &Arc<Context>, addressing: Addressing) -> Self {
-        let id = context.graphs().next_graph();
+        let id = context.graphs.next_graph();
         Self {
             context: Arc::clone(context),
             core: CoreGraph::new(id, context.properties.granularity, addressing),
@@ -140,7 +141,7 @@ impl Body {
 
     /// A copy under a number of its own.
     pub(crate) fn duplicate(&self) -> Result<Self> {
-        let id = self.context.graphs().next_graph();
+        let id = self.context.graphs.next_graph();
         let core = self.core.duplicate(id).map_err(GraphError::Copy);
         let tracer = self.context.tracer.clone();
         if let Some(tracer) = &tracer {
@@ -267,7 +268,7 @@ impl Body {
         let found = match named.pool {
             None => match self.context.share.find_import(named.id) {
                 Some(import) => import,
-                None => self.context.graphs().find(named.id, named.generation)?,
+                None => self.context.graphs.find(named.id, named.generation)?,
             },
             Some(id) => {
                 let pool = self.context.pools().into_iter().find(|pool| pool.id == id);
@@ -309,7 +310,7 @@ impl Body {
         }
         self.held.entry(allocation.id).or_insert_with(|| Arc::clone(allocation));
         if let Origin::Graph(_) = allocation.origin
-            && let Some((graph, alloc)) = self.context.graphs().key_of(allocation)
+            && let Some((graph, alloc)) = self.context.graphs.key_of(allocation)
         {
             let id = allocation.id;
             return match graph == self.core.id() {
@@ -406,7 +407,7 @@ impl Body {
 
     /// A free node, for this graph's memory or what another graph leaves live.
     pub(crate) fn add_free(&mut self, dependencies: &[NodeId], memory: Memory, place: Place) -> Result<NodeId> {
-        let graphs = self.context.graphs();
+        let graphs = &self.context.graphs;
         // Of a child it is a matter of this graph's own, found out when that is instantiated.
         let granted = match memory {
             Memory::Own(alloc) => self.core.alloc(alloc).map(|_| (self.core.id(), alloc)),

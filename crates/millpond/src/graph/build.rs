@@ -17,8 +17,7 @@ use crate::names::graph_error::GraphError;
 use crate::names::shadow;
 use crate::state::access::{Access, Read, Write, placed};
 use crate::state::aliased::Job;
-use crate::state::named::NodeName;
-use crate::state::node::{GraphNode, MemAllocNode};
+use crate::state::named::{GraphNode, MemAllocNode, NodeName};
 use crate::stream::external::{EventNode, ExternalEvent};
 use crate::stream::payload::{Payload, staged};
 use crate::sync::garbage::Garbage;
@@ -139,7 +138,7 @@ impl Graph {
             self.note_refused(
                 error,
                 &dependencies,
-                |tracer| tracer.declared_node(&*self.body.context.graphs, (accesses, job)),
+                |tracer| tracer.declared_node(&self.body.context.graphs, (accesses, job)),
                 place,
             );
         })
@@ -430,7 +429,7 @@ impl Graph {
             _ => None,
         };
         if let Some((graph, alloc)) = freed {
-            self.body.context.graphs().withdraw(graph, alloc, &self.body.grant);
+            self.body.context.graphs.withdraw(graph, alloc, &self.body.grant);
         }
         // Dropped last: what a kernel owns may panic then.
         let body = self.edit();
@@ -441,7 +440,7 @@ impl Graph {
     /// The other graph that has a free node for what an alloc node of this graph makes.
     fn freed_elsewhere(&self, node: NodeId) -> Option<GraphId> {
         match self.body.core.node(node)?.kind {
-            NodeKind::MemAlloc(alloc) => self.body.context.graphs().freed_by_other((self.body.core.id(), alloc)),
+            NodeKind::MemAlloc(alloc) => self.body.context.graphs.freed_by_other((self.body.core.id(), alloc)),
             _ => None,
         }
     }

@@ -11,28 +11,49 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use millpond_core::check::Place;
 use millpond_core::graph::{
-    Access as NodeAccess, Addressing, CaptureError as Refusal, CaptureId, CaptureMode, Captures, Graph as CoreGraph,
-    GraphAllocId, GraphError as CoreError, Memory, NodeId, Uses,
+    Access as NodeAccess, Addressing, CaptureError as Refusal, CaptureId, CaptureMode, Captures, GraphAllocId, Memory,
+    NodeId, Uses,
 };
 use millpond_core::ids::StreamId;
 use millpond_core::op::StreamRole;
-use millpond_driver::locks::lock;
-use millpond_driver::process;
+use millpond_core::order::default_streams::Standing;
+use millpond_driver::locks::{BiasedGuard, lock};
+use millpond_driver::{RawGraph, process};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::body::{Body, Resolved};
 use super::build::Graph;
-use super::recording::{Open, Recording};
 use super::registry::Graphs;
 use crate::names::error::{Error, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
 use crate::names::{shadow, stream_names};
 use crate::state::access::Access;
 use crate::state::aliased::Job;
-use crate::state::device::{CapturedAt, Session};
+use crate::state::context::Context;
+use crate::state::session::{CapturedAt, Session};
+use crate::state::stream::State;
 use crate::stream::handle::Stream;
 use crate::stream::payload::Payload;
 use crate::sync::garbage::{Garbage, Held};
+
+/// A graph that is being captured.
+#[derive(Debug)]
+struct Open {
+    session: Arc<Session>,
+    body: Body,
+    /// What its nodes did to memory.
+    uses: Uses,
+}
+
+/// All captures of a device in progress.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    /// The number of their device.
+    device: u32,
+    captures: Captures,
+    open: FxHashMap<CaptureId, Open>,
+}
 
 /// A capture that a node is added to.
 pub(crate) struct Adding<'a> {
@@ -65,29 +86,10 @@ impl Adding<'_> {
     }
 }
 
-/// The core of a capture's graph, lent to the graph's body: it goes back however that ends.
-struct Lent<'a> {
-    core: &'a mut CoreGraph,
-    body: &'a mut Body,
-}
-
-impl<'a> Lent<'a> {
-    fn new(core: &'a mut CoreGraph, body: &'a mut Body) -> Self {
-        std::mem::swap(core, &mut body.core);
-        Self { core, body }
-    }
-}
-
-impl Drop for Lent<'_> {
-    fn drop(&mut self) {
-        std::mem::swap(self.core, &mut self.body.core);
-    }
-}
-
 impl CapturedAt {
     /// The host asks for an event that is an edge.
     pub(crate) fn refuse(&self) -> Error {
-        let mut recording = lock(&self.session.context.graphs().captures);
+        let mut recording = lock(&self.session.context.graphs.captures);
         match recording.captures.check_event(&self.event) {
             Err(error) => rule(recording.device, error),
             Ok(()) => CaptureError::Uncapturable { call: "event" }.into(),
@@ -113,53 +115,32 @@ fn thread() -> u64 {
 }
 
 impl Recording {
+    pub(super) fn new(device: u32) -> Self {
+        Self { device, captures: Captures::new(), open: FxHashMap::default() }
+    }
+
     /// Adds a node to the graph that `stream` is captured into, after its tails.
     pub(crate) fn operate<R>(
         &mut self,
         stream: StreamId,
         add: impl FnOnce(&mut Adding<'_>) -> Result<(NodeId, R)>,
     ) -> Result<R> {
-        let device = self.device;
-        let Some(id) = self.captures.of(stream) else {
-            return Err(rule(device, Refusal::NotCapturing(stream)));
-        };
-        let Open { body, session, uses, .. } = self.open.get_mut(&id).expect("every capture has its graph's body");
-        let mut failed = None;
-        let added = self.captures.operate(stream, |core, tails| {
-            let lent = Lent::new(core, body);
-            lent.body.captures_on(stream);
-            let added = add(&mut Adding { body: lent.body, session, tails, uses });
-            if let Ok((node, _)) = &added {
-                uses.added(&mut lent.body.core, *node);
-                session.nodes.store(lent.body.core.len() as u32, Ordering::Relaxed);
-            }
-            drop(lent);
-            added.map_err(|error| {
-                failed = Some(error);
-                CoreError::NotGraphMemory
-            })
-        });
-        match added {
-            Some(Ok(result)) => Ok(result),
-            Some(Err(error)) => Err(failed.unwrap_or_else(|| rule(device, error))),
-            None => Err(rule(self.device, Refusal::NotCapturing(stream))),
-        }
+        let (id, tails) = self.captures.after(stream).map_err(|error| rule(self.device, error))?;
+        let Open { body, session, uses } = self.open.get_mut(&id).expect("every capture has its graph's body");
+        body.captures_on(stream);
+        let (node, result) = add(&mut Adding { body, session, tails, uses })?;
+        uses.added(&mut body.core, node);
+        session.nodes.store(body.core.len() as u32, Ordering::Relaxed);
+        self.captures.added(stream, node);
+        Ok(result)
     }
 
     /// Finds the memory of accesses on a stream that is captured.
     pub(crate) fn resolve<A: Access>(&mut self, stream: StreamId, accesses: &A, job: Job) -> Result<Resolved> {
-        let Some(id) = self.captures.of(stream) else {
-            return Err(rule(self.device, Refusal::NotCapturing(stream)));
-        };
-        if !self.captures.is_valid(id) {
-            return Err(rule(self.device, Refusal::Invalidated(id)));
-        }
+        let (id, _) = self.captures.after(stream).map_err(|error| rule(self.device, error))?;
         let Open { body, session, .. } = self.open.get_mut(&id).expect("every capture has its graph's body");
-        let Some(core) = self.captures.graph(stream) else {
-            return Err(rule(self.device, Refusal::NotCapturing(stream)));
-        };
         // Of a child graph: what a capture adds has its addresses at once.
-        Lent::new(core, body).body.resolve(accesses, job, || Err(GraphError::SymbolicCapture(session.id).into()))
+        body.resolve(accesses, job, || Err(GraphError::SymbolicCapture(session.id).into()))
     }
 
     /// A capture has ended. What its nodes own is garbage, unless it becomes a graph.
@@ -168,7 +149,7 @@ impl Recording {
     }
 
     /// What a node does is known now. Where that went wrong the capture is invalid.
-    pub(crate) fn keep(&mut self, session: &Session, node: NodeId, seen: Result<Payload>) -> Result<()> {
+    fn keep(&mut self, session: &Session, node: NodeId, seen: Result<Payload>) -> Result<()> {
         match (seen, self.open.get_mut(&session.capture)) {
             (Ok(payload), Some(open)) => open.body.keep(node, payload),
             // The capture has ended: no caller wants it.
@@ -182,7 +163,7 @@ impl Recording {
     }
 
     /// A stream is closed: the capture that began on it, if any did.
-    pub(super) fn abandon<'g>(&mut self, stream: StreamId, garbage: &'g Garbage) -> Option<Held<'g, Open>> {
+    fn abandon<'g>(&mut self, stream: StreamId, garbage: &'g Garbage) -> Option<Held<'g, Open>> {
         let id = self.captures.abandon(stream)?;
         self.take_out(id, garbage)
     }
@@ -201,7 +182,8 @@ impl Recording {
 
     /// A stream waits for a captured event, and joins that capture.
     pub(crate) fn wait(&mut self, stream: (StreamId, StreamRole), at: &CapturedAt) -> Result<()> {
-        self.captures.wait(stream, &at.event).map_err(|error| rule(self.device, error))
+        let graph = self.open.get_mut(&at.event.capture).map(|open| &mut open.body.core);
+        self.captures.wait(stream, &at.event, graph).map_err(|error| rule(self.device, error))
     }
 
     /// A stream waits for an event from outside.
@@ -210,19 +192,17 @@ impl Recording {
     }
 
     /// A stream is synchronised or asked.
-    pub(crate) fn check_stream(&mut self, stream: StreamId, call: &'static str) -> Result<()> {
+    fn check_stream(&mut self, stream: StreamId, call: &'static str) -> Result<()> {
         self.captures.check_stream(stream, call).map_err(|error| rule(self.device, error))
     }
 
     /// The calling thread makes an unsafe call; its mode is the global one.
-    pub(crate) fn check_unsafe(&mut self, call: &'static str) -> Result<()> {
-        self.captures
-            .check_unsafe((thread(), CaptureMode::Global), |_| true, call)
-            .map_err(|error| rule(self.device, error))
+    fn check_unsafe(&mut self, call: &'static str) -> Result<()> {
+        self.captures.check_unsafe((thread(), CaptureMode::Global), call).map_err(|error| rule(self.device, error))
     }
 
     /// The legacy default stream would come after the blocking streams.
-    pub(crate) fn check_legacy(&mut self, is_blocking: impl Fn(StreamId) -> bool) -> Result<()> {
+    fn check_legacy(&mut self, is_blocking: impl Fn(StreamId) -> bool) -> Result<()> {
         self.captures.check_legacy(is_blocking).map_err(|error| rule(self.device, error))
     }
 }
@@ -231,12 +211,53 @@ impl Graphs {
     /// Refuses a synchronisation of the device while there is a capture; that is invalid then.
     #[inline]
     pub(crate) fn refuse_synchronize(&self) -> Result<()> {
-        let check = |captures: &mut Captures| captures.check_synchronize(|_, _| true, "synchronize");
+        let check = |captures: &mut Captures| captures.check_synchronize(|_| true, "synchronize");
         self.if_capturing(|recording| check(&mut recording.captures).map_err(|error| rule(recording.device, error)))
     }
 
+    /// A stream is closed, whose state is locked: a capture that began on it has ended.
+    #[cold]
+    pub(crate) fn abandon<'g>(&self, stream: StreamId, _: &mut BiasedGuard<'g, State>, garbage: &'g Garbage) {
+        let mut recording = lock(&self.captures);
+        let ended = recording.abandon(stream, garbage);
+        drop(recording);
+        if let Some(open) = &ended {
+            self.open.fetch_sub(1, Ordering::AcqRel);
+            open.session.is_open.store(false, Ordering::Release);
+            self.leave_captured(&open.session);
+        }
+    }
+
+    /// Refuses a call that waits for a stream or asks about it, while it captures or a capture forbids unsafe calls.
+    pub(crate) fn refuse_to_ask(&self, stream: StreamId, call: &'static str) -> Result<()> {
+        self.if_capturing(|recording| {
+            recording.check_stream(stream, call)?;
+            recording.check_unsafe(call)
+        })
+    }
+
+    /// Refuses an unsafe call of the calling thread, while a capture forbids those; that is invalid then.
+    pub(crate) fn refuse_unsafe(&self, call: &'static str) -> Result<()> {
+        self.if_capturing(|recording| recording.check_unsafe(call))
+    }
+
+    /// The legacy default stream is used: no blocking stream may be capturing.
+    pub(crate) fn refuse_legacy_use(&self, context: &Context) -> Result<()> {
+        self.if_capturing(|recording| {
+            let streams = context.streams();
+            let blocking = |id| streams.iter().any(|it| it.id == id && it.role.standing() == Standing::Tied);
+            recording.check_legacy(blocking)
+        })
+    }
+
+    /// What a captured stream's window has seen is what a node does.
+    pub(crate) fn keep_seen(&self, session: &Session, node: NodeId, seen: Result<Option<RawGraph>>) -> Result<()> {
+        let seen = seen.map(|graph| Payload::seen(&session.context, graph));
+        lock(&self.captures).keep(session, node, seen)
+    }
+
     #[inline]
-    pub(super) fn if_capturing(&self, check: impl FnOnce(&mut Recording) -> Result<()>) -> Result<()> {
+    fn if_capturing(&self, check: impl FnOnce(&mut Recording) -> Result<()>) -> Result<()> {
         if self.open.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
@@ -247,11 +268,9 @@ impl Graphs {
 
 /// Acts on the graph of a capture that goes on; none where it has ended.
 fn with_open<R>(session: &Session, act: impl FnOnce(&mut Body, &mut Uses) -> R) -> Option<R> {
-    let mut recording = lock(&session.context.graphs().captures);
-    let Recording { captures, open, .. } = &mut *recording;
-    let open = open.get_mut(&session.capture)?;
-    let lent = Lent::new(captures.graph(open.origin)?, &mut open.body);
-    Some(act(lent.body, &mut open.uses))
+    let mut recording = lock(&session.context.graphs.captures);
+    let open = recording.open.get_mut(&session.capture)?;
+    Some(act(&mut open.body, &mut open.uses))
 }
 
 /// A buffer of a capture's memory was dropped: a free node after all its uses. Where the capture has ended it stays
@@ -307,7 +326,7 @@ impl Stream {
     pub fn begin_capture_in(&self, mode: CaptureMode) -> Result<()> {
         process::refuse_forked()?;
         let (shared, caller) = (&self.shared, Location::caller());
-        shared.context.graphs().check_numbers()?;
+        shared.context.graphs.check_numbers()?;
         let body = Body::to_capture(&shared.context, Addressing::Fixed);
         let graph = body.core.id();
         let begun = self.begin(body, &[], mode, Some(caller));
@@ -327,17 +346,15 @@ impl Stream {
         let shared = &self.shared;
         let mut state = shared.state.lock();
         let _ = shared.enter_to_begin(&mut state)?;
-        let graphs = shared.context.graphs();
+        let graphs = &shared.context.graphs;
         let id = body.core.id();
         let mut uses = Uses::default();
         for node in body.core.topological_order() {
             uses.added(&mut body.core, node);
         }
-        let empty = CoreGraph::new(id, shared.context.properties.granularity, body.core.addressing());
-        let core = std::mem::replace(&mut body.core, empty);
         let mut recording = lock(&graphs.captures);
-        let begun = recording.captures.begin((shared.id, shared.role), core, tails, thread(), mode);
-        let capture = begun.map_err(|(error, _)| rule(recording.device, error))?;
+        let begun = recording.captures.begin((shared.id, shared.role), &mut body.core, tails, thread(), mode);
+        let capture = begun.map_err(|error| rule(recording.device, error))?;
         let context = Arc::clone(&shared.context);
         let (is_open, nodes, allocs) = (AtomicBool::new(true), AtomicU32::new(0), AtomicU32::new(0));
         let is_traced = caller.is_some();
@@ -345,7 +362,7 @@ impl Stream {
         if let (Some(tracer), Some(caller)) = (session.tracer(), caller) {
             tracer.capture_begun(shared.id, id, mode, caller);
         }
-        recording.open.insert(capture, Open { session: Arc::clone(&session), origin: shared.id, body, uses });
+        recording.open.insert(capture, Open { session: Arc::clone(&session), body, uses });
         graphs.open.fetch_add(1, Ordering::AcqRel);
         state.capture = Some(Arc::clone(&session));
         state.epoch = 0;
@@ -378,28 +395,28 @@ impl Stream {
         let mut state = shared.state.lock();
         // Where that is refused the capture is invalid, and its end says why.
         let seen = shared.close_window(&mut state);
-        let graphs = shared.context.graphs();
+        let graphs = &shared.context.graphs;
         let mut recording = lock(&graphs.captures);
-        let (number, capture) = (recording.device, recording.captures.of(shared.id));
+        let number = recording.device;
         let ended = recording.captures.end(shared.id, thread()).map_err(|error| not_yet(rule(number, error)))?;
-        let open = capture.and_then(|capture| recording.take_out(capture, &garbage));
+        let open = recording.take_out(ended.capture, &garbage);
         drop(recording);
-        let open = open.expect("every capture has its graph's body");
+        let mut open = open.expect("every capture has its graph's body");
         graphs.open.fetch_sub(1, Ordering::AcqRel);
         open.session.is_open.store(false, Ordering::Release);
         graphs.leave_captured(&open.session);
         state.capture = None;
         // The end of an invalid capture is its end.
-        let is_refused = !matches!(ended.graph, Err(Refusal::Invalidated(_)));
-        let core = seen.and_then(|()| ended.graph.map_err(|error| rule(number, error)));
+        let joined = ended.check(&mut open.body.core);
+        let is_refused = !matches!(joined, Err(Refusal::Invalidated(_)));
+        let made = seen.and_then(|()| joined.map_err(|error| rule(number, error)));
         if let Some(tracer) = open.session.tracer() {
-            let error = core.as_ref().err().filter(|_| is_refused);
+            let error = made.as_ref().err().filter(|_| is_refused);
             shadow::judged(error, || tracer.capture_ended(shared.id, caller));
         }
         drop(state);
-        let core = core.map_err(|error| (error, true))?;
+        made.map_err(|error| (error, true))?;
         let mut body = open.take().body;
-        body.core = core;
         body.captured();
         Ok(Graph { body: Arc::new(body) })
     }

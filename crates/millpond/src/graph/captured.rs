@@ -15,10 +15,12 @@ use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
 use crate::state::access::{Access, placed};
 use crate::state::aliased::Job;
-use crate::state::allocation::site;
-use crate::state::device::{Allocation, Origin, Owned, PoolShared, Session, State, StreamShared};
-use crate::state::named::NodeName;
-use crate::state::node::MemAllocNode;
+use crate::state::allocation::{Allocation, Owned, site};
+use crate::state::named::{MemAllocNode, NodeName};
+use crate::state::origin::Origin;
+use crate::state::pool::PoolShared;
+use crate::state::session::Session;
+use crate::state::stream::{State, StreamShared};
 use crate::stream::buffer::Buffer;
 use crate::stream::event::{At, Event};
 use crate::stream::external::{EventNode, ExternalEvent};
@@ -26,7 +28,6 @@ use crate::stream::handle::Stream;
 use crate::stream::hot::Served;
 use crate::stream::payload::{Payload, To};
 use crate::sync::garbage::Garbage;
-use crate::sync::handle::Handle;
 use crate::trace::tracer::Tracer;
 
 impl StreamShared {
@@ -40,7 +41,7 @@ impl StreamShared {
         caller: &'static Location<'static>,
     ) -> Result<Served> {
         self.check_pool(pool)?;
-        lock(&self.context.graphs().captures).operate(self.id, |adding| {
+        lock(&self.context.graphs.captures).operate(self.id, |adding| {
             let (node, alloc, address) = adding.body.add_alloc(adding.tails, bytes, Place::Source(caller))?;
             adding.session.allocs.store(alloc.0 + 1, Ordering::Relaxed);
             let number = self.context.alloc_numbers.take();
@@ -53,7 +54,7 @@ impl StreamShared {
             life.range = Range::new(address, bytes);
             let generation = life.generation;
             drop(life);
-            self.context.graphs().enter_captured(&allocation);
+            self.context.graphs.enter_captured(&allocation);
             if let Some(tracer) = adding.session.tracer() {
                 tracer.captured_alloc(Some((adding.session.id, alloc)), pool.id, self.id, bytes, caller);
             }
@@ -67,12 +68,12 @@ impl StreamShared {
         let allocation = &owned.allocation;
         let key = match &allocation.origin {
             Origin::Captured(session) => Some((session.id, GraphAllocId(allocation.index))),
-            Origin::Graph(_) => self.context.graphs().key_of(allocation),
+            Origin::Graph(_) => self.context.graphs.key_of(allocation),
             Origin::Pool(_) | Origin::Imported(_) | Origin::Pinned(_) => None,
         };
         let Some((graph, alloc)) = key else {
             // Where the capture is invalid, that is what is said.
-            return lock(&self.context.graphs().captures).operate(self.id, |_| Err(not_graph_memory(allocation)));
+            return lock(&self.context.graphs.captures).operate(self.id, |_| Err(not_graph_memory(allocation)));
         };
         let memory = Memory::Foreign { graph, alloc };
         self.capture_free_of(memory, caller, |tracer| tracer.free_owned(owned, Some(self.id), caller))
@@ -84,7 +85,7 @@ impl StreamShared {
         caller: &'static Location<'static>,
         write: impl FnOnce(&Tracer),
     ) -> Result<()> {
-        lock(&self.context.graphs().captures).operate(self.id, |adding| {
+        lock(&self.context.graphs.captures).operate(self.id, |adding| {
             let memory = match memory {
                 Memory::Foreign { graph, alloc } if graph == adding.body.core.id() => Memory::Own(alloc),
                 memory => memory,
@@ -109,7 +110,7 @@ impl StreamShared {
         caller: &'static Location<'static>,
         work: impl FnOnce(To<'_, A::Place>) -> Result<R>,
     ) -> Result<R> {
-        let captures = &self.context.graphs().captures;
+        let captures = &self.context.graphs.captures;
         let (resolved, may_share) = (lock(captures).resolve(self.id, accesses, job)?, job.may_race());
         let place = placed(accesses, resolved.addresses.iter().copied());
         let mut payload = garbage.hold(Payload::Nothing);
@@ -121,7 +122,7 @@ impl StreamShared {
                 adding.check_uses(&resolved.accesses, may_share, payload.noun(), place)?;
                 let node = adding.body.add_work(adding.tails, (&resolved.accesses, &[]), payload, may_share, place)?;
                 if let Some(tracer) = adding.session.tracer() {
-                    tracer.declared_launch(&*self.context.graphs, self.id, (accesses, job), caller);
+                    tracer.declared_launch(&self.context.graphs, self.id, (accesses, job), caller);
                 }
                 Ok((node, node))
             })
@@ -139,7 +140,7 @@ impl StreamShared {
     pub(crate) fn capture_event(&self, node: EventNode, event: &ExternalEvent, place: Place) -> Result<()> {
         // No other than the caller's event, which lives on: nothing of it is dropped here for the last time.
         let garbage = Garbage::default();
-        lock(&self.context.graphs().captures).operate(self.id, |adding| {
+        lock(&self.context.graphs.captures).operate(self.id, |adding| {
             let added = adding.body.add_event(&garbage, adding.tails, node, event, place)?;
             if let (Some(tracer), Some(event)) = (adding.session.tracer(), event.traced()) {
                 tracer.captured_event(self.id, event, matches!(node, EventNode::Record), place);
@@ -151,13 +152,13 @@ impl StreamShared {
     /// An edge to come.
     #[cold]
     pub(crate) fn capture_record(&self, state: &mut State, caller: &'static Location<'static>) -> Result<Event> {
-        let at = lock(&self.context.graphs().captures).record(self.id)?;
+        let at = lock(&self.context.graphs.captures).record(self.id)?;
         let traced = at.session.tracer().map(|tracer| {
             let event = tracer.event();
             tracer.record(self.id, &event, Place::Source(caller));
             event
         });
-        state.counted(Ok(Event { traced: traced.map(Into::into), at: At::Captured(Handle::new(at)) }))
+        state.counted(Ok(Event { traced, at: At::Captured(Arc::new(at)) }))
     }
 
     /// An edge, or a stream that joins a capture, or a refusal.
@@ -168,7 +169,7 @@ impl StreamShared {
         event: &Event,
         caller: &'static Location<'static>,
     ) -> Result<()> {
-        let mut recording = lock(&self.context.graphs().captures);
+        let mut recording = lock(&self.context.graphs.captures);
         match &event.at {
             At::Live { .. } => recording.wait_outside(self.id),
             At::Captured(at) => {

@@ -18,8 +18,8 @@ use super::memory::GraphMemory;
 use super::registry::Graphs;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::GraphError;
-use crate::state::allocation::site;
-use crate::state::device::{Life, State, StreamShared};
+use crate::state::allocation::{Life, site};
+use crate::state::stream::{State, StreamShared};
 
 /// Their lives, locked.
 pub(super) type Lives<'f> = SmallVec<[BiasedGuard<'f, Life>; 16]>;
@@ -37,7 +37,7 @@ pub(super) struct Launching<'a> {
 impl ExecShared {
     /// What this launch has to do with.
     pub(super) fn find(&self) -> Result<Founds> {
-        find(&self.outputs, &self.outsides, |graph, alloc| self.context.graphs().named((graph, alloc)))
+        find(&self.outputs, &self.outsides, |graph, alloc| self.context.graphs.named((graph, alloc)))
     }
 
     /// Whether all memory from outside is live now.
@@ -46,9 +46,9 @@ impl ExecShared {
         self.outsides.iter().all(|outside| {
             let allocation = match &outside.whose {
                 Whose::Held(allocation) => Some(Arc::clone(allocation)),
-                Whose::Node(graph, alloc) => self.context.graphs().named((*graph, *alloc)),
+                Whose::Node(graph, alloc) => self.context.graphs.named((*graph, *alloc)),
             };
-            allocation.is_some_and(|it| matches!(outside.check_live(self.context.graphs(), &it.life()), Ok(None)))
+            allocation.is_some_and(|it| matches!(outside.check_live(&self.context.graphs, &it.life()), Ok(None)))
         })
     }
 
@@ -59,7 +59,7 @@ impl ExecShared {
             lives.push(found.allocation.life());
         }
         if let Some(memory) = memory {
-            memory.learn_frees(&self.context.graphs().frees);
+            memory.learn_frees(&self.context.graphs.frees);
         }
     }
 
@@ -120,7 +120,7 @@ impl Judged<'_, '_> {
                     Role::Outside(index) => {
                         let outside = &self.exec.outsides[index];
                         let in_order = |demand| self.check_in_order(life, demand).is_ok();
-                        matches!(outside.check_live(self.exec.context.graphs(), life), Ok(None))
+                        matches!(outside.check_live(&self.exec.context.graphs, life), Ok(None))
                             && outside.demands.iter().all(in_order)
                     }
                 })
@@ -208,7 +208,7 @@ impl Launch for Judged<'_, '_> {
             Some((index, outside.orders.iter().position(|order| *order as usize == number)?))
         };
         let Some((index, at)) = self.exec.outsides.iter().enumerate().find_map(place) else { return Ok(()) };
-        let (outside, graphs) = (&self.exec.outsides[index], self.exec.context.graphs());
+        let (outside, graphs) = (&self.exec.outsides[index], &self.exec.context.graphs);
         let there = self.of_role(|role| matches!(role, Role::Outside(at) if at == index));
         let Some((found, life)) = there else { return Err(self.missing(index)) };
         if let Some(wrong) = outside.check_live(graphs, life)? {
@@ -240,7 +240,7 @@ impl Judged<'_, '_> {
         let is_unborn = self.founds.missing.contains(&(index, true));
         match &outside.whose {
             Whose::Node(graph, alloc) if is_unborn => {
-                self.exec.context.graphs().not_live((*graph, *alloc), outside.act()).into()
+                self.exec.context.graphs.not_live((*graph, *alloc), outside.act()).into()
             }
             _ => Invalid::Stale.into(),
         }

@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 
 use super::last::Last;
 use super::program::Program;
+use crate::clock::hosts;
 use crate::clock::mark::Mark;
 use crate::clock::progress::{LaunchEnd, Progress};
 use crate::state::context::Context;
@@ -70,7 +71,7 @@ impl Events {
         });
         let waits = waits.collect();
         let mut progress = Vec::new();
-        let base = context.hosts.base();
+        let base = hosts::base();
         // Held until the chains are listed: slots are dense in that list.
         let mut slots = lock(&context.slots);
         let lanes = Lanes::new(&core, || {

@@ -32,15 +32,16 @@ use super::last::Last;
 use super::native_nodes::{is_native, native_of};
 use super::program::Program;
 use super::traced::TracedExec;
+use crate::graph::arena::Arena;
 use crate::names::error::{Error, Result};
 use crate::names::graph_error::GraphError;
 use crate::names::shadow;
 use crate::pool::shell::TRIES;
+use crate::state::allocation::Allocation;
 use crate::state::context::Context;
-use crate::state::device::{Allocation, Arena, Origin};
-use crate::state::node::MemAllocNode;
+use crate::state::named::MemAllocNode;
+use crate::state::origin::Origin;
 use crate::stream::native::Native;
-use crate::sync::handle::Handle;
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
@@ -110,7 +111,7 @@ impl Instantiate {
 /// ```
 #[derive(Clone)]
 pub struct GraphExec {
-    pub(crate) shared: Handle<ExecShared>,
+    pub(crate) shared: Arc<ExecShared>,
 }
 
 /// See the module.
@@ -186,7 +187,7 @@ pub(crate) struct Run {
 impl ExecShared {
     /// A launch that the last one was, or that came after it.
     fn last(&self) -> Option<Last> {
-        let in_arenas = self.arena_keys.first().and_then(|arena| self.context.graphs().memory().last(*arena).cloned());
+        let in_arenas = self.arena_keys.first().and_then(|arena| self.context.graphs.memory().last(*arena).cloned());
         in_arenas.or_else(|| self.run.lock().last.clone())
     }
 
@@ -305,8 +306,8 @@ impl GraphExec {
             shared.make_ready_ahead(&mut shared.run.lock())?;
         }
         let shared = Arc::new(shared);
-        context.graphs().enter_exec(&shared);
-        Ok(Self { shared: shared.into() })
+        context.graphs.enter_exec(&shared);
+        Ok(Self { shared })
     }
 
     /// Takes over what the nodes of a graph of the same shape do (CUDA: `cudaGraphExecUpdate`): kernels, copies, fills,
@@ -412,13 +413,13 @@ fn outputs(
                 let kept = old.and_then(|old| old.outputs.iter().find(|it| it.range == range));
                 kept.map(|kept| Arc::clone(&kept.allocation)).unwrap_or_else(|| {
                     let allocation = make(alloc, range, &room.arena);
-                    context.graphs().enter(&allocation, None);
+                    context.graphs.enter(&allocation, None);
                     allocation
                 })
             }
-            None => context.graphs().named((graph, alloc)).unwrap_or_else(|| {
+            None => context.graphs.named((graph, alloc)).unwrap_or_else(|| {
                 let allocation = make(alloc, range, &body.arena);
-                context.graphs().enter(&allocation, Some((graph, alloc)));
+                context.graphs.enter(&allocation, Some((graph, alloc)));
                 allocation
             }),
         };
@@ -479,7 +480,7 @@ fn arenas(context: &Context, core: &CoreExec, family: &Family<'_>, room: Option<
         cover.push((range, is_output));
     }
     arenas.retain(|(_, cover)| !cover.is_empty());
-    let mut memory = context.graphs().memory();
+    let mut memory = context.graphs.memory();
     arenas.iter().for_each(|(arena, cover)| memory.backing.enroll(arena.key, cover));
     arenas.into_iter().map(|(arena, _)| arena).collect()
 }
@@ -506,6 +507,6 @@ impl Drop for ExecShared {
         drop(slots);
         self.found = None;
         let outputs = std::mem::take(&mut self.outputs);
-        self.context.graphs().leave(outputs.into_iter().map(|output| output.allocation));
+        self.context.graphs.leave(outputs.into_iter().map(|output| output.allocation));
     }
 }

@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::body::Body;
 use super::grant::Grant;
-use crate::state::device::Allocation;
+use crate::state::allocation::Allocation;
 
 /// See the module.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use millpond_core::units::Range;
 use smallvec::SmallVec;
 
 use crate::names::error::{Invalid, Result};
-use crate::state::device::Allocation;
+use crate::state::allocation::Allocation;
 
 /// An allocation that a launch leaves live.
 #[derive(Debug)]

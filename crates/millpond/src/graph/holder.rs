@@ -19,7 +19,7 @@ pub(crate) struct Instance;
 
 /// See the module: an instance is the holder for as long as it is there.
 #[derive(Debug, Default)]
-pub(crate) struct HeldBy(Mutex<ranks::Holder, Option<(Holder, Weak<Instance>)>>);
+pub(crate) struct HeldBy(Mutex<ranks::Table, Option<(Holder, Weak<Instance>)>>);
 
 impl HeldBy {
     /// A new instance of the graph, which has its addresses from now on.

@@ -29,9 +29,9 @@ impl Graphs {
         execs.push(Arc::downgrade(&exec));
     }
 
-    /// See [`DeviceGraphs::node_of`](crate::state::parts::DeviceGraphs::node_of).
+    /// Which node of a launch did what a side says that the launch did, if it is one. No lock is held.
     #[cold]
-    pub(super) fn node_of_launch(&self, launch: &Side, sought: Sought) -> Option<Side> {
+    pub(crate) fn node_of(&self, launch: &Side, sought: Sought) -> Option<Side> {
         let (stream, op, act) = (launch.stream?, launch.op?, launch.act?);
         // What is looked up may be the last of its kind by now: it is let go behind the lock.
         let execs: Vec<Arc<dyn Launched>> = lock(&self.execs).iter().filter_map(Weak::upgrade).collect();

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use crate::clock::mark::Mark;
 use crate::clock::progress::Progress;
 use crate::names::error::Result;
-use crate::state::device::{State, StreamShared};
+use crate::state::stream::{State, StreamShared};
 
 /// See the module.
 #[derive(Clone, Debug)]

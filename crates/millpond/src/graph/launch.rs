@@ -31,16 +31,16 @@ use super::found::{Found, Founds, Output, Role};
 use super::last::{Last, Lasts};
 use super::memory::{GraphMemory, Stopped, follow, wait};
 use super::submit::Submitted;
+use crate::clock::hosts;
 use crate::clock::mark::Mark;
 use crate::clock::progress::LaunchEnd;
 use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::graph_error::{CaptureError, GraphError};
 use crate::pool::shell::TRIES;
-use crate::state::allocation::site;
-use crate::state::device::{Owned, State, StreamShared};
-use crate::state::node::MemAllocNode;
-use crate::state::stream::Mode;
+use crate::state::allocation::{Owned, site};
+use crate::state::named::MemAllocNode;
+use crate::state::stream::{Mode, State, StreamShared};
 use crate::stream::buffer::Buffer;
 use crate::stream::external::traced_in_order;
 use crate::stream::handle::Stream;
@@ -156,8 +156,6 @@ impl GraphExec {
             match shared.enter(&mut state)? {
                 Mode::Capturing => Ok(state.counted(shared.capture_launch(exec, caller))?),
                 Mode::Live => {
-                    // What the host knows to have completed of other devices that use this one's memory counts as well.
-                    shared.learn_abroad(&mut state);
                     let found = match &exec.found {
                         Some(found) => found,
                         None => named.insert(exec.find()?),
@@ -185,7 +183,7 @@ impl GraphExec {
                 }
             }
         };
-        let exec = (!exec.outputs.is_empty()).then(|| self.shared.arc());
+        let exec = (!exec.outputs.is_empty()).then(|| Arc::clone(&self.shared));
         Ok(Launch { exec, begun })
     }
 
@@ -228,7 +226,7 @@ impl GraphExec {
             return Err(Error::from(CaptureError::Uncapturable { call: "upload" }).into());
         }
         let mut run = exec.run.lock();
-        let mut memory = exec.context.graphs().memory();
+        let mut memory = exec.context.graphs.memory();
         for last in exec.before(&state, &run, Some(&*memory)) {
             last.before(shared, &mut state)?;
         }
@@ -242,7 +240,7 @@ impl GraphExec {
             Some(native) if run.is_ready => native.upload(shared.raw),
             _ => Ok(()),
         });
-        let base = exec.events.as_ref().map(|_| exec.context.hosts.base());
+        let base = exec.events.as_ref().map(|_| hosts::base());
         exec.end(shared, &mut state, &mut run, base.as_ref(), Some(&mut memory));
         drop(memory);
         if let (Some(tracer), Some(traced)) = (&exec.context.tracer, &exec.traced) {
@@ -292,7 +290,7 @@ impl ExecShared {
         let _order = self.events.as_ref().and_then(|_| traced_in_order(&self.context));
         let waited = self.events.as_ref().map(Events::waited).unwrap_or_default();
         // Kept until the launch is recorded: else another thread's launch takes what it is bound to for idle.
-        let mut memory = (!self.arenas.is_empty()).then(|| self.context.graphs().memory());
+        let mut memory = (!self.arenas.is_empty()).then(|| self.context.graphs.memory());
         let before = self.before(state, run, memory.as_deref());
         let launching = Launching { shared, caller, before, waited };
         let mut lives = Lives::new();
@@ -304,7 +302,7 @@ impl ExecShared {
         if !run.is_ready {
             self.make_ready(run)?;
         }
-        let inside = self.events.as_ref().map(|events| (events, state.chain.snapshot(), self.context.hosts.base()));
+        let inside = self.events.as_ref().map(|events| (events, state.chain.snapshot(), hosts::base()));
         let (marks, refused) = match self.submit(shared, run, &launching.waited) {
             Submitted::Whole(marks) => (Some(marks), None),
             // What was submitted runs, and is recorded.
@@ -442,7 +440,7 @@ impl ExecShared {
     fn keep_memory(&self, at: Point, freed: &[(Range, Point)], anew: &[Range], memory: Option<&mut GraphMemory>) {
         match memory {
             Some(memory) => memory.launched(&self.arena_keys, at, freed, anew),
-            None => freed.iter().for_each(|(range, point)| self.context.graphs().frees.push(*range, (*point).into())),
+            None => freed.iter().for_each(|(range, point)| self.context.graphs.frees.push(*range, (*point).into())),
         }
         if !freed.is_empty() {
             self.context.memory_came_back();
@@ -483,7 +481,7 @@ impl StreamShared {
     /// A launch into a capturing stream is a child node.
     #[cold]
     fn capture_launch(&self, exec: &ExecShared, caller: &'static Location<'static>) -> Result<Begun> {
-        lock(&self.context.graphs().captures).operate(self.id, |adding| {
+        lock(&self.context.graphs.captures).operate(self.id, |adding| {
             let place = millpond_core::check::Place::Source(caller);
             exec.body.check_copy(Asked::Captured)?;
             let node = adding.body.add_child(adding.tails, &exec.body, place)?;

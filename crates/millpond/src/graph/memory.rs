@@ -55,7 +55,7 @@ pub(crate) struct GraphMemory {
 #[derive(Debug, Default)]
 pub(crate) struct Frees {
     has_any: AtomicBool,
-    list: Biased<ranks::GraphFrees, Vec<(Range, Frontier)>>,
+    list: Biased<ranks::Table, Vec<(Range, Frontier)>>,
 }
 
 impl Frees {
@@ -267,11 +267,11 @@ pub(crate) fn follow(context: &Context, raw: RawStream, waits: &Frontier) -> mil
 
 /// Gives back what nothing needs.
 pub(crate) fn trim(context: &Context) -> Result<()> {
-    let mut memory = context.graphs().memory();
+    let mut memory = context.graphs.memory();
     let over = context.chains.poll(&*context.driver);
     memory.backing.trim(&over);
     drop(over);
     memory.apply(context)?;
-    context.graphs().trim_spare(|range| memory.backing.is_vacant(range) && memory.give_back(context, range));
+    context.graphs.trim_spare(|range| memory.backing.is_vacant(range) && memory.give_back(context, range));
     Ok(())
 }

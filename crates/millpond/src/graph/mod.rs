@@ -9,13 +9,13 @@
 // | file | one law |
 // |---|---|
 // | `address` | which alloc node an address means |
+// | `arena` | the addresses that one graph has for itself |
 // | `attempt` | captures into a graph that is there |
 // | `body` | a graph in the making: core's graph, and what each node does |
 // | `build` | [`Graph`]: building node by node |
-// | `capture` | a stream's calls become nodes |
+// | `capture` | captures in progress: a stream's calls become nodes |
 // | `captured` | what operations of a capturing stream do |
 // | `check` | whether a launch may be made |
-// | `device` | what the floors below ask of a device's graphs |
 // | `events` | external event nodes of an instance: order at the precision of nodes |
 // | `exec` | [`GraphExec`]: an instance, its lanes and its outputs |
 // | `fault` | what is wrong with its order, in words |
@@ -30,19 +30,18 @@
 // | `native_nodes` | what an instance is as a graph of the device's own |
 // | `outputs` | what launches leave and captures allocate, by every name |
 // | `program` | what an instance submits, in order, on which lane |
-// | `recording` | the captures in progress |
 // | `registry` | what the graphs of a device share |
 // | `submit` | a program goes to the driver, lane by lane |
 // | `traced` | what a trace says of graphs |
 
 mod address;
+pub(crate) mod arena;
 mod attempt;
 mod body;
 mod build;
 mod capture;
 mod captured;
 mod check;
-mod device;
 mod events;
 mod exec;
 mod family;
@@ -59,12 +58,11 @@ mod memory;
 mod native_nodes;
 mod outputs;
 mod program;
-mod recording;
 mod registry;
 mod submit;
 mod traced;
 
-pub use crate::state::node::{GraphNode, MemAllocNode};
+pub use crate::state::named::{GraphNode, MemAllocNode};
 pub use crate::stream::external::ExternalEvent;
 pub use build::Graph;
 pub use exec::{GraphExec, Instantiate};
@@ -73,6 +71,7 @@ pub use memory::GraphMemoryStatistics;
 pub use millpond_core::graph::CaptureMode;
 
 pub(crate) use body::Body;
+pub(crate) use capture::{drop_captured, name_captured};
 pub(crate) use exec::ExecShared;
 pub(crate) use memory::trim as trim_graph_memory;
-pub(crate) use registry::{Graphs, find_in_graphs};
+pub(crate) use registry::{Graphs, find_in_graphs, freed_in_graphs};

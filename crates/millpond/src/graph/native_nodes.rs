@@ -18,8 +18,8 @@ use smallvec::SmallVec;
 
 use super::body::Body;
 use super::program::payload;
+use crate::graph::arena::Arena;
 use crate::state::context::Context;
-use crate::state::device::Arena;
 use crate::stream::native::Native;
 use crate::stream::payload::Payload;
 

@@ -12,8 +12,9 @@ use millpond_core::graph::{GraphAllocId, GraphId};
 use millpond_core::ids::AllocId;
 use rustc_hash::FxHashMap;
 
-use crate::state::device::{Allocation, Session};
+use crate::state::allocation::Allocation;
 use crate::state::origin::Origin;
+use crate::state::session::Session;
 
 /// An alloc node of a graph of the device.
 pub(super) type Key = (GraphId, GraphAllocId);

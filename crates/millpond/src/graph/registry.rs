@@ -1,31 +1,32 @@
 //! What the graphs of a device share: numbers, captures in progress, memory that launches left live.
-//!
-//! Knows allocations by the alloc node they are of; streams not at all.
 
-use std::any::Any;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::check::{Act, Side, Sought, Use};
 use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
 use millpond_core::ids::{AllocId, StreamId};
+use millpond_core::op::Memory as TracedMemory;
+use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
-use millpond_driver::locks::{Guard, Mutex, lock};
+use millpond_driver::locks::{BiasedGuard, Guard, Mutex, lock};
 use rustc_hash::FxHashMap;
 
+use super::capture::Recording;
 use super::gone::GoneArenas;
 use super::grant::Grant;
 use super::memory::{Frees, GraphMemory};
 use super::outputs::{CapturedMemory, Key, Outputs};
-use super::recording::Recording;
+use crate::graph::arena::Arena;
 use crate::names::error::{Invalid, Nearest, Result};
 use crate::names::graph_error::GraphError;
 use crate::names::stream_names::side;
+use crate::state::allocation::{Allocation, Life, Owned};
 use crate::state::context::Context;
-use crate::state::device::{Allocation, Arena, Owned, Session};
 use crate::state::named::NodeName;
-use crate::state::parts::Captured;
+use crate::state::session::Session;
 use crate::sync::ranks;
+use crate::trace::tracer::Tracer;
 
 /// So many spare ranges of addresses are kept.
 const SPARES: usize = 16;
@@ -49,23 +50,23 @@ pub(crate) struct Graphs {
     next_graph: AtomicU32,
     pub(crate) next_arena: AtomicU64,
     /// The instances that there are; some are gone.
-    pub(super) execs: Mutex<ranks::Execs, Vec<Weak<dyn Launched>>>,
+    pub(super) execs: Mutex<ranks::Table, Vec<Weak<dyn Launched>>>,
     /// Whose addresses graphs have.
-    pub(super) arenas: Mutex<ranks::Arenas, Vec<Weak<Arena>>>,
+    pub(super) arenas: Mutex<ranks::Table, Vec<Weak<Arena>>>,
     /// How many captures are in progress; no call looks further where there are none.
     pub(crate) open: AtomicUsize,
     pub(crate) captures: Mutex<ranks::Captures, Recording>,
     /// What launches leave live.
-    outputs: Mutex<ranks::Outputs, Outputs>,
+    outputs: Mutex<ranks::Table, Outputs>,
     /// What captures in progress have allocated.
-    captured: Mutex<ranks::Captured, CapturedMemory>,
+    captured: Mutex<ranks::GraphOutputs, CapturedMemory>,
     /// Which graph has the free node.
-    grants: Mutex<ranks::FreeNodes, FxHashMap<Key, Weak<Grant>>>,
+    grants: Mutex<ranks::Table, FxHashMap<Key, Weak<Grant>>>,
     /// Live memory of instances that are gone, for as long as the device has a handle. It refers to the device.
-    orphans: Mutex<ranks::Orphans, Option<FxHashMap<AllocId, Arc<Allocation>>>>,
-    closing: Mutex<ranks::ClosingArenas, GoneArenas>,
+    orphans: Mutex<ranks::GraphOutputs, Option<FxHashMap<AllocId, Arc<Allocation>>>>,
+    closing: Mutex<ranks::Table, GoneArenas>,
     /// Addresses that arenas had, and what is mapped there, for arenas to come.
-    spare: Mutex<ranks::SpareRanges, Vec<Range>>,
+    spare: Mutex<ranks::Table, Vec<Range>>,
 }
 
 impl Graphs {
@@ -119,6 +120,14 @@ impl Graphs {
             arenas.reserve(wanted);
         }
         arenas.push(Arc::downgrade(arena));
+    }
+
+    /// The memory of a life that a launch began, and that ended just now, is free after `after`. Its lock is held until
+    /// that is known: the next launch must not begin another life in between.
+    pub(crate) fn freed(&self, allocation: &Arc<Allocation>, life: BiasedGuard<'_, Life>, after: Frontier) {
+        self.frees.push(life.range, after);
+        drop(life);
+        self.take_orphan(allocation);
     }
 
     /// An output of an instance is known by its number and its address from now on, and by its alloc node, unless its
@@ -181,6 +190,11 @@ impl Graphs {
         let ended = lock(&self.captured).leave(session);
         // Behind the lock: the last reference to a session has the whole device with it.
         drop(ended);
+    }
+
+    /// An allocation of a capture in progress.
+    pub(crate) fn find_open(&self, id: AllocId) -> Option<Arc<Allocation>> {
+        lock(&self.captured).find(id)
     }
 
     /// What a capture has allocated at this address and not freed.
@@ -269,7 +283,8 @@ impl Graphs {
     /// Gives back what nothing uses any more. Never waits.
     pub(crate) fn finish_closing(&self, context: &Context) {
         // Taken out before the device is asked: what is closed later may still be used.
-        let closing = lock(&self.closing).take(context.in_flight.seats());
+        let streams = context.in_flight.seats();
+        let closing = lock(&self.closing).take(streams);
         if closing.is_empty() {
             return;
         }
@@ -293,7 +308,7 @@ impl Graphs {
     }
 
     /// Spare addresses for at least `bytes`, if there are some: those that served last.
-    pub(crate) fn take_spare(&self, bytes: u64) -> Option<Range> {
+    pub(super) fn take_spare(&self, bytes: u64) -> Option<Range> {
         let mut spare = lock(&self.spare);
         let at = spare.iter().rposition(|range| range.bytes >= bytes)?;
         Some(spare.remove(at))
@@ -304,29 +319,13 @@ impl Graphs {
         lock(&self.spare).retain(|range| !give_back(*range));
     }
 
-    pub(super) fn take_orphan(&self, allocation: &Arc<Allocation>) {
+    fn take_orphan(&self, allocation: &Arc<Allocation>) {
         let mut orphans = lock(&self.orphans);
         let taken = orphans.as_mut().and_then(|orphans| orphans.remove(&allocation.id));
         drop(orphans);
         if let Some(taken) = taken {
             self.end(vec![taken]);
         }
-    }
-}
-
-impl Context {
-    /// The graphs of the device, as this floor knows them.
-    #[inline]
-    pub(crate) fn graphs(&self) -> &Graphs {
-        let any: &dyn Any = &*self.graphs;
-        any.downcast_ref().expect("a device is opened with the graphs of this floor")
-    }
-}
-
-impl Captured<Context> for Graphs {
-    /// An allocation of a capture that goes on.
-    fn find_open(&self, id: AllocId) -> Option<Arc<Allocation>> {
-        lock(&self.captured).find(id)
     }
 }
 
@@ -339,14 +338,30 @@ fn live(allocation: Arc<Allocation>) -> Option<Owned> {
     is_live.then_some(Owned { allocation, generation, address })
 }
 
+/// What a trace calls the memory of a graph that starts at `pointer` and is not live: its last life, or the alloc node
+/// that never had one.
+#[cold]
+pub(crate) fn freed_in_graphs(context: &Context, tracer: &Tracer, pointer: u64) -> Option<TracedMemory> {
+    let had_life = context.graphs.outputs_at(pointer).into_iter().find_map(|allocation| {
+        let life = allocation.life();
+        let is_it = life.was_launched() && life.freed.is_some() && life.range.start == pointer;
+        is_it.then(|| tracer.memory(allocation.id, life.generation))
+    });
+    had_life.or_else(|| {
+        let arenas: Vec<Arc<Arena>> = lock(&context.graphs.arenas).iter().filter_map(Weak::upgrade).collect();
+        let (graph, alloc) = arenas.iter().find_map(|arena| arena.node_from(pointer))?;
+        Some(tracer.alloc_node(graph, alloc))
+    })
+}
+
 /// The live allocation of a graph that starts at `pointer`.
 #[cold]
 pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Result<Owned, Nearest> {
-    if let Some(owned) = context.graphs().outputs_at(pointer).into_iter().find_map(live) {
+    if let Some(owned) = context.graphs.outputs_at(pointer).into_iter().find_map(live) {
         return Ok(owned);
     }
     let mut nearest = Nearest::Outside { nearest: None };
-    for allocation in context.graphs().outputs() {
+    for allocation in context.graphs.outputs() {
         let life = allocation.life();
         // Before its first launch it has had no life.
         if !life.range.contains(pointer) || !life.was_launched() {
@@ -360,7 +375,7 @@ pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Re
         nearest = Nearest::Freed { allocation: described };
     }
     if nearest == (Nearest::Outside { nearest: None }) {
-        let arenas: Vec<Arc<Arena>> = lock(&context.graphs().arenas).iter().filter_map(Weak::upgrade).collect();
+        let arenas: Vec<Arc<Arena>> = lock(&context.graphs.arenas).iter().filter_map(Weak::upgrade).collect();
         if let Some(found) = arenas.iter().find_map(|arena| arena.node_at(pointer)) {
             nearest = found;
         }
@@ -379,7 +394,7 @@ mod tests {
     fn graphs_are_refused_where_numbers_run_out() {
         let device = Device::host(HostConfig::default()).unwrap();
         let stream = device.stream().unwrap();
-        device.context().graphs().next_graph.store(u32::MAX - NUMBERS_LEFT - 1, Ordering::Relaxed);
+        device.context().graphs.next_graph.store(u32::MAX - NUMBERS_LEFT - 1, Ordering::Relaxed);
         let _last = device.graph().unwrap();
         let refusals = [
             device.graph().map(drop).unwrap_err(),

@@ -18,7 +18,7 @@ use crate::clock::mark::Mark;
 use crate::names::error::{Error, Result};
 use crate::pool::shell::{self, TRIES};
 use crate::state::context::Context;
-use crate::state::device::StreamShared;
+use crate::state::stream::StreamShared;
 use crate::stream::kernel::Kernel;
 use crate::stream::payload::Payload;
 

@@ -13,10 +13,9 @@ use millpond_driver::locks::lock;
 use millpond_driver::process;
 use smallvec::SmallVec;
 
+use super::registry::Graphs;
 use crate::state::access::Access as Declare;
 use crate::state::aliased::Job;
-use crate::state::context::Context;
-use crate::state::parts::Captured;
 use crate::trace::tracer::{Caller, NodeNumbers, TracedEvent, Tracer};
 
 /// An instance, as a trace names it: for as long as it is there, whatever it is updated from.
@@ -178,11 +177,7 @@ impl Tracer {
 
     /// What a node does to memory that the program declares.
     #[cold]
-    pub(crate) fn declared_node<A: Declare>(
-        &self,
-        graphs: &(impl Captured<Context> + ?Sized),
-        (accesses, job): (&A, Job),
-    ) -> NodeOp {
+    pub(crate) fn declared_node<A: Declare>(&self, graphs: &Graphs, (accesses, job): (&A, Job)) -> NodeOp {
         let accesses = self.declared(graphs, accesses);
         if job == Job::Copy { NodeOp::Copy(accesses) } else { NodeOp::Kernel(accesses) }
     }

@@ -27,8 +27,7 @@ struct Called {
     closed: VecDeque<Key>,
 }
 
-static CALLED: Mutex<ranks::StreamNames, Called> =
-    Mutex::new(Called { names: BTreeMap::new(), closed: VecDeque::new() });
+static CALLED: Mutex<ranks::Table, Called> = Mutex::new(Called { names: BTreeMap::new(), closed: VecDeque::new() });
 
 impl Called {
     fn close(&mut self, key: Key) {

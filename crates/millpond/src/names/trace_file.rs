@@ -96,8 +96,6 @@ pub(crate) struct Output {
     is_ending: bool,
     /// The process that opened it: one that was forked from it must not write.
     process: u32,
-    /// The processes of importers that are there, once for each connection of theirs.
-    pub(crate) importers: Vec<u32>,
     /// Numbers of events that are gone, and the next.
     pub(crate) free_events: Vec<u32>,
     pub(crate) next_event: u32,
@@ -260,7 +258,7 @@ fn taken(error: io::Error, file: &File) -> io::Error {
 }
 
 /// The traces of this process.
-static OPEN: Mutex<ranks::Traces, Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static OPEN: Mutex<ranks::Table, Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 /// A thread that is in the middle of a write when the process ends is waited for so many times, a millisecond each.
 const LOOKS_AT_EXIT: u32 = 200;
 
@@ -324,7 +322,6 @@ impl Output {
             is_finished: false,
             is_ending: false,
             process: std::process::id(),
-            importers: Vec::new(),
             free_events: Vec::new(),
             next_event: 0,
         }

@@ -62,7 +62,7 @@ impl Reporter {
     /// Writes each violation to standard error: in full at its first time, and in one line, with how often it was met,
     /// where the same is met again at the same places for the second, fourth, eighth time and so on.
     pub fn stderr() -> Self {
-        let met = Mutex::<ranks::Reported, HashMap<String, u64>>::default();
+        let met = Mutex::<ranks::Table, HashMap<String, u64>>::default();
         Self::new(move |violation| {
             let key = violation.key();
             let times = {

@@ -77,7 +77,7 @@ impl Stream {
                     let owner = event.owner();
                     match owner.number == shared.context.number {
                         true => shared.wait_for(&mut state, &snapshot, mark.raw)?,
-                        false => shared.wait_abroad(&mut state, &snapshot, &mark, owner)?,
+                        false => shared.wait_foreign(&mut state, &snapshot, &mark, owner)?,
                     }
                     state.chain.submit();
                     if let (Some(tracer), Some(event)) = (&shared.context.tracer, event.traced()) {

@@ -9,16 +9,17 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use millpond_core::check::Use;
 use millpond_driver::{Driver, DriverError, RawStream, Task, Work};
 
+use crate::clock::hosts;
 use crate::names::error::{CaptureError, Invalid, Result};
 use crate::operations::wanted::{self, Wanted};
 use crate::pool::grants::Visit;
 use crate::pool::shell;
 use crate::state::access::{Access, Few, placed, task};
 use crate::state::aliased::Job;
-use crate::state::allocation::site;
-use crate::state::device::{Allocation, Life, Origin, State, StreamShared};
+use crate::state::allocation::{Allocation, Life, site};
 use crate::state::listening::Listening;
-use crate::state::stream::Mode;
+use crate::state::origin::Origin;
+use crate::state::stream::{Mode, State, StreamShared};
 use crate::stream::handle::Stream;
 use crate::stream::payload::{Payload, To};
 use crate::sync::garbage::Garbage;
@@ -56,7 +57,7 @@ impl StreamShared {
                 // What was refused has not begun.
                 Err(mut error) => {
                     self.note_refused(&error, |tracer| {
-                        tracer.declared_launch(&*self.context.graphs, self.id, (accesses, job), caller)
+                        tracer.declared_launch(&self.context.graphs, self.id, (accesses, job), caller)
                     });
                     if work.is_none() || !self.add_missing_waits(&mut error, &mut known) {
                         return Err(error);
@@ -158,7 +159,7 @@ impl StreamShared {
         let is_own = allocation.device == self.context.number
             && matches!(allocation.origin, Origin::Pool(_) | Origin::Graph(_) | Origin::Pinned(_));
         if is_own && life.lent.is_none() {
-            let base = self.context.hosts.base();
+            let base = hosts::base();
             life.history.settle(|point| base.covers(point));
         }
     }

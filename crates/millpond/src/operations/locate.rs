@@ -11,12 +11,14 @@ use millpond_core::op::Memory as TracedMemory;
 use millpond_core::pool::{Located, Neighbour};
 use millpond_driver::{Driver, process};
 
-use crate::graph::find_in_graphs;
+use crate::graph::{find_in_graphs, freed_in_graphs};
 use crate::names::error::{Error, Invalid, Nearest, Result};
 use crate::names::shadow;
+use crate::state::allocation::{Allocation, Owned};
 use crate::state::context::Context;
-use crate::state::device::{Allocation, Heap, Owned, PoolShared, StreamShared};
 use crate::state::peers;
+use crate::state::pool::{Heap, PoolShared};
+use crate::state::stream::StreamShared;
 use crate::trace::tracer::Tracer;
 
 impl Heap {
@@ -143,7 +145,7 @@ impl Context {
         process::refuse_forked().ok()?;
         match PoolShared::freed_on(self, address) {
             Some((allocation, generation)) => Some(tracer.memory(allocation.id, generation)),
-            None => self.graphs.freed_at(self, tracer, address),
+            None => freed_in_graphs(self, tracer, address),
         }
     }
 }

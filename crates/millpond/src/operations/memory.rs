@@ -16,11 +16,14 @@ use millpond_driver::locks::BiasedGuard;
 use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Nearest, Result};
 use crate::pool::handle::Pool;
-use crate::state::allocation::site;
-use crate::state::device::{Origin, Owned, PoolShared, Session, Shelved, State, StreamShared};
+use crate::state::allocation::{Owned, site};
 use crate::state::ends::{free_import, free_in_graph};
 use crate::state::listening::{Listening, check_free};
-use crate::state::stream::Mode;
+use crate::state::origin::Origin;
+use crate::state::pool::PoolShared;
+use crate::state::session::Session;
+use crate::state::shelves::Shelved;
+use crate::state::stream::{Mode, State, StreamShared};
 use crate::stream::buffer::{Buffer, Kept};
 use crate::stream::handle::Stream;
 use crate::stream::hot::Served;
@@ -212,13 +215,10 @@ impl StreamShared {
             drop(life);
             return Err((error, owned));
         }
-        let mut checked = match life.freed.now() {
+        let checked = match life.freed.now() {
             Some(free) => Err(Fault::after_free(free, Act::Free)),
             None => check_free(&owned.allocation, &life, &state.chain),
         };
-        if checked.is_err() && life.freed.is_none() && self.learn_abroad(state) {
-            checked = check_free(&owned.allocation, &life, &state.chain);
-        }
         if let Err(fault) = checked {
             let later = site(Act::Free, self.id, state.op() + 1, caller);
             let error = self.refuse(state, &owned.allocation, &life, fault, later);
@@ -374,7 +374,7 @@ impl Stream {
         let is_named = capture.is_some();
         let is_node =
             |error: &Error| matches!(error.invalid(), Some(Invalid::Pointer { nearest: Nearest::OfGraph { .. }, .. }));
-        let captured = capture.and_then(|capture| shared.context.graphs().find_captured(&capture, address));
+        let captured = capture.and_then(|capture| shared.context.graphs.find_captured(&capture, address));
         let found = captured.map_or_else(|| PoolShared::find_on(&shared.context, address), Ok);
         let owned = found.inspect_err(|error| {
             if !(is_named && is_node(error)) {

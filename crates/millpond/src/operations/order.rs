@@ -61,7 +61,7 @@ impl Stream {
         let waited = match (shared.enter(&mut state), &event.at) {
             (Ok(Mode::Live), At::Live { snapshot, mark, context }) => {
                 match is_abroad {
-                    true => shared.wait_abroad(&mut state, snapshot, mark, context)?,
+                    true => shared.wait_foreign(&mut state, snapshot, mark, context)?,
                     false => shared.wait_for(&mut state, snapshot, mark.raw)?,
                 }
                 state.chain.submit();

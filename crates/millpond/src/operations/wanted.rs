@@ -14,11 +14,12 @@ use crate::names::error::{Error, Invalid, Result};
 use crate::names::share_error::ShareError;
 use crate::state::access::{Access, Declared, Few, Source};
 use crate::state::aliased::Job;
-use crate::state::allocation::site;
+use crate::state::allocation::{Allocation, Life, site};
 use crate::state::context::Context;
-use crate::state::device::{Allocation, Life, Origin, State, StreamShared};
 use crate::state::named::Named;
+use crate::state::origin::Origin;
 use crate::state::peers;
+use crate::state::stream::{State, StreamShared};
 use crate::stream::release::not_launched;
 use crate::sync::garbage::Garbage;
 
@@ -162,16 +163,13 @@ impl StreamShared {
             let what = wanted.allocation.get().describe(life);
             return Err(ShareError::ReadOnly { what }.into());
         }
-        let mut checked = match life.freed.now() {
+        let checked = match life.freed.now() {
             Some(free) if life.generation == wanted.generation => Err(Fault::after_free(free, wanted.act)),
             _ if life.generation != wanted.generation => {
                 return Err(self.overtaken(wanted, life, state, caller));
             }
             _ => life.history.check_use(wanted.act, wanted.part, &state.chain, races),
         };
-        if checked.is_err() && life.freed.is_none() && self.learn_abroad(state) {
-            checked = life.history.check_use(wanted.act, wanted.part, &state.chain, races);
-        }
         checked.map_err(|fault| {
             let (allocation, later) = (wanted.allocation.get(), site(wanted.act, self.id, state.op() + 1, caller));
             self.refuse(state, allocation, life, fault, later)
@@ -241,10 +239,10 @@ impl StreamShared {
                 if name.device != self.context.number {
                     return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.titled() }.into());
                 }
-                let allocation = self.context.graphs().resolve(name, declared.act)?;
+                let allocation = self.context.graphs.resolve(name, declared.act)?;
                 let generation = allocation.life().generation;
                 if generation == 0 {
-                    return Err(self.context.graphs().not_live((name.graph, name.alloc), declared.act).into());
+                    return Err(self.context.graphs.not_live((name.graph, name.alloc), declared.act).into());
                 }
                 (Held::Found(allocation), generation, name.address)
             }
@@ -264,7 +262,7 @@ impl Context {
     pub(crate) fn resolve(&self, named: Named) -> Result<Arc<Allocation>> {
         let Some(id) = named.pool else {
             let import = self.share.find_import(named.id);
-            return import.map_or_else(|| self.graphs().find(named.id, named.generation), Ok);
+            return import.map_or_else(|| self.graphs.find(named.id, named.generation), Ok);
         };
         let pools = self.pools();
         let pool = pools.iter().find(|pool| pool.id == id);

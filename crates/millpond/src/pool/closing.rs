@@ -12,13 +12,15 @@ use millpond_core::order::{Base, Chain, Slots, Snapshot};
 use millpond_driver::locks::{Guard, lock};
 use millpond_driver::{Driver, DriverError, RawStream, is_in_item, process};
 
+use crate::clock::hosts;
 use crate::clock::mark::Mark;
 use crate::clock::progress::Progress;
+use crate::graph::trim_graph_memory;
 use crate::state::context::Context;
-use crate::state::device::{Closing, StreamShared};
 use crate::state::in_flight::{End, Everything, Unclosed};
 use crate::state::peers;
-use crate::state::pool::Pools;
+use crate::state::pool::Closing;
+use crate::state::stream::StreamShared;
 
 impl Context {
     /// Closes a stream, or as much of that as the driver does now. What is returned is to be dropped behind all locks.
@@ -27,7 +29,7 @@ impl Context {
         if !unclosed.needs_mark {
             // No other call learns that from a stream that is closed. Nothing was in it that a host would not know of.
             unclosed.progress.complete(unclosed.snapshot.point().seq);
-            self.hosts.learn([&unclosed.snapshot]);
+            hosts::learn([&unclosed.snapshot]);
             self.in_flight.leave(unclosed.seat);
         }
         if unclosed.close(self).is_ok() {
@@ -75,7 +77,7 @@ impl Context {
     ///
     /// # Errors
     /// The driver refuses to mark the end of a closed stream.
-    pub(crate) fn everything(&self) -> millpond_driver::Result<Everything<StreamShared>> {
+    pub(crate) fn everything(&self) -> millpond_driver::Result<Everything> {
         self.close_rest()?;
         self.let_go();
         let unclosed = self.close_rest_locked()?;
@@ -128,7 +130,6 @@ impl Context {
     /// back (CUDA: a synchronisation honours the release threshold, a query does not).
     pub(crate) fn synchronized<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone) {
         self.host_learned(snapshots);
-        self.learn_abroad();
         for pool in self.pools() {
             pool.synchronized();
         }
@@ -148,13 +149,13 @@ impl Context {
         if let Some(tracer) = &self.tracer {
             tracer.synchronized(Place::Unknown);
         }
-        self.hosts.learn(ends.iter().map(|(snapshot, _)| snapshot));
+        hosts::learn(ends.iter().map(|(snapshot, _)| snapshot));
     }
 
     /// Gives back what nothing uses any more of dropped pools and graphs, and of what was imported.
     pub(crate) fn finish_closing(&self) {
         self.finish_pools();
-        self.graphs.finish(self);
+        self.graphs.finish_closing(self);
         self.share.finish(self);
         self.finish_guests();
     }
@@ -191,8 +192,9 @@ impl Context {
     }
 }
 
-impl Pools for Context {
-    fn end_pool(&self, pool: PoolId, left: Closing) {
+impl Context {
+    /// A pool is gone; what it leaves is given back once nothing uses it.
+    pub(crate) fn end_pool(&self, pool: PoolId, left: Closing) {
         lock(&self.pools).remove(&pool);
         self.returned.fetch_add(left.heap.returned(), Ordering::AcqRel);
         lock(&self.closing).push(left);
@@ -220,14 +222,12 @@ impl Unclosed {
 
     fn end(&self, context: &Context, end: Arc<Mark>) {
         self.progress.close(Arc::clone(&end));
-        let base = context.hosts.base();
+        let base = hosts::base();
         if self.is_noted {
             context.legacy.note_end((self.snapshot.clone(), Arc::clone(&end)), &base);
         }
         if context.in_flight.close(self, Some(end)) {
-            // What the host knows of another device counts here.
-            context.learn_abroad();
-            context.in_flight.sweep(&context.hosts.base());
+            context.in_flight.sweep(&hosts::base());
         }
     }
 }
@@ -241,22 +241,20 @@ impl Drop for Context {
         }
         // Once more: what the system refused so far. What it refuses now goes with the device.
         let _ = self.close_rest();
-        let has_met = self.hosts.knowledge.has_met.load(Ordering::Acquire);
+        let has_met = self.has_met.load(Ordering::Acquire);
         if has_met {
             self.wait_for_end();
         }
         self.finish_closing();
         self.free_retired();
         self.share.stop(self);
-        let _ = self.graphs.trim(self);
+        let _ = trim_graph_memory(self);
         if let Some(tracer) = &self.tracer {
             tracer.close();
         }
-        // Others may have waited for what was done here.
-        self.learn_abroad();
         peers::leave(self);
         // What no other device has met, none can name; and what the program waited for, all later work comes after.
-        let base = self.hosts.base();
+        let base = hosts::base();
         let slots = self.slots.get_mut();
         slots.retire(|last| !has_met || base.covers(last));
     }

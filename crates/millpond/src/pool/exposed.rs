@@ -7,13 +7,51 @@
 //! lock is held, so that no stream gets it in between. Where the pool itself is destroyed, it all goes back to the
 //! system anyway.
 //!
-//! Knows heaps and blocks; no processes. Its data is behind the heap's lock.
+//! Its data is behind the heap's lock.
 
+use std::sync::Arc;
+
+use millpond_core::ids::BlockId;
 use millpond_core::pool::{Freed, Frontier};
+use rustc_hash::FxHashSet;
 
 use crate::pool::shell;
+use crate::state::allocation::Allocation;
 use crate::state::context::Context;
-use crate::state::device::Heap;
+use crate::state::pool::Heap;
+
+/// Blocks that others may reach.
+#[derive(Debug, Default)]
+pub(crate) struct Exposed {
+    blocks: FxHashSet<BlockId>,
+    /// Freed, and after what they are free.
+    condemned: Vec<(Arc<Allocation>, Frontier)>,
+}
+
+impl Exposed {
+    /// Others may reach a held block from now on.
+    pub(crate) fn add(&mut self, block: BlockId) {
+        self.blocks.insert(block);
+    }
+
+    /// Whether others may reach it.
+    #[inline]
+    pub(crate) fn holds(&self, block: BlockId) -> bool {
+        !self.blocks.is_empty() && self.blocks.contains(&block)
+    }
+
+    /// It is freed.
+    #[cold]
+    pub(crate) fn condemn(&mut self, allocation: Arc<Allocation>, after: Frontier) {
+        self.condemned.push((allocation, after));
+    }
+
+    /// Whether something waits to be destroyed.
+    #[inline]
+    pub(crate) fn is_condemned(&self) -> bool {
+        !self.condemned.is_empty()
+    }
+}
 
 impl Heap {
     /// Destroys what is condemned and no longer used, as far as is known.

@@ -8,8 +8,7 @@ use millpond_driver::process;
 
 use crate::names::error::Result;
 use crate::names::statistics::PoolStatistics;
-use crate::state::device::PoolShared;
-use crate::sync::handle::Handle;
+use crate::state::pool::PoolShared;
 
 /// A pool of a device. Clones name the same pool; it is destroyed when the last one is dropped.
 ///
@@ -33,8 +32,8 @@ use crate::sync::handle::Handle;
 /// ```
 #[derive(Clone)]
 pub struct Pool {
-    pub(crate) shared: Handle<PoolShared>,
-    owner: Handle<Owner>,
+    pub(crate) shared: Arc<PoolShared>,
+    _owner: Arc<Owner>,
 }
 
 /// Destroys the pool when the last handle goes.
@@ -57,12 +56,12 @@ impl Drop for Owner {
 
 impl Pool {
     pub(crate) fn new(shared: Arc<PoolShared>) -> Self {
-        Self { shared: Arc::clone(&shared).into(), owner: Handle::new(Owner { shared }) }
+        Self { shared: Arc::clone(&shared), _owner: Arc::new(Owner { shared }) }
     }
 
     /// The same, for what keeps it.
     pub(crate) fn arc(&self) -> &Arc<PoolShared> {
-        &self.owner.shared
+        &self.shared
     }
 
     /// Its number on its device.

@@ -16,9 +16,9 @@ use millpond_driver::{Access, CopyKind, Driver, DriverError, Node, RawChunk, Raw
 use crate::clock::chains::Poll;
 use crate::clock::mark::CountedDriver;
 use crate::clock::progress::EndThen;
+use crate::pool::grants::open_mapping;
 use crate::state::context::Context;
-use crate::state::device::{Closing, Heap};
-use crate::state::grants::open_mapping;
+use crate::state::pool::{Closing, Heap};
 use crate::state::retired::Asked;
 
 /// Host memory is asked for in whole pages.

@@ -4,10 +4,12 @@
 
 use millpond_driver::process;
 
+use crate::clock::hosts;
 use crate::clock::progress::KnownToHost;
 use crate::names::error::Result;
 use crate::pool::shell;
-use crate::state::device::{Heap, PoolShared, State, StreamShared};
+use crate::state::pool::{Heap, PoolShared};
+use crate::state::stream::{State, StreamShared};
 
 impl PoolShared {
     /// Takes everything off the streams' shelves, back to the heap. `own` is the stream whose lock the caller holds;
@@ -77,7 +79,7 @@ impl PoolShared {
     /// were busy then kept blocks of.
     pub(crate) fn synchronized(&self) {
         let mut heap = self.lock();
-        let base = self.context.hosts.base();
+        let base = hosts::base();
         self.destroy_exposed(&mut heap);
         heap.pool.retire(&KnownToHost(&base));
         if heap.pool.reserved() > heap.pool.kept_bytes() || heap.pool.is_fragmented() {

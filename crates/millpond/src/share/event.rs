@@ -59,7 +59,6 @@ impl Event {
             let why = "it was recorded in a capture, and stands for a node of that graph";
             return Err(ShareError::NotExportable { what: "the event".into(), why }.into());
         };
-        let context = &context.arc();
         let exporter = context.exporter()?;
         let number = exporter.number;
         // Whatever importers have said by now, or that they are gone, comes before it.
@@ -78,8 +77,8 @@ impl Event {
         let over = ForeignEnd { point: ForeignPoint { device: number, slot: 0, seq: 0 }, process: 0 };
         let end = foreign(snapshot.point()).unwrap_or(over);
         let grant = EventGrant { end, known, name: None, device: number };
-        let announced = Target::Event(Announced { grant, mark: mark.arc() });
-        exporter.issue(TicketKind::Event, announced, 0, context.share().ticket_life())
+        let announced = Target::Event(Announced { grant, mark: Arc::clone(mark) });
+        exporter.issue(TicketKind::Event, announced, 0, context.share.ticket_life())
     }
 }
 
@@ -87,7 +86,7 @@ impl Context {
     pub(crate) fn import_event(self: &Arc<Self>, ticket: &Ticket) -> Result<Event> {
         process::refuse_forked()?;
         check_kind(ticket, TicketKind::Event)?;
-        let number = self.share().number()?;
+        let number = self.share.number()?;
         let until = self.import_end();
         let (peer, (reply, mut files)) = self.ask_exporter(ticket, until, |peer| peer.claim(ticket, until))?;
         let (Reply::Event(grant), Some(file)) = (reply, files.pop()) else {

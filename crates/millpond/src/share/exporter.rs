@@ -27,7 +27,7 @@ use super::thread::Watch;
 use crate::names::error::Result;
 use crate::names::share_error::ShareError;
 use crate::state::context::Context;
-use crate::state::device::PoolShared;
+use crate::state::pool::PoolShared;
 use crate::sync::ranks;
 use connection::Connection;
 pub(super) use lease::Offer;
@@ -56,7 +56,7 @@ pub(crate) struct Exporter {
     /// By which the thread calls it.
     entry: OnceLock<u64>,
     is_stopped: AtomicBool,
-    books: Mutex<ranks::Exporter, Books>,
+    books: Mutex<ranks::Table, Books>,
     began: Instant,
 }
 
@@ -79,7 +79,7 @@ impl fmt::Debug for Exporter {
 impl Exporter {
     /// Opens the socket and has it served.
     pub(super) fn open(context: &Arc<Context>) -> Result<Arc<Exporter>> {
-        let number = context.share().number()?;
+        let number = context.share.number()?;
         let system = |call| ShareError::system(call);
         let name = socket::random().map_err(system("make a random number"))?;
         let listener = socket::listen(name).map_err(system("listen for importers"))?;
@@ -92,7 +92,7 @@ impl Exporter {
             epoll,
             listener,
             next: AtomicU64::new(serving::FIRST),
-            watch: context.share().watch()?,
+            watch: context.share.watch()?,
             entry: OnceLock::new(),
             is_stopped,
             books,

@@ -295,19 +295,19 @@ impl Context {
     /// A device of another process, as which it has to be known. What was known of it before is of the same one, unless
     /// another process was said to have it.
     pub(super) fn speaker(&self, process: ProcessKey, number: u32, device: u128) -> Speaker {
-        let mut chains = lock(&self.share().foreign.chains);
+        let mut chains = lock(&self.share.foreign.chains);
         let is_said = |known: &ForeignDevice| known.process.is_none() && (known.number == 0 || known.number == number);
         let found = chains.find_or_add(device, |known| known.process == Some(process), is_said);
         chains.need(found, |known| &mut known.users);
         if let Some(known) = chains.speakers.get_mut(&found) {
             (known.process, known.number) = (Some(process), number);
         }
-        Speaker { chains: Arc::clone(&self.share().foreign.chains), number: found, device }
+        Speaker { chains: Arc::clone(&self.share.foreign.chains), number: found, device }
     }
 
     /// How many chains of others are known.
     pub(crate) fn foreign_chains(&self) -> usize {
-        lock(&self.share().foreign.chains).here.len()
+        lock(&self.share.foreign.chains).here.len()
     }
 
     /// What was done to memory that a speaker lends, by its process and third ones, and those are needed while it is
@@ -319,7 +319,7 @@ impl Context {
         process: u32,
         uses: &[ForeignUse],
     ) -> Option<(Vec<Use>, Hold)> {
-        let mut chains = lock(&self.share().foreign.chains);
+        let mut chains = lock(&self.share.foreign.chains);
         let mut numbers = SmallVec::<[u64; 1]>::new();
         let mut local = |known: &ForeignUse| {
             let end = ForeignEnd { point: known.point, process: known.process };
@@ -336,13 +336,13 @@ impl Context {
         };
         let uses: Option<Vec<Use>> = uses.iter().map(&mut local).collect();
         drop(chains);
-        let hold = Hold { chains: Arc::clone(&self.share().foreign.chains), numbers };
+        let hold = Hold { chains: Arc::clone(&self.share.foreign.chains), numbers };
         uses.map(|uses| (uses, hold))
     }
 
     /// The speakers whose uses these are are needed while this is held.
     pub(super) fn hold<'u>(&self, uses: impl IntoIterator<Item = &'u Use>) -> Hold {
-        let mut chains = lock(&self.share().foreign.chains);
+        let mut chains = lock(&self.share.foreign.chains);
         let mut numbers = SmallVec::new();
         for known in uses {
             let Some((number, _)) = chains.names.get(&known.point.slot).copied() else { continue };
@@ -351,13 +351,13 @@ impl Context {
                 numbers.push(number);
             }
         }
-        Hold { chains: Arc::clone(&self.share().foreign.chains), numbers }
+        Hold { chains: Arc::clone(&self.share.foreign.chains), numbers }
     }
 
     /// What others did that has completed, as they call it: it comes before all that this device does from now on. Of
     /// processes that have a number here: an importer that takes another's device for its own speaks for itself only.
     pub(super) fn completed_abroad(&self) -> Vec<ForeignEnd> {
-        let chains = lock(&self.share().foreign.chains);
+        let chains = lock(&self.share.foreign.chains);
         let over = chains.here.iter().filter(|(_, chain)| chain.over > chain.origin);
         let ends = over.filter_map(|(name, chain)| chains.foreign_end(name, chain.over - chain.origin));
         ends.filter(|end| end.process != 0).collect()
@@ -374,7 +374,7 @@ impl Context {
     /// What this order calls a point that a speaker's event comes after, as whoever waits for the event chose to
     /// believe it; none where it cannot be true.
     pub(super) fn point_here(&self, number: u128, speaker: &Speaker, end: &ForeignEnd) -> Option<Point> {
-        let mut chains = lock(&self.share().foreign.chains);
+        let mut chains = lock(&self.share.foreign.chains);
         self.local_point(&mut chains, number, speaker, end)
     }
 
@@ -414,7 +414,7 @@ impl Context {
         if !uses.iter().all(is_own) {
             return None;
         }
-        let mut chains = lock(&self.share().foreign.chains);
+        let mut chains = lock(&self.share.foreign.chains);
         if speaker.device == number {
             // Only a device that has imported from itself may speak for itself.
             let own = |known: &ForeignUse| Some(use_at(self.own_point(&chains, known.point)?, process, known));
@@ -455,7 +455,7 @@ impl Context {
 
     /// The device goes: its slots for chains of others may serve other devices.
     pub(super) fn close_foreign(&self) {
-        let mut chains = lock(&self.share().foreign.chains);
+        let mut chains = lock(&self.share.foreign.chains);
         let chains = std::mem::take(&mut *chains);
         let ends = chains.here.values().map(|chain| Point { slot: chain.slot, seq: chain.last });
         let mut slots = lock(&self.slots);

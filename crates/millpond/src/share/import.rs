@@ -19,13 +19,16 @@ use super::foreign::{Hold, Names};
 use super::mapping::{Returning, Window};
 use super::peer::Peer;
 use crate::Buffer;
+use crate::clock::hosts;
 use crate::names::count::Count;
 use crate::names::error::{Nearest, Result};
 use crate::names::share_error::ShareError;
+use crate::state::allocation::{Allocation, Life, Owned};
 use crate::state::context::Context;
-use crate::state::device::{Allocation, Imported, Life, Origin, Owned, PoolShared};
 use crate::state::ends::drop_import;
 use crate::state::listening::is_abroad;
+use crate::state::origin::{Imported, Origin};
+use crate::state::pool::PoolShared;
 
 /// An import that is not freed.
 #[derive(Debug)]
@@ -43,7 +46,7 @@ impl Context {
     pub(super) fn import(self: &Arc<Self>, ticket: &Ticket, pool: Option<u32>) -> Result<(Owned, u64)> {
         check_kind(ticket, TicketKind::Memory)?;
         self.alloc_numbers.check()?;
-        let number = self.share().number()?;
+        let number = self.share.number()?;
         let until = self.import_end();
         let (peer, claimed) = self.ask_exporter(ticket, until, |peer| peer.claim_memory(self, ticket, until))?;
         let grant = claimed.grant()?;
@@ -69,7 +72,7 @@ impl Context {
         let generation = life.generation;
         drop(life);
         let (id, import) = (numbered.id, Import { allocation: Arc::clone(&allocation), peer, lease, window, _used });
-        lock(&self.share().shared).imports.insert(id, import);
+        lock(&self.share.shared).imports.insert(id, import);
         if let Some(tracer) = &self.tracer {
             tracer.imported(id, generation, bytes);
         }
@@ -103,7 +106,7 @@ impl Context {
     }
 
     fn imports(&self, is_wanted: impl Fn(&Arc<Allocation>) -> bool) -> Vec<Arc<Allocation>> {
-        let shared = lock(&self.share().shared);
+        let shared = lock(&self.share.shared);
         let all = shared.imports.values().map(|import| &import.allocation);
         all.filter(|allocation| is_wanted(allocation)).cloned().collect()
     }
@@ -111,14 +114,14 @@ impl Context {
 
 impl Sharing {
     /// The life of an import ended, with this free: the exporter learns of it now.
-    pub(super) fn end_import(
+    pub(crate) fn end_import(
         &self,
         context: &Arc<Context>,
         id: AllocId,
         life: BiasedGuard<'_, Life>,
         free: Option<Use>,
     ) {
-        let base = context.hosts.base();
+        let base = hosts::base();
         let latest = life.history.latest();
         let own = latest.iter().filter(|known| !is_abroad(known)).chain(&free);
         let open: Vec<Use> = own.filter(|known| !base.covers(known.point)).copied().collect();

@@ -21,6 +21,7 @@ use millpond_driver::locks::lock;
 use super::peer::{Claimed, Peer};
 use super::thread::{Called, Entry, Next, Pace, wait_for_mark};
 use super::{Shared, Sharing};
+use crate::clock::hosts;
 use crate::clock::mark::insist;
 use crate::clock::progress::{Ahead, EndThen};
 use crate::names::error::Result;
@@ -49,7 +50,7 @@ impl Window {
             if let Err(error) = shell::map_import(context, raw, at, part.bytes) {
                 // Both the window and what was claimed give the chunks back that are mapped.
                 peer.tell(context, true, |end| window.mapped.iter().for_each(|(_, _, name)| end.use_again(*name)));
-                context.share().close(context, window);
+                context.share.close(context, window);
                 return Err(error.into());
             }
             window.mapped.push((at, part.bytes, (part.chunk, can_write)));
@@ -105,8 +106,8 @@ impl Returning {
         self.window
     }
 
-    fn is_known(&self, context: &Context) -> bool {
-        let base = context.hosts.base();
+    fn is_known(&self) -> bool {
+        let base = hosts::base();
         self.points.iter().all(|point| base.covers(*point))
     }
 
@@ -146,7 +147,7 @@ impl Returning {
 
     /// The uses have completed: gives all back.
     fn give_back(self, context: &Context, waits: bool) {
-        context.share().close(context, self.window);
+        context.share.close(context, self.window);
         self.peer.tell(context, waits, |end| end.completed(self.lease));
     }
 }
@@ -167,7 +168,7 @@ impl Entry for Waiting {
     fn ready(&mut self, called: Called<'_>) -> Next {
         let Self { context, returning, pace } = self;
         let Some(waiting) = returning else { return Next::Done };
-        if !waiting.is_known(context) {
+        if !waiting.is_known() {
             match waiting.ahead(context) {
                 Ahead::Nothing => {}
                 Ahead::Mark(mark) => return Next::Again(wait_for_mark(&mark, called, pace)),
@@ -177,7 +178,7 @@ impl Entry for Waiting {
         if let Some(returning) = returning.take() {
             returning.give_back(context, false);
         }
-        lock(&context.share().shared).returning.remove(&called.number);
+        lock(&context.share.shared).returning.remove(&called.number);
         Next::Done
     }
 }
@@ -205,14 +206,14 @@ impl Sharing {
         self.has_unknown.store(true, Ordering::Release);
         drop(shared);
         // The host may have learned it by another thread before this was in the list.
-        let base = context.hosts.base();
+        let base = hosts::base();
         if points.iter().all(|point| base.covers(*point)) {
             self.learn(context);
         }
     }
 
     /// The host has learned something: what it now knows to have completed is sent to the exporters, and given back.
-    pub(super) fn host_has_learned(&self, context: &Context) {
+    pub(crate) fn host_learned(&self, context: &Context) {
         if !self.has_unknown.load(Ordering::Acquire) {
             return;
         }
@@ -222,7 +223,7 @@ impl Sharing {
     #[cold]
     fn learn(&self, context: &Context) {
         self.has_unknown.store(false, Ordering::Release);
-        let base = context.hosts.base();
+        let base = hosts::base();
         let mut shared = lock(&self.shared);
         let peers: Vec<_> = shared.peers.values().cloned().collect();
         let is_known = |points: &[Point]| points.iter().all(|point| base.covers(*point));
@@ -237,7 +238,7 @@ impl Sharing {
         let is_left = !shared.returning.is_empty() || !shared.stranded.is_empty();
         drop(shared);
         known.into_iter().for_each(|returning| returning.give_back(context, true));
-        let has_unknown = peers.iter().fold(is_left, |left, peer| peer.host_learned(context) || left);
+        let has_unknown = peers.iter().fold(is_left, |left, peer| peer.host_learned() || left);
         if has_unknown {
             self.has_unknown.store(true, Ordering::Release);
         }

@@ -31,17 +31,15 @@ mod pool;
 mod socket;
 mod thread;
 
-use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
-use millpond_core::check::Use;
 use millpond_core::ids::{AllocId, Point};
 pub use millpond_core::share::{Refusal, TICKET_BYTES, Ticket, TicketError, TicketKind};
 use millpond_core::units::Range;
-use millpond_driver::locks::{BiasedGuard, Mutex, lock};
+use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::{Driver, process};
 use rustc_hash::FxHashMap;
 
@@ -49,11 +47,13 @@ pub use files::MemoryFile;
 pub use pool::SharedPool;
 
 use crate::Buffer;
+use crate::clock::hosts;
 use crate::names::error::{Error, Result};
 use crate::names::share_error::ShareError;
+use crate::state::allocation::{Allocation, Owned};
 use crate::state::context::Context;
-use crate::state::device::{Allocation, Life, Origin, Owned, PoolShared};
-use crate::state::parts::DeviceSharing;
+use crate::state::origin::Origin;
+use crate::state::pool::PoolShared;
 use crate::sync::ranks;
 use exporter::{Exporter, Offer, Target};
 use foreign::ForeignChains;
@@ -166,33 +166,28 @@ impl Default for Shared {
     }
 }
 
-impl DeviceSharing<Context> for Sharing {
+impl Sharing {
+    /// Serves all that importers have said so far that hold something.
     #[inline]
-    fn host_learned(&self, context: &Context) {
-        self.host_has_learned(context);
-    }
-
-    #[inline]
-    fn settle(&self) {
+    pub(crate) fn settle(&self) {
         if self.has_exporter.load(Ordering::Acquire) {
             self.settle_with_importers();
         }
     }
 
-    fn find_import(&self, id: AllocId) -> Option<Arc<Allocation>> {
+    /// Memory of another process that this device has.
+    pub(crate) fn find_import(&self, id: AllocId) -> Option<Arc<Allocation>> {
         lock(&self.shared).imports.get(&id).map(|import| Arc::clone(&import.allocation))
     }
 
-    fn freed(&self, context: &Arc<Context>, id: AllocId, life: BiasedGuard<'_, Life>, free: Option<Use>) {
-        self.end_import(context, id, life, free);
-    }
-
-    fn finish(&self, context: &Context) {
+    /// Tries once more to give back what the driver refused to take.
+    pub(crate) fn finish(&self, context: &Context) {
         self.close_rest(context);
         self.peers().iter().for_each(|peer| peer.destroy_unused(context));
     }
 
-    fn stop(&self, context: &Context) {
+    /// The device is gone.
+    pub(crate) fn stop(&self, context: &Context) {
         self.return_rest(context);
         self.finish(context);
         let exporter = lock(&self.shared).exporter.take();
@@ -201,18 +196,7 @@ impl DeviceSharing<Context> for Sharing {
         }
         context.close_foreign();
     }
-}
 
-impl Context {
-    /// What the device shares, as this floor knows it.
-    #[inline]
-    pub(crate) fn share(&self) -> &Sharing {
-        let any: &dyn Any = &*self.share;
-        any.downcast_ref().expect("a device is opened with the sharing of this floor")
-    }
-}
-
-impl Sharing {
     pub(crate) fn allow(&self, peers: Peers) {
         lock(&self.shared).allowed = peers;
     }
@@ -293,7 +277,7 @@ impl Context {
     /// The exporting side, opened with the first export.
     fn exporter(self: &Arc<Self>) -> Result<Arc<Exporter>> {
         process::refuse_forked()?;
-        let share = self.share();
+        let share = &self.share;
         if let Some(exporter) = &lock(&share.shared).exporter {
             return Ok(Arc::clone(exporter));
         }
@@ -312,7 +296,7 @@ impl Context {
     /// When an import that begins now has to be done.
     fn import_end(&self) -> Instant {
         let now = Instant::now();
-        now.checked_add(lock(&self.share().shared).patience).unwrap_or(now + Duration::from_secs(1 << 30))
+        now.checked_add(lock(&self.share.shared).patience).unwrap_or(now + Duration::from_secs(1 << 30))
     }
 
     /// Asks an exporter, over the connection that there is, or else a new one: who answered, and what. An exporter
@@ -324,16 +308,16 @@ impl Context {
         ask: impl Fn(&Arc<Peer>) -> Result<R>,
     ) -> Result<(Arc<Peer>, R)> {
         let name = ticket.exporter;
-        let known = lock(&self.share().shared).peers.get(&name).cloned();
+        let known = lock(&self.share.shared).peers.get(&name).cloned();
         if let Some(peer) = known.filter(|peer| !peer.is_gone()) {
             match ask(&peer) {
                 Err(Error::Share(error)) if *error == ShareError::ExporterGone && peer.is_gone() => {}
                 answer => return answer.map(|answer| (peer, answer)),
             }
         }
-        self.share().drop_gone_peers();
+        self.share.drop_gone_peers();
         let peer = Arc::new(Peer::connect(self, name, until)?);
-        let former = lock(&self.share().shared).peers.insert(name, Arc::clone(&peer));
+        let former = lock(&self.share.shared).peers.insert(name, Arc::clone(&peer));
         drop(former);
         let answer = ask(&peer)?;
         Ok((peer, answer))
@@ -378,9 +362,9 @@ impl<T: Pod> Buffer<T> {
         let (owned, pool, bytes) = self.shareable()?;
         let (allocation, context) = (&owned.allocation, &pool.context);
         let exporter = context.exporter()?;
-        let (generation, base) = (owned.generation, context.hosts.base());
+        let (generation, base) = (owned.generation, hosts::base());
         let offer = Offer { allocation: Arc::downgrade(allocation), generation, base, can_write };
-        let ticket = exporter.issue(TicketKind::Memory, Target::Memory(offer), bytes, context.share().ticket_life())?;
+        let ticket = exporter.issue(TicketKind::Memory, Target::Memory(offer), bytes, context.share.ticket_life())?;
         if let Some(tracer) = &context.tracer {
             tracer.exported(allocation.id, generation, ticket.nonce);
         }
@@ -417,7 +401,7 @@ impl<T: Pod> Buffer<T> {
 impl Context {
     /// What is shared with other processes; what they have said by now is in it.
     pub(crate) fn sharing(&self) -> SharingStatistics {
-        let share = self.share();
+        let share = &self.share;
         let (exporter, watch) = {
             let shared = lock(&share.shared);
             (shared.exporter.clone(), shared.watch.upgrade())

@@ -18,6 +18,7 @@ use rustix::net::sockopt::Timeout;
 use super::foreign::Speaker;
 use super::socket::{self, ProcessKey, Received};
 use super::thread::{Called, Entry, Next, Watch};
+use crate::clock::hosts;
 use crate::names::config::GRAIN;
 use crate::names::error::{Error, Result};
 use crate::names::share_error::ShareError;
@@ -40,7 +41,7 @@ pub(crate) struct Peer {
     pub(super) watch: Arc<Watch>,
     /// As whom its chains are known here, once it has said which device it is.
     speaker: OnceLock<Speaker>,
-    state: Mutex<ranks::Peer, State>,
+    state: Mutex<ranks::Sharing, State>,
     /// A question has ended.
     answered: Condvar,
 }
@@ -68,15 +69,15 @@ impl Peer {
             other => ShareError::system(connecting)(other),
         })?;
         let party = socket::party(&socket).map_err(ShareError::system(connecting))?;
-        if !context.share().allows(party.user) {
+        if !context.share.allows(party.user) {
             return Err(ShareError::OtherUser { user: party.user }.into());
         }
         let life = socket::life(&socket, party).map_err(|error| match error {
             Errno::SRCH | Errno::INVAL => ShareError::ExporterGone.into(),
             other => ShareError::system(connecting)(other),
         })?;
-        let key = socket::process_key(party, life.as_ref(), context.share().next_key());
-        let watch = context.share().watch()?;
+        let key = socket::process_key(party, life.as_ref(), context.share.next_key());
+        let watch = context.share.watch()?;
         let (left, speaker, state, answered) = Default::default();
         Ok(Peer { name, process: party.process, key, life, left, socket, watch, speaker, state, answered })
     }
@@ -362,8 +363,8 @@ impl Peer {
     }
 
     /// The host has learned something. Whether it has still to learn of uses that were given back.
-    pub(super) fn host_learned(self: &Arc<Self>, context: &Context) -> bool {
-        let base = context.hosts.base();
+    pub(super) fn host_learned(self: &Arc<Self>) -> bool {
+        let base = hosts::base();
         if lock(&self.state).end.host_knows(|point| base.covers(point)) {
             self.send(true);
         }

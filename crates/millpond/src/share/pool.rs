@@ -68,7 +68,7 @@ impl Pool {
         }
         let exporter = shared.context.exporter()?;
         let target: Weak<_> = Arc::downgrade(self.arc());
-        let life = shared.context.share().ticket_life();
+        let life = shared.context.share.ticket_life();
         exporter.issue(TicketKind::Pool, Target::Pool(target), 0, life)
     }
 }

@@ -68,7 +68,7 @@ pub(super) struct Watch {
     epoll: OwnedFd,
     /// Readable where entries are called, or a round is asked for.
     bell: OwnedFd,
-    waiting: Mutex<ranks::Watch, Waiting>,
+    waiting: Mutex<ranks::Table, Waiting>,
     /// A round is made.
     turned: Condvar,
 }

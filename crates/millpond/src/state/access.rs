@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use crate::names::count::Span;
 use crate::names::error::Result;
-use crate::state::device::Owned;
+use crate::state::allocation::Owned;
 use crate::state::named::Named;
 use crate::state::named::NodeName;
 

@@ -2,7 +2,7 @@
 //!
 //! An [`Allocation`] is made once and serves for ever: with one block after another, and within a block with one *life*
 //! after another, while it passes between the program and a stream's shelf without any shared lock. A generation tells
-//! the lives apart. Keeps where it is from and which stream served it, and looks into neither.
+//! the lives apart.
 //!
 //! Invariant **one-owner**: an allocation is with exactly one of: a live buffer, a shelf, or the table's vacant
 //! entries. The pool's table refers to it only to answer questions about pointers and views.
@@ -12,22 +12,31 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::check::{Act, Edge, Fault, Finding, History, Kind, Known, Site, Subject, Use};
+use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, BlockId, Point, Slot, StreamId};
-use millpond_core::units::Range;
+use millpond_core::op::Quoted;
+use millpond_core::order::{Chain, Knows};
+use millpond_core::units::{Bytes, Range};
 use millpond_driver::locks::{Biased, BiasedGuard};
 use millpond_driver::process;
 
-use crate::names::stream_names::{is_drop, side};
+use crate::graph::name_captured;
+use crate::names::error::{Error, Invalid};
+use crate::names::stream_names::{self, is_drop, side};
 use crate::state::freed::Freed;
 use crate::state::lent::Lent;
 use crate::state::numbers::Number;
-use crate::state::types::{DeviceTypes, Numbered};
+use crate::state::origin::Origin;
+use crate::state::pool::PoolShared;
+use crate::state::stream::StreamShared;
 use crate::sync::ranks;
+use crate::trace::callers;
+use crate::trace::tracer::Tracer;
 
 /// An entry: its fixed part. Blocks and lives pass through [`life`](Allocation::life).
 #[repr(C, align(128))] // No cache line is shared with another entry, which another stream may serve.
-pub(crate) struct Allocation<C: DeviceTypes> {
-    pub(crate) origin: C::Origin,
+pub(crate) struct Allocation {
+    pub(crate) origin: Origin,
     /// Where the block of a pool begins, for who owns it.
     address: AtomicU64,
     /// That block.
@@ -37,14 +46,14 @@ pub(crate) struct Allocation<C: DeviceTypes> {
     pub(crate) id: AllocId,
     /// The number of its device.
     pub(crate) device: u32,
-    life: Biased<ranks::Life, Life<C>>,
+    life: Biased<ranks::Life, Life>,
 }
 
 /// One life of an allocation, in one block. What each alloc and free needs comes first, so that it is two pairs of
 /// cache lines with what is fixed; the uses are last.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Life<C: DeviceTypes> {
+pub(crate) struct Life {
     pub(crate) generation: u64,
     /// Bytes as asked for.
     pub(crate) bytes: u64,
@@ -53,7 +62,7 @@ pub(crate) struct Life<C: DeviceTypes> {
     /// Its addresses, rounded up to the pool's grain.
     pub(crate) range: Range,
     /// The stream that took the block from the heap: where a drop frees it.
-    pub(crate) home: Weak<C::Stream>,
+    pub(crate) home: Weak<StreamShared>,
     pub(crate) name: Option<Arc<str>>,
     /// The free, once it has happened; until then that of the life before.
     pub(crate) freed: Freed,
@@ -62,13 +71,13 @@ pub(crate) struct Life<C: DeviceTypes> {
 
 /// What the program owns: one life of an allocation, and where it is.
 #[derive(Debug)]
-pub(crate) struct Owned<C: DeviceTypes> {
-    pub(crate) allocation: Arc<Allocation<C>>,
+pub(crate) struct Owned {
+    pub(crate) allocation: Arc<Allocation>,
     pub(crate) generation: u64,
     pub(crate) address: u64,
 }
 
-impl<C: DeviceTypes> Clone for Owned<C> {
+impl Clone for Owned {
     #[inline]
     fn clone(&self) -> Self {
         Self { allocation: Arc::clone(&self.allocation), ..*self }
@@ -76,22 +85,45 @@ impl<C: DeviceTypes> Clone for Owned<C> {
 }
 
 /// A life that has begun.
-impl<C: DeviceTypes> From<(Arc<Allocation<C>>, u64)> for Owned<C> {
+impl From<(Arc<Allocation>, u64)> for Owned {
     #[inline]
-    fn from((allocation, generation): (Arc<Allocation<C>>, u64)) -> Self {
+    fn from((allocation, generation): (Arc<Allocation>, u64)) -> Self {
         Self { address: allocation.address(), allocation, generation }
     }
 }
 
-impl<C: DeviceTypes> fmt::Debug for Allocation<C> {
+impl Owned {
+    /// Gives the life a name, for messages, where it goes on: whether it does. Where it is allocated in a capture, its
+    /// alloc node has the name, too.
+    pub(crate) fn set_name(&self, name: &str) -> bool {
+        let name: Arc<str> = name.into();
+        let Self { allocation, generation, .. } = self;
+        let session = if let Origin::Captured(session) = &allocation.origin { Some(session) } else { None };
+        if let Some(session) = session {
+            name_captured(session, GraphAllocId(allocation.index), &name);
+        }
+        let mut life = allocation.life();
+        let goes_on = session.map_or_else(|| life.freed.is_none(), |session| session.is_open());
+        if life.generation != *generation || !goes_on {
+            return false;
+        }
+        life.name = Some(Arc::clone(&name));
+        if let Some(tracer) = allocation.tracer() {
+            tracer.named(allocation.id, *generation, &name);
+        }
+        true
+    }
+}
+
+impl fmt::Debug for Allocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.id)
     }
 }
 
-impl<C: DeviceTypes> Allocation<C> {
+impl Allocation {
     /// An entry that has had no life yet.
-    pub(crate) fn new(number: Number, index: u32, device: u32, origin: C::Origin) -> Self {
+    pub(crate) fn new(number: Number, index: u32, device: u32, origin: Origin) -> Self {
         let Number { id, generation } = number;
         let nowhere = Use { point: Point { slot: Slot(0), seq: 0 }, site: Site::default() };
         let life = Life {
@@ -147,19 +179,19 @@ impl<C: DeviceTypes> Allocation<C> {
 
     /// The present life, to look at or to change.
     #[inline]
-    pub(crate) fn life(&self) -> BiasedGuard<'_, Life<C>> {
+    pub(crate) fn life(&self) -> BiasedGuard<'_, Life> {
         self.life.lock()
     }
 
     /// The free of a life from before the present one, if that was the last one and the present one goes on.
     #[cold]
-    pub(crate) fn free_of(&self, life: &Life<C>, generation: u64) -> Option<Use> {
+    pub(crate) fn free_of(&self, life: &Life, generation: u64) -> Option<Use> {
         life.freed.before().filter(|_| life.generation.wrapping_sub(generation) == 1)
     }
 
     /// An act on a life from before the present one.
     #[cold]
-    pub(crate) fn overtaken(&self, life: &Life<C>, generation: u64, later: Site) -> Finding {
+    pub(crate) fn overtaken(&self, life: &Life, generation: u64, later: Site) -> Finding {
         let freed = self.free_of(life, generation).map(|free| side(self.device, free.site));
         let anew = side(self.device, life.history.born().site);
         Finding::overtaken(
@@ -171,12 +203,73 @@ impl<C: DeviceTypes> Allocation<C> {
     }
 
     /// What a violation says it is about.
-    pub(crate) fn subject(&self, life: &Life<C>) -> Subject {
+    pub(crate) fn subject(&self, life: &Life) -> Subject {
         Subject { id: self.id, bytes: life.bytes, name: life.name.as_deref().map(str::to_owned) }
+    }
+
+    /// What writes down what is done to it, where that is asked for. Memory of a capture is its graph's.
+    pub(crate) fn tracer(&self) -> Option<&Tracer> {
+        match &self.origin {
+            Origin::Pool(pool) => pool.context.tracer.as_deref(),
+            Origin::Graph(arena) => arena.context.tracer.as_deref(),
+            Origin::Imported(imported) => imported.context.tracer.as_deref(),
+            Origin::Pinned(pinning) => pinning.tracer.as_deref(),
+            Origin::Captured(_) => None,
+        }
+    }
+
+    /// Its pool, for what rests on shelves and in heaps: that is from pools.
+    #[inline]
+    pub(crate) fn pool(&self) -> &Arc<PoolShared> {
+        match &self.origin {
+            Origin::Pool(pool) => pool,
+            _ => unreachable!("one-owner: only allocations of pools are on shelves"),
+        }
+    }
+
+    /// Whether it is memory of another process.
+    #[inline]
+    pub(crate) fn is_import(&self) -> bool {
+        matches!(self.origin, Origin::Imported(_))
+    }
+
+    /// Whether it is memory of another process that may not be written to.
+    #[inline]
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(&self.origin, Origin::Imported(imported) if !imported.can_write)
+    }
+
+    /// Cold: it is of another device than what it met.
+    #[cold]
+    pub(crate) fn elsewhere(&self, with: String) -> Error {
+        let owner = match &self.origin {
+            Origin::Pool(pool) => pool.context.name(),
+            Origin::Graph(arena) => arena.context.name(),
+            Origin::Captured(session) => session.context.name(),
+            Origin::Imported(import) => import.context.name(),
+            Origin::Pinned(pinning) => pinning.device.clone(),
+        };
+        Invalid::OtherDevice { what: format!("{} of {owner}", self.describe(&self.life())), with }.into()
+    }
+
+    /// The allocation in words: its name, size, and where it was made or freed.
+    pub(crate) fn describe(&self, life: &Life) -> String {
+        // Who did it, and where.
+        let by = |site: Site| format!("{}{}", stream_names::title(self.device, site.stream), callers::at(site.place));
+        let name =
+            life.name.as_deref().map_or_else(|| self.id.to_string(), |name| format!("{} ({})", Quoted(name), self.id));
+        match life.freed.now() {
+            Some(free) => format!("{name}, {}, freed on {}", Bytes(life.bytes), by(free.site)),
+            None => {
+                let born = life.history.born().site;
+                let made = if self.is_import() { "imported" } else { "allocated" };
+                format!("{name}, {}, {made} on {}", Bytes(life.bytes), by(born))
+            }
+        }
     }
 }
 
-impl<C: DeviceTypes> Drop for Allocation<C> {
+impl Drop for Allocation {
     fn drop(&mut self) {
         if !process::is_forked() {
             let generation = self.life.get_mut().generation;
@@ -185,7 +278,7 @@ impl<C: DeviceTypes> Drop for Allocation<C> {
     }
 }
 
-impl<C: DeviceTypes> Life<C> {
+impl Life {
     /// Of an alloc node's memory: whether a launch has begun a life of it.
     pub(crate) fn was_launched(&self) -> bool {
         self.history.born().point.seq > 0
@@ -210,14 +303,43 @@ impl<C: DeviceTypes> Life<C> {
         self.name = None;
         self.lent = None;
     }
+
+    /// Whether what `chain` does next frees it, with nothing more to look at: memory of a pool that is not lent.
+    #[inline]
+    pub(crate) fn is_plainly_freed(&self, allocation: &Allocation, generation: u64, chain: &Chain) -> bool {
+        self.is_plainly_live(allocation, generation) && self.is_over_for(chain, false)
+    }
+
+    /// Whether all that was done to it comes before what `chain` does next, and with `own` was done there.
+    #[inline(always)]
+    pub(crate) fn is_over_for(&self, chain: &Chain, own: bool) -> bool {
+        self.history.all_points(|point| chain.has_taken(point)) || (!own && self.is_before(chain))
+    }
+
+    #[inline(never)]
+    fn is_before(&self, chain: &Chain) -> bool {
+        self.history.all_points(|point| chain.covers(point))
+    }
+
+    /// Whether it is this life that lives: memory of a pool that no other process has.
+    #[inline]
+    pub(crate) fn is_plainly_live(&self, allocation: &Allocation, generation: u64) -> bool {
+        matches!(allocation.origin, Origin::Pool(_)) && self.is_unlent(generation)
+    }
+
+    /// Whether it is this life that lives, and no other process has it.
+    #[inline(always)]
+    pub(crate) fn is_unlent(&self, generation: u64) -> bool {
+        self.lent.is_none() && self.freed.is_none() && self.generation == generation
+    }
 }
 
 /// Puts a fault of a life into words; `known` is up to which of its operations the later side comes after the earlier
 /// one's stream, and `device` the one that its streams are of, unless they say otherwise.
 #[cold]
-pub(crate) fn violation<C: DeviceTypes>(
+pub(crate) fn violation(
     device: u32,
-    (allocation, life): (&Allocation<C>, &Life<C>),
+    (allocation, life): (&Allocation, &Life),
     fault: Fault,
     later: Site,
     known: Option<u64>,

@@ -1,35 +1,35 @@
-//! What a device's streams and pools share, and nothing else.
+//! What a device's streams, pools and graphs share.
 //!
 //! Held by every stream, pool and buffer; it refers to them weakly. Nothing here is touched where memory is served from
 //! a stream's shelf, but the epoch, which is read.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::ids::{Point, PoolId};
 use millpond_core::order::{Slots, Snapshot};
-use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::locks::{Mutex, Rank, lock, may_wait};
 use millpond_driver::{Driver, Properties};
 use smallvec::SmallVec;
 
 use crate::clock::chains::Chains;
-use crate::clock::hosts::Hosts;
+use crate::clock::hosts::{self, Epoch};
 use crate::clock::mark::{CountedDriver, Mark};
 use crate::clock::progress::{EndThen, no_end};
+use crate::graph::Graphs;
 use crate::names::error::{Invalid, Result};
 use crate::names::violations::Violations;
+use crate::share::Sharing;
 use crate::state::guests::Guests;
 use crate::state::in_flight::InFlight;
-use crate::state::last::MaybeLast;
-use crate::state::legacy::Legacy;
 use crate::state::numbers::{AllocNumbers, StreamNumbers};
-use crate::state::origin::Origin;
-use crate::state::parts::{DeviceGraphs, DeviceSharing};
 use crate::state::pool::{Closing, PoolShared};
 use crate::state::retired::Laid;
 use crate::state::stream::StreamShared;
-use crate::state::types::DeviceTypes;
+use crate::stream::default_streams::Legacy;
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
@@ -39,26 +39,28 @@ pub(crate) struct Context {
     pub(crate) number: u32,
     pub(crate) driver: Arc<CountedDriver>,
     pub(crate) properties: Properties,
-    pub(crate) hosts: Hosts,
+    pub(crate) epoch: Epoch,
+    /// Whether this device and another may know points of each other.
+    pub(crate) has_met: AtomicBool,
     pub(crate) chains: Chains,
     pub(crate) slots: Mutex<ranks::Slots, Slots>,
-    pub(crate) in_flight: InFlight<StreamShared<Context>>,
+    pub(crate) in_flight: InFlight,
     /// The pools that live, in the order of their opening; each leaves when it goes.
-    pub(crate) pools: Mutex<ranks::Pools, BTreeMap<PoolId, Weak<PoolShared<Context>>>>,
-    pub(crate) legacy: Legacy<StreamShared<Context>>,
+    pub(crate) pools: Mutex<ranks::Table, BTreeMap<PoolId, Weak<PoolShared>>>,
+    pub(crate) legacy: Legacy,
     /// Heaps of dropped pools with work in flight on their freed memory.
-    pub(crate) closing: Mutex<ranks::Closing, Vec<Closing<Context>>>,
+    pub(crate) closing: Mutex<ranks::Table, Vec<Closing>>,
     /// How often memory came back that no living pool counts: what dropped pools had counted, their ends, frees of
     /// graphs' memory. Never less than before.
     pub(crate) returned: AtomicU64,
     /// Memory of other devices that the driver keeps for this one's work.
-    pub(crate) guests: Mutex<ranks::Guests, Guests>,
+    pub(crate) guests: Mutex<ranks::Pending, Guests>,
     /// Pinned memory of dropped buffers.
-    pub(crate) retired: Mutex<ranks::Retired, Laid<EndThen>>,
+    pub(crate) retired: Mutex<ranks::Pending, Laid<EndThen>>,
     /// What the device's graphs share.
-    pub(crate) graphs: Box<dyn DeviceGraphs<Context>>,
+    pub(crate) graphs: Graphs,
     /// What is shared with other processes.
-    pub(crate) share: Box<dyn DeviceSharing<Context>>,
+    pub(crate) share: Sharing,
     /// What writes the operations down, where that is asked for.
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// What becomes of a violation.
@@ -68,19 +70,10 @@ pub(crate) struct Context {
     pub(crate) alloc_numbers: Arc<AllocNumbers>,
 }
 
-impl DeviceTypes for Context {
-    type Stream = StreamShared<Self>;
-    type Origin = Origin<Self>;
-
-    fn alloc_numbers(&self) -> &AllocNumbers {
-        &self.alloc_numbers
-    }
-}
-
 /// A device that goes waits for threads and takes all locks: none is held where it is let go.
 pub(crate) type FoundContext = MaybeLast<ranks::PerThread, Context>;
 /// A pool that goes gives its memory back at once.
-pub(crate) type FoundPool = MaybeLast<ranks::Pools, PoolShared<Context>>;
+pub(crate) type FoundPool = MaybeLast<ranks::Life, PoolShared>;
 
 impl Context {
     /// The next number for a pool or a device.
@@ -102,7 +95,7 @@ impl Context {
     }
 
     /// The streams that live.
-    pub(crate) fn streams(&self) -> Vec<Arc<StreamShared<Context>>> {
+    pub(crate) fn streams(&self) -> Vec<Arc<StreamShared>> {
         self.in_flight.live()
     }
 
@@ -132,7 +125,37 @@ impl Context {
                 progress.complete(snapshot.point().seq);
             }
         }
-        self.hosts.learn(snapshots);
+        hosts::learn(snapshots);
         self.share.host_learned(self);
+    }
+}
+
+/// A handle that was looked up. Upgrading a `Weak` may leave us with the last `Arc`, whose value then ends where this
+/// is dropped: only where locks from `FIRST` on may be waited for. Builds with debug assertions look each time.
+#[derive(Debug)]
+pub(crate) struct MaybeLast<FIRST: Rank, T>(Arc<T>, PhantomData<fn() -> FIRST>);
+
+impl<FIRST: Rank, T> MaybeLast<FIRST, T> {
+    /// What is named, while it is there.
+    pub(crate) fn upgrade(weak: &Weak<T>) -> Option<Self> {
+        weak.upgrade().map(|found| Self(found, PhantomData))
+    }
+
+    pub(crate) fn handle(&self) -> &Arc<T> {
+        &self.0
+    }
+}
+
+impl<FIRST: Rank, T> Deref for MaybeLast<FIRST, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<FIRST: Rank, T> Drop for MaybeLast<FIRST, T> {
+    fn drop(&mut self) {
+        may_wait::<FIRST>();
     }
 }

@@ -1,5 +1,4 @@
-//! Where lives of memory end that is not a pool's: of graphs, of captures, of imports. The floors above learn of it by
-//! the traits of `parts.rs`.
+//! Where lives of memory end that is not a pool's: of graphs, of captures, of imports.
 
 use std::sync::Arc;
 
@@ -9,10 +8,12 @@ use millpond_core::pool::Frontier;
 use millpond_driver::locks::BiasedGuard;
 use millpond_driver::process;
 
+use crate::graph::drop_captured;
 use crate::names::stream_names::dropped;
-use crate::state::device::{Allocation, Life, Origin};
+use crate::state::allocation::{Allocation, Life};
+use crate::state::origin::Origin;
 
-/// As [`DeviceGraphs::freed`](crate::state::parts::DeviceGraphs::freed), where it is memory of a graph.
+/// As [`Graphs::freed`](crate::graph::Graphs::freed), where it is memory of a graph.
 pub(crate) fn free_in_graph(allocation: &Arc<Allocation>, life: BiasedGuard<'_, Life>, after: Frontier) {
     if let Origin::Graph(arena) = &allocation.origin {
         let context = &arena.context;
@@ -27,7 +28,7 @@ pub(crate) fn drop_in_graph(allocation: &Arc<Allocation>, generation: u64) {
         return;
     }
     if let Origin::Captured(session) = &allocation.origin {
-        return session.context.graphs.drop_captured(session, GraphAllocId(allocation.index));
+        return drop_captured(session, GraphAllocId(allocation.index));
     }
     let mut life = allocation.life();
     if life.freed.is_some() || life.generation != generation {
@@ -46,7 +47,7 @@ pub(crate) fn drop_in_graph(allocation: &Arc<Allocation>, generation: u64) {
 pub(crate) fn free_import(allocation: &Arc<Allocation>, life: BiasedGuard<'_, Life>, free: Option<Use>) {
     let Origin::Imported(imported) = &allocation.origin else { return };
     let context = Arc::clone(&imported.context);
-    context.share.freed(&context, allocation.id, life, free);
+    context.share.end_import(&context, allocation.id, life, free);
 }
 
 /// The buffer of an import was dropped: freed after everything declared so far.

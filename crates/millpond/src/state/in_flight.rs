@@ -8,8 +8,7 @@
 //! Locks: a stream's state, then the list of the unclosed, then the table. Nothing of the program's is dropped under
 //! any of them: what kept a stream open that is closed late is laid aside for who holds none.
 //!
-//! Knows marks, snapshots and how far chains are; of a stream that is open (`S`) no more than whether it is there. How
-//! one is closed is in `closing.rs`.
+//! How a stream is closed is in `closing.rs`.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -21,6 +20,7 @@ use millpond_driver::locks::{Mutex, lock};
 
 use crate::clock::mark::Mark;
 use crate::clock::progress::Progress;
+use crate::state::stream::StreamShared;
 use crate::sync::ranks;
 use crate::sync::sweep::Sweep;
 
@@ -40,18 +40,18 @@ pub(crate) const ENDED_MAX: usize = 1024;
 pub(crate) struct Seat(usize);
 
 /// See the module.
-#[derive(Debug)]
-pub(crate) struct InFlight<S> {
+#[derive(Debug, Default)]
+pub(crate) struct InFlight {
     /// Streams that the program has closed and the driver has not.
     pub(crate) unclosed: Mutex<ranks::Unclosed, Vec<Unclosed>>,
     /// What kept foreign streams open that were closed late.
-    pub(crate) let_go: Mutex<ranks::LetGo, Vec<Keep>>,
-    table: Mutex<ranks::InFlight, Table<S>>,
+    pub(crate) let_go: Mutex<ranks::Table, Vec<Keep>>,
+    table: Mutex<ranks::Table, Table>,
 }
 
-#[derive(Debug)]
-struct Table<S> {
-    seats: Vec<Entry<S>>,
+#[derive(Debug, Default)]
+struct Table {
+    seats: Vec<Entry>,
     vacant: Vec<usize>,
     /// Those of closed streams whose ends are marked, the one closed first in front.
     ended: VecDeque<usize>,
@@ -61,16 +61,16 @@ struct Table<S> {
 }
 
 #[derive(Debug)]
-enum Entry<S> {
+enum Entry {
     Vacant,
-    Live { stream: Weak<S>, progress: Arc<Progress> },
+    Live { stream: Weak<StreamShared>, progress: Arc<Progress> },
     Closed { snapshot: Snapshot, progress: Arc<Progress>, end: Option<Arc<Mark>> },
 }
 
 /// All work that was submitted before the question.
 #[derive(Debug)]
-pub(crate) struct Everything<S> {
-    pub(crate) live: Vec<Arc<S>>,
+pub(crate) struct Everything {
+    pub(crate) live: Vec<Arc<StreamShared>>,
     pub(crate) ended: Vec<End>,
 }
 
@@ -89,17 +89,9 @@ pub(crate) struct Unclosed {
     pub(crate) keep: Option<Keep>,
 }
 
-impl<S> Default for InFlight<S> {
-    fn default() -> Self {
-        let (seats, vacant, ended, sweep) = Default::default();
-        let table = Table { seats, vacant, ended, closed: 0, sweep };
-        Self { unclosed: Mutex::default(), let_go: Mutex::default(), table: Mutex::new(table) }
-    }
-}
-
-impl<S> InFlight<S> {
+impl InFlight {
     /// A stream is opened.
-    pub(crate) fn enter(&self, stream: Weak<S>, progress: Arc<Progress>) -> Seat {
+    pub(crate) fn enter(&self, stream: Weak<StreamShared>, progress: Arc<Progress>) -> Seat {
         let mut table = lock(&self.table);
         let entry = Entry::Live { stream, progress };
         match table.vacant.pop() {
@@ -115,7 +107,7 @@ impl<S> InFlight<S> {
     }
 
     /// The streams that live.
-    pub(crate) fn live(&self) -> Vec<Arc<S>> {
+    pub(crate) fn live(&self) -> Vec<Arc<StreamShared>> {
         lock(&self.table).seats.iter().filter_map(Entry::live).collect()
     }
 
@@ -126,7 +118,7 @@ impl<S> InFlight<S> {
 
     /// How far the chains are that may have work in flight.
     pub(crate) fn chains(&self) -> Vec<Arc<Progress>> {
-        let of = |entry: &Entry<S>| match entry {
+        let of = |entry: &Entry| match entry {
             Entry::Vacant => None,
             Entry::Live { progress, .. } | Entry::Closed { progress, .. } => Some(Arc::clone(progress)),
         };
@@ -139,7 +131,7 @@ impl<S> InFlight<S> {
     }
 
     /// The streams that live and the ends of the others, at one moment.
-    pub(crate) fn everything(&self) -> Everything<S> {
+    pub(crate) fn everything(&self) -> Everything {
         let table = lock(&self.table);
         let live = table.seats.iter().filter_map(Entry::live).collect();
         let ended = table.seats.iter().filter_map(Entry::end).collect();
@@ -193,8 +185,8 @@ impl<S> InFlight<S> {
     }
 }
 
-impl<S> Entry<S> {
-    fn live(&self) -> Option<Arc<S>> {
+impl Entry {
+    fn live(&self) -> Option<Arc<StreamShared>> {
         match self {
             Entry::Live { stream, .. } => stream.upgrade(),
             Entry::Vacant | Entry::Closed { .. } => None,
@@ -209,7 +201,7 @@ impl<S> Entry<S> {
     }
 }
 
-impl<S> Table<S> {
+impl Table {
     /// A stream is closed, and its end is marked if there is something to wait for.
     fn close(&mut self, unclosed: &Unclosed, end: Option<Arc<Mark>>) {
         let Unclosed { seat, progress, snapshot, .. } = unclosed;
@@ -223,7 +215,7 @@ impl<S> Table<S> {
     }
 
     /// Nothing of a stream is in flight.
-    fn leave(&mut self, seat: usize) -> Entry<S> {
+    fn leave(&mut self, seat: usize) -> Entry {
         if let Entry::Closed { end: Some(_), .. } = self.seats[seat] {
             // Nearly always the first.
             self.ended.iter().position(|it| *it == seat).and_then(|at| self.ended.remove(at));
@@ -231,7 +223,7 @@ impl<S> Table<S> {
         self.vacate(seat)
     }
 
-    fn vacate(&mut self, seat: usize) -> Entry<S> {
+    fn vacate(&mut self, seat: usize) -> Entry {
         let entry = std::mem::replace(&mut self.seats[seat], Entry::Vacant);
         self.closed -= usize::from(matches!(entry, Entry::Closed { .. }));
         self.vacant.push(seat);
@@ -240,7 +232,7 @@ impl<S> Table<S> {
 
     /// Takes the ends out that a host knows to have completed: to be dropped behind the lock.
     #[must_use]
-    fn sweep(&mut self, base: &Base) -> Vec<Entry<S>> {
+    fn sweep(&mut self, base: &Base) -> Vec<Entry> {
         let mut over = Vec::new();
         for seat in std::mem::take(&mut self.ended) {
             match &self.seats[seat] {

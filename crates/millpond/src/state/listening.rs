@@ -8,8 +8,10 @@ use millpond_core::check::{Fault, Kind, Place, Use};
 use millpond_core::ids::Point;
 use millpond_core::order::Knows;
 
-use crate::state::device::{Allocation, Heap, Life, Origin, PoolShared};
+use crate::state::allocation::{Allocation, Life};
 use crate::state::lent::Importer;
+use crate::state::origin::Origin;
+use crate::state::pool::{Heap, PoolShared};
 
 /// Whose messages to receive before memory is judged: those of the importers that hold it. The same program gets the
 /// same verdicts however fast messages are read.

@@ -1,7 +1,12 @@
-//! Names of memory that can be copied: a life of an allocation, an alloc node. Plain values.
+//! Names that can be copied: of a life of an allocation, of a node, of the memory of an alloc node. Plain values.
 
-use millpond_core::graph::{GraphAllocId, GraphId};
+use std::fmt;
+
+use millpond_core::graph::{GraphAllocId, GraphId, NodeId};
 use millpond_core::ids::{AllocId, PoolId};
+
+use crate::names::count::{Count, Span};
+use crate::state::access::{Read, Source, Write};
 
 /// Which life of which allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,5 +34,105 @@ impl NodeName {
     /// Whether each instance has an address of its own.
     pub(crate) fn is_symbolic(&self) -> bool {
         self.address == 0
+    }
+}
+
+/// A node of a graph, by name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct GraphNode {
+    pub(crate) device: u32,
+    pub(crate) graph: GraphId,
+    pub(crate) id: NodeId,
+}
+
+impl fmt::Display for GraphNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.id, self.graph)
+    }
+}
+
+/// The memory of an alloc node, by name: `len` elements at an address that stays the same for the life of the node.
+///
+/// In a graph it names the memory that a launch will allocate; outside, its life of now, if it has one. (Of a graph
+/// with [symbolic addresses](crate::Device::symbolic_graph) it names memory in graphs only.)
+/// [`Launch::take`](crate::graph::Launch::take) makes a [`Buffer`](crate::Buffer) of it.
+///
+/// ```
+/// # use millpond::graph::Instantiate;
+/// # use millpond::{Device, HostConfig};
+/// # fn main() -> millpond::Result<()> {
+/// let device = Device::host(HostConfig::default())?;
+/// let stream = device.stream()?;
+/// let mut graph = device.graph()?;
+/// let x = graph.add_alloc::<u32>(&[], 4)?;
+/// let alloc = graph.node_of(x).expect("it has bytes");
+/// graph.add_memset(&[alloc], x.write(), 0)?;
+/// let exec = graph.instantiate(Instantiate::default())?;
+/// let memory = exec.launch(&stream)?.take(x)?; // no node frees it: this launch's is the caller's
+/// assert_eq!(memory.address(), x.address());
+/// stream.free(memory)?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct MemAllocNode<T> {
+    /// None for elements without bytes, and for what no graph allocates.
+    pub(crate) name: Option<NodeName>,
+    pub(crate) count: Count<T>,
+}
+
+impl<T> Clone for MemAllocNode<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for MemAllocNode<T> {}
+
+impl<T> fmt::Debug for MemAllocNode<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemAllocNode")
+            .field("address", &self.address())
+            .field("len", &self.count)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> MemAllocNode<T> {
+    pub(crate) fn new(name: Option<NodeName>, count: Count<T>) -> Self {
+        Self { name, count }
+    }
+
+    /// The address, fixed for the life of the node; 0 where nothing is allocated, and where each instance has its own
+    /// ([`GraphExec::address_of`](crate::graph::GraphExec::address_of)).
+    pub fn address(&self) -> u64 {
+        self.name.map_or(0, |name| name.address)
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.count.len()
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn source(&self) -> Source<'static> {
+        match self.name {
+            Some(name) => Source::Node(name),
+            None if self.count.bytes() == 0 => Source::Empty,
+            None => Source::Nothing,
+        }
+    }
+
+    /// Declares that a node or a launch reads it.
+    pub fn read(&self) -> Read<'static, T> {
+        Read::new(self.source(), Span::all(self.count))
+    }
+
+    /// Declares that a node or a launch writes it, or reads and writes it.
+    pub fn write(&self) -> Write<'static, T> {
+        Write::new(self.source(), Span::all(self.count))
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Number {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct AllocNumbers {
-    left: Mutex<ranks::AllocNumbers, RecycledNumbers<u64>>,
+    left: Mutex<ranks::Table, RecycledNumbers<u64>>,
 }
 
 impl AllocNumbers {
@@ -53,7 +53,7 @@ impl AllocNumbers {
 /// Numbers of streams, which stay below those that name a device, too.
 #[derive(Debug, Default)]
 pub(crate) struct StreamNumbers {
-    left: Mutex<ranks::StreamNumbers, RecycledNumbers>,
+    left: Mutex<ranks::Table, RecycledNumbers>,
 }
 
 /// The number of a stream, which is given back with this.

@@ -15,25 +15,21 @@ use millpond_core::units::Range;
 use millpond_driver::locks::{Guard, Mutex, lock};
 use millpond_driver::{RawChunk, prefetch, process};
 
-use crate::names::error::{Invalid, Result};
+use crate::names::error::{Holder, Invalid, Result};
 use crate::names::statistics::PoolStatistics;
+use crate::pool::exposed::Exposed;
+use crate::pool::grants::Grants;
 use crate::state::allocation::Allocation;
-use crate::state::exposed::Exposed;
-use crate::state::grants::Grants;
-use crate::state::shelf_count::ShelfCount;
-use crate::state::types::DeviceTypes;
+use crate::state::context::Context;
+use crate::state::origin::Origin;
+use crate::state::shelves::ShelfCount;
+use crate::state::stream::StreamShared;
 use crate::sync::ranks;
 
-/// Who has a device's pools.
-pub(crate) trait Pools: DeviceTypes {
-    /// A pool is gone; what it leaves is given back once nothing uses it.
-    fn end_pool(&self, pool: PoolId, left: Closing<Self>);
-}
-
 /// The shared half of a pool.
-pub(crate) struct PoolShared<C: Pools> {
+pub(crate) struct PoolShared {
     pub(crate) id: PoolId,
-    pub(crate) context: Arc<C>,
+    pub(crate) context: Arc<Context>,
     /// Sizes are rounded up to this many bytes.
     pub(crate) grain: u64,
     /// Whether freed addresses are made inaccessible.
@@ -51,7 +47,7 @@ pub(crate) struct PoolShared<C: Pools> {
     bypasses: AtomicU32,
     /// What other devices may do with its memory.
     pub(crate) grants: Arc<Mutex<ranks::Grants, Grants>>,
-    pub(crate) heap: Mutex<ranks::Heap, Heap<C>>,
+    pub(crate) heap: Mutex<ranks::Heap, Heap>,
 }
 
 /// What a pool is for beside serving memory.
@@ -64,15 +60,15 @@ pub(crate) struct Uses {
 
 /// A stream's shelf in this pool, as the pool sees it.
 #[derive(Debug)]
-struct ShelfRef<C: DeviceTypes> {
-    stream: Weak<C::Stream>,
+struct ShelfRef {
+    stream: Weak<StreamShared>,
     count: Arc<ShelfCount>,
 }
 
 /// The heap with all that is kept in step with it.
 #[derive(Debug)]
 #[repr(align(128))] // What streams read that are served from their shelves is on other cache lines than its lock.
-pub(crate) struct Heap<C: DeviceTypes> {
+pub(crate) struct Heap {
     pub(crate) pool: millpond_core::pool::Pool,
     /// The driver's handle of each chunk.
     pub(crate) chunks: Vec<Option<Chunk>>,
@@ -83,13 +79,13 @@ pub(crate) struct Heap<C: DeviceTypes> {
     /// Whether chunks are made to be handed to other processes.
     pub(crate) shareable: bool,
     /// What other processes may reach.
-    pub(crate) exposed: Exposed<Arc<Allocation<C>>>,
+    pub(crate) exposed: Exposed,
     next_serial: u64,
     /// All allocations there ever were; the name of a held block is the index of its own.
-    table: Vec<Arc<Allocation<C>>>,
+    table: Vec<Arc<Allocation>>,
     /// Those without a block. The reference that is here goes out with a block and comes back with it, uncounted.
-    vacant: Vec<Arc<Allocation<C>>>,
-    shelves: Vec<ShelfRef<C>>,
+    vacant: Vec<Arc<Allocation>>,
+    shelves: Vec<ShelfRef>,
     /// Bytes in use, less what the shelves' counts say.
     used: i64,
     used_high: u64,
@@ -110,7 +106,7 @@ pub(crate) struct Chunk {
     serial: u64,
 }
 
-impl<C: DeviceTypes> Heap<C> {
+impl Heap {
     fn new(pool: millpond_core::pool::Pool, grants: Arc<Mutex<ranks::Grants, Grants>>) -> Self {
         Self {
             pool,
@@ -168,7 +164,7 @@ impl<C: DeviceTypes> Heap<C> {
 
     /// An allocation for a block that just left the heap: a vacant one, or what `new` makes for an index.
     #[inline]
-    pub(crate) fn enlist(&mut self, block: BlockId, new: impl FnOnce(u32) -> Arc<Allocation<C>>) -> Arc<Allocation<C>> {
+    pub(crate) fn enlist(&mut self, block: BlockId, new: impl FnOnce(u32) -> Arc<Allocation>) -> Arc<Allocation> {
         let allocation = self.vacant.pop().unwrap_or_else(|| {
             let made = new(self.table.len() as u32);
             self.table.push(Arc::clone(&made));
@@ -180,7 +176,7 @@ impl<C: DeviceTypes> Heap<C> {
 
     /// The block of a freed allocation returns to the heap.
     #[inline]
-    pub(crate) fn give_back(&mut self, allocation: Arc<Allocation<C>>, freed: Freed<'_>) {
+    pub(crate) fn give_back(&mut self, allocation: Arc<Allocation>, freed: Freed<'_>) {
         // Also what is condemned: who waits for memory asks again, and then waits for the end of its uses.
         self.returned += 1;
         if self.exposed.holds(allocation.block()) {
@@ -203,7 +199,7 @@ impl<C: DeviceTypes> Heap<C> {
 
     /// Blocks that a chain freed return from its shelf.
     #[inline]
-    pub(crate) fn take_back(&mut self, chain: &Chain, shelved: impl Iterator<Item = (Arc<Allocation<C>>, Seq)>) {
+    pub(crate) fn take_back(&mut self, chain: &Chain, shelved: impl Iterator<Item = (Arc<Allocation>, Seq)>) {
         shelved.for_each(|(allocation, seq)| self.give_back(allocation, Freed::at(chain, seq)));
     }
 
@@ -213,24 +209,24 @@ impl<C: DeviceTypes> Heap<C> {
     }
 
     /// The table, which refers to its pool: taken out so that the pool can go.
-    pub(crate) fn take_table(&mut self) -> Vec<Arc<Allocation<C>>> {
+    pub(crate) fn take_table(&mut self) -> Vec<Arc<Allocation>> {
         self.vacant.clear();
         std::mem::take(&mut self.table)
     }
 
     /// The allocation in a block, once it is entered.
-    pub(crate) fn allocation_in(&self, block: BlockId) -> Option<&Arc<Allocation<C>>> {
+    pub(crate) fn allocation_in(&self, block: BlockId) -> Option<&Arc<Allocation>> {
         self.table.get(self.pool.name(block)? as usize).filter(|allocation| allocation.block() == block)
     }
 
     /// Those without a block, the last that lost one first: of several that had a block at one address that is the
     /// order of their frees, whichever streams those were on.
-    pub(crate) fn vacated(&self) -> impl Iterator<Item = &Arc<Allocation<C>>> {
+    pub(crate) fn vacated(&self) -> impl Iterator<Item = &Arc<Allocation>> {
         self.vacant.iter().rev()
     }
 
     /// All entries of the table.
-    pub(crate) fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation<C>>> {
+    pub(crate) fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation>> {
         self.table.iter()
     }
 
@@ -268,14 +264,14 @@ impl<C: DeviceTypes> Heap<C> {
     }
 }
 
-impl<C: Pools> fmt::Debug for PoolShared<C> {
+impl fmt::Debug for PoolShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.id)
     }
 }
 
-impl<C: Pools> PoolShared<C> {
-    pub(crate) fn new(id: PoolId, context: Arc<C>, config: PoolConfig, uses: Uses, range: Range) -> Self {
+impl PoolShared {
+    pub(crate) fn new(id: PoolId, context: Arc<Context>, config: PoolConfig, uses: Uses, range: Range) -> Self {
         let Uses { guard, shareable, is_apart } = uses;
         let grain = config.grain;
         let grants = Arc::<Mutex<ranks::Grants, Grants>>::default();
@@ -300,7 +296,7 @@ impl<C: Pools> PoolShared<C> {
     }
 
     /// Takes the heap's lock, the one lock that streams share; counted.
-    pub(crate) fn lock(&self) -> Guard<'_, Heap<C>> {
+    pub(crate) fn lock(&self) -> Guard<'_, Heap> {
         let mut heap = lock(&self.heap);
         heap.lock_count += 1;
         heap
@@ -341,7 +337,7 @@ impl<C: Pools> PoolShared<C> {
     }
 
     /// Enters a stream's new shelf.
-    pub(crate) fn add_shelf(&self, stream: Weak<C::Stream>) -> Arc<ShelfCount> {
+    pub(crate) fn add_shelf(&self, stream: Weak<StreamShared>) -> Arc<ShelfCount> {
         let count = Arc::<ShelfCount>::default();
         let mut heap = self.lock();
         count.set_place(heap.shelves.len());
@@ -353,7 +349,7 @@ impl<C: Pools> PoolShared<C> {
     pub(crate) fn return_shelf(
         &self,
         chain: &Chain,
-        shelved: impl Iterator<Item = (Arc<Allocation<C>>, Seq)>,
+        shelved: impl Iterator<Item = (Arc<Allocation>, Seq)>,
         count: &ShelfCount,
     ) {
         let mut heap = self.lock();
@@ -369,12 +365,12 @@ impl<C: Pools> PoolShared<C> {
     }
 
     /// The streams with a shelf here.
-    pub(crate) fn streams(&self) -> Vec<Arc<C::Stream>> {
+    pub(crate) fn streams(&self) -> Vec<Arc<StreamShared>> {
         self.lock().shelves.iter().filter_map(|shelf| shelf.stream.upgrade()).collect()
     }
 
     /// The allocation that a view names; whether the life it means still lasts is for the caller to see.
-    pub(crate) fn resolve(&self, index: u32) -> Option<Arc<Allocation<C>>> {
+    pub(crate) fn resolve(&self, index: u32) -> Option<Arc<Allocation>> {
         self.lock().table.get(index as usize).cloned()
     }
 
@@ -394,9 +390,34 @@ impl<C: Pools> PoolShared<C> {
             shared_locks: heap.lock_count,
         }
     }
+
+    /// An entry for its table.
+    #[cold]
+    pub(crate) fn new_entry(self: &Arc<Self>, index: u32) -> Arc<Allocation> {
+        let number = self.context.alloc_numbers.take();
+        Arc::new(Allocation::new(number, index, self.context.number, Origin::Pool(Arc::clone(self))))
+    }
+
+    /// What messages call it where several devices are in question.
+    #[cold]
+    pub(crate) fn titled(&self) -> String {
+        format!("{} of {}", self.id, self.context.name())
+    }
+
+    /// The largest live allocations, for a report.
+    pub(crate) fn largest(&self, heap: &Heap, count: usize) -> Vec<Holder> {
+        let mut live: Vec<_> = heap.allocations().filter(|it| it.life().freed.is_none()).collect();
+        live.sort_by_key(|it| std::cmp::Reverse(it.life().bytes));
+        live.truncate(count);
+        let holder = |it: &Arc<Allocation>| {
+            let life = it.life();
+            Holder { allocation: it.describe(&life), range: life.range }
+        };
+        live.into_iter().map(holder).collect()
+    }
 }
 
-impl<C: Pools> Drop for PoolShared<C> {
+impl Drop for PoolShared {
     fn drop(&mut self) {
         if process::is_forked() {
             return;
@@ -408,7 +429,7 @@ impl<C: Pools> Drop for PoolShared<C> {
 
 /// A heap without references, until its memory and addresses are given back.
 #[derive(Debug)]
-pub(crate) struct Closing<C: DeviceTypes> {
-    pub(crate) heap: Heap<C>,
+pub(crate) struct Closing {
+    pub(crate) heap: Heap,
     pub(crate) range: Range,
 }

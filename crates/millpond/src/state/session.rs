@@ -5,13 +5,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use millpond_core::graph::{CaptureId, CapturedEvent, GraphId};
 
+use crate::state::context::Context;
+use crate::trace::tracer::Tracer;
+
 /// A capture, as its streams and its memory know it.
 #[derive(Debug)]
-pub(crate) struct Session<C> {
+pub(crate) struct Session {
     /// The graph that comes of it.
     pub(crate) id: GraphId,
     pub(crate) capture: CaptureId,
-    pub(crate) context: Arc<C>,
+    pub(crate) context: Arc<Context>,
     pub(crate) is_open: AtomicBool,
     /// Whether a trace has it as a capture; else it has nodes.
     pub(crate) is_traced: bool,
@@ -20,16 +23,27 @@ pub(crate) struct Session<C> {
     pub(crate) allocs: AtomicU32,
 }
 
-impl<C> Session<C> {
+impl Session {
     /// Whether the capture goes on.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
+    }
+
+    /// Who writes down what its streams do.
+    pub(crate) fn tracer(&self) -> Option<&Arc<Tracer>> {
+        self.context.tracer.as_ref().filter(|_| self.is_traced)
     }
 }
 
 /// An event recorded in a capture.
 #[derive(Debug)]
-pub(crate) struct CapturedAt<C> {
-    pub(crate) session: Arc<Session<C>>,
+pub(crate) struct CapturedAt {
+    pub(crate) session: Arc<Session>,
     pub(crate) event: CapturedEvent,
+}
+
+impl CapturedAt {
+    pub(crate) fn device(&self) -> u32 {
+        self.session.context.number
+    }
 }

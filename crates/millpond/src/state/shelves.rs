@@ -2,57 +2,50 @@
 //!
 //! Knows pools by where they are.
 
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::ids::Seq;
 use millpond_core::pool::Shelf;
 
 use crate::state::allocation::Allocation;
-use crate::state::pool::{PoolShared, Pools};
-use crate::state::shelf_count::ShelfCount;
-use crate::state::types::DeviceTypes;
+use crate::state::pool::PoolShared;
 
 /// So many blocks wait for a visit to the heap; then the stream makes one.
 const FALLEN_MAX: usize = 32;
 
 /// The shelves of one stream, each for another pool.
-#[derive(Debug)]
-pub(crate) struct Shelves<C: Pools> {
+#[derive(Debug, Default)]
+pub(crate) struct Shelves {
     /// The one that there was first, beside what else the stream's lock guards.
-    first: Option<PoolShelf<C>>,
-    others: Vec<PoolShelf<C>>,
+    first: Option<PoolShelf>,
+    others: Vec<PoolShelf>,
 }
 
 /// A stream's shelf for one pool.
 #[derive(Debug)]
-pub(crate) struct PoolShelf<C: Pools> {
+pub(crate) struct PoolShelf {
     /// Where the pool is. Nothing else comes to be there while `owner` refers to it.
     at: usize,
     pub(crate) count: Arc<ShelfCount>,
-    pub(crate) blocks: Shelf<Shelved<C>>,
+    pub(crate) blocks: Shelf<Shelved>,
     /// What fell off the shelf, on its way back to the heap with the next visit there.
-    pub(crate) fallen: Vec<Shelved<C>>,
-    pub(crate) owner: Weak<PoolShared<C>>,
+    pub(crate) fallen: Vec<Shelved>,
+    pub(crate) owner: Weak<PoolShared>,
 }
 
 /// A freed block on a shelf.
 #[derive(Debug)]
-pub(crate) struct Shelved<C: DeviceTypes> {
-    pub(crate) allocation: Arc<Allocation<C>>,
+pub(crate) struct Shelved {
+    pub(crate) allocation: Arc<Allocation>,
     /// Where on this stream's chain it was freed.
     pub(crate) seq: Seq,
 }
 
-impl<C: Pools> Default for Shelves<C> {
-    fn default() -> Self {
-        Self { first: None, others: Vec::new() }
-    }
-}
-
-impl<C: Pools> Shelves<C> {
+impl Shelves {
     /// The shelf for a pool, once there is one.
     #[inline(always)]
-    pub(crate) fn find(&mut self, pool: &PoolShared<C>) -> Option<&mut PoolShelf<C>> {
+    pub(crate) fn find(&mut self, pool: &PoolShared) -> Option<&mut PoolShelf> {
         match &mut self.first {
             Some(first) if first.is_for(pool) => Some(first),
             _ if self.others.is_empty() => None,
@@ -61,11 +54,11 @@ impl<C: Pools> Shelves<C> {
     }
 
     #[inline(never)]
-    fn find_in<'s>(others: &'s mut [PoolShelf<C>], pool: &PoolShared<C>) -> Option<&'s mut PoolShelf<C>> {
+    fn find_in<'s>(others: &'s mut [PoolShelf], pool: &PoolShared) -> Option<&'s mut PoolShelf> {
         others.iter_mut().find(|shelf| shelf.is_for(pool))
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut PoolShelf<C>> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut PoolShelf> {
         self.first.iter_mut().chain(&mut self.others)
     }
 
@@ -73,9 +66,9 @@ impl<C: Pools> Shelves<C> {
     #[inline(always)]
     pub(crate) fn find_or_add(
         &mut self,
-        pool: &Arc<PoolShared<C>>,
+        pool: &Arc<PoolShared>,
         count: impl FnOnce() -> Arc<ShelfCount>,
-    ) -> &mut PoolShelf<C> {
+    ) -> &mut PoolShelf {
         match &self.first {
             Some(first) if first.is_for(pool) => self.first.as_mut().expect("it was looked at just now"),
             _ => self.find_other_or_add(pool, count),
@@ -83,16 +76,12 @@ impl<C: Pools> Shelves<C> {
     }
 
     #[inline(never)]
-    fn find_other_or_add(
-        &mut self,
-        pool: &Arc<PoolShared<C>>,
-        count: impl FnOnce() -> Arc<ShelfCount>,
-    ) -> &mut PoolShelf<C> {
+    fn find_other_or_add(&mut self, pool: &Arc<PoolShared>, count: impl FnOnce() -> Arc<ShelfCount>) -> &mut PoolShelf {
         if let Some(at) = self.others.iter().position(|shelf| shelf.is_for(pool)) {
             return &mut self.others[at];
         }
         // Shelves whose pools are gone make room.
-        let is_wanted = |shelf: &PoolShelf<C>| shelf.owner.strong_count() > 0;
+        let is_wanted = |shelf: &PoolShelf| shelf.owner.strong_count() > 0;
         self.first.take_if(|shelf| !is_wanted(shelf));
         self.others.retain(is_wanted);
         let (at, owner) = (Arc::as_ptr(pool).addr(), Arc::downgrade(pool));
@@ -105,17 +94,17 @@ impl<C: Pools> Shelves<C> {
     }
 }
 
-impl<C: Pools> PoolShelf<C> {
+impl PoolShelf {
     /// Whether it is this pool's. Numbers do not tell: another device has pools of the same numbers.
     #[inline]
-    pub(crate) fn is_for(&self, pool: &PoolShared<C>) -> bool {
+    pub(crate) fn is_for(&self, pool: &PoolShared) -> bool {
         self.at == std::ptr::from_ref(pool).addr()
     }
 
     /// Puts a freed block, with the bytes of its life. What falls off waits; the pool, where so much does that it is to
     /// return to the heap.
     #[inline(always)]
-    pub(crate) fn put(&mut self, freed: Shelved<C>, rounded: u64, bytes: u64) -> Option<Arc<PoolShared<C>>> {
+    pub(crate) fn put(&mut self, freed: Shelved, rounded: u64, bytes: u64) -> Option<Arc<PoolShared>> {
         self.count.put(bytes);
         match self.blocks.put(rounded, freed) {
             Ok(()) => None,
@@ -124,25 +113,73 @@ impl<C: Pools> PoolShelf<C> {
     }
 
     #[inline(never)]
-    fn fall(&mut self, fallen: Shelved<C>) -> Option<Arc<PoolShared<C>>> {
+    fn fall(&mut self, fallen: Shelved) -> Option<Arc<PoolShared>> {
         self.fallen.push(fallen);
         if self.fallen.len() < FALLEN_MAX { None } else { self.owner.upgrade() }
     }
 
     /// Takes everything off: first what fell off before.
-    pub(crate) fn clear(&mut self) -> impl Iterator<Item = (Arc<Allocation<C>>, Seq)> + '_ {
+    pub(crate) fn clear(&mut self) -> impl Iterator<Item = (Arc<Allocation>, Seq)> + '_ {
         self.fallen.drain(..).chain(self.blocks.drain()).map(Shelved::into_parts)
     }
 
     /// Takes off what fell off.
-    pub(crate) fn clear_fallen(&mut self) -> impl Iterator<Item = (Arc<Allocation<C>>, Seq)> + '_ {
+    pub(crate) fn clear_fallen(&mut self) -> impl Iterator<Item = (Arc<Allocation>, Seq)> + '_ {
         self.fallen.drain(..).map(Shelved::into_parts)
     }
 }
 
-impl<C: DeviceTypes> Shelved<C> {
+impl Shelved {
     #[inline]
-    fn into_parts(self) -> (Arc<Allocation<C>>, Seq) {
+    fn into_parts(self) -> (Arc<Allocation>, Seq) {
         (self.allocation, self.seq)
+    }
+}
+
+/// What a stream's shelf did to the used bytes since the heap was given them. The pool looks only when it needs the
+/// figure: the stream alone writes, under its lock, and the pool reads under its own.
+#[derive(Debug, Default)]
+#[repr(align(128))] // No cache line is shared with another stream's.
+pub(crate) struct ShelfCount {
+    /// Bytes taken from the shelf less bytes put on it.
+    used: AtomicI64,
+    /// The highest that was since the last look.
+    peak: AtomicI64,
+    /// Where it is in the pool's list, which changes it under its lock.
+    place: AtomicUsize,
+}
+
+impl ShelfCount {
+    pub(crate) fn place(&self) -> usize {
+        self.place.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_place(&self, place: usize) {
+        self.place.store(place, Ordering::Relaxed);
+    }
+
+    /// The shelf served a request.
+    #[inline]
+    pub(crate) fn take(&self, bytes: u64) {
+        let used = self.used.load(Ordering::Relaxed) + bytes as i64;
+        self.used.store(used, Ordering::Relaxed);
+        if used > self.peak.load(Ordering::Relaxed) {
+            self.peak.store(used, Ordering::Relaxed);
+        }
+    }
+
+    /// What is used now and the most that was since the last look; the mark begins anew.
+    pub(crate) fn look(&self) -> (i64, i64) {
+        let peak = self.peak.load(Ordering::Relaxed);
+        let used = self.used.load(Ordering::Relaxed);
+        // A stream that is served this moment has set its own mark: that one stays.
+        let _ = self.peak.compare_exchange(peak, used, Ordering::Relaxed, Ordering::Relaxed);
+        (used, peak.max(used))
+    }
+
+    /// The shelf took a freed block.
+    #[inline]
+    pub(crate) fn put(&self, bytes: u64) {
+        self.used.store(self.used.load(Ordering::Relaxed) - bytes as i64, Ordering::Relaxed);
     }
 }

@@ -1,6 +1,4 @@
 //! What belongs to one stream behind its own lock: its chain, and its shelves of recently freed blocks.
-//!
-//! Knows pools and allocations by reference; what streams do with them is on the floor above.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,9 +12,11 @@ use millpond_driver::RawStream;
 use millpond_driver::locks::Biased;
 
 use crate::clock::progress::Progress;
+use crate::names::stream_names;
+use crate::state::context::Context;
 use crate::state::in_flight::Seat;
 use crate::state::numbers::StreamNumber;
-use crate::state::pool::{Heap, PoolShared, Pools};
+use crate::state::pool::{Heap, PoolShared};
 use crate::state::session::Session;
 use crate::state::shelves::{PoolShelf, Shelves};
 use crate::sync::ranks;
@@ -57,7 +57,7 @@ impl Submitters {
 
 /// A stream, as the rest of the crate knows it.
 #[repr(align(128))] // No cache line is shared with another stream's.
-pub(crate) struct StreamShared<C: Pools> {
+pub(crate) struct StreamShared {
     pub(crate) id: StreamId,
     /// The number is another stream's once nothing has this one.
     pub(crate) _number: StreamNumber,
@@ -67,24 +67,43 @@ pub(crate) struct StreamShared<C: Pools> {
     pub(crate) seat: Seat,
     pub(crate) role: StreamRole,
     pub(crate) submitters: Submitters,
-    pub(crate) context: Arc<C>,
+    pub(crate) context: Arc<Context>,
     pub(crate) progress: Arc<Progress>,
-    pub(crate) me: Weak<StreamShared<C>>,
-    pub(crate) state: StateLock<C>,
+    pub(crate) me: Weak<StreamShared>,
+    pub(crate) state: StateLock,
 }
 
 /// The lock of a stream's state. A thread that has it already waits for ever.
-pub(crate) type StateLock<C> = Biased<ranks::Stream, State<C>>;
+pub(crate) type StateLock = Biased<ranks::Stream, State>;
 
-impl<C: Pools> fmt::Debug for StreamShared<C> {
+impl fmt::Debug for StreamShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.id)
     }
 }
 
+impl StreamShared {
+    /// What messages call it.
+    #[cold]
+    pub(crate) fn title(&self) -> String {
+        stream_names::title(self.context.number, self.id)
+    }
+
+    /// What messages call it where several devices are in question.
+    #[cold]
+    pub(crate) fn titled(&self) -> String {
+        format!("{} of {}", self.title(), self.context.name())
+    }
+
+    /// It is closed.
+    pub(crate) fn close_name(&self) {
+        stream_names::close(self.context.number, self.id);
+    }
+}
+
 /// What a stream's own lock guards.
 #[derive(Debug)]
-pub(crate) struct State<C: Pools> {
+pub(crate) struct State {
     pub(crate) chain: Chain,
     /// Where the chain began: operations are counted from here.
     pub(crate) birth: u64,
@@ -94,10 +113,10 @@ pub(crate) struct State<C: Pools> {
     /// Whether the legacy default stream will look at it.
     pub(crate) is_noted: bool,
     /// The capture that it takes part in.
-    pub(crate) capture: Option<Arc<Session<C>>>,
+    pub(crate) capture: Option<Arc<Session>>,
     /// The node of it that gets what now comes to the device's stream.
     pub(crate) window: Option<NodeId>,
-    pub(crate) shelves: Shelves<C>,
+    pub(crate) shelves: Shelves,
 }
 
 /// What becomes of an operation.
@@ -110,7 +129,7 @@ pub(crate) enum Mode {
     Capturing,
 }
 
-impl<C: Pools<Stream = StreamShared<C>>> State<C> {
+impl State {
     pub(crate) fn new(chain: Chain) -> Self {
         Self {
             birth: op_at(chain.seq()),
@@ -141,7 +160,7 @@ impl<C: Pools<Stream = StreamShared<C>>> State<C> {
 
     /// What fell off a pool's shelf returns to the heap, and what lies on it where `all` does.
     #[inline]
-    pub(crate) fn return_to(&mut self, heap: &mut Heap<C>, pool: &PoolShared<C>, all: bool) {
+    pub(crate) fn return_to(&mut self, heap: &mut Heap, pool: &PoolShared, all: bool) {
         let Self { shelves, chain, .. } = self;
         let Some(shelf) = shelves.find(pool) else { return };
         match all {
@@ -152,7 +171,7 @@ impl<C: Pools<Stream = StreamShared<C>>> State<C> {
 
     /// The shelf for a pool, made where there is none.
     #[inline(always)]
-    pub(crate) fn shelf_or_new(&mut self, stream: &StreamShared<C>, pool: &Arc<PoolShared<C>>) -> &mut PoolShelf<C> {
+    pub(crate) fn shelf_or_new(&mut self, stream: &StreamShared, pool: &Arc<PoolShared>) -> &mut PoolShelf {
         self.shelves.find_or_add(pool, || pool.add_shelf(stream.me.clone()))
     }
 }

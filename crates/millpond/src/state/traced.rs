@@ -6,11 +6,11 @@ use millpond_core::ids::StreamId;
 use millpond_core::op::{Access, Memory, Part, Place, Trust, What};
 use smallvec::SmallVec;
 
+use crate::graph::Graphs;
 use crate::state::access::{Access as Declare, Source};
 use crate::state::aliased::Job;
-use crate::state::context::Context;
-use crate::state::device::{Allocation, Origin, Owned};
-use crate::state::parts::Captured;
+use crate::state::allocation::{Allocation, Owned};
+use crate::state::origin::Origin;
 use crate::state::peers;
 use crate::trace::tracer::{Caller, Tracer};
 
@@ -63,7 +63,7 @@ impl Tracer {
     #[cold]
     pub(crate) fn declared_launch<A: Declare>(
         &self,
-        graphs: &(impl Captured<Context> + ?Sized),
+        graphs: &Graphs,
         stream: StreamId,
         (accesses, job): (&A, Job),
         caller: Caller,
@@ -73,11 +73,7 @@ impl Tracer {
     }
 
     /// Accesses as the program declares them, to a device with these graphs.
-    pub(crate) fn declared<A: Declare>(
-        &self,
-        graphs: &(impl Captured<Context> + ?Sized),
-        accesses: &A,
-    ) -> SmallVec<[Access; 2]> {
+    pub(crate) fn declared<A: Declare>(&self, graphs: &Graphs, accesses: &A) -> SmallVec<[Access; 2]> {
         let mut used = SmallVec::new();
         accesses.declare(&mut |declared| {
             let memory = match declared.source {

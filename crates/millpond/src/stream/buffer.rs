@@ -10,8 +10,10 @@ use millpond_core::ids::AllocId;
 use crate::names::count::{Count, Span};
 use crate::names::error::Result;
 use crate::state::access::{Read, Source, Write};
-use crate::state::device::{Origin, Owned, PoolShared};
+use crate::state::allocation::Owned;
 use crate::state::named::Named;
+use crate::state::origin::Origin;
+use crate::state::pool::PoolShared;
 
 /// `len` elements of device memory, owned.
 ///

@@ -5,19 +5,79 @@
 //! notes; its end is published with a new epoch, so that others learn of it with their next operation. Locks: the
 //! legacy default stream's state may be held while another stream's is taken, never the other way round.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
-use millpond_core::order::Snapshot;
 use millpond_core::order::default_streams::Ties;
-use millpond_driver::locks::lock;
+use millpond_core::order::{Base, Host, Snapshot};
+use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::{Driver, RawMark};
 
+use crate::clock::hosts::next_host;
 use crate::clock::mark::Mark;
 use crate::clock::progress::Progress;
 use crate::names::error::{Error, Result};
 use crate::state::context::Context;
-use crate::state::device::{State, StreamShared};
+use crate::state::in_flight::End;
+use crate::state::stream::{State, StreamShared};
+use crate::sync::ranks;
+use crate::sync::sweep::Sweep;
+
+/// What ties the blocking streams to the legacy default stream.
+#[derive(Debug, Default)]
+pub(crate) struct Legacy {
+    /// Whether the legacy default stream was ever used: before that no stream has to look.
+    pub(crate) is_used: AtomicBool,
+    /// Whether the program submits to it by other ways.
+    pub(crate) is_shared: AtomicBool,
+    /// Its last operation, for blocking streams to wait for, and its chain.
+    last: Mutex<ranks::Table, Option<(Snapshot, Arc<Progress>)>>,
+    noted: Mutex<ranks::Table, Noted>,
+}
+
+/// What the legacy stream's next operation comes after. It may never be used: what has completed is not kept for it.
+#[derive(Debug, Default)]
+struct Noted {
+    /// Blocking streams that may have work since the last.
+    blocking: Vec<Weak<StreamShared>>,
+    /// The last work of those that are closed.
+    ended: Vec<End>,
+    /// A party that knows the ends that were not kept, where there are any.
+    over: Option<Host>,
+    blocking_sweep: Sweep,
+    ended_sweep: Sweep,
+}
+
+impl Legacy {
+    /// A blocking stream has work for the next operation.
+    fn note(&self, stream: Weak<StreamShared>) {
+        let mut noted = lock(&self.noted);
+        let Noted { blocking, blocking_sweep, .. } = &mut *noted;
+        if blocking_sweep.is_due(blocking.len()) {
+            blocking.retain(|stream| stream.strong_count() > 0);
+            blocking_sweep.done(blocking.len());
+        }
+        blocking.push(stream);
+    }
+
+    /// A blocking stream was closed that had work for the next operation; `base` is what the host knows to have
+    /// completed. What has completed is not kept, known or not: it is learned of all the same.
+    pub(crate) fn note_end(&self, end: End, base: &Base) {
+        let mut noted = lock(&self.noted);
+        let Noted { ended, over, ended_sweep, .. } = &mut *noted;
+        let mut gone = Vec::new();
+        if ended_sweep.is_due(ended.len()) {
+            let is_over = |(snapshot, mark): &mut End| base.covers(snapshot.point()) || mark.has_passed();
+            gone.extend(ended.extract_if(.., is_over));
+            over.get_or_insert_with(|| Host::new(next_host())).learn_all(gone.iter().map(|(snapshot, _)| snapshot));
+            ended_sweep.done(ended.len());
+        }
+        ended.push(end);
+        drop(noted);
+        // Behind the lock: marks are the driver's.
+        drop(gone);
+    }
+}
 
 impl StreamShared {
     /// Puts later work after a snapshot, for the order and for the device; nothing where that is known.
@@ -33,11 +93,11 @@ impl StreamShared {
 
     /// As [`wait_for`](Self::wait_for), for an event of another device.
     #[cold]
-    pub(crate) fn wait_abroad(&self, state: &mut State, snapshot: &Snapshot, mark: &Mark, of: &Context) -> Result<()> {
+    pub(crate) fn wait_foreign(&self, state: &mut State, snapshot: &Snapshot, mark: &Mark, of: &Context) -> Result<()> {
         self.context.check_peers(of)?;
         self.context.meet(of);
         if !state.chain.knows_of(snapshot) {
-            self.context.wait_abroad(self.raw, mark)?;
+            self.context.wait_foreign(self.raw, mark)?;
             state.chain.wait(snapshot);
         }
         Ok(())
@@ -131,6 +191,6 @@ impl Ties for Tied<'_> {
         let (legacy, last) = (&self.stream.context.legacy, self.state.chain.snapshot());
         *lock(&legacy.last) = Some((last, Arc::clone(&self.stream.progress)));
         legacy.is_used.store(true, Ordering::Release);
-        self.stream.context.hosts.advance();
+        self.stream.context.epoch.advance();
     }
 }

@@ -13,8 +13,7 @@ use millpond_driver::{Driver, RawTime, process};
 use crate::clock::mark::Mark;
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
-use crate::state::device::CapturedAt;
-use crate::sync::handle::Handle;
+use crate::state::session::CapturedAt;
 use crate::trace::tracer::{TracedEvent, Tracer};
 
 /// A position of a stream with everything that comes before it. Cheap to clone.
@@ -37,7 +36,7 @@ use crate::trace::tracer::{TracedEvent, Tracer};
 #[derive(Clone)]
 pub struct Event {
     /// Its end is known before the device's can come.
-    pub(crate) traced: Option<Handle<TracedEvent>>,
+    pub(crate) traced: Option<Arc<TracedEvent>>,
     pub(crate) at: At,
 }
 
@@ -55,20 +54,20 @@ pub(crate) enum At {
         /// What comes before it.
         snapshot: Snapshot,
         /// The driver's side.
-        mark: Handle<Mark>,
+        mark: Arc<Mark>,
         /// The device.
-        context: Handle<Context>,
+        context: Arc<Context>,
     },
     /// In a capture: an edge of the graph, and nothing that can be waited for by the host.
-    Captured(Handle<CapturedAt>),
+    Captured(Arc<CapturedAt>),
 }
 
 impl Event {
     /// A record of a stream of this device.
     #[inline]
     pub(crate) fn at((snapshot, mark): Record, traced: Option<Arc<TracedEvent>>, context: &Arc<Context>) -> Self {
-        let at = At::Live { snapshot, mark: mark.into(), context: Arc::clone(context).into() };
-        Self { traced: traced.map(Into::into), at }
+        let at = At::Live { snapshot, mark, context: Arc::clone(context) };
+        Self { traced, at }
     }
 
     /// Whether everything before it has completed (CUDA: `cudaEventQuery`). A yes orders what the host submits from

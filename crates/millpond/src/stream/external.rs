@@ -11,16 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millpond_core::graph::EventKey;
+use millpond_core::ids::StreamId;
 use millpond_driver::locks::{Guard, Mutex, lock};
 
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
-use crate::state::device::StreamShared;
+use crate::state::stream::StreamShared;
 use crate::stream::event::{At, Event, Record};
-use crate::sync::handle::Handle;
 use crate::sync::ranks;
 use crate::trace::tracer::{TracedEvent, Tracer};
-use millpond_core::ids::StreamId;
 
 /// An event that can be recorded again and again, by streams and by launches of graphs. Clones name the same event.
 ///
@@ -44,7 +43,7 @@ use millpond_core::ids::StreamId;
 /// ```
 #[derive(Clone, Debug)]
 pub struct ExternalEvent {
-    shared: Handle<Shared>,
+    shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
@@ -53,7 +52,7 @@ struct Shared {
     /// Its end is known before the device's can come.
     traced: Option<Arc<TracedEvent>>,
     context: Arc<Context>,
-    last: Mutex<ranks::External, Option<Record>>,
+    last: Mutex<ranks::Table, Option<Record>>,
 }
 
 /// The two kinds of nodes that order a graph with the outside.
@@ -68,7 +67,7 @@ impl ExternalEvent {
     pub(crate) fn new(context: Arc<Context>) -> Self {
         let key = next_key();
         let traced = context.tracer.as_ref().map(Tracer::event);
-        ExternalEvent { shared: Handle::new(Shared { key, traced, context, last: Mutex::default() }) }
+        ExternalEvent { shared: Arc::new(Shared { key, traced, context, last: Mutex::default() }) }
     }
 }
 
@@ -89,10 +88,10 @@ impl Event {
     /// ```
     pub fn to_external(&self) -> Option<ExternalEvent> {
         let At::Live { snapshot, mark, context } = &self.at else { return None };
-        let last = Mutex::new(Some((snapshot.clone(), mark.arc())));
+        let last = Mutex::new(Some((snapshot.clone(), Arc::clone(mark))));
         let traced = context.tracer.as_ref().map(|tracer| tracer.event_like(self.traced.as_deref()));
-        let context = context.arc();
-        Some(ExternalEvent { shared: Handle::new(Shared { key: next_key(), traced, context, last }) })
+        let context = Arc::clone(context);
+        Some(ExternalEvent { shared: Arc::new(Shared { key: next_key(), traced, context, last }) })
     }
 }
 

@@ -12,13 +12,12 @@ use millpond_driver::locks::lock;
 use millpond_driver::{Driver, process};
 use smallvec::SmallVec;
 
+use crate::clock::hosts;
 use crate::names::error::{Invalid, Result};
-use crate::state::device::{State, StreamShared};
 use crate::state::in_flight::Keep;
 use crate::state::in_flight::Unclosed;
-use crate::state::stream::Mode;
+use crate::state::stream::{Mode, State, StreamShared};
 use crate::sync::garbage::Garbage;
-use crate::sync::handle::Handle;
 
 /// A stream of a device: work submitted to it runs in order, work of different streams at the same time.
 ///
@@ -41,8 +40,8 @@ use crate::sync::handle::Handle;
 /// ```
 #[derive(Clone)]
 pub struct Stream {
-    pub(crate) shared: Handle<StreamShared>,
-    _owner: Handle<Owner>,
+    pub(crate) shared: Arc<StreamShared>,
+    _owner: Arc<Owner>,
 }
 
 /// Closes the stream when the last handle goes.
@@ -69,7 +68,7 @@ impl StreamShared {
     /// Whether there is nothing to learn: the stream is open, and captures nothing.
     #[inline]
     pub(crate) fn is_current(&self, state: &State) -> bool {
-        state.epoch == self.context.hosts.epoch()
+        state.epoch == self.context.epoch.now()
     }
 
     /// What every operation does last, once the driver has its work.
@@ -105,7 +104,7 @@ impl StreamShared {
     /// The cold half of [`enter`](Self::enter): a new stream, a host that has synchronised, or a legacy operation.
     #[cold]
     fn learn(&self, state: &mut State) -> Result<Mode> {
-        let epoch = self.context.hosts.epoch();
+        let epoch = self.context.epoch.now();
         let mode = self.look(state)?;
         if mode == Mode::Live && self.role.standing() != Standing::Barrier {
             state.epoch = epoch;
@@ -127,7 +126,7 @@ impl StreamShared {
         if self.find(state)? == Mode::Capturing {
             return Ok(Mode::Capturing);
         }
-        self.context.hosts.tell(&mut state.chain);
+        hosts::tell(&mut state.chain);
         before(self.role.standing(), &mut self.ties(state))?;
         Ok(Mode::Live)
     }
@@ -201,7 +200,7 @@ impl StreamShared {
 
 impl Stream {
     pub(crate) fn new(shared: Arc<StreamShared>, keep: Option<Keep>) -> Self {
-        Self { shared: Arc::clone(&shared).into(), _owner: Handle::new(Owner { shared, keep }) }
+        Self { shared: Arc::clone(&shared), _owner: Arc::new(Owner { shared, keep }) }
     }
 
     /// Its number on its device.

@@ -10,7 +10,7 @@ use millpond_core::order::Knows;
 
 use crate::names::error::Error;
 use crate::state::context::Context;
-use crate::state::device::StreamShared;
+use crate::state::stream::StreamShared;
 
 impl Context {
     /// Leaves the edges that are needed.

@@ -33,13 +33,13 @@ use millpond_core::order::op_at;
 use millpond_driver::locks::lock;
 use millpond_driver::process;
 
-use crate::clock::hosts::HostKnows;
+use crate::clock::hosts::{self, HostKnows};
 use crate::names::count::{Count, Span};
 use crate::names::error::{Error, Result};
 use crate::state::access::{Read, Source, Write};
-use crate::state::allocation::{site, violation};
+use crate::state::allocation::{Allocation, Owned, site, violation};
 use crate::state::context::Context;
-use crate::state::device::{Allocation, Origin, Owned};
+use crate::state::origin::Origin;
 use crate::state::origin::Pinning;
 use crate::state::retired::Retired;
 use crate::trace::tracer::Tracer;
@@ -157,12 +157,8 @@ impl<T: Pod> PinnedBuffer<T> {
         process::refuse_forked()?;
         let Some(owned) = &self.owned else { return Ok(()) };
         let (context, allocation) = (&*self.context, &*owned.allocation);
-        let (mut base, life) = (context.hosts.base(), allocation.life());
-        let mut checked = life.history.check_use(act, Part::WHOLE, &HostKnows(&base), true);
-        if checked.is_err() && context.learn_abroad() {
-            base = context.hosts.base();
-            checked = life.history.check_use(act, Part::WHOLE, &HostKnows(&base), true);
-        }
+        let (base, life) = (hosts::base(), allocation.life());
+        let checked = life.history.check_use(act, Part::WHOLE, &HostKnows(&base), true);
         let Err(fault) = checked else { return Ok(()) };
         let Use { point, site: earlier } = fault.earlier;
         let known =

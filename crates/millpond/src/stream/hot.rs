@@ -17,8 +17,11 @@ use millpond_core::order::op_at;
 use millpond_core::units::round_up;
 use millpond_driver::prefetch;
 
-use crate::state::allocation::site;
-use crate::state::device::{Allocation, Origin, Owned, PoolShared, Shelved, State, StreamShared};
+use crate::state::allocation::{Allocation, Owned, site};
+use crate::state::origin::Origin;
+use crate::state::pool::PoolShared;
+use crate::state::shelves::Shelved;
+use crate::state::stream::{State, StreamShared};
 
 /// A life that has begun.
 pub(crate) type Served = (Arc<Allocation>, u64);

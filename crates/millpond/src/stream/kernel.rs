@@ -35,7 +35,7 @@ struct Closure {
     /// The lock has no rank: it is not waited for (one-run), and the program's own code runs under it as if nothing
     /// were held.
     function: StdMutex<Function>,
-    last: Mutex<ranks::LastRun, LastRun>,
+    last: Mutex<ranks::Table, LastRun>,
     /// Whose mark that is. A closure in flight does not keep its device.
     driver: Weak<CountedDriver>,
 }

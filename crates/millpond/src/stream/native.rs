@@ -19,7 +19,7 @@ use crate::sync::ranks;
 pub(crate) struct Native {
     made: OnceLock<RawExec>,
     /// What it is to be made of, until it is.
-    nodes: Mutex<ranks::NativeNodes, Vec<Node>>,
+    nodes: Mutex<ranks::Table, Vec<Node>>,
     driver: Arc<CountedDriver>,
 }
 

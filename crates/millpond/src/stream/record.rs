@@ -12,8 +12,8 @@ use millpond_driver::{Driver, RawTime};
 use crate::clock::mark::Mark;
 use crate::names::error::Result;
 use crate::names::role::Ask;
-use crate::state::device::{State, StreamShared};
 use crate::state::stream::Mode;
+use crate::state::stream::{State, StreamShared};
 use crate::stream::event::{Event, Record};
 use crate::trace::tracer::{TracedEvent, Tracer};
 

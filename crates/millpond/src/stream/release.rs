@@ -21,10 +21,13 @@ use millpond_driver::{Access, process};
 use crate::names::error::{CaptureError, Error, Result};
 use crate::names::stream_names::dropped;
 use crate::pool::shell;
-use crate::state::allocation::{site, violation};
-use crate::state::device::{Allocation, Life, Origin, Owned, PoolShared, Shelved, State, StreamShared};
+use crate::state::allocation::{Allocation, Life, Owned, site, violation};
 use crate::state::ends::{drop_import, drop_in_graph};
 use crate::state::listening::{own_points, park};
+use crate::state::origin::Origin;
+use crate::state::pool::PoolShared;
+use crate::state::shelves::Shelved;
+use crate::state::stream::{State, StreamShared};
 
 impl StreamShared {
     /// The life of a pool's memory ends at this stream's next point: the block's bytes, the life's, and that point.

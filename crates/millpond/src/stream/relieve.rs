@@ -12,11 +12,14 @@ use millpond_core::check::Act;
 use millpond_core::pool::{Exhausted, Freed, Grant};
 use millpond_driver::{Access, DriverError};
 
+use crate::clock::hosts;
 use crate::clock::progress::KnownToHost;
+use crate::graph::trim_graph_memory;
 use crate::names::error::{Error, Invalid, OutOfMemory, Result};
 use crate::pool::shell;
 use crate::state::context::Context;
-use crate::state::device::{Heap, PoolShared, State, StreamShared};
+use crate::state::pool::{Heap, PoolShared};
+use crate::state::stream::{State, StreamShared};
 use crate::stream::hot::Served;
 use crate::stream::supply::{Shortage, note_shortage};
 
@@ -113,7 +116,7 @@ impl StreamShared {
         pool.destroy_exposed(&mut heap);
         // What the host knows to have completed may serve any stream, whatever the policy, also what lay on a shelf
         // meanwhile.
-        heap.pool.retire(&KnownToHost(&self.context.hosts.base()));
+        heap.pool.retire(&KnownToHost(&hosts::base()));
         let reserved = heap.pool.reserved();
         let mut refusals = 0;
         loop {
@@ -192,7 +195,7 @@ impl StreamShared {
             other.drain_shelves(Some((self, state)), 0);
             let _ = other.trim_to(0);
         });
-        let _ = self.context.graphs.trim(&self.context);
+        let _ = trim_graph_memory(&self.context);
     }
 
     /// The last thing before a request is refused: nothing new rests on a shelf meanwhile, and what rests on those of
@@ -257,7 +260,7 @@ impl Context {
         pools.iter().for_each(|pool| drop(pool.trim_to(0)));
         let is_more = reserved() < before;
         // Nor does what failed keep what it got on its way.
-        let _ = self.graphs.trim(self);
+        let _ = trim_graph_memory(self);
         !std::mem::replace(was_retried, true) || is_more
     }
 }

@@ -14,7 +14,7 @@ use millpond_driver::Driver;
 use crate::names::error::{Error, Result};
 use crate::names::violations::Violations;
 use crate::state::context::Context;
-use crate::state::device::StreamShared;
+use crate::state::stream::StreamShared;
 use crate::trace::tracer::Tracer;
 
 impl Context {

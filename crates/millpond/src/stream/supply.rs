@@ -19,7 +19,7 @@ use crate::names::error::{Error, Result};
 use crate::pool::handle::Pool;
 use crate::state::context::Context;
 use crate::state::context::FoundPool;
-use crate::state::device::{State, StreamShared};
+use crate::state::stream::{State, StreamShared};
 
 /// How long a wait sleeps between two looks, at first and at most.
 const SLEEP_FIRST: Duration = Duration::from_micros(20);

@@ -14,7 +14,7 @@ use crate::names::error::Result;
 use crate::names::graph_error::CaptureError;
 use crate::pool::shell::TRIES;
 use crate::state::context::Context;
-use crate::state::device::{State, StreamShared};
+use crate::state::stream::{State, StreamShared};
 use crate::stream::payload::Payload;
 
 /// A stream of the device that captures, until this goes.

@@ -14,7 +14,7 @@ use crate::sync::ranks;
 
 /// What a trace calls tickets and leases.
 #[derive(Debug, Default)]
-pub(crate) struct TracedShares(Mutex<ranks::TracedShares, Names>);
+pub(crate) struct TracedShares(Mutex<ranks::Traced, Names>);
 
 #[derive(Debug, Default)]
 struct Names {

@@ -1,9 +1,7 @@
 //! What a trace says of sharing: tickets, imports by other processes, and processes that went.
 //!
-//! An importer is a host of a process of its own. Its uses are its own trace's; here it takes memory, lets go of it,
-//! and is gone. A process may import into several devices of its own: it is gone with the last of them, and what one
-//! of them had is let go of before. What it imported from others a process's trace has as memory that was there at
-//! once.
+//! An importer is a host of a process of its own. Its uses are its own trace's; here it takes memory and lets go of it,
+//! also where it is gone. What it imported from others a process's trace has as memory that was there at once.
 
 use millpond_core::ids::{AllocId, DeviceId, HostId, ProcessId, TicketId};
 use millpond_core::op::{Op, Place, Space, What};
@@ -29,7 +27,6 @@ impl Tracer {
     #[cold]
     pub(crate) fn process(&self, process: u32) -> HostId {
         let host = self.new_host();
-        lock(&self.shared.output).importers.push(process);
         self.push_by(host, What::HostStart { process: ProcessId(process) });
         host
     }
@@ -53,9 +50,9 @@ impl Tracer {
         self.push(Place::Unknown, What::Drop { memory });
     }
 
-    /// An importer is gone: its process, unless that has others.
+    /// An importer is gone: what it held is given back.
     #[cold]
-    pub(crate) fn process_ended(&self, host: HostId, process: u32) {
+    pub(crate) fn process_ended(&self, host: HostId) {
         let mut held = Vec::new();
         lock(&self.shares.0).leases.retain(|_, (holder, memory)| {
             if *holder == host {
@@ -66,18 +63,7 @@ impl Tracer {
         if process::is_forked() {
             return;
         }
-        // Under one lock: what this one lets go of is written before the last of its process is gone.
-        let mut output = lock(&self.shared.output);
-        if let Some(at) = output.importers.iter().position(|other| *other == process) {
-            output.importers.swap_remove(at);
-        }
-        let ends = match output.importers.contains(&process) {
-            true => held.into_iter().map(|memory| What::Drop { memory }).collect(),
-            false => vec![What::ProcessEnd { process: ProcessId(process) }],
-        };
-        for what in ends {
-            output.push(&Op { host: MAIN, place: Place::Unknown, what });
-        }
+        held.into_iter().for_each(|memory| self.push_by(MAIN, What::Drop { memory }));
     }
 
     /// Memory of another process is there.

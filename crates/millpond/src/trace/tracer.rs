@@ -51,9 +51,9 @@ pub(crate) struct Tracer {
     /// The device's number in the process, and in the trace.
     pub(crate) context: u32,
     pub(crate) device: u32,
-    pub(crate) nodes: Mutex<ranks::TracedNodes, NodeNumbers>,
+    pub(crate) nodes: Mutex<ranks::Traced, NodeNumbers>,
     /// For graphs that were refused nodes: how many nodes each of those came after.
-    pub(crate) refused: Mutex<ranks::TracedRefused, FxHashMap<GraphId, Vec<u32>>>,
+    pub(crate) refused: Mutex<ranks::Traced, FxHashMap<GraphId, Vec<u32>>>,
     /// Counted down from the top, so that they never meet the device's own.
     next_node: AtomicU32,
     /// What the trace calls what is shared.

@@ -199,8 +199,9 @@ fn a_side_stream_that_is_not_joined() {
         b.wait(&a.record()?)?;
         visit(&b, ())?;
         let parts = [
-            "stream 2 was not joined: make stream 1 wait for an event recorded on stream 2 after kernel node 0 at ",
+            "stream 2 was not joined: its last node is kernel node 0 at ",
             "wrong_graphs.rs:",
+            "make stream 1 wait for an event recorded on stream 2 after its last operation",
         ];
         assert_says(&a.end_capture().unwrap_err(), &parts);
         Ok(())
@@ -212,9 +213,9 @@ fn an_event_from_outside() {
     each(|on| {
         let (_device, a, b) = device(on);
         a.begin_capture()?;
-        let parts = ["stream 1 is being captured and cannot wait for an event recorded outside; an external wait can"];
+        let parts = ["stream 1 is being captured and waits for an event from outside", "wait with the external flag"];
         assert_says(&a.wait(&b.record()?).unwrap_err(), &parts);
-        assert_says(&a.end_capture().unwrap_err(), &["its end makes no graph: begin another"]);
+        assert_says(&a.end_capture().unwrap_err(), &["its end makes no graph; begin another"]);
         Ok(())
     });
 }
@@ -226,12 +227,12 @@ fn a_synchronise_or_an_immediate_free_while_capturing() {
         a.begin_capture()?;
         assert_says(
             &a.synchronize().unwrap_err(),
-            &["synchronize while capture 1 goes on", "the capture is invalid now"],
+            &["synchronize while a capture goes on: that makes it invalid", "do it before or after the capture"],
         );
         let _ = a.end_capture();
         a.begin_capture()?;
         let x = a.alloc::<u32>(&device.default_pool(), 16)?;
-        assert_says(&device.free(x).unwrap_err(), &["free while capture 2 goes on", "the capture is invalid now"]);
+        assert_says(&device.free(x).unwrap_err(), &["free while a capture goes on: that makes it invalid"]);
         let _ = a.end_capture();
         Ok(())
     });

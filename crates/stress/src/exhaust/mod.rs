@@ -10,7 +10,6 @@
 //! second use in a row and a second synchronisation in a row do nothing; neighbours that do not meet come in one order.
 
 mod programs;
-mod replay;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,8 +24,8 @@ use millpond_litmus::Program;
 use millpond_litmus::model::Model;
 use millpond_runner::{Cannot, Place, Refusal, Run};
 
+use crate::replay::Replay;
 use programs::{Act, Done, POOL, UNIT, operations};
-use replay::Replay;
 
 /// What the pool may do.
 #[derive(Clone, Copy, Debug)]
@@ -152,7 +151,7 @@ fn run(ops: &[Op], expected: &[Refusal], policy: &Policy, start: &Start) -> Resu
                 done = op.place.line().unwrap_or(0) as usize - 1;
                 break;
             }
-            Err(Cannot::Ask(why)) => return Err(why),
+            Err(why) => return Err(why.to_string()),
         }
     }
     if done == ALL && !run.found().verdict.iter().eq(expected) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millpond::pool::PeerAccess;
-use millpond_driver::{CallKind, DriverError};
+use millpond_driver::DriverError;
 
 use crate::finding::{MEANT, finding, lock};
 use crate::kind::Kind;
@@ -15,26 +15,8 @@ use crate::random::Random;
 use crate::settings::DeviceKind;
 use crate::thread::{Thread, pick, place};
 use crate::work::{Cargo, NEW, QUEUED, RUN, pause};
-use crate::world::{Buf, Held, HeldPool};
+use crate::world::{Buf, FAILING, Held, HeldPool};
 use millpond_reach::Past;
-
-/// Calls that are made to fail.
-const FAILING: [CallKind; 14] = [
-    CallKind::Create,
-    CallKind::Map,
-    CallKind::Unmap,
-    CallKind::Destroy,
-    CallKind::Mark,
-    CallKind::Wait,
-    CallKind::Submit,
-    CallKind::OpenStream,
-    CallKind::CloseStream,
-    CallKind::IsOver,
-    CallKind::BlockOn,
-    CallKind::Reserve,
-    CallKind::Unreserve,
-    CallKind::LaunchGraph,
-];
 
 impl Thread<'_> {
     pub(crate) fn open(&mut self, op: Op) {

@@ -6,12 +6,12 @@ use crate::arrows::{Arrows, Module, of_snippets, text};
 use crate::{CRATES, FLOORS, root, source};
 
 /// The floor that a file belongs to, counted from the ground.
-fn floor(floors: &[&str], module: &Module) -> Option<usize> {
-    floors.iter().position(|folder| module[0] == *folder)
+fn floor(floors: &[&[&str]], module: &Module) -> Option<usize> {
+    floors.iter().position(|folders| folders.contains(&module[0].as_str()))
 }
 
 /// The arrows that go up, as `from -> to`, and files without a floor.
-fn upward(floors: &[&str], arrows: &Arrows) -> (BTreeSet<String>, Vec<String>) {
+fn upward(floors: &[&[&str]], arrows: &Arrows) -> (BTreeSet<String>, Vec<String>) {
     let homeless = arrows.of.keys().filter(|module| floor(floors, module).is_none()).map(text).collect();
     let mut found = BTreeSet::new();
     for (from, used) in &arrows.of {
@@ -20,6 +20,13 @@ fn upward(floors: &[&str], arrows: &Arrows) -> (BTreeSet<String>, Vec<String>) {
         }
     }
     (found, homeless)
+}
+
+/// Whether all files of a circle are on a floor of several folders.
+fn is_of_shared_floor(crate_name: &str, circle: &BTreeSet<String>) -> bool {
+    let folders: BTreeSet<&str> = circle.iter().filter_map(|file| file.split('/').next()).collect();
+    let is_home = |floor: &&&[&str]| floor.len() > 1 && folders.iter().all(|folder| floor.contains(folder));
+    crate_name == "millpond" && FLOORS.iter().any(|floor| is_home(&floor))
 }
 
 fn arrows_of(crate_name: &str) -> Arrows {
@@ -41,19 +48,21 @@ fn floors_use_those_below() {
 fn files_use_each_other_in_no_circle() {
     let mut found = Vec::new();
     for (crate_name, _) in CRATES {
-        let line = |circle: BTreeSet<String>| format!("{crate_name}: {}", Vec::from_iter(circle).join(" "));
-        found.extend(arrows_of(crate_name).circles().into_iter().map(line));
+        let circles =
+            arrows_of(crate_name).circles().into_iter().filter(|circle| !is_of_shared_floor(crate_name, circle));
+        found.extend(circles.map(|circle| format!("{crate_name}: {}", Vec::from_iter(circle).join(" "))));
     }
     assert!(found.is_empty(), "in a circle: {found:#?}");
 }
 
 #[test]
 fn an_arrow_that_goes_up_is_found() {
-    let floors = &["low", "high"];
+    let floors: &[&[&str]] = &[&["low"], &["high", "beside"]];
     let arrows = of_snippets(&[
-        ("lib.rs", "mod low;\nmod high;\nmod other;"),
+        ("lib.rs", "mod low;\nmod high;\nmod beside;\nmod other;"),
         ("low/a.rs", "use crate::high::B;"),
-        ("high/b.rs", "use crate::low::a::A;\nstruct B;"),
+        ("high/b.rs", "use crate::low::a::A;\nuse crate::beside::C;\nstruct B;"),
+        ("beside.rs", "use crate::high::B;\nstruct C;"),
         ("high/mod.rs", "pub(crate) mod b;\npub(crate) use b::B;"),
         ("other.rs", ""),
     ]);

@@ -2,6 +2,7 @@
 
 mod captures;
 mod events;
+mod forked;
 mod graph_memory;
 mod limits;
 mod lives;

@@ -212,7 +212,7 @@ class Lanes {
       const at = order.byFrom.members[place];
       if (arrowTo[at] >= view.x1) shown.push(at);
     }
-    const alpha = this.wide > 7 ? .85 : this.wide > .5 ? .5 : .28, isLight = (at) => data.arrowTie[at] === 2 || data.arrowTie[at] === 3;
+    const alpha = this.wide > 7 ? .85 : this.wide > .5 ? .5 : .28, isLight = (at) => [2, 3, 5].includes(data.arrowTie[at]);
     pen.lineWidth = this.wide > 20 ? 1.6 : 1;
     this.bundle(shown.filter((at) => !isLight(at)), theme.deeds.event, alpha, []);
     this.bundle(shown.filter(isLight), theme.dim, alpha * .55, [2, 3]);

@@ -2,7 +2,7 @@
 
 use millpond_core::check::{Edit, Finding, Side};
 use millpond_core::ids::{ExecId, GraphId, NodeId, StreamId};
-use millpond_core::op::{Memory, Names, NodeOp, Op, What};
+use millpond_core::op::{Memory, Name, Names, NodeOp, Op, What};
 
 use super::Builder;
 use crate::view::graphs::{Exec, Graph, Owned, describe};
@@ -12,6 +12,7 @@ impl Builder {
     pub(super) fn graph(&mut self, op: &Op, names: &Names, is_done: bool) {
         match &op.what {
             What::GraphCreate { graph, .. } => self.graphs.push((*graph, Graph::default())),
+            What::CaptureBegin { graph, .. } if is_done => self.graphs.push((*graph, Graph::default())),
             What::GraphClone { graph, copy } => {
                 let original = self.find(*graph).cloned().unwrap_or_default();
                 self.graphs.push((*copy, original));
@@ -24,8 +25,7 @@ impl Builder {
                 }
             }
             What::GraphNode { graph, node, after, name } => {
-                let name = name.and_then(|name| names.text(name)).map(ToString::to_string);
-                self.node((*graph, op.place.describe(names)), node, after, name, is_done);
+                self.node((op, names), (*graph, after), node, *name, is_done);
             }
             What::GraphEdge { graph, from, to } => {
                 if let Some(graph) = self.find(*graph) {
@@ -57,16 +57,31 @@ impl Builder {
         }
     }
 
+    /// The node that an operation of a captured stream makes, with its name.
+    pub(super) fn captured(&self, what: &What) -> Option<(NodeOp, Option<Name>)> {
+        Some(match *what {
+            What::EventRecord { event, external: true, .. } => (NodeOp::EventRecord(event), None),
+            What::EventWait { event, external: true, .. } => (NodeOp::EventWait(event), None),
+            What::Alloc { memory, bytes, name, .. } => (NodeOp::Alloc { memory, bytes }, name),
+            What::Free { memory, .. } | What::Drop { memory } => (NodeOp::Free(memory), None),
+            What::Launch { ref accesses, name, .. } => (NodeOp::Kernel(accesses.clone()), name),
+            What::Copy { ref accesses, .. } => (NodeOp::Copy(accesses.clone()), None),
+            What::GraphLaunch { exec, .. } => (NodeOp::Child(self.execs.get(&exec)?.graph), None),
+            _ => return None,
+        })
+    }
+
     /// A node is made, or would be.
-    fn node(
+    pub(super) fn node(
         &mut self,
-        (graph, site): (GraphId, String),
+        (op, names): (&Op, &Names),
+        (graph, after): (GraphId, &[NodeId]),
         node: &NodeOp,
-        after: &[NodeId],
-        name: Option<String>,
+        name: Option<Name>,
         is_done: bool,
     ) {
-        let step = self.scene.steps;
+        let (step, site) = (self.scene.steps, op.place.describe(names));
+        let name = name.and_then(|name| names.text(name)).map(ToString::to_string);
         if let NodeOp::Alloc { memory, bytes } = *node {
             let Some(of) = self.find(graph) else { return };
             let name = name.clone().unwrap_or_else(|| format!("m{}", of.allocs.len()));
@@ -79,11 +94,8 @@ impl Builder {
             label = format!("{label} {name}");
         }
         let Some(graph) = self.find(graph) else { return };
-        match *node {
-            NodeOp::Free(memory) => graph.frees.push(memory),
-            NodeOp::EventWait(event) => graph.waits.push(event),
-            NodeOp::EventRecord(event) => graph.records.push(event),
-            _ => {}
+        if let NodeOp::Free(memory) = *node {
+            graph.frees.push(memory);
         }
         graph.push(Node { kind, label, note, site, ..Node::default() }, after, step, is_done);
     }

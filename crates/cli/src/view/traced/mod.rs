@@ -10,7 +10,7 @@ mod read;
 
 use std::collections::HashMap;
 
-use millpond_core::check::{Checker, Finding, Settings};
+use millpond_core::check::{Checker, Done, Finding, Reason, Settings};
 use millpond_core::ids::{AllocId, ExecId, GraphId, StreamId};
 use millpond_core::op::{Act, Memory, Name, Names, Op, Place, What};
 use millpond_core::units::Bytes;
@@ -19,11 +19,10 @@ use millpond_litmus::{Program, statement};
 use crate::refusal::Refusal;
 
 use super::addresses::Places;
-use super::captured::Captures;
 use super::fix;
 use super::graphs::{Exec, Graph, Owned, drawing};
 use super::order::{self, Order};
-use super::scene::{Deed, Operation, Scene, grouped};
+use super::scene::{Operation, OperationKind, Scene, grouped};
 
 #[cfg(feature = "command")]
 pub(super) use read::read;
@@ -41,7 +40,7 @@ fn litmus(name: &str, text: &str, program: &Program) -> Scene {
     program.ops().iter().for_each(|op| builder.step(op, program.names()));
     let mut scene = builder.finish(name.to_owned(), program.names(), true);
     scene.is_written = true;
-    scene.fix = fix::fix(text, program, &scene.marks);
+    scene.fix = fix::fix(text, program, &scene.violations);
     scene
 }
 
@@ -70,12 +69,11 @@ pub(super) struct Builder {
     pub(super) begun: Vec<(AllocId, u32)>,
     pub(super) room: Places,
     pub(super) nodes: HashMap<Memory, Owned>,
-    pub(super) captures: Captures,
     /// Whether what lives within a launch only is shown.
     pub(super) is_small: bool,
     pub(super) graphs: Vec<(GraphId, Graph)>,
     pub(super) execs: HashMap<ExecId, Exec>,
-    pub(super) hidden_marks: u64,
+    pub(super) hidden_violations: u64,
     pub(super) order: Order,
     /// Whether there are too many operations to show one by one.
     is_too_long: bool,
@@ -101,11 +99,10 @@ impl Builder {
             begun: Vec::new(),
             room: Places::default(),
             nodes: HashMap::new(),
-            captures: Captures::default(),
             is_small: false,
             graphs: Vec::new(),
             execs: HashMap::new(),
-            hidden_marks: 0,
+            hidden_violations: 0,
             order: Order::default(),
             is_too_long: false,
             host_acts: HashMap::new(),
@@ -115,60 +112,67 @@ impl Builder {
     }
 
     fn step(&mut self, op: &Op, names: &Names) {
-        let is_done = self.checker.check(op, names, &mut self.found);
+        let (done, is_done) = self.judge(op, names);
         self.operations += 1;
-        self.order.prepare(op);
-        let graph = self.graph_of(&op.what);
-        // What a capture allocates begins with its launches.
-        match self.captures.turn(op, is_done) {
-            None => self.draw(op, names, is_done),
-            Some(None) => {}
-            Some(Some(what)) => self.draw(&Op { what, ..*op }, names, is_done),
+        self.order.prepare(op, &done);
+        let node = done.captured.as_ref().and_then(|captured| Some((captured, self.captured(&op.what)?)));
+        match node {
+            // Memory of a capture begins with the launches of its graph.
+            Some((to, (node, name))) => self.node((op, names), (to.graph, &to.after), &node, name, is_done),
+            None => {
+                self.memory(op, names, is_done);
+                self.graph(op, names, is_done);
+            }
         }
-        let deed = order::deed(&op.what).or_else(|| (!self.found.is_empty()).then_some(Deed::Other));
-        if let Some(deed) = deed {
-            let graph = graph.or_else(|| self.graph_of(&op.what));
-            self.place_operation(op, names, (deed, graph), is_done);
+        let kind = order::kind_of(&op.what).or_else(|| (!self.found.is_empty()).then_some(OperationKind::Other));
+        if let Some(kind) = kind {
+            self.place_operation((op, names), kind, &done, is_done);
         }
         if !self.found.is_empty() {
             self.mark(true);
         }
         self.latest.extend(self.begun.drain(..));
-        self.scene.steps += u64::from(deed.is_some());
+        self.scene.steps += u64::from(kind.is_some());
     }
 
-    fn draw(&mut self, op: &Op, names: &Names, is_done: bool) {
-        self.memory(op, names, is_done);
-        self.graph(op, names, is_done);
+    /// What the checker says of an operation, and whether it is done.
+    fn judge(&mut self, op: &Op, names: &Names) -> (Done, bool) {
+        let (mut done, is_done) = match self.checker.step_done(op, names) {
+            Ok(done) => (done, true),
+            Err(refusal) => {
+                if let Reason::Finding(finding) = refusal.reason {
+                    self.found.push(*finding);
+                }
+                (refusal.done, false)
+            }
+        };
+        self.found.append(&mut done.findings);
+        (done, is_done)
     }
 
     /// Puts an operation on its lane.
-    fn place_operation(&mut self, op: &Op, names: &Names, (deed, graph): (Deed, Option<GraphId>), is_done: bool) {
+    fn place_operation(&mut self, (op, names): (&Op, &Names), kind: OperationKind, done: &Done, is_done: bool) {
         self.is_too_long |= self.scene.steps >= OPERATIONS_MAX;
         if self.is_too_long {
             return;
         }
-        let counted = order::stream_of(&op.what).map_or(0, |stream| self.checker.ops_of(stream));
+        let stream = order::stream_of(&op.what);
+        let captured = done.captured.as_ref().filter(|_| stream.is_some()).map(|captured| captured.graph);
+        let graph = self.graph_of(&op.what).or(captured);
         let operation = Operation {
             lane: self.order.lane(op),
-            deed,
-            label: self.label(op, names),
+            kind,
+            label: self.label(op, names, graph),
             site: self.place(op.place, names),
-            number: if is_done { counted } else { 0 },
+            number: if is_done && stream.is_some() { done.number } else { 0 },
             graph: graph.map_or(0, |graph| graph.0.saturating_add(1)),
             is_refused: !is_done,
         };
-        self.order.push(op, operation, counted);
-        if let (What::GraphLaunch { exec, .. }, true) = (&op.what, is_done) {
-            let graph = self.execs.get(exec).map(|exec| exec.graph);
-            let events = graph.and_then(|graph| self.find(graph)).map(|it| (it.waits.clone(), it.records.clone()));
-            let (waits, records) = events.unwrap_or_default();
-            self.order.launched(&waits, &records);
-        }
+        self.order.push(op, operation, done);
     }
 
     /// What an operation is called: as it is written, or in a word or two.
-    fn label(&mut self, op: &Op, names: &Names) -> u32 {
+    fn label(&mut self, op: &Op, names: &Names, graph: Option<GraphId>) -> u32 {
         let line = op.place.line().map_or(0, |line| line as usize);
         if let Some(&statement) = line.checked_sub(1).and_then(|line| self.statements.get(line)) {
             return statement;
@@ -185,7 +189,7 @@ impl Builder {
             }
             What::SynchronizeDevice { device } => self.number(&device.to_string()),
             What::DeviceSynchronize => self.number("all streams"),
-            what => self.graph_of(what).map_or(0, |graph| self.number(&graph.to_string())),
+            _ => graph.map_or(0, |graph| self.number(&graph.to_string())),
         }
     }
 
@@ -200,7 +204,7 @@ impl Builder {
             | What::Instantiate { graph, .. }
             | What::ExecUpdate { graph, .. } => Some(*graph),
             What::GraphLaunch { exec, .. } | What::GraphUpload { exec, .. } => Some(self.execs.get(exec)?.graph),
-            _ => order::stream_of(what).and_then(|stream| self.captures.graph(stream)),
+            _ => None,
         }
     }
 
@@ -214,13 +218,13 @@ impl Builder {
         let streams = self.streams.keys().filter(|stream| **stream != StreamId::HOST).count();
         let mut scene = self.scene;
         scene.name = name;
-        scene.touches.sort_unstable();
+        scene.uses.sort_unstable();
         let drawn = self.graphs.into_iter().filter(|(_, graph)| (1..=NODES_MAX).contains(&graph.nodes.len()));
         let drawn: Vec<(GraphId, Graph)> = drawn.take(GRAPHS_MAX).collect();
-        // So far marks and operations name graphs by their numbers.
+        // So far violations and operations name graphs by their numbers.
         let places: HashMap<u32, usize> = drawn.iter().enumerate().map(|(place, (id, _))| (id.0, place)).collect();
         let place = |number: usize| places.get(&(number as u32)).copied();
-        scene.marks.iter_mut().for_each(|mark| mark.graph = mark.graph.and_then(place));
+        scene.violations.iter_mut().for_each(|mark| mark.graph = mark.graph.and_then(place));
         for operation in scene.operations.iter_mut().filter(|operation| operation.graph > 0) {
             operation.graph = place(operation.graph as usize - 1).map_or(0, |place| place as u32 + 1);
         }
@@ -231,7 +235,7 @@ impl Builder {
             fact("allocations", grouped(scene.lives.len() as u64)),
             fact("streams", streams.to_string()),
             fact("most live", Bytes(scene.peak_live()).to_string()),
-            fact("violations", grouped(scene.marks.len() as u64 + self.hidden_marks)),
+            fact("violations", grouped(scene.violations.len() as u64 + self.hidden_violations)),
         ];
         scene
     }

@@ -1,10 +1,25 @@
-//! The invariants of graph memory, counted anew. For tests.
+//! The invariants of graph memory, counted anew: for tests, and now and then in builds with debug assertions.
 
 use super::{Backing, Tenant};
 use crate::ids::ChunkId;
 use crate::units::Range;
 
 impl Backing {
+    /// An audit, in builds with debug assertions, after as many changes as it looks at chunks and granules.
+    ///
+    /// # Panics
+    /// Where an invariant does not hold.
+    #[inline]
+    pub(super) fn audit_in_turn(&mut self) {
+        if cfg!(debug_assertions) {
+            self.unaudited += 1;
+            if self.unaudited > self.chunks.len() + self.pages.len() {
+                self.unaudited = 0;
+                self.audit();
+            }
+        }
+    }
+
     /// Re-derives what the tables say.
     ///
     /// # Panics

@@ -96,7 +96,7 @@ impl Backing {
         who: &impl Knows,
         completed: &impl Completed,
     ) -> Result<Frontier, Blocked> {
-        assert!(self.steps.is_empty(), "all steps were applied");
+        assert!(self.steps.is_empty(), "STEPWISE: all steps were applied");
         if let Some(waits) = self.settled(arenas, who, completed) {
             return Ok(waits);
         }
@@ -146,12 +146,24 @@ impl Backing {
             }
         }
         arenas.iter().for_each(|arena| self.tenure(*arena).delays = now);
+        let is_legal = |(_, at, chunk): &(_, u64, _)| self.pages[at].pins > 0 || self.is_legal(*chunk, ground);
+        debug_assert!(wanted.kept.iter().all(is_legal), "LEGAL: a chunk that is in use");
         for (arena, at, chunk) in wanted.kept {
             self.take_over(at, chunk, arena);
         }
         self.steps.extend(wanted.misfits.into_iter().map(|(at, chunk)| BackingStep::Unmap { chunk, at }));
         self.fill(wanted.holes, ground);
         Ok(())
+    }
+
+    /// LEGAL, asked of each point anew: each one is known to the stream, waited for, or over.
+    fn is_legal(&self, chunk: ChunkId, ground: &Ground<'_, impl Knows, impl Completed>) -> bool {
+        let chunk = &self.chunks[chunk.index()];
+        let is_past = |point: Point| {
+            let is_waited = ground.waits.points().any(|wait| wait.slot == point.slot && point.seq <= wait.seq);
+            ground.who.covers(point) || is_waited || ground.completed.is_over(point)
+        };
+        self.last_use(chunk).flat_map(Frontier::points).all(is_past)
     }
 
     /// What has to change; marks the chunks that stay as taken.
@@ -210,6 +222,7 @@ impl Backing {
                 self.steps.push_back(BackingStep::Create { chunk });
                 chunk
             });
+            debug_assert!(self.is_legal(chunk, ground), "LEGAL: {chunk} is in use");
             self.chunks[chunk.index()].taken = self.binds;
             self.steps.push_back(BackingStep::Map { arena, chunk, at });
         }

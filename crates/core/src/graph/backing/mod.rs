@@ -136,6 +136,8 @@ pub struct Backing {
     steps: VecDeque<BackingStep>,
     binds: u64,
     statistics: BackingStatistics,
+    /// Changes since the last audit, in builds with debug assertions.
+    unaudited: usize,
 }
 
 impl Backing {
@@ -151,6 +153,7 @@ impl Backing {
             steps: VecDeque::new(),
             binds: 0,
             statistics: BackingStatistics::default(),
+            unaudited: 0,
         }
     }
 
@@ -160,7 +163,7 @@ impl Backing {
     /// # Panics
     /// Where steps are left.
     pub fn enroll(&mut self, arena: ArenaKey, cover: &[(Range, bool)]) {
-        assert!(self.steps.is_empty(), "all steps were applied");
+        assert!(self.steps.is_empty(), "STEPWISE: all steps were applied");
         let tenure = self.arenas.entry(arena).or_insert_with(|| Tenure {
             granules: Vec::new(),
             last: Frontier::EMPTY,
@@ -213,7 +216,7 @@ impl Backing {
     /// # Panics
     /// Where an arena is unknown or steps are left.
     pub fn uploaded(&mut self, arenas: &[ArenaKey], point: Point) {
-        assert!(self.steps.is_empty(), "all steps were applied");
+        assert!(self.steps.is_empty(), "STEPWISE: all steps were applied");
         for &arena in arenas {
             let tenure = self.tenure(arena);
             debug_assert_eq!(tenure.strange, 0, "bind made the arena the tenant of all its chunks");
@@ -226,6 +229,7 @@ impl Backing {
                 chunks.for_each(|chunk| self.chunks[chunk.index()].also = Frontier::EMPTY);
             }
         }
+        self.audit_in_turn();
     }
 
     /// An unfreed allocation was freed, after these points. `range` is what [`launched`](Self::launched) got.
@@ -249,6 +253,7 @@ impl Backing {
             let at = tenure.unfreed.iter().position(|unfreed| *unfreed == range);
             tenure.unfreed.swap_remove(at.expect("the allocation was live"));
         }
+        self.audit_in_turn();
     }
 
     /// The arena goes; all work that used its addresses has completed, and no free of what is unfreed in it will come.
@@ -258,7 +263,7 @@ impl Backing {
     /// # Panics
     /// Where steps are left.
     pub fn retire(&mut self, arena: ArenaKey) {
-        assert!(self.steps.is_empty(), "all steps were applied");
+        assert!(self.steps.is_empty(), "STEPWISE: all steps were applied");
         for range in self.unfreed(arena).to_vec() {
             self.freed(range, Frontier::EMPTY);
         }
@@ -282,7 +287,7 @@ impl Backing {
     /// # Panics
     /// Where steps are left.
     pub fn vacate(&mut self, range: Range) -> bool {
-        assert!(self.steps.is_empty(), "all steps were applied");
+        assert!(self.steps.is_empty(), "STEPWISE: all steps were applied");
         let spare = self.spare.range(range.start..range.end());
         self.steps.extend(spare.map(|&at| BackingStep::Unmap { chunk: self.pages[&at].chunk, at }));
         self.steps.is_empty()
@@ -299,7 +304,7 @@ impl Backing {
     /// # Panics
     /// Where steps are left.
     pub fn trim(&mut self, completed: &impl Completed) {
-        assert!(self.steps.is_empty(), "all steps were applied");
+        assert!(self.steps.is_empty(), "STEPWISE: all steps were applied");
         for at in 0..self.chunks.len() {
             let (id, chunk) = (ChunkId(at as u32), &self.chunks[at]);
             let is_idle = chunk.is_there && chunk.pins == 0;

@@ -64,6 +64,9 @@ impl Backing {
             BackingStep::Map { arena, chunk, at } => self.mapped(arena, chunk, at),
             BackingStep::Unmap { chunk, at } => self.unmapped(chunk, at),
         }
+        if self.steps.is_empty() {
+            self.audit_in_turn();
+        }
     }
 
     /// The step that [`next_step`](Self::next_step) named could not be carried out; the device is as before it. The
@@ -79,6 +82,7 @@ impl Backing {
                 self.vacant.push(chunk);
             }
         }
+        self.audit_in_turn();
     }
 
     /// The number of a chunk that does not exist yet.
@@ -100,6 +104,7 @@ impl Backing {
     fn unmapped(&mut self, id: ChunkId, at: u64) {
         let was_used = self.is_used(id);
         let page = self.pages.remove(&at).expect("the granule has a page");
+        debug_assert_eq!(page.pins, 0, "KEPT: {id} is unmapped under an unfreed allocation");
         self.spare.remove(&at);
         self.chunks[id.index()].places.retain(|place| *place != at);
         self.count_used(id, was_used);

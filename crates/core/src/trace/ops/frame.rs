@@ -66,6 +66,8 @@ pub enum Reason {
     Count,
     /// An operation has a code that is not known.
     Code(u8),
+    /// An operation is one that only earlier versions wrote.
+    Former(&'static str),
     /// A field has a value that it cannot have.
     Field,
     /// A text is no UTF-8.
@@ -86,6 +88,12 @@ impl fmt::Display for Reason {
             Reason::Short => f.write_str("the frame ends in the middle of an operation"),
             Reason::Count => f.write_str("the frame has other operations than it says"),
             Reason::Code(code) => write!(f, "no operation has the code {code}"),
+            Reason::Former(what) => {
+                write!(
+                    f,
+                    "{what} is an operation of an earlier version, and not read any more: record the program again"
+                )
+            }
             Reason::Field => f.write_str("a field has a value that it cannot have"),
             Reason::Text => f.write_str("a text is not UTF-8"),
             Reason::Unknown(number) => write!(f, "number {number} is used before its text or place is given"),

@@ -9,6 +9,10 @@ use super::frame::Reason;
 use super::state::{In, Out};
 use crate::op::{Trust, What};
 
+/// The code of an operation that earlier versions wrote: a process is gone, and what it had imported is given back.
+/// Now each of these holds is dropped.
+const PROCESS_END: u8 = 40;
+
 macro_rules! table {
     ($($code:literal $what:ident { $($field:ident $([$gone:ident])?),* } $($is:ident = $value:path)?)*) => {
         /// The code of an operation.
@@ -33,6 +37,7 @@ macro_rules! table {
                     $(let $field = Field::take(from)?; $($gone::take(from)?;)?)*
                     Ok(What::$what { $($field,)* $($is: $value)? })
                 })*
+                PROCESS_END => Err(Reason::Former("the end of a process")),
                 _ => Err(Reason::Code(code)),
             }
         }
@@ -80,7 +85,6 @@ table! {
     37 ExecDestroy { exec }
     38 Export { memory, ticket }
     39 Import { ticket, memory }
-    40 ProcessEnd { process }
     41 PoolAccess { pool, device, reach }
     42 EventCopy { event, from }
     43 SynchronizeDevice { device }

@@ -128,7 +128,7 @@ fn stream_op() -> impl Strategy<Value = What> {
 fn graph_op() -> impl Strategy<Value = What> {
     let mode = prop_oneof![Just(CaptureMode::Global), Just(CaptureMode::ThreadLocal), Just(CaptureMode::Relaxed)];
     let after = prop::collection::vec(number().prop_map(NodeId), 0..4).prop_map(SmallVec::from_vec);
-    (0_u8..20, (number(), number(), number()), any::<bool>(), mode, node(), after, memory(), prop::option::of(name()))
+    (0_u8..19, (number(), number(), number()), any::<bool>(), mode, node(), after, memory(), prop::option::of(name()))
         .prop_map(|(kind, (a, b, c), yes, mode, node, after, memory, name)| {
             let (graph, exec, stream, ticket) = (GraphId(a), ExecId(b), StreamId(c), TicketId(c));
             let (from, to) = (NodeId(b), NodeId(c));
@@ -151,8 +151,7 @@ fn graph_op() -> impl Strategy<Value = What> {
                 15 => What::Import { ticket, memory },
                 16 => What::GraphUpload { exec, stream },
                 17 => What::CopyName { graph, node: memory, memory: Memory::first(b) },
-                18 => What::CaptureModeExchange { mode },
-                _ => What::ProcessEnd { process: ProcessId(c) },
+                _ => What::CaptureModeExchange { mode },
             }
         })
 }
@@ -327,6 +326,20 @@ fn an_older_trace_is_read() {
     let free = What::Free { memory: Memory::first(1), stream: StreamId(3), trust: Trust::None };
     let ops = [pool, free].map(|what| shown(&Op { host: HostId(0), place: Place::Unknown, what }, &names()));
     assert_eq!(read(&trace, 50).0, ops);
+}
+
+/// Processes ended once.
+#[test]
+fn an_operation_of_an_earlier_version_is_refused_by_its_name() {
+    let (mut trace, mut frame) = (frame::header().to_vec(), vec![0; FRAME_HEAD]);
+    frame.extend_from_slice(&[7, 40, 2]);
+    frame::seal(&mut frame, 2, false);
+    trace.append(&mut frame);
+    let (ops, end) = read(&trace, 50);
+    assert_eq!(ops.len(), 1, "what stands before it is read");
+    let damage = end.expect_err("it is not read on");
+    assert_eq!(damage.reason, Reason::Former("the end of a process"));
+    assert!(damage.to_string().starts_with("the end of a process is an operation of an earlier version"), "{damage}");
 }
 
 #[test]

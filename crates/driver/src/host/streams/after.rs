@@ -26,7 +26,7 @@ impl<I> After<I> {
 
     /// A fence that was waited for. It may be the last to hold its device.
     pub(super) fn drop_fence(&mut self, fence: Arc<dyn HostFence>) {
-        self.entries.push(Entry::Abroad(fence));
+        self.entries.push(Entry::Foreign(fence));
     }
 
     #[inline]

@@ -1,42 +1,40 @@
 //! Streams: first in, first out each, at once with each other, and marks between them. No memory, no `unsafe`.
 //!
 //! A stream is a queue in a slot (`slot`). Whoever sees to a stream takes a turn at it (`turn`); who that is, is the
-//! schedule's matter: threads (`workers`) or whoever waits (`seeded`). This file is what callers ask for.
+//! schedule's matter (`scheduler`): workers, or whoever waits. This file is what callers ask for.
 //!
-//! Locks: a slot's queue, then (under it) the lock of `workers` or `seeded`; never two queues, and none while an item
+//! Locks: a slot's queue, then (under it) the lock of `scheduler`; never two queues, and none while an item
 //! runs, anything of a caller is dropped or another device is woken, for that may call in here: it is left in `after`.
 //!
-//! Invariants, beside those of the slots and workers:
+//! Invariants, beside those of the slots and the scheduler:
 //! * `one-place`: a busy stream is in exactly one place: with a thread, ready, or parked behind one mark;
 //! * `past-marks`: a mark is made after the work it covers, so streams never wait for each other in a circle, nor do
 //!   those of several devices;
 //! * `lost-for-good`: once the device is lost no item begins to run; what waits is dropped.
 
-mod abroad;
 mod after;
 mod at_work;
+mod foreign;
 mod reach;
-mod seeded;
+mod scheduler;
 mod slot;
 mod turn;
-mod workers;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-pub(crate) use abroad::Abroad;
-use abroad::Wait;
 use after::After;
 pub(crate) use at_work::is_worker;
 pub use at_work::{drop_after_item, is_in_item};
-use seeded::{Duty, Seeded};
+pub(crate) use foreign::MarkFence;
+use foreign::Wait;
+pub use scheduler::WORKERS_MAX;
+use scheduler::{Duty, Scheduler};
 pub(crate) use slot::Packed;
 pub use slot::STREAMS_MAX;
 use slot::{Entry, Queue, Slot, SlotIndex, Table};
 use turn::Left;
-pub use workers::WORKERS_MAX;
-use workers::Workers;
 
 use crate::{HostFence, Label};
 
@@ -102,16 +100,11 @@ pub enum Schedule {
     AtWait,
 }
 
-enum Drive {
-    Workers(Workers),
-    Seeded(Seeded),
-}
-
 /// The streams of one device.
 pub(crate) struct Streams<E: Execute> {
     executor: E,
     table: Table<E::Item>,
-    drive: Drive,
+    scheduler: Scheduler,
     schedule: Schedule,
     lost: OnceLock<String>,
     /// Streams that are open.
@@ -130,21 +123,16 @@ const REFUSED_FOR: Duration = Duration::from_millis(100);
 impl<E: Execute> Streams<E> {
     /// Streams without work.
     pub(crate) fn new(executor: E, schedule: Schedule, idle_life: Duration) -> std::io::Result<Arc<Self>> {
-        let drive = match schedule {
-            Schedule::Parallel => Drive::Workers(Workers::new(idle_life)),
-            Schedule::Seeded(seed) => Drive::Seeded(Seeded::new(seed)),
-            Schedule::AtOnce | Schedule::AtWait => Drive::Seeded(Seeded::new(0)),
-        };
         let streams = Arc::new(Self {
             executor,
             table: Table::new(),
-            drive,
+            scheduler: Scheduler::new(schedule, idle_life),
             schedule,
             lost: OnceLock::new(),
             open: AtomicU64::new(0),
         });
-        if let Drive::Workers(workers) = &streams.drive {
-            workers.start(|| streams.spawn_worker())?;
+        if streams.scheduler.has_workers() {
+            streams.scheduler.start(&|| streams.spawn_worker())?;
         }
         Ok(streams)
     }
@@ -213,13 +201,13 @@ impl<E: Execute> Streams<E> {
     }
 
     /// As [`wait`](Self::wait), for another device's mark.
-    pub(crate) fn wait_abroad(self: &Arc<Self>, stream: Packed, fence: Arc<dyn HostFence>) -> Result<(), Refusal> {
+    pub(crate) fn wait_foreign(self: &Arc<Self>, stream: Packed, fence: Arc<dyn HostFence>) -> Result<(), Refusal> {
         let (slot, mut queue) = self.lock_to_append(stream)?;
-        if append(slot, &mut queue, Entry::Abroad(Arc::clone(&fence))) {
+        if append(slot, &mut queue, Entry::Foreign(Arc::clone(&fence))) {
             drop(queue);
             // As in `wait`. A seeded device asks when it is run.
-            let is_parked = matches!(&self.drive, Drive::Workers(_))
-                && matches!(self.await_abroad(stream.slot(), &*fence), Ok(Wait::Parked));
+            let is_parked =
+                self.scheduler.has_workers() && matches!(self.await_foreign(stream.slot(), &*fence), Ok(Wait::Parked));
             if !is_parked {
                 self.make_ready(stream.slot());
             }
@@ -248,33 +236,29 @@ impl<E: Execute> Streams<E> {
         if at_work::runs_before(self.address(), mark) {
             return Err(Refusal::Stuck);
         }
-        match &self.drive {
-            Drive::Workers(workers) => self.sleep_until(workers, mark),
-            Drive::Seeded(seeded) => self.run_until(seeded, mark),
-        }
+        if self.scheduler.has_workers() { self.sleep_until(mark) } else { self.run_until(mark) }
     }
 
-    /// Waits until all work is done and no thread of ours runs, and ends. Where work of this or another device does
-    /// this, that may be work that ours waits for: then no thread waits, and the streams go with the last thread that
-    /// sees to them.
+    /// Waits until all work is done and all workers have ended. An item of some device does not wait, for our work may
+    /// wait for that item: the streams then go with the last thread that runs them.
     ///
-    /// The caller is the last one that could submit.
+    /// Nothing is submitted after this.
     pub(crate) fn end(self: &Arc<Self>) {
         if !at_work::is_at_work() {
             return self.finish_all();
         }
-        match &self.drive {
-            Drive::Workers(workers) => drop(workers.end()),
-            Drive::Seeded(_) => self.spawn_to_finish(),
+        match self.scheduler.has_workers() {
+            true => drop(self.scheduler.end()),
+            false => self.spawn_to_finish(),
         }
     }
 
-    /// Seeded: where no stream is open, no thread has a reason to wait for what is left, which may own what keeps the
-    /// device. So it is run: here, or where this is work of some device, by a thread.
+    /// Without workers no thread runs the queues once the last stream is closed, and queued closures may keep the
+    /// device alive. This runs them: on this thread, or on a thread of its own where this thread runs an item.
     ///
     /// The caller holds no lock.
     pub(crate) fn settle(self: &Arc<Self>) {
-        if !matches!(self.drive, Drive::Seeded(_)) || self.open.load(Ordering::Relaxed) > 0 {
+        if self.scheduler.has_workers() || self.open.load(Ordering::Relaxed) > 0 {
             return;
         }
         let is_left = |index| self.table.slot(index).is_busy();
@@ -299,11 +283,9 @@ impl<E: Execute> Streams<E> {
                 self.lose_now("the device was dropped, and no thread is left to run its work".to_owned());
             }
         }
-        if let Drive::Workers(workers) = &self.drive {
-            for worker in workers.end() {
-                // A worker does not panic: what it runs is caught.
-                let _ = worker.join();
-            }
+        for worker in self.scheduler.end() {
+            // A worker does not panic: what it runs is caught.
+            let _ = worker.join();
         }
     }
 
@@ -321,10 +303,7 @@ impl<E: Execute> Streams<E> {
 
     /// Threads that run work at present.
     pub(crate) fn workers(&self) -> usize {
-        match &self.drive {
-            Drive::Workers(workers) => workers.count(),
-            Drive::Seeded(_) => 0,
-        }
+        self.scheduler.workers()
     }
 
     fn check_lost(&self) -> Result<(), Refusal> {
@@ -375,15 +354,15 @@ impl<E: Execute> Streams<E> {
         if made { Ok(false) } else { Err(Refusal::UnknownMark) }
     }
 
-    /// Cold: the mark is not over. Lost is said only once nothing of the stream runs, as by `block_on`.
+    /// Cold: the mark is not over. A loss is an error only once nothing of the stream runs, as in `block_on`.
     #[cold]
     fn look_closer(self: &Arc<Self>, mark: Packed) -> Result<bool, Refusal> {
-        if let Drive::Seeded(seeded) = &self.drive
+        if !self.scheduler.has_workers()
             && self.schedule != Schedule::AtWait
             && !self.is_lost()
-            && let Some(slot) = seeded.choose(self.next_for(mark))
+            && let Some(slot) = self.scheduler.choose(self.next_for(mark))
         {
-            self.run_one(seeded, slot);
+            self.run_one(slot);
         }
         let slot = self.table.slot(mark.slot());
         if self.is_lost() && !lock(&slot.queue).running {
@@ -393,7 +372,7 @@ impl<E: Execute> Streams<E> {
         Ok(slot.has_done(mark.number()))
     }
 
-    fn sleep_until(self: &Arc<Self>, workers: &Workers, mark: Packed) -> Result<(), Refusal> {
+    fn sleep_until(self: &Arc<Self>, mark: Packed) -> Result<(), Refusal> {
         let slot = self.table.slot(mark.slot());
         loop {
             if self.waits_for_caller(mark) {
@@ -415,16 +394,16 @@ impl<E: Execute> Streams<E> {
                 queue.blocked -= 1;
             }
             drop(queue);
-            workers.ask_again(|| self.spawn_worker());
+            self.scheduler.ask_again(&|| self.spawn_worker());
         }
     }
 
-    fn run_until(self: &Arc<Self>, seeded: &Seeded, mark: Packed) -> Result<(), Refusal> {
+    fn run_until(self: &Arc<Self>, mark: Packed) -> Result<(), Refusal> {
         let slot = self.table.slot(mark.slot());
         let mut next = self.next_for(mark);
         loop {
-            match seeded.duty(next, || slot.has_done(mark.number()), || self.is_lost()) {
-                Duty::Run(slot) => self.run_one(seeded, slot),
+            match self.scheduler.duty(next, || slot.has_done(mark.number()), || self.is_lost()) {
+                Duty::Run(slot) => self.run_one(slot),
                 Duty::Again => {}
                 Duty::Stuck if self.next_for(mark) == next => return Err(Refusal::Stuck),
                 // Another thread has run something meanwhile.
@@ -435,50 +414,45 @@ impl<E: Execute> Streams<E> {
         }
     }
 
-    /// Seeded: runs an item of a stream that was chosen. What it leaves is settled when the caller does not count as
-    /// running any more.
-    fn run_one(self: &Arc<Self>, seeded: &Seeded, slot: SlotIndex) {
+    /// Without workers: runs an item of a stream that was chosen. What it leaves behind is done once the caller does
+    /// not count as running any more.
+    fn run_one(self: &Arc<Self>, slot: SlotIndex) {
         let mut after = After::new();
         let next = match self.see_to(slot, 1, &mut after) {
             Left::Ready(next) => Some(next),
             Left::Alone => None,
         };
-        seeded.ran(next);
+        self.scheduler.ran(next, &|| self.spawn_worker());
         after.settle();
     }
 
     fn make_ready(self: &Arc<Self>, slot: SlotIndex) {
-        match &self.drive {
-            Drive::Workers(workers) => workers.push(slot, || self.spawn_worker()),
-            Drive::Seeded(seeded) => seeded.push(slot),
-        }
+        self.scheduler.push(slot, &|| self.spawn_worker());
     }
 
-    /// At once: runs what is ready, on the thread that submits. The caller holds no lock of ours.
+    /// With [`Schedule::AtOnce`]: runs what is ready, on the thread that submits. The caller holds no lock of ours.
     fn run_at_once(self: &Arc<Self>, slot: SlotIndex) {
-        let Drive::Seeded(seeded) = &self.drive else { return };
         while self.schedule == Schedule::AtOnce
             && !self.is_lost()
-            && let Some(slot) = seeded.choose(slot)
+            && let Some(slot) = self.scheduler.choose(slot)
         {
-            self.run_one(seeded, slot);
+            self.run_one(slot);
         }
     }
 
     fn spawn_worker(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
         let streams = self.clone();
         spawn("millpond-host", move || {
-            let Drive::Workers(workers) = &streams.drive else { unreachable!("only workers are spawned") };
             at_work::become_worker();
             let mut after = After::new();
-            while let Some(mut slot) = workers.take(|| streams.spawn_worker()) {
+            while let Some(mut slot) = streams.scheduler.take(&|| streams.spawn_worker()) {
                 while let Left::Ready(next) = streams.see_to(slot, TURN_ITEMS, &mut after) {
                     if after.may_wait() {
                         streams.make_ready(next);
                         break;
                     }
                     after.settle();
-                    slot = workers.rotate(next);
+                    slot = streams.scheduler.rotate(next);
                 }
                 after.settle();
             }

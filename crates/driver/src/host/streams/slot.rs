@@ -60,7 +60,7 @@ pub(crate) enum Entry<I> {
     /// What follows waits for a mark.
     Wait(Packed),
     /// What follows waits for another device's mark.
-    Abroad(Arc<dyn HostFence>),
+    Foreign(Arc<dyn HostFence>),
 }
 
 /// One slot. The atomics are written under the lock of `queue` and read without it.
@@ -90,7 +90,7 @@ pub(crate) struct Queue<I> {
     /// Streams parked behind this one: ticket and slot.
     pub(crate) parked: Vec<(u64, SlotIndex)>,
     /// Streams of other devices parked behind this one: ticket and waiter.
-    pub(crate) abroad: Vec<(u64, Waiter)>,
+    pub(crate) foreign: Vec<(u64, Waiter)>,
     /// Threads that sleep on `Slot::over`. A notification without a waiter would be a system call all the same.
     pub(crate) blocked: u32,
     /// The least ticket that a parked stream or a blocked thread waits for.
@@ -108,7 +108,7 @@ impl<I> Slot<I> {
             running: false,
             label: Label::default(),
             parked: Vec::new(),
-            abroad: Vec::new(),
+            foreign: Vec::new(),
             blocked: 0,
             due: NO_WAITER,
         };
@@ -164,9 +164,9 @@ impl<I> Queue<I> {
     #[cold]
     fn release(&mut self, done: u64, waiters: &mut Vec<Waiter>, wake: impl FnMut(SlotIndex)) -> bool {
         self.parked.extract_if(.., |&mut (ticket, _)| ticket <= done).map(|(_, slot)| slot).for_each(wake);
-        waiters.extend(self.abroad.extract_if(.., |(ticket, _)| *ticket <= done).map(|(_, waiter)| waiter));
-        let (parked, abroad) = (self.parked.iter().map(|it| it.0), self.abroad.iter().map(|it| it.0));
-        self.due = parked.chain(abroad).min().unwrap_or(NO_WAITER);
+        waiters.extend(self.foreign.extract_if(.., |(ticket, _)| *ticket <= done).map(|(_, waiter)| waiter));
+        let (parked, foreign) = (self.parked.iter().map(|it| it.0), self.foreign.iter().map(|it| it.0));
+        self.due = parked.chain(foreign).min().unwrap_or(NO_WAITER);
         // Threads that wait for a later ticket are woken too, and write it into `due` again.
         self.blocked > 0
     }

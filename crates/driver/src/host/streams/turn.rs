@@ -7,7 +7,7 @@
 //!     the front is   nothing          -> the stream is idle; leave it
 //!                    a wait, over     -> count it as done, and wake who waited for that
 //!                    a wait, not over -> park the stream behind the mark's stream; leave it
-//!                    a wait abroad    -> the same, at the other device
+//!                    a foreign wait   -> the same, at the other device
 //!                    work             -> unlock, run it, lock, count it as done, and wake who waited for that
 //! ```
 //!
@@ -24,11 +24,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::abroad::Wait;
 use super::after::After;
+use super::foreign::Wait;
 use super::slot::{Entry, Queue, Slot, SlotIndex};
 use super::sync::{MutexGuard, Ordering, lock};
-use super::{Drive, Execute, Locked, Packed, Streams, at_work};
+use super::{Execute, Locked, Packed, Streams, at_work};
 
 /// What became of a stream that was seen to.
 pub(super) enum Left {
@@ -68,7 +68,7 @@ impl<E: Execute> Streams<E> {
                     queue = lock(&slot.queue);
                 }
                 // No woken thread waits for what may take long.
-                Some(Entry::Abroad(_) | Entry::Work(_)) if woken.is_some() || !after.is_empty() => {
+                Some(Entry::Foreign(_) | Entry::Work(_)) if woken.is_some() || !after.is_empty() => {
                     drop(queue);
                     woken.take().into_iter().for_each(|other| self.make_ready(other));
                     if after.may_wait() {
@@ -78,7 +78,7 @@ impl<E: Execute> Streams<E> {
                     after.settle();
                     queue = lock(&slot.queue);
                 }
-                Some(Entry::Abroad(_)) => match self.pass_abroad(index, (slot, queue), &mut woken, after) {
+                Some(Entry::Foreign(_)) => match self.pass_foreign(index, (slot, queue), &mut woken, after) {
                     Ok(locked) => queue = locked,
                     Err(left) => return left,
                 },
@@ -94,17 +94,17 @@ impl<E: Execute> Streams<E> {
     }
 
     /// Waits for another device with the wait at the front; the queue again, where the stream goes on at once.
-    fn pass_abroad<'a>(
+    fn pass_foreign<'a>(
         self: &Arc<Self>,
         index: SlotIndex,
         (slot, queue): Locked<'a, E::Item>,
         woken: &mut Option<SlotIndex>,
         after: &mut After<E::Item>,
     ) -> Result<MutexGuard<'a, Queue<E::Item>>, Left> {
-        let Some(Entry::Abroad(fence)) = queue.entries.front() else { unreachable!("the front waits abroad") };
+        let Some(Entry::Foreign(fence)) = queue.entries.front() else { unreachable!("the front is a foreign wait") };
         let (fence, label) = (Arc::clone(fence), queue.label);
         drop(queue);
-        let outcome = self.await_abroad(index, &*fence);
+        let outcome = self.await_foreign(index, &*fence);
         after.drop_fence(fence);
         match outcome {
             Ok(Wait::Parked) => return Err(Left::Alone),
@@ -114,7 +114,7 @@ impl<E: Execute> Streams<E> {
         }
         let mut queue = lock(&slot.queue);
         // A device that was lost meanwhile has dropped the entry.
-        if let Some(Entry::Abroad(fence)) = queue.entries.pop_front() {
+        if let Some(Entry::Foreign(fence)) = queue.entries.pop_front() {
             after.drop_fence(fence);
             self.finish(slot, &mut queue, woken, after);
         }
@@ -210,9 +210,7 @@ impl<E: Execute> Streams<E> {
             let slot = self.table.slot(index);
             abandon(slot, lock(&slot.queue), after);
         }
-        if let Drive::Workers(workers) = &self.drive {
-            workers.lose();
-        }
+        self.scheduler.lose();
     }
 }
 
@@ -222,7 +220,7 @@ fn abandon<I>(slot: &Slot<I>, mut queue: MutexGuard<'_, Queue<I>>, after: &mut A
     after.entries.extend(queue.entries.drain(..));
     queue.parked.clear();
     if !queue.running {
-        after.waiters.extend(queue.abroad.drain(..).map(|(_, waiter)| waiter));
+        after.waiters.extend(queue.foreign.drain(..).map(|(_, waiter)| waiter));
     }
     drop(queue);
     slot.over.notify_all();

@@ -62,16 +62,7 @@ impl Lower<'_> {
                     self.learn(self.host, known);
                     let lease = self.new_life(memory, true);
                     self.model.lives[life].leases.push(lease);
-                    self.held.push((self.process(self.host), life, lease));
                     self.named.insert(memory, Named::Lease(life, lease));
-                }
-            }
-            // What a process held is given back with it, and what it did has completed.
-            What::ProcessEnd { process } => {
-                let work = self.work_of(process, None);
-                self.synchronise(work);
-                for (_, life, lease) in self.held.iter().filter(|(of, ..)| *of == process) {
-                    self.model.lives[*life].leases.retain(|it| it != lease);
                 }
             }
             _ => return false,

@@ -67,8 +67,6 @@ struct Lower<'a> {
     latest_of: HashMap<(ExecId, Memory), usize>,
     /// What is offered, and what its thread had done last by then.
     tickets: HashMap<TicketId, (usize, Option<usize>)>,
-    /// Which process holds which life, and the hold.
-    held: Vec<(ProcessId, usize, usize)>,
     graphs: HashMap<GraphId, Graph>,
     captures: HashMap<StreamId, Captured>,
     execs: HashMap<ExecId, Exec>,
@@ -96,7 +94,6 @@ pub(super) fn lower(program: &Program) -> Result<Model, TooMuch> {
         latest: HashMap::new(),
         latest_of: HashMap::new(),
         tickets: HashMap::new(),
-        held: Vec::new(),
         graphs: HashMap::new(),
         captures: HashMap::new(),
         execs: HashMap::new(),

@@ -50,7 +50,7 @@ pub struct Trusted {
     adopt: Adopt,
     streams: Streams,
     /// Streams that were recorded as users of an allocation, by its address.
-    users: Mutex<ranks::TrustedUsers, FxHashMap<u64, Vec<Stream>>>,
+    users: Mutex<ranks::Trusted, FxHashMap<u64, Vec<Stream>>>,
 }
 
 impl fmt::Debug for Trusted {

@@ -41,7 +41,7 @@ struct Known {
 #[derive(Debug)]
 pub(super) struct Streams {
     places: [OnceLock<Known>; PLACES],
-    rest: Mutex<ranks::TrustedStreams, Rest>,
+    rest: Mutex<ranks::Trusted, Rest>,
 }
 
 #[derive(Debug, Default)]

@@ -27,9 +27,9 @@ use super::Exporter;
 use super::lease::Lease;
 use crate::share::foreign::Speaker;
 use crate::share::socket::{self, Party, Received};
+use crate::state::allocation::Allocation;
 use crate::state::context::Context;
 use crate::state::context::FoundContext;
-use crate::state::device::Allocation;
 use crate::state::lent::Importer;
 use crate::sync::ranks;
 
@@ -122,7 +122,7 @@ impl Connection {
             });
             // Before the leases let go: what the owner does after that comes later in its trace, too.
             if let (Some(tracer), Some(host)) = (&context.tracer, state.host) {
-                tracer.process_ended(host, self.process());
+                tracer.process_ended(host);
             }
             state.leases.values_mut().for_each(Lease::let_go);
             ended.leases.extend(state.leases.drain().map(|(_, lease)| lease));

@@ -17,10 +17,12 @@ use millpond_core::units::Range;
 use millpond_driver::locks::BiasedGuard;
 
 use crate::share::foreign::{Hold, Names};
+use crate::state::allocation::{Allocation, Life};
 use crate::state::context::Context;
-use crate::state::device::{Allocation, Heap, Life, Origin, PoolShared};
 use crate::state::lent::{Holder, Importer};
 use crate::state::listening::{Listening, expose, own_points};
+use crate::state::origin::Origin;
+use crate::state::pool::{Heap, PoolShared};
 
 /// What a ticket for memory stands for.
 #[derive(Debug)]

@@ -154,7 +154,7 @@ impl Serving {
 
     fn let_in(&mut self, context: &Arc<Context>, socket: OwnedFd) {
         let Ok(party) = socket::party(&socket) else { return };
-        if !context.share().allows(party.user) {
+        if !context.share.allows(party.user) {
             return self.turn_away(&socket, Refusal::OtherUser);
         }
         if self.admission.is_full(party.process) || !leaves_room(&socket) {

@@ -37,7 +37,7 @@ impl<'c> Names<'c> {
         let has = |context: &Context| lock(&context.slots).has(point.slot);
         let other = self.others.iter().filter(|_| !has(self.own)).find(|other| has(other));
         let Some(other) = other else { return self.own.foreign_end(self.number, point) };
-        let number = other.share().number().ok()?;
+        let number = other.share.number().ok()?;
         let mut end = other.foreign_end(number, point)?;
         if end.point.device == number {
             end.process = std::process::id();
@@ -56,10 +56,11 @@ impl<'c> Names<'c> {
 impl Context {
     /// What another process calls a point of a chain that this device has.
     fn foreign_end(&self, number: u128, point: Point) -> Option<ForeignEnd> {
-        let chains = lock(&self.share().foreign.chains);
+        let chains = lock(&self.share.foreign.chains);
         let Some(name) = chains.names.get(&point.slot) else {
-            let is_own = !chains.foreign.contains_key(&point.slot);
-            let seq = point.seq.saturating_sub(lock(&self.slots).begin(point.slot));
+            let slots = lock(&self.slots);
+            let is_own = slots.has(point.slot) && !chains.foreign.contains_key(&point.slot);
+            let seq = point.seq.saturating_sub(slots.begin(point.slot));
             let point = ForeignPoint { device: number, slot: point.slot.0, seq };
             return is_own.then_some(ForeignEnd { point, process: 0 });
         };

@@ -1,0 +1,445 @@
+//! Recorded programs as data: what was allocated and freed, in order, with numbers that are dense.
+//!
+//! A [`Program`] can only be made by a [`Recorder`], which refuses what no program can have done. So whoever serves a
+//! program need not check it again. Knows no file format.
+//!
+//! Invariants:
+//! * **dense-ids**: allocation `n` is the program's `n`th, counted from 0; streams are counted in the order of
+//!   their first use.
+//! * **one-life**: an id is allocated once and freed at most once, after its allocation.
+//! * **live-sum**: the bytes live at once never pass [`BYTES_MAX`], so sums of sizes cannot overflow.
+
+use std::collections::{HashMap, HashSet};
+
+use millpond_core::units::Bytes;
+
+use crate::refusal::{Place, Refusal};
+
+/// The most bytes that one allocation, and all live ones together, may have: 128 TiB, which is as much as the
+/// addresses of a process reach.
+pub const BYTES_MAX: u64 = 1 << 47;
+
+/// The most events of a program. It bounds the memory that reading one takes (24 bytes an event).
+pub const EVENTS_MAX: usize = 1 << 25;
+
+/// One step of a recorded program.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Event {
+    /// Memory is allocated on a stream.
+    Alloc {
+        /// Which allocation it is.
+        id: u32,
+        /// How many bytes were asked for; never 0.
+        bytes: u64,
+        /// The stream.
+        stream: u32,
+    },
+    /// Memory is freed on a stream, which need not be the one it was allocated on.
+    Free {
+        /// Which allocation.
+        id: u32,
+        /// The stream.
+        stream: u32,
+    },
+}
+
+/// What is still allocated when a program ends.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Leftover {
+    /// Which allocation.
+    pub id: u32,
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// The stream it was allocated on.
+    pub stream: u32,
+}
+
+/// A recorded program.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Program {
+    name: String,
+    events: Vec<Event>,
+    allocations: u32,
+    streams: u32,
+    peak_bytes: u64,
+    leftovers: Vec<Leftover>,
+    /// How long the recorded run took, where that is known.
+    pub seconds: Option<f64>,
+}
+
+impl Program {
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its steps, in order; at least one.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// How many allocations it makes: their ids are `0..allocations`.
+    pub fn allocations(&self) -> u32 {
+        self.allocations
+    }
+
+    /// How many streams it uses: they are `0..streams`.
+    pub fn streams(&self) -> u32 {
+        self.streams
+    }
+
+    /// The most bytes that were live at once, as asked for.
+    pub fn peak_bytes(&self) -> u64 {
+        self.peak_bytes
+    }
+
+    /// What is still live when it ends, in order of allocation.
+    pub fn leftovers(&self) -> &[Leftover] {
+        &self.leftovers
+    }
+
+    /// Derives every invariant of this module anew from the events. For tests and fuzzing.
+    ///
+    /// # Panics
+    /// Where one does not hold.
+    pub fn audit(&self) {
+        let mut live: Vec<Option<Leftover>> = Vec::new();
+        let (mut bytes_live, mut peak_bytes, mut streams) = (0_u64, 0, 0);
+        for event in &self.events {
+            let stream = match *event {
+                Event::Alloc { id, bytes, stream } => {
+                    assert_eq!(id as usize, live.len(), "dense-ids: allocations are counted up");
+                    assert!(bytes > 0, "an allocation has bytes");
+                    bytes_live += bytes;
+                    live.push(Some(Leftover { id, bytes, stream }));
+                    stream
+                }
+                Event::Free { id, stream } => {
+                    let freed = live.get_mut(id as usize).and_then(Option::take);
+                    bytes_live -= freed.expect("one-life: what is freed is live").bytes;
+                    stream
+                }
+            };
+            assert!(stream <= streams, "dense-ids: streams are counted in the order of their first use");
+            streams = streams.max(stream + 1);
+            assert!(bytes_live <= BYTES_MAX, "live-sum");
+            peak_bytes = peak_bytes.max(bytes_live);
+        }
+        assert_eq!((self.allocations as usize, self.streams, self.peak_bytes), (live.len(), streams, peak_bytes));
+        assert!(live.into_iter().flatten().eq(self.leftovers.iter().copied()), "leftovers are what stays live");
+        assert!(!self.events.is_empty(), "a program has a step");
+    }
+}
+
+/// Steps of a recording that are not in the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct Skipped {
+    /// Frees of memory that was allocated before the recording began.
+    pub earlier_frees: u64,
+    /// Allocations of 0 bytes; their frees are left out, too.
+    pub empty_allocs: u64,
+    /// Allocations that failed.
+    pub failed_allocs: u64,
+    /// Frees that were asked for and not over when the recording ended; their memory counts as live.
+    pub pending_frees: u64,
+    /// Entries of kinds that are not known.
+    pub unknown_entries: u64,
+    /// Allocations that no pool of a device would serve: of captured graphs, of the host.
+    pub other_memory: u64,
+    /// Whether the end of an operation trace is missing.
+    pub is_cut: bool,
+}
+
+impl Skipped {
+    /// What was left out, each as `12 frees of ...`, or is missing; empty where nothing was.
+    pub fn sentences(&self) -> Vec<String> {
+        let counted = [
+            (self.earlier_frees, "free", "of memory from before the recording left out"),
+            (self.empty_allocs, "allocation", "of 0 bytes left out"),
+            (self.failed_allocs, "failed allocation", "left out"),
+            (self.pending_frees, "free", "not completed at the end: the memory stays live"),
+            (self.unknown_entries, "record", "of unknown kinds left out"),
+            (self.other_memory, "allocation", "of captures and of the host left out"),
+        ];
+        let sentence = |(count, what, rest): &(u64, &str, &str)| {
+            let many = if *count == 1 { "" } else { "s" };
+            format!("{count} {what}{many} {rest}")
+        };
+        let counted = counted.iter().filter(|(count, ..)| *count > 0).map(sentence);
+        let cut =
+            self.is_cut.then(|| "the program was stopped while it was traced: what it had flushed is served".into());
+        counted.chain(cut).collect()
+    }
+}
+
+/// How a recording names its allocations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Keys {
+    /// By numbers of which each is used once.
+    Unique,
+    /// By numbers that may name another allocation after a free, such as addresses.
+    Recycled,
+}
+
+/// Where a step stands in a recording.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub(crate) place: Place,
+    /// Its number among the recording's lines, entries or operations.
+    pub(crate) number: u64,
+}
+
+impl At {
+    /// On a line, counted from 1.
+    pub(crate) fn line(number: u64) -> Self {
+        At { place: Place::Line(number), number }
+    }
+}
+
+/// What is known of a key.
+#[derive(Clone, Copy, Debug)]
+enum Life {
+    Live { id: u32, since: u64 },
+    Freed { since: u64, at: u64 },
+}
+
+/// Builds a [`Program`] step by step and refuses the step that no program can have done; then it is as before the step.
+///
+/// The recording names allocations by keys of its own (ids, addresses) and streams by numbers of its own (handles).
+/// Both become dense here.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    keys: Keys,
+    /// What a key is called.
+    called: fn(u64) -> String,
+    /// What the recording's steps are called.
+    unit: String,
+    lives: HashMap<u64, Life>,
+    /// Keys of live allocations of 0 bytes.
+    empty: HashSet<u64>,
+    streams: HashMap<u64, u32>,
+    /// Of each allocation by id: what is left of it, or none once it is freed.
+    allocated: Vec<Option<Leftover>>,
+    events: Vec<Event>,
+    live_bytes: u64,
+    peak_bytes: u64,
+    pub(crate) skipped: Skipped,
+}
+
+impl Recorder {
+    /// A recorder of an empty program. `called` names a key, and `unit` is what the recording's steps are called.
+    pub(crate) fn new(keys: Keys, called: fn(u64) -> String, unit: impl Into<String>) -> Self {
+        Self {
+            keys,
+            called,
+            unit: unit.into(),
+            lives: HashMap::new(),
+            empty: HashSet::new(),
+            streams: HashMap::new(),
+            allocated: Vec::new(),
+            events: Vec::new(),
+            live_bytes: 0,
+            peak_bytes: 0,
+            skipped: Skipped::default(),
+        }
+    }
+
+    /// How many steps it has.
+    pub(crate) fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Whether `key` names a live allocation of the program.
+    pub(crate) fn is_live(&self, key: u64) -> bool {
+        matches!(self.lives.get(&key), Some(Life::Live { .. }))
+    }
+
+    /// `key` is allocated with `bytes` on `stream`. Of 0 bytes it is left out where keys are used again, and refused
+    /// where they are not.
+    pub(crate) fn alloc(&mut self, key: u64, bytes: u64, stream: u64, at: At) -> Result<(), Refusal> {
+        if bytes == 0 && self.keys == Keys::Recycled {
+            self.skipped.empty_allocs += 1;
+            self.empty.insert(key);
+            return Ok(());
+        }
+        let (name, unit) = (self.called, &self.unit);
+        let refuse = |reason: String, help: &str| Err(Refusal::new(at.place, reason).help(help));
+        match (self.keys, self.lives.get(&key)) {
+            (Keys::Recycled, Some(Life::Live { since, .. })) => {
+                return refuse(
+                    format!("{} is allocated while it is still live since {unit} {since}", name(key)),
+                    "a free is missing between the two: was part of the recording lost?",
+                );
+            }
+            (Keys::Unique, Some(Life::Live { since, .. } | Life::Freed { since, .. })) => {
+                return refuse(
+                    format!("{} is allocated a second time, first on {unit} {since}", name(key)),
+                    "ids are unique in a file: count them up from 0",
+                );
+            }
+            _ => {}
+        }
+        let live_bytes = self.live_bytes.saturating_add(bytes);
+        const SIZES: &str = "sizes are in bytes: was another column taken for the size?";
+        match bytes {
+            0 => {
+                return refuse(
+                    "an allocation of 0 bytes".to_owned(),
+                    "leave allocations without bytes out, and their frees",
+                );
+            }
+            _ if bytes > BYTES_MAX => {
+                return refuse(format!("an allocation of {bytes} bytes, more than any address space has"), SIZES);
+            }
+            _ if live_bytes > BYTES_MAX => {
+                return refuse(format!("{} live at once, more than any address space has", Bytes(live_bytes)), SIZES);
+            }
+            _ => self.check_length(at)?,
+        }
+        let id = self.allocated.len() as u32;
+        let stream = self.stream(stream);
+        self.lives.insert(key, Life::Live { id, since: at.number });
+        self.empty.remove(&key);
+        self.allocated.push(Some(Leftover { id, bytes, stream }));
+        self.events.push(Event::Alloc { id, bytes, stream });
+        self.live_bytes = live_bytes;
+        self.peak_bytes = self.peak_bytes.max(live_bytes);
+        Ok(())
+    }
+
+    /// `key` is freed, on `stream` or, where the recording does not say, on the stream it was allocated on.
+    pub(crate) fn free(&mut self, key: u64, stream: Option<u64>, at: At) -> Result<(), Refusal> {
+        let refuse = |reason: String, help: &str| Err(Refusal::new(at.place, reason).help(help));
+        let (id, since) = match self.lives.get(&key) {
+            Some(&Life::Live { id, since }) => (id, since),
+            _ if self.empty.remove(&key) => return Ok(()),
+            Some(&Life::Freed { at: first, .. }) => {
+                return refuse(
+                    format!("{} is freed a second time, first on {} {first}", (self.called)(key), self.unit),
+                    "the recorded program freed twice, or an allocation between the two is missing",
+                );
+            }
+            None => {
+                return refuse(
+                    format!("{} is freed but was never allocated", (self.called)(key)),
+                    "its allocation is missing: was the beginning of the recording lost?",
+                );
+            }
+        };
+        self.check_length(at)?;
+        let left = self.allocated[id as usize].take().expect("one-life: a live key's allocation is not freed");
+        let stream = match stream {
+            Some(stream) => self.stream(stream),
+            None => left.stream,
+        };
+        self.lives.insert(key, Life::Freed { since, at: at.number });
+        self.events.push(Event::Free { id, stream });
+        self.live_bytes -= left.bytes;
+        Ok(())
+    }
+
+    /// A free of a recording that may have begun in the middle: what it never saw allocated is left out.
+    pub(crate) fn free_if_seen(&mut self, key: u64, stream: Option<u64>, at: At) -> Result<(), Refusal> {
+        if !self.lives.contains_key(&key) && !self.empty.contains(&key) {
+            self.skipped.earlier_frees += 1;
+            return Ok(());
+        }
+        self.free(key, stream, at)
+    }
+
+    /// The program, once all steps are in; `end` is where the recording ends.
+    pub(crate) fn finish(self, name: impl Into<String>, end: Place) -> Result<(Program, Skipped), Refusal> {
+        if self.events.is_empty() {
+            let help = "was recording switched on before the program allocated?";
+            return Err(Refusal::new(end, "a recording without any allocation").help(help));
+        }
+        let program = Program {
+            name: name.into(),
+            events: self.events,
+            allocations: self.allocated.len() as u32,
+            streams: self.streams.len() as u32,
+            peak_bytes: self.peak_bytes,
+            leftovers: self.allocated.into_iter().flatten().collect(),
+            seconds: None,
+        };
+        Ok((program, self.skipped))
+    }
+
+    fn check_length(&self, at: At) -> Result<(), Refusal> {
+        if self.events.len() < EVENTS_MAX {
+            return Ok(());
+        }
+        let reason = format!("more than {EVENTS_MAX} allocations and frees");
+        Err(Refusal::new(at.place, reason).help("cut the recording into shorter ones"))
+    }
+
+    /// The dense number of a stream.
+    fn stream(&mut self, stream: u64) -> u32 {
+        let next = self.streams.len() as u32;
+        *self.streams.entry(stream).or_insert(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorder(keys: Keys) -> Recorder {
+        Recorder::new(keys, |key| format!("id {key}"), "line")
+    }
+
+    #[test]
+    fn keys_and_streams_become_dense() {
+        let mut recorder = recorder(Keys::Recycled);
+        recorder.alloc(0x7f00, 512, 99, At::line(1)).unwrap();
+        recorder.alloc(0x8000, 100, 7, At::line(2)).unwrap();
+        recorder.free(0x7f00, Some(7), At::line(3)).unwrap();
+        recorder.alloc(0x7f00, 1024, 99, At::line(4)).unwrap();
+        recorder.free(0x8000, None, At::line(5)).unwrap();
+        assert!(recorder.is_live(0x7f00) && !recorder.is_live(0x8000));
+        let (program, _) = recorder.finish("p", Place::Whole).unwrap();
+        program.audit();
+        assert_eq!(
+            program.events(),
+            [
+                Event::Alloc { id: 0, bytes: 512, stream: 0 },
+                Event::Alloc { id: 1, bytes: 100, stream: 1 },
+                Event::Free { id: 0, stream: 1 },
+                Event::Alloc { id: 2, bytes: 1024, stream: 0 },
+                Event::Free { id: 1, stream: 1 },
+            ]
+        );
+        assert_eq!((program.allocations(), program.streams(), program.peak_bytes()), (3, 2, 1124));
+        assert_eq!(program.leftovers(), [Leftover { id: 2, bytes: 1024, stream: 0 }]);
+    }
+
+    #[test]
+    fn a_step_that_cannot_be_is_refused_and_changes_nothing() {
+        let mut recorder = recorder(Keys::Unique);
+        let refused = |done: Result<(), Refusal>, part: &str| {
+            let text = done.unwrap_err().to_string();
+            assert!(text.contains(part), "{text}");
+        };
+        refused(recorder.free(1, None, At::line(1)), "line 1: id 1 is freed but was never allocated");
+        refused(recorder.alloc(1, 0, 0, At::line(2)), "an allocation of 0 bytes");
+        refused(recorder.alloc(1, u64::MAX, 0, At::line(3)), "an allocation of 18446744073709551615 bytes");
+        recorder.alloc(1, BYTES_MAX, 0, At::line(4)).unwrap();
+        refused(recorder.alloc(2, 1, 0, At::line(5)), "live at once, more than any address space has");
+        refused(recorder.alloc(1, 1, 0, At::line(6)), "id 1 is allocated a second time, first on line 4");
+        recorder.free(1, None, At::line(7)).unwrap();
+        refused(recorder.free(1, None, At::line(8)), "id 1 is freed a second time, first on line 7");
+        refused(recorder.alloc(1, 1, 0, At::line(9)), "id 1 is allocated a second time, first on line 4");
+        assert_eq!(recorder.len(), 2);
+        assert!(self::recorder(Keys::Unique).finish("p", Place::Whole).is_err(), "there is no step");
+    }
+
+    #[test]
+    fn a_recycled_key_is_refused_while_it_is_live() {
+        let mut recorder = recorder(Keys::Recycled);
+        recorder.alloc(1, 8, 0, At::line(10)).unwrap();
+        let again = recorder.alloc(1, 8, 0, At::line(11)).unwrap_err().to_string();
+        assert!(again.contains("id 1 is allocated while it is still live since line 10"), "{again}");
+        recorder.free(1, None, At::line(12)).unwrap();
+        recorder.alloc(1, 8, 0, At::line(13)).unwrap();
+    }
+}

@@ -1,0 +1,131 @@
+//! What an operation names, news or not: the events that it waits for and records, and the capture that it is in.
+
+use millpond_core::check::{Captured, Checker, Done, Reason, Settings};
+use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId};
+use millpond_core::op::{Access, Act, CaptureMode, Mark, Memory, Names, NodeOp, Op, Place, StreamRole, Trust, What};
+
+const LEFT: StreamId = StreamId(1);
+const RIGHT: StreamId = StreamId(2);
+const EVENT: EventId = EventId(0);
+const GRAPH: GraphId = GraphId(0);
+
+struct Asked(Checker, Names);
+
+impl Asked {
+    fn new() -> Self {
+        let mut asked = Self(Checker::new(Settings::default()), Names::new());
+        for stream in [LEFT, RIGHT] {
+            asked.done(What::StreamCreate { stream, role: StreamRole::NonBlocking, device: DeviceId(0) });
+        }
+        asked
+    }
+
+    /// What an operation did, and whether it is right.
+    fn step(&mut self, what: What) -> (Done, bool) {
+        let op = Op { host: HostId(0), place: Place::Unknown, what };
+        match self.0.step_done(&op, &self.1) {
+            Ok(done) => (done, true),
+            Err(refusal) => {
+                assert!(!matches!(refusal.reason, Reason::AskAgain(_)), "no launch may be withdrawn");
+                (refusal.done, false)
+            }
+        }
+    }
+
+    fn done(&mut self, what: What) -> Done {
+        let (done, is_done) = self.step(what);
+        assert!(is_done, "{done:?}");
+        done
+    }
+}
+
+fn record(stream: StreamId) -> What {
+    What::EventRecord { event: EVENT, stream, external: false, mark: Mark::Completion }
+}
+
+fn wait(stream: StreamId) -> What {
+    What::EventWait { event: EVENT, stream, external: false }
+}
+
+fn alloc(stream: StreamId, number: u32) -> What {
+    What::Alloc { memory: memory(number), pool: PoolId(0), stream, bytes: 64, name: None }
+}
+
+fn memory(number: u32) -> Memory {
+    Memory::first(number)
+}
+
+fn write(stream: StreamId, number: u32) -> What {
+    let accesses = [Access::whole(memory(number), Act::Write)].into_iter().collect();
+    What::Launch { stream, accesses, trust: Trust::None, name: None }
+}
+
+#[test]
+fn waits_name_their_events_whether_or_not_they_are_news() {
+    let mut asked = Asked::new();
+    assert_eq!(asked.done(wait(RIGHT)).awaited, [], "the event stands for nothing");
+    let point = asked.done(alloc(LEFT, 0)).point;
+    assert_eq!(asked.done(record(LEFT)).recorded, [EVENT]);
+    let (first, again) = (asked.done(wait(RIGHT)), asked.done(wait(RIGHT)));
+    assert_eq!((first.awaited, first.waits.len()), (vec![(EVENT, point)], 1));
+    assert_eq!((again.awaited, again.waits.len()), (vec![(EVENT, point)], 0));
+    let (first, again) = (What::EventSynchronize { event: EVENT }, What::EventQuery { event: EVENT, is_over: true });
+    let (first, again) = (asked.done(first), asked.done(again));
+    assert_eq!((first.awaited, first.learned.len()), (vec![(EVENT, point)], 1));
+    assert_eq!((again.awaited, again.learned.len()), (vec![(EVENT, point)], 0));
+    let no = asked.done(What::EventQuery { event: EVENT, is_over: false });
+    assert_eq!(no.awaited, []);
+}
+
+#[test]
+fn a_launch_names_the_events_of_its_nodes() {
+    let mut asked = Asked::new();
+    let (exec, other) = (ExecId(0), EventId(1));
+    asked.done(What::GraphCreate { graph: GRAPH, symbolic: false });
+    for (node, after) in [(NodeOp::EventWait(EVENT), vec![]), (NodeOp::EventRecord(other), vec![NodeId(0)])] {
+        asked.done(What::GraphNode { graph: GRAPH, node: Box::new(node), after: after.into(), name: None });
+    }
+    asked.done(What::Instantiate { graph: GRAPH, exec, auto_free_on_launch: false });
+    let point = asked.done(alloc(LEFT, 0)).point;
+    asked.done(record(LEFT));
+    let launched = asked.done(What::GraphLaunch { exec, stream: RIGHT });
+    assert_eq!((launched.awaited, launched.recorded), (vec![(EVENT, point)], vec![other]));
+    let waited = asked.done(What::EventWait { event: other, stream: LEFT, external: false });
+    assert_eq!(waited.awaited.len(), 1, "the event stands for the launch's record");
+}
+
+#[test]
+fn work_of_a_capture_names_its_graph_and_the_nodes_before_it() {
+    let mut asked = Asked::new();
+    let captured =
+        |after: &[u32]| Some(Captured { graph: GRAPH, after: after.iter().map(|node| NodeId(*node)).collect() });
+    let mode = CaptureMode::Relaxed;
+    asked.done(What::CaptureBegin { stream: LEFT, graph: GRAPH, mode, symbolic: false });
+    let first = asked.done(alloc(LEFT, 0));
+    assert_eq!((first.captured, first.node, first.point), (captured(&[]), Some(NodeId(0)), None));
+    assert_eq!(asked.done(write(LEFT, 0)).captured, captured(&[0]));
+    assert_eq!(asked.done(record(LEFT)).recorded, [EVENT]);
+    let joined = asked.done(wait(RIGHT));
+    assert_eq!((joined.captured, joined.awaited), (captured(&[1]), vec![(EVENT, None)]));
+    assert_eq!(asked.done(write(RIGHT, 0)).captured, captured(&[1]));
+    let dropped = asked.done(What::Drop { memory: memory(0) });
+    assert_eq!((dropped.captured, dropped.node), (captured(&[0, 1, 2]), Some(NodeId(3))));
+    let (refused, is_done) = asked.step(write(LEFT, 7));
+    assert_eq!((refused.captured, refused.node, is_done), (captured(&[1]), None, false), "where it would have been");
+}
+
+/// A launch of a graph begins and ends its memory at once, and findings are those of a check.
+#[test]
+fn a_launch_is_done_at_once() {
+    let mut asked = Asked::new();
+    let exec = ExecId(0);
+    asked.done(What::GraphCreate { graph: GRAPH, symbolic: false });
+    let node = Box::new(NodeOp::Alloc { memory: memory(0), bytes: 64 });
+    asked.done(What::GraphNode { graph: GRAPH, node, after: Default::default(), name: None });
+    asked.done(What::Instantiate { graph: GRAPH, exec, auto_free_on_launch: true });
+    let first = asked.done(What::GraphLaunch { exec, stream: LEFT });
+    assert_eq!((first.begun.len(), first.ended.len()), (1, 0));
+    let second = asked.done(What::GraphLaunch { exec, stream: RIGHT });
+    assert_eq!((second.begun.len(), second.ended.len()), (1, 1), "the output before is freed");
+    assert_eq!(second.waits.len(), 1, "launches of an instance come one after the other");
+}

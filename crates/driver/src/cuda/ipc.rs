@@ -1,0 +1,142 @@
+//! Marks that pass between processes: interprocess events, each recorded once.
+//!
+//! A process that opened an event sees each later record of it by its maker, and must not use it after its maker has
+//! destroyed it. So an event is made for one mark, is never recorded again, and is destroyed when its mark is
+//! forgotten, which the caller does after all processes that opened it have closed it. Events that were exported and
+//! not forgotten stay, and the context with them.
+//!
+//! Knows nothing of other marks, but that their numbers are below [`APART`].
+//!
+//! Invariants: `ours-to-destroy`: an event in the list was made or opened here, and leaves it to be destroyed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::abi::{EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, Event, EventName, Stream, attribute};
+use super::gpu::Gpu;
+use super::survey;
+use super::table::EventTable;
+use crate::errors::{failed, unknown};
+use crate::locks::{Guard, Leaf, Mutex, lock};
+use crate::{MarkName, RawMark, Result};
+
+/// The lower half of these marks: no slot of other marks has this number.
+const APART: u64 = 1 << 31;
+
+/// An event that passes between processes.
+#[derive(Clone, Copy, Debug)]
+struct Passing {
+    event: Event,
+    /// Whether another process made it.
+    is_opened: bool,
+}
+
+/// The marks of one device that pass between processes.
+#[derive(Debug)]
+pub(super) struct InterprocessEvents {
+    gpu: Arc<Gpu>,
+    /// The functions for it, where the device can.
+    table: Option<EventTable>,
+    passing: Mutex<Leaf, Numbered>,
+}
+
+#[derive(Debug, Default)]
+struct Numbered {
+    events: HashMap<u32, Passing>,
+    next: u32,
+}
+
+impl InterprocessEvents {
+    pub(super) fn new(gpu: Arc<Gpu>) -> Self {
+        // A driver that does not know the attribute is asked for the thing itself.
+        let may = survey::attribute(&gpu.api, gpu.device, attribute::IPC_EVENTS) != Ok(0);
+        let table = gpu.api.events.filter(|_| may);
+        Self { gpu, table, passing: Mutex::default() }
+    }
+
+    fn table(&self, call: &'static str) -> Result<EventTable> {
+        self.table.ok_or_else(|| failed(call, "this device has no events for other processes"))
+    }
+
+    /// Marks the end of a stream's present work for other processes. The stream is held by the caller.
+    pub(super) fn export(&self, stream: Stream) -> Result<(RawMark, MarkName)> {
+        const CALL: &str = "export_mark";
+        let functions = self.table(CALL)?;
+        let (entered, mut name) = (self.gpu.enter(CALL)?, EventName([0; 64]));
+        let event = entered.open_event(CALL, EVENT_DISABLE_TIMING | EVENT_INTERPROCESS)?;
+        // SAFETY: an event that was made just now, and a stream that is held open.
+        let recorded = self.gpu.check(CALL, unsafe { (entered.table.record_event)(event, stream) });
+        // SAFETY: a place for a name, and the same event.
+        let named = recorded.and_then(|()| self.gpu.check(CALL, unsafe { (functions.name)(&raw mut name, event) }));
+        if let Err(error) = named {
+            // SAFETY: it is known here only. A refusal leaves it to the context.
+            let _ = unsafe { (entered.table.close_event)(event) };
+            return Err(error);
+        }
+        Ok((self.add(Passing { event, is_opened: false }), name.0))
+    }
+
+    /// Opens a mark of another process.
+    pub(super) fn import(&self, name: &MarkName) -> Result<RawMark> {
+        const CALL: &str = "import_mark";
+        let (functions, mut event) = (self.table(CALL)?, Event::default());
+        let _entered = self.gpu.enter(CALL)?;
+        // SAFETY: a place for an event, and a name, which the library checks (context-current).
+        self.gpu.check(CALL, unsafe { (functions.open)(&raw mut event, EventName(*name)) })?;
+        Ok(self.add(Passing { event, is_opened: true }))
+    }
+
+    /// The event of a mark, as long as that is not forgotten.
+    #[cold]
+    pub(super) fn find(&self, call: &'static str, mark: RawMark) -> Result<Event> {
+        let passing = self.lock().events.get(&number(call, mark)?).copied();
+        passing.map(|passing| passing.event).ok_or_else(|| unknown(call, "mark", mark.0))
+    }
+
+    #[cold]
+    pub(super) fn forget(&self, mark: RawMark) {
+        let Ok(number) = number("forget", mark) else { return };
+        let Some(passing) = self.lock().events.remove(&number) else { return };
+        self.destroy(passing);
+    }
+
+    fn destroy(&self, passing: Passing) {
+        if let Ok(entered) = self.gpu.enter("forget") {
+            // SAFETY: for the last time (ours-to-destroy); no other process has it open, by the contract. A refusal
+            // leaves it to the context.
+            let _ = unsafe { (entered.table.close_event)(passing.event) };
+        }
+    }
+
+    fn add(&self, passing: Passing) -> RawMark {
+        let mut numbered = self.lock();
+        let mut number = numbered.next;
+        while numbered.events.contains_key(&number) {
+            number = number.wrapping_add(1);
+        }
+        numbered.next = number.wrapping_add(1);
+        numbered.events.insert(number, passing);
+        RawMark(u64::from(number) << 32 | APART)
+    }
+
+    fn lock(&self) -> Guard<'_, Numbered> {
+        lock(&self.passing)
+    }
+}
+
+impl Drop for InterprocessEvents {
+    fn drop(&mut self) {
+        let events = std::mem::take(&mut self.lock().events);
+        let (opened, given): (Vec<_>, Vec<_>) = events.into_values().partition(|passing| passing.is_opened);
+        opened.into_iter().for_each(|passing| self.destroy(passing));
+        if !given.is_empty() {
+            // Others may have them open: the context stays with the process.
+            std::mem::forget(self.gpu.clone());
+        }
+    }
+}
+
+/// Which of these marks it is.
+fn number(call: &'static str, mark: RawMark) -> Result<u32> {
+    if mark.0 & u64::from(u32::MAX) == APART { Ok((mark.0 >> 32) as u32) } else { Err(unknown(call, "mark", mark.0)) }
+}

@@ -1,0 +1,113 @@
+//! Waits for other devices: a stream is parked behind a mark of another device and woken from there.
+//!
+//! The simple version lets a thread block on the other device. Then each wait keeps a thread, and devices that wait for
+//! each other run out of them. So a wait is a [`Waiter`] in the other device's slot, which holds no device and no
+//! thread. Departure: a seeded device runs nothing by itself, so
+//! 1. a seeded stream's wait stays ready and asks (which lets the other device run, where that is seeded too);
+//! 2. the first stream parked behind a seeded mark starts a thread that waits for such marks, for as long as there are.
+//!
+//! Locks: no queue of one device is locked under one of another; waiters are woken with none locked (`after`).
+//!
+//! Invariants: `woken-once`: a parked waiter is woken exactly once, by the end of the work before its mark, or by the
+//! loss of the mark's device once nothing of that stream runs; `away-counted`: the workers of a device count its
+//! streams that are parked behind marks of other devices, so that a worker is there to take them.
+
+use std::sync::{Arc, Weak};
+
+use super::slot::{Packed, SlotIndex};
+use super::sync::{lock, spawn, thread};
+use super::{Execute, Streams};
+use crate::{HostFence, HostWaiter, Waiter};
+
+/// A mark, for other devices.
+pub(crate) struct MarkFence<E: Execute> {
+    pub(crate) streams: Arc<Streams<E>>,
+    pub(crate) mark: Packed,
+}
+
+/// How a wait for another device goes on.
+pub(super) enum Wait {
+    /// What is waited for has completed.
+    Over,
+    /// The stream is parked, and with that another thread's business.
+    Parked,
+    /// The stream stays ready and asks again.
+    Asks,
+}
+
+impl<E: Execute> Streams<E> {
+    /// Makes a stream, which the caller runs, wait for another device. With workers it runs no work.
+    pub(super) fn await_foreign(self: &Arc<Self>, index: SlotIndex, fence: &dyn HostFence) -> Result<Wait, String> {
+        if !self.scheduler.has_workers() {
+            let is_over = fence.is_over()?;
+            if !is_over {
+                thread::yield_now();
+            }
+            return Ok(if is_over { Wait::Over } else { Wait::Asks });
+        }
+        let device: Weak<Self> = Arc::downgrade(self);
+        // Counted before it can be woken. INVARIANT: away-counted.
+        self.scheduler.depart();
+        let parked = fence.park(Waiter::new(device, u64::from(index)));
+        if parked != Ok(false) {
+            self.scheduler.stay();
+        }
+        parked.map(|is_over| if is_over { Wait::Over } else { Wait::Parked })
+    }
+
+    /// Puts a waiter behind a mark, unless that has completed or never will be. INVARIANT: woken-once.
+    fn park_waiter(&self, mark: Packed, waiter: Waiter) -> Result<bool, String> {
+        let slot = self.table.find(mark.slot()).ok_or("the mark was never made")?;
+        let mut queue = lock(&slot.queue);
+        if slot.has_done(mark.number()) {
+            return Ok(true);
+        }
+        if !queue.running
+            && let Some(reason) = self.lost.get()
+        {
+            return Err(reason.clone());
+        }
+        queue.foreign.push((mark.number(), waiter));
+        queue.due = queue.due.min(mark.number());
+        Ok(false)
+    }
+
+    /// Without workers: sees that a thread runs the work before a mark that another device waits for.
+    fn see_through(self: &Arc<Self>, mark: Packed) -> Result<(), String> {
+        if self.scheduler.has_workers() || !self.scheduler.want(mark) {
+            return Ok(());
+        }
+        let streams = self.clone();
+        spawn("millpond-seeded", move || streams.run_wanted()).map(drop).map_err(|error| {
+            self.scheduler.give_up();
+            format!("it is seeded, and the system refuses a thread to run it: {error}")
+        })
+    }
+
+    /// Runs until all marks have completed that other devices wait for.
+    fn run_wanted(self: &Arc<Self>) {
+        while let Some(mark) = self.scheduler.wanted() {
+            // The waiter notices a loss by itself.
+            let _ = self.block_on(mark);
+        }
+    }
+}
+
+impl<E: Execute> HostFence for MarkFence<E> {
+    fn is_over(&self) -> Result<bool, String> {
+        self.streams.is_over(self.mark).map_err(|why| why.to_string())
+    }
+
+    fn park(&self, waiter: Waiter) -> Result<bool, String> {
+        self.streams.see_through(self.mark)?;
+        self.streams.park_waiter(self.mark, waiter)
+    }
+}
+
+impl<E: Execute> HostWaiter for Streams<E> {
+    fn wake(self: Arc<Self>, stream: u64) {
+        // INVARIANT: lost-for-good. The entries of a lost device are dropped, so there is nothing to see to.
+        let ready = (!self.is_lost()).then_some(stream as SlotIndex);
+        self.scheduler.come_back(ready, &|| self.spawn_worker());
+    }
+}

@@ -1,0 +1,193 @@
+//! Marks that pass between processes, with another process that opens them or makes them: this test program once more.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+
+use millpond_driver::{CudaDriver, Driver, DriverError, MarkName, RawMark, RawStream};
+
+use crate::{Wishes, driver, finish, run, stream};
+
+const ROLE: &str = "MILLPOND_DRIVER_CHILD";
+const SAYS: &str = "child says: ";
+
+struct Child {
+    process: std::process::Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Child {
+    fn new() -> Child {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["ipc::obeys", "--exact", "--nocapture", "--test-threads=1"]).env(ROLE, "1");
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
+        Child { process, input, output }
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        writeln!(self.input, "{line}").unwrap();
+        let mut answer = String::new();
+        loop {
+            answer.clear();
+            assert!(self.output.read_line(&mut answer).unwrap() > 0, "the child went at `{line}`");
+            if let Some((_, says)) = answer.split_once(SAYS) {
+                return says.trim_end().to_owned();
+            }
+        }
+    }
+
+    fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    fn end(mut self) {
+        writeln!(self.input, "end").unwrap();
+        assert!(self.process.wait().unwrap().success());
+    }
+}
+
+fn text(name: &MarkName) -> String {
+    name.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn name(text: &str) -> MarkName {
+    std::array::from_fn(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap())
+}
+
+/// The child itself; nothing where nobody asked for one.
+#[test]
+fn obeys() {
+    if std::env::var_os(ROLE).is_none() {
+        return;
+    }
+    let driver = driver();
+    let (mut marks, mut gates): (Vec<RawMark>, Vec<mpsc::Sender<()>>) = Default::default();
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        let answer = match *words {
+            ["end"] => break,
+            ["open", text] => driver.import_mark(&name(text)).map(|mark| marks.push(mark)).map(|()| "ok".into()),
+            ["over"] => driver.is_over(marks[0]).map(|is_over| is_over.to_string()),
+            ["block"] => {
+                waits(&driver, marks[0]);
+                Ok("past".into())
+            }
+            ["forget"] => {
+                driver.forget(marks.remove(0));
+                Ok("ok".into())
+            }
+            ["export"] => {
+                let (stream, (gate, made)) = (stream(&driver), gated(&driver));
+                driver.wait(stream, made).unwrap();
+                gates.push(gate);
+                driver.export_mark(stream).map(|(_, name)| text(&name))
+            }
+            _ => panic!("the parent said {words:?}"),
+        };
+        println!("{SAYS}{}", answer.unwrap_or_else(|error: DriverError| format!("error: {error}")));
+    }
+}
+
+/// A mark that is over when the gate is opened.
+fn gated(driver: &CudaDriver) -> (mpsc::Sender<()>, RawMark) {
+    let (stream, (go, gate)) = (stream(driver), mpsc::channel::<()>());
+    run(driver, stream, move || gate.recv().unwrap_or_default());
+    (go, driver.mark(stream).unwrap())
+}
+
+/// A stream waits for a mark, and the host for that.
+fn waits(driver: &CudaDriver, mark: RawMark) {
+    let stream = stream(driver);
+    driver.wait(stream, mark).unwrap();
+    finish(driver, stream);
+}
+
+fn exported(driver: &CudaDriver) -> (mpsc::Sender<()>, RawStream, RawMark, MarkName) {
+    let (go, before) = gated(driver);
+    let stream = stream(driver);
+    driver.wait(stream, before).unwrap();
+    let (mark, name) = driver.export_mark(stream).unwrap();
+    (go, stream, mark, name)
+}
+
+#[test]
+fn another_process_waits_for_it() {
+    let driver = driver();
+    let (go, stream, mark, name) = exported(&driver);
+    let mut children = [Child::new(), Child::new()];
+    for child in &mut children {
+        assert_eq!(child.ask(&format!("open {}", text(&name))), "ok");
+        assert_eq!(child.ask("over"), "false");
+    }
+    go.send(()).unwrap();
+    for mut child in children {
+        assert_eq!((child.ask("block"), child.ask("over")), ("past".into(), "true".into()));
+        assert_eq!(child.ask("forget"), "ok");
+        child.end();
+    }
+    driver.forget(mark);
+    finish(&driver, stream);
+}
+
+/// The maker forgets it last; `fakecuda` notices one that does not.
+#[test]
+fn one_that_is_destroyed_while_open_is_noticed() {
+    let driver = driver();
+    let (go, stream, mark, name) = exported(&driver);
+    let mut child = Child::new();
+    assert_eq!(child.ask(&format!("open {}", text(&name))), "ok");
+    go.send(()).unwrap();
+    driver.forget(mark);
+    assert!(matches!(driver.mark(stream), Err(DriverError::Lost { .. })));
+    child.end();
+}
+
+#[test]
+fn names_of_processes_that_are_gone_are_refused() {
+    let mut child = Child::new();
+    let gone = name(&child.ask("export"));
+    child.kill();
+    assert!(matches!(driver().import_mark(&gone), Err(DriverError::Failed { call: "import_mark", .. })));
+}
+
+/// Every call that takes part answers a code: an error, and the same goes well right after.
+#[test]
+fn every_call_can_be_refused() {
+    let (driver, wishes) = (driver(), Wishes::new());
+    let stream = stream(&driver);
+    for (call, code) in
+        [("cuEventCreate", 2), ("cuEventRecord", 7777), ("cuIpcGetEventHandle", 801), ("cuIpcGetEventHandle", 205)]
+    {
+        wishes.fail(call, code);
+        let refused = driver.export_mark(stream).map(drop).unwrap_err().to_string();
+        assert!(refused.starts_with("export_mark: ") && refused.contains(&code.to_string()), "{call}: {refused}");
+        let (mark, _) = driver.export_mark(stream).unwrap();
+        driver.block_on(mark).unwrap();
+        driver.forget(mark);
+    }
+    let mut child = Child::new();
+    let theirs = name(&child.ask("export"));
+    wishes.fail("cuIpcOpenEventHandle", 801);
+    let refused = driver.import_mark(&theirs).unwrap_err().to_string();
+    assert!(refused.starts_with("import_mark: CUDA_ERROR_NOT_SUPPORTED"), "{refused}");
+    let mark = driver.import_mark(&theirs).unwrap();
+    driver.forget(mark);
+    child.kill();
+}
+
+#[test]
+fn a_driver_without_the_functions_refuses() {
+    for function in ["cuIpcGetEventHandle", "cuIpcOpenEventHandle"] {
+        let wishes = Wishes::new();
+        wishes.0.hide(function);
+        let driver = driver();
+        let refused = driver.export_mark(stream(&driver)).map(drop).unwrap_err().to_string();
+        assert_eq!(refused, "export_mark: this device has no events for other processes");
+        assert!(driver.import_mark(&[0; 64]).is_err());
+        finish(&driver, stream(&driver));
+    }
+}

@@ -1,0 +1,164 @@
+//! What is in memory, and kernels: they look whether the bytes are right, write others, take their time, and say when
+//! they are done.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use millpond_runner::Kernel;
+
+use crate::finding::finding;
+use crate::ground::{Done, Ground};
+
+/// What is in memory, by words of eight bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Content {
+    /// It is not known.
+    Unknown,
+    /// Words that follow from a number.
+    Words(u64),
+    /// One byte, everywhere.
+    Bytes(u8),
+}
+
+/// Words of memory: the first, and how many the memory has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Of {
+    pub(crate) first: usize,
+    pub(crate) all: usize,
+}
+
+impl Content {
+    fn word(self, at: usize) -> Option<u64> {
+        match self {
+            Content::Unknown => None,
+            Content::Words(tag) => Some(tag.wrapping_add((at as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15))),
+            Content::Bytes(byte) => Some(u64::from_ne_bytes([byte; 8])),
+        }
+    }
+
+    /// So many words of it.
+    pub(crate) fn bytes(self, first: usize, words: usize) -> Vec<u8> {
+        (first..first + words).flat_map(|at| self.word(at).unwrap_or_default().to_ne_bytes()).collect()
+    }
+
+    fn fill(self, bytes: &mut [u8], of: Of) {
+        for at in places(bytes.len() / 8, of) {
+            if let Some(word) = self.word(of.first + at) {
+                bytes[8 * at..8 * at + 8].copy_from_slice(&word.to_ne_bytes());
+            }
+        }
+    }
+
+    /// The first word that is another one.
+    fn wrong(self, bytes: &[u8], of: Of) -> Option<String> {
+        let found = |at: usize| u64::from_ne_bytes(bytes[8 * at..8 * at + 8].try_into().expect("eight bytes"));
+        let is_wrong = |at: &usize| self.word(of.first + at).is_some_and(|word| word != found(*at));
+        let at = places(bytes.len() / 8, of).find(is_wrong)?;
+        let right = self.word(of.first + at).unwrap_or(0);
+        Some(format!("word {} of {} is {:#x}, and {right:#x} was written", of.first + at, of.all, found(at)))
+    }
+
+    /// Holds bytes against what was written there.
+    pub(crate) fn check(self, bytes: &[u8], of: Of, ground: &Ground, who: &str) {
+        if self == Content::Unknown {
+            return;
+        }
+        if let Some(wrong) = self.wrong(bytes, of) {
+            finding(&format!("{who}: {wrong}"));
+        }
+        ground.figures.words.fetch_add(places(bytes.len() / 8, of).count() as u64, Ordering::Relaxed);
+    }
+}
+
+/// Which words are written and looked at, counted from the first of them: all of small memory, one in 64 and the last
+/// of large memory.
+fn places(words: usize, of: Of) -> impl Iterator<Item = usize> {
+    let step = if of.all <= 4096 { 1 } else { 64 };
+    let last = of.all.checked_sub(1).filter(|last| step > 1 && last % step != 0);
+    let first = of.first.next_multiple_of(step);
+    (first..of.all)
+        .step_by(step)
+        .chain(last)
+        .skip_while(move |at| *at < of.first)
+        .map(move |at| at - of.first)
+        .take_while(move |at| *at < words)
+}
+
+/// A kernel: it reads or writes one piece of memory, or reads one and writes another.
+pub(crate) struct Look {
+    pub(crate) ground: Arc<Ground>,
+    /// The numbers of what it reads and of what it writes.
+    pub(crate) life: u32,
+    /// What it finds: in what it reads, or else in what it writes.
+    pub(crate) before: Content,
+    /// What it leaves in what it writes.
+    pub(crate) after: Content,
+    /// Set when it has run.
+    pub(crate) done: Option<Done>,
+    /// How long it takes, in microseconds.
+    pub(crate) micros: u64,
+    /// Which words of it.
+    pub(crate) of: Of,
+}
+
+impl Look {
+    /// As the runner takes it.
+    pub(crate) fn kernel(self) -> Kernel {
+        Box::new(move |reads, writes| {
+            for bytes in reads {
+                self.read(bytes);
+            }
+            for bytes in writes.iter_mut() {
+                self.write(bytes, reads.is_empty());
+            }
+            if let Some(done) = &self.done {
+                done.store(true, Ordering::Release);
+            }
+        })
+    }
+
+    fn who(&self, when: &str) -> String {
+        format!("a kernel of a{}, {when}", self.life)
+    }
+
+    fn write(&self, bytes: &mut [u8], looks: bool) {
+        self.ground.enter(bytes, true, self.life);
+        let of = if looks { self.of } else { Of { first: 0, all: bytes.len() / 8 } };
+        if looks {
+            self.before.check(bytes, of, &self.ground, &self.who("at its start"));
+        }
+        if bytes.len() / 8 < of.all {
+            // The same is there at the end: whoever comes meanwhile must see something else.
+            bytes.iter_mut().for_each(|byte| *byte = !*byte);
+            pause(self.micros);
+            bytes.iter_mut().for_each(|byte| *byte = !*byte);
+        }
+        self.after.fill(bytes, of);
+        pause(self.micros);
+        self.after.check(bytes, of, &self.ground, &self.who("after it has written"));
+        self.ground.leave(bytes, true, self.life);
+    }
+
+    fn read(&self, bytes: &[u8]) {
+        self.ground.enter(bytes, false, self.life);
+        self.before.check(bytes, self.of, &self.ground, &self.who("at its start"));
+        pause(self.micros);
+        self.before.check(bytes, self.of, &self.ground, &self.who("at its end"));
+        self.ground.leave(bytes, false, self.life);
+    }
+}
+
+/// Takes time.
+pub(crate) fn pause(micros: u64) {
+    let until = Instant::now() + Duration::from_micros(micros);
+    match micros {
+        0 => {}
+        1..60 => {
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+        }
+        _ => std::thread::sleep(Duration::from_micros(micros)),
+    }
+}

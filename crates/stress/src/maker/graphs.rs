@@ -1,0 +1,490 @@
+//! Graphs: built node by node and by capture, nested, instantiated again and again, launched, updated and dropped.
+//!
+//! A graph writes memory of its own, looks at it, frees it or leaves it live, and uses some of the thread's memory.
+//! Every launch does the same, so that one pattern serves all.
+
+use std::sync::Arc;
+
+use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
+use millpond_core::op::{Access, Act, CaptureMode, Mark, Memory, NodeOp, Trust, What};
+use millpond_runner::Work;
+use smallvec::SmallVec;
+
+use super::{Buf, Thread, pick, place};
+use crate::bytes::{Content, Look, Of};
+use crate::ground::Before;
+use crate::kind::Kind;
+use crate::op::Op;
+use crate::random::{Random, mix};
+
+/// A graph at hand.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Made {
+    id: GraphId,
+    nodes: u32,
+    /// What a launch leaves live: its words, and what is in it.
+    outputs: Vec<(Memory, usize, Content)>,
+    /// Memory of the thread that it uses, and what it writes there.
+    outside: Vec<(Memory, Content)>,
+    /// Events that it records.
+    records: Vec<EventId>,
+    has_memory: bool,
+}
+
+/// An instance at hand.
+#[derive(Clone, Debug)]
+pub(super) struct Exec {
+    id: ExecId,
+    made: Made,
+    /// Whether a launch frees what the one before left.
+    frees: bool,
+}
+
+/// A graph in the making, node by node.
+struct Draft {
+    made: Made,
+    /// Memory that is live at this point: its words, what is in it, who wrote it and who has read it.
+    live: Vec<(Memory, usize, Content, Vec<NodeId>)>,
+    random: Random,
+}
+
+impl Draft {
+    fn some(&mut self) -> Vec<NodeId> {
+        let count = u64::from(self.made.nodes);
+        let mut some: Vec<NodeId> =
+            (0..self.random.below(3).min(count)).map(|_| NodeId(self.random.below(count) as u32)).collect();
+        some.sort_unstable();
+        some.dedup();
+        some
+    }
+}
+
+impl Thread<'_> {
+    /// A kernel, or bytes of the host, that leave this in memory.
+    fn work_of(&self, (memory, words): (Memory, usize), before: Content, after: Content, micros: u64) -> Work {
+        let of = Of { first: 0, all: words };
+        match self.runs_closures() {
+            true => {
+                let ground = Arc::clone(&self.stage.ground);
+                Work::Kernel(Look { ground, life: memory.id.0, before, after, done: None, micros, of }.kernel())
+            }
+            false => Work::FromHost(after.bytes(0, words)),
+        }
+    }
+
+    /// Adds a node; its number, where it was added.
+    fn add(&mut self, draft: &mut Draft, after: &[NodeId], node: NodeOp, work: Option<Work>) -> Option<NodeId> {
+        let (graph, after) = (draft.made.id, SmallVec::from_slice(after));
+        let what = What::GraphNode { graph, node: Box::new(node), after, name: None };
+        self.perform_with(what, work).then(|| {
+            draft.made.nodes += 1;
+            NodeId(draft.made.nodes - 1)
+        })
+    }
+
+    fn add_alloc(&mut self, draft: &mut Draft) {
+        let after = draft.some();
+        let bits = draft.random.below(17);
+        let words = 1 + draft.random.below(1 << bits) as usize;
+        let (memory, content) = (self.new_memory(), Content::Words(mix(draft.random.number())));
+        let micros = if draft.random.chance(20) { 30 } else { 0 };
+        let node = NodeOp::Alloc { memory, bytes: words as u64 * 8 };
+        let Some(alloc) = self.add(draft, &after, node, None) else { return };
+        draft.made.has_memory = true;
+        let work = self.work_of((memory, words), Content::Unknown, content, micros);
+        let write = NodeOp::Kernel(SmallVec::from_slice(&[Access::whole(memory, Act::Write)]));
+        if let Some(writer) = self.add(draft, &[alloc], write, Some(work)) {
+            draft.live.push((memory, words, content, vec![writer]));
+        }
+    }
+
+    fn add_read(&mut self, draft: &mut Draft) {
+        let at = draft.random.below(draft.live.len() as u64) as usize;
+        let (memory, words, content, users) = draft.live[at].clone();
+        let node = match self.runs_closures() {
+            true => NodeOp::Kernel(SmallVec::from_slice(&[Access::whole(memory, Act::Read)])),
+            false => NodeOp::Empty,
+        };
+        let work = self.runs_closures().then(|| self.work_of((memory, words), content, content, 0));
+        if let Some(node) = self.add(draft, &users[..1], node, work) {
+            draft.live[at].3.push(node);
+        }
+    }
+
+    /// A node that records an external event, or waits for one.
+    fn add_event(&mut self, draft: &mut Draft, after: &[NodeId], records: bool) {
+        let Some(event) = pick(&self.externals, draft.random.number() as u32).and_then(|at| self.externals[at].clone())
+        else {
+            return;
+        };
+        let node = if records { NodeOp::EventRecord(event.id) } else { NodeOp::EventWait(event.id) };
+        if self.add(draft, after, node, None).is_some() && records {
+            draft.made.records.push(event.id);
+        }
+    }
+
+    pub(super) fn build(&mut self, op: Op) {
+        let mut random = Random::new(u64::from(op.c));
+        let child = random.chance(20).then(|| self.by_nodes(random.number(), None)).flatten();
+        let Some(made) = self.by_nodes(u64::from(op.c), Some((op, child))) else { return };
+        self.keep(made, op);
+    }
+
+    /// A graph is made: it gets an instance, and a place.
+    fn keep(&mut self, made: Made, op: Op) {
+        self.instantiate(&made, op.c >> 5 & 1 == 0);
+        let at = place(&self.graphs, op.b);
+        if let Some(old) = self.graphs[at].replace(made) {
+            self.perform(What::GraphDestroy { graph: old.id });
+        }
+    }
+
+    fn by_nodes(&mut self, seed: u64, whole: Option<(Op, Option<Made>)>) -> Option<Made> {
+        let id = GraphId(self.stage.number());
+        if !self.perform(What::GraphCreate { graph: id, symbolic: false }) {
+            return None;
+        }
+        let made = Made { id, ..Made::default() };
+        let mut draft = Draft { made, live: Vec::new(), random: Random::new(seed) };
+        for _ in 0..2 + draft.random.below(14) {
+            match draft.random.below(8) {
+                0..=2 => self.add_alloc(&mut draft),
+                3 | 4 if !draft.live.is_empty() => self.add_read(&mut draft),
+                5 | 6 if !draft.live.is_empty() => {
+                    let at = draft.random.below(draft.live.len() as u64) as usize;
+                    let (memory, .., users) = draft.live.swap_remove(at);
+                    self.add(&mut draft, &users, NodeOp::Free(memory), None);
+                }
+                7 if self.stage.setting.event_nodes && draft.random.chance(50) => {
+                    let (after, records) = (draft.some(), draft.random.chance(40));
+                    self.add_event(&mut draft, &after, records);
+                }
+                _ => {
+                    let after = draft.some();
+                    self.add(&mut draft, &after, NodeOp::Empty, None);
+                }
+            }
+        }
+        if let Some((op, child)) = whole {
+            self.use_outside(&mut draft, op);
+            if let Some(child) = child {
+                let after = draft.some();
+                if self.add(&mut draft, &after, NodeOp::Child(child.id), None).is_some() {
+                    draft.made.outputs.extend(child.outputs);
+                    draft.made.records.extend(child.records);
+                    draft.made.has_memory |= child.has_memory;
+                }
+            }
+        }
+        if draft.random.chance(5) && !draft.live.is_empty() {
+            // Nothing orders it after the alloc node.
+            let (memory, words, content, _) = draft.live[0].clone();
+            let work = self.work_of((memory, words), Content::Unknown, content, 0);
+            let write = NodeOp::Kernel(SmallVec::from_slice(&[Access::whole(memory, Act::Write)]));
+            self.add(&mut draft, &[], write, Some(work));
+        }
+        if self.stage.setting.event_nodes && draft.random.chance(25) {
+            let all: Vec<NodeId> = (0..draft.made.nodes).map(NodeId).collect();
+            self.add_event(&mut draft, &all, true);
+        }
+        let left = draft.live.iter().map(|(memory, words, content, _)| (*memory, *words, *content));
+        draft.made.outputs.extend(left);
+        Some(draft.made)
+    }
+
+    /// Nodes use memory of the thread, and one may own some.
+    fn use_outside(&mut self, draft: &mut Draft, op: Op) {
+        for at in 0..self.bufs.len() {
+            let Some(buf) = self.bufs[at].clone() else { continue };
+            if buf.pool.is_none() || buf.device != 0 || !draft.random.chance(15) {
+                continue;
+            }
+            let (after, content) = (draft.some(), Content::Words(mix(u64::from(buf.memory.id.0 ^ op.c))));
+            let work = self.work_of((buf.memory, buf.words), Content::Unknown, content, 0);
+            let write = NodeOp::Kernel(SmallVec::from_slice(&[Access::whole(buf.memory, Act::Write)]));
+            if self.add(draft, &after, write, Some(work)).is_some() {
+                draft.made.outside.push((buf.memory, content));
+                self.bufs[at].iter_mut().for_each(|buf| buf.is_in_graph = true);
+            }
+        }
+        if self.stage.setting.has(Kind::Owning) && self.stage.runs_kernels() && draft.random.chance(30) {
+            let cargo = self.cargo(op, 0);
+            let after = draft.some();
+            let kernel = move |_: &[&[u8]], _: &mut [&mut [u8]]| {
+                let _keeps = &cargo;
+            };
+            self.add(draft, &after, NodeOp::Kernel(SmallVec::new()), Some(Work::Kernel(Box::new(kernel))));
+        }
+    }
+
+    /// Work of a stream that captures.
+    fn captured(&mut self, stream: StreamId, memory: Memory, act: Act, work: Work) -> bool {
+        let accesses = SmallVec::from_slice(&[Access::whole(memory, act)]);
+        self.perform_with(What::Launch { stream, accesses, trust: Trust::None, name: None }, Some(work))
+    }
+
+    /// One stream comes after another, by an event.
+    fn fork(&mut self, from: StreamId, to: StreamId) -> bool {
+        let event = EventId(self.stage.number());
+        self.perform(What::EventRecord { event, stream: from, external: false, mark: Mark::Completion })
+            && self.perform(What::EventWait { event, stream: to, external: false })
+    }
+
+    pub(super) fn capture(&mut self, op: Op) {
+        let is_free = |it: &super::Line| !it.is_shared && it.device == 0;
+        let of = |thread: &Self, number: u32| {
+            let at = pick(&thread.streams, number)?;
+            thread.streams[at].as_ref().filter(|it| is_free(it)).map(|it| it.id)
+        };
+        let Some(stream) = of(self, op.a) else { return };
+        let side = of(self, op.a >> 4).filter(|it| *it != stream);
+        let Some(pool) = pick(&self.pools, op.b).and_then(|at| self.pools[at].clone()).filter(|it| it.device == 0)
+        else {
+            return;
+        };
+        let mut random = Random::new(u64::from(op.c));
+        let graph = GraphId(self.stage.number());
+        let mode = [CaptureMode::Global, CaptureMode::Relaxed, CaptureMode::ThreadLocal][random.below(3) as usize];
+        if !self.perform(What::CaptureBegin { stream, graph, mode, symbolic: false }) {
+            return;
+        }
+        let mut made = Made { id: graph, has_memory: true, ..Made::default() };
+        for _ in 0..1 + random.below(4) {
+            self.captured_event(stream, &mut made, &mut random);
+            let (memory, words) = (self.new_memory(), 1 + random.below(9000) as usize);
+            let bytes = words as u64 * 8;
+            if !self.perform(What::Alloc { memory, pool: pool.id, stream, bytes, name: None }) {
+                continue;
+            }
+            let content = Content::Words(mix(random.number()));
+            let work = self.work_of((memory, words), Content::Unknown, content, 0);
+            self.captured(stream, memory, Act::Write, work);
+            if let Some(side) = side.filter(|_| random.chance(60))
+                && self.fork(stream, side)
+            {
+                if self.runs_closures() {
+                    let work = self.work_of((memory, words), content, content, 0);
+                    self.captured(side, memory, Act::Read, work);
+                }
+                // Now and then the join is forgotten.
+                if !random.chance(4) {
+                    self.fork(side, stream);
+                }
+            }
+            match random.below(4) {
+                0 | 1 => drop(self.perform(What::Free { memory, stream, trust: Trust::None })),
+                _ => made.outputs.push((memory, words, content)),
+            }
+            if random.chance(10) {
+                // Refused; the capture may go on or have ended for it.
+                self.perform(What::StreamSynchronize { stream });
+            }
+        }
+        if let Some(at) = pick(&self.bufs, op.b).filter(|_| random.chance(60))
+            && let Some(buf) = self.bufs[at].clone().filter(|it| it.pool.is_some() && it.device == 0)
+        {
+            let content = Content::Words(mix(random.number()));
+            let work = self.work_of((buf.memory, buf.words), Content::Unknown, content, 0);
+            if self.captured(stream, buf.memory, Act::Write, work) {
+                made.outside.push((buf.memory, content));
+                self.bufs[at].iter_mut().for_each(|buf| buf.is_in_graph = true);
+            }
+        }
+        if self.perform(What::CaptureEnd { stream }) && self.run.graph_of(graph).is_some() {
+            self.keep(made, op);
+        } else if !self.is_exact() || self.has_failed {
+            // Whether it goes on is not the same to both: it ends with its stream.
+            self.give_up(stream);
+        }
+    }
+
+    /// A stream goes, whatever the two say.
+    fn give_up(&mut self, stream: StreamId) {
+        if let Some(at) = self.streams.iter().position(|it| it.as_ref().is_some_and(|it| it.id == stream)) {
+            self.closed.extend(self.streams[at].take());
+        }
+        self.end_quietly(What::StreamDestroy { stream });
+    }
+
+    /// A node of an external event at the present place of a capture.
+    fn captured_event(&mut self, stream: StreamId, made: &mut Made, random: &mut Random) {
+        if !self.stage.setting.event_nodes || !random.chance(25) {
+            return;
+        }
+        let Some(event) = pick(&self.externals, random.number() as u32).and_then(|at| self.externals[at].clone())
+        else {
+            return;
+        };
+        match random.chance(40) {
+            true => {
+                let mark = Mark::Completion;
+                if self.perform(What::EventRecord { event: event.id, stream, external: true, mark }) {
+                    made.records.push(event.id);
+                }
+            }
+            false => drop(self.perform(What::EventWait { event: event.id, stream, external: true })),
+        }
+    }
+
+    pub(super) fn instantiate_again(&mut self, op: Op) {
+        if let Some(made) = pick(&self.graphs, op.a).and_then(|at| self.graphs[at].clone()) {
+            // Without memory two instances are there at once, and their launches are in no order.
+            if made.has_memory || self.execs.iter().flatten().all(|exec| exec.made.id != made.id) {
+                self.instantiate(&made, op.c >> 5 & 1 == 0);
+            }
+        }
+    }
+
+    fn instantiate(&mut self, made: &Made, frees: bool) {
+        let exec = ExecId(self.stage.number());
+        if self.perform(What::Instantiate { graph: made.id, exec, auto_free_on_launch: frees }) {
+            let at = place(&self.execs, exec.0);
+            self.drop_exec_at(at);
+            self.execs[at] = Some(Exec { id: exec, made: made.clone(), frees });
+        }
+    }
+
+    fn drop_exec_at(&mut self, at: usize) {
+        if let Some(exec) = self.execs[at].take() {
+            self.perform(What::ExecDestroy { exec: exec.id });
+        }
+    }
+
+    pub(super) fn launch(&mut self, op: Op) {
+        let (Some(on), Some(at)) = (pick(&self.streams, op.a), pick(&self.execs, op.b)) else { return };
+        let (Some(line), Some(exec)) = (self.streams[on].clone(), self.execs[at].clone()) else { return };
+        let Exec { id, made, frees } = exec;
+        if line.device != 0 {
+            return;
+        }
+        let is_there = |it: &&Buf| made.outside.iter().any(|(memory, _)| *memory == it.memory);
+        let outside: Vec<Memory> = self.bufs.iter().flatten().filter(is_there).map(|it| it.memory).collect();
+        let left: Vec<Memory> =
+            self.bufs.iter().flatten().filter(|it| it.launched_by == Some(id)).map(|it| it.memory).collect();
+        if !op.c.is_multiple_of(4) {
+            for memory in outside.iter().chain(&left) {
+                self.order(on, &[Access::whole(*memory, Act::Write)]);
+            }
+        }
+        // What an earlier launch left, and this one frees first.
+        let is_left = |it: &Buf| it.launched_by == Some(id);
+        let mut ended = Vec::new();
+        for at in 0..self.bufs.len() {
+            if let Some(buf) = self.bufs[at].take_if(|it| frees && is_left(it)) {
+                let range = self.release(&buf);
+                ended.push((at, buf, range));
+            }
+        }
+        self.before(on);
+        let is_done = self.perform(What::GraphLaunch { exec: id, stream: line.id });
+        if !is_done {
+            let is_partial = self.has_failed;
+            for (at, buf, range) in ended {
+                match is_partial {
+                    false => self.restore(at, buf, range),
+                    // It may be freed.
+                    true => drop(self.perform(What::Drop { memory: buf.memory })),
+                }
+            }
+            if is_partial {
+                // The driver may have got some of it before it refused the rest: that counts as a use of all.
+                for at in 0..self.bufs.len() {
+                    let is_met = |it: &mut Buf| outside.contains(&it.memory) || is_left(it);
+                    if let Some(buf) = self.bufs[at].take_if(is_met) {
+                        self.let_go(buf);
+                    }
+                }
+            }
+            return;
+        }
+        self.after(on, None);
+        for event in self.externals.iter_mut().flatten().filter(|it| made.records.contains(&it.id)) {
+            event.before = Before::default();
+        }
+        for (_, buf, _) in ended {
+            let at = place(&self.stale, op.c);
+            self.stale[at] = Some(buf.memory);
+        }
+        // The names of nodes mean what this launch left.
+        for stale in &mut self.stale {
+            stale.take_if(|memory| made.outputs.iter().any(|it| it.0 == *memory));
+        }
+        for buf in self.bufs.iter_mut().flatten() {
+            if let Some((_, content)) = made.outside.iter().find(|(memory, _)| *memory == buf.memory) {
+                buf.content = *content;
+            }
+        }
+        self.take_launched(&made, id, op);
+    }
+
+    /// Takes some of what a launch left.
+    fn take_launched(&mut self, made: &Made, exec: ExecId, op: Op) {
+        for (at, (node, words, content)) in made.outputs.iter().enumerate() {
+            if op.c >> (at % 32) & 1 == 0 || self.run.buffer(*node).is_none() {
+                continue;
+            }
+            let memory = match (op.c >> ((at + 7) % 32)) & 1 {
+                0 => *node,
+                _ => {
+                    let memory = self.new_memory();
+                    if !self.perform(What::Take { exec, node: *node, memory }) {
+                        continue;
+                    }
+                    memory
+                }
+            };
+            let Some(buffer) = self.run.buffer(memory) else { continue };
+            let range = (buffer.address(), buffer.bytes());
+            self.stage.say(self.number, format_args!("# a{} is at {:#x}", memory.id.0, range.0));
+            self.stage.ground.claim(memory.id.0, range, None);
+            let to = place(&self.bufs, op.b);
+            let (launched_by, content, uses) = (Some(exec), *content, Before::default());
+            let (words, pool) = (*words, None);
+            self.put(to, Buf { memory, words, device: 0, pool, content, launched_by, is_in_graph: false, uses });
+        }
+    }
+
+    pub(super) fn upload(&mut self, op: Op) {
+        let (Some(on), Some(at)) = (pick(&self.streams, op.a), pick(&self.execs, op.b)) else { return };
+        let (Some(line), Some(exec)) = (self.streams[on].clone(), self.execs[at].as_ref().map(|it| it.id)) else {
+            return;
+        };
+        self.before(on);
+        if line.device == 0 && self.perform(What::GraphUpload { exec, stream: line.id }) {
+            self.after(on, None);
+        }
+    }
+
+    pub(super) fn update(&mut self, op: Op) {
+        let (Some(at), Some(from)) = (pick(&self.execs, op.a), pick(&self.graphs, op.b)) else { return };
+        let (Some(exec), Some(made)) = (self.execs[at].clone(), self.graphs[from].clone()) else { return };
+        let has_left = exec.made.id != made.id && self.bufs.iter().flatten().any(|it| it.launched_by == Some(exec.id));
+        if !has_left
+            && self.perform(What::ExecUpdate { exec: exec.id, graph: made.id })
+            && let Some(exec) = &mut self.execs[at]
+        {
+            exec.made = made;
+        }
+    }
+
+    pub(super) fn drop_exec(&mut self, op: Op) {
+        match op.c & 1 {
+            0 => {
+                if let Some(at) = pick(&self.execs, op.a) {
+                    self.drop_exec_at(at);
+                }
+            }
+            _ => {
+                if let Some(made) = pick(&self.graphs, op.a).and_then(|at| self.graphs[at].take()) {
+                    self.perform(What::GraphDestroy { graph: made.id });
+                }
+            }
+        }
+    }
+
+    pub(super) fn trim_graphs(&mut self, op: Op) {
+        if let Some(device) = self.stage.device(op.a as usize % self.stage.devices.len()) {
+            self.is_fine("trim_graph_memory()", device.trim_graph_memory());
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! An operation is done by the library and by the checker, and what they refuse is compared.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use millpond::Error;
+use millpond_core::check::{Kind as Rule, Reason};
+use millpond_core::ids::{HostId, StreamId};
+use millpond_core::op::{Access, Names, Op, Place, Trust, What};
+use millpond_runner::{Cannot, Refusal, Work};
+
+use super::Thread;
+use crate::finding::finding;
+use crate::kind::Kind;
+use crate::model::disorder;
+use crate::text;
+
+/// So many refused operations of a program the model is asked about.
+const WRONG: usize = 12;
+
+/// Whether a rule is about captures: another thread's may refuse some calls, and end this one's.
+fn is_of_captures(rule: Rule) -> bool {
+    use Rule::{
+        CaptureForeignFree, CaptureIsolation, CaptureMerge, CaptureState, CaptureUnjoined, CaptureUnsupported,
+        CapturedEvent,
+    };
+    matches!(
+        rule,
+        CaptureForeignFree
+            | CaptureIsolation
+            | CaptureMerge
+            | CaptureState
+            | CaptureUnjoined
+            | CaptureUnsupported
+            | CapturedEvent
+    )
+}
+
+impl Thread<'_> {
+    /// The next operation, which is written down.
+    fn next(&mut self, what: What) -> Op {
+        let op = Op { host: HostId(0), place: Place::Line(self.ops.len() as u32 + 1), what };
+        let number = match &op.what {
+            What::GraphNode { graph, .. } => self.nodes.get(&graph.0).copied().unwrap_or(0),
+            _ => 0,
+        };
+        self.stage.say(self.number, format_args!("{}", text::line(&op, number)));
+        self.ops.push(op.clone());
+        op
+    }
+
+    /// Whether every verdict is the checker's.
+    pub(super) fn is_exact(&self) -> bool {
+        self.stage.is_exact() && !self.has_lost_track
+    }
+
+    /// Does an operation; whether it is done.
+    pub(super) fn perform(&mut self, what: What) -> bool {
+        self.perform_with(what, None)
+    }
+
+    /// Does an operation that does this; whether it is done.
+    pub(super) fn perform_with(&mut self, what: What, work: Option<Work>) -> bool {
+        let op = self.next(what);
+        self.has_failed = false;
+        let done = match work {
+            Some(work) => self.run.step_with(&op, work),
+            None => self.run.step(&op),
+        };
+        match done {
+            Ok(()) => {
+                let said = &self.run.found().verdict;
+                let new: BTreeSet<Refusal> = said.difference(&self.by_runner).copied().collect();
+                self.by_runner.extend(&new);
+                self.compare(op, new)
+            }
+            Err(Cannot::Memory(why)) => {
+                if !matches!(op.what, What::Alloc { .. } | What::GraphLaunch { .. } | What::GraphUpload { .. }) {
+                    finding(&format!("{}: {why}", text::line(&op, 0)));
+                }
+                self.not_done(&why)
+            }
+            Err(Cannot::Failed(error)) => {
+                self.is_failure(&error);
+                self.has_failed = true;
+                // It may have been done in part.
+                let is_plain = matches!(
+                    op.what,
+                    What::Alloc { .. }
+                        | What::StreamCreate { .. }
+                        | What::PoolCreate { .. }
+                        | What::Launch { .. }
+                        | What::EventRecord { .. }
+                        | What::EventWait { .. }
+                );
+                self.has_lost_track |= !is_plain;
+                self.not_done(&error.to_string())
+            }
+            Err(Cannot::Ask(why)) => {
+                self.stage.ground.figures.skipped.fetch_add(1, Ordering::Relaxed);
+                self.not_done(&why)
+            }
+        }
+    }
+
+    /// The library was asked by another way than the runner's.
+    pub(super) fn perform_by(&mut self, what: What, act: millpond_core::op::Act, result: Result<(), Error>) -> bool {
+        let op = self.next(what);
+        let mut new = BTreeSet::new();
+        match result {
+            Err(error @ (Error::Driver(_) | Error::DeviceLost { .. })) => {
+                self.is_failure(&error);
+                self.has_lost_track = true;
+                return self.not_done(&error.to_string());
+            }
+            Err(error) => {
+                if let Some(kind) = millpond_runner::kind_of(&error, act) {
+                    new.insert(Refusal { line: self.ops.len() as u32, kind });
+                }
+            }
+            Ok(()) => {}
+        }
+        self.compare(op, new)
+    }
+
+    /// Both do it, and what they say is not compared.
+    pub(super) fn end_quietly(&mut self, what: What) {
+        let op = self.next(what);
+        self.has_lost_track = true;
+        drop(self.run.step(&op));
+        self.by_runner.extend(&self.run.found().verdict);
+        self.checker.check(&op, &Names::default(), &mut Vec::new());
+        self.followed.push(self.ops.len() - 1);
+    }
+
+    /// Only the checker does it.
+    pub(super) fn tell(&mut self, what: What) {
+        let op = self.next(what);
+        self.checker.check(&op, &Names::default(), &mut Vec::new());
+    }
+
+    /// A direct call of the library that is right: failures are those that were asked for.
+    pub(super) fn is_fine<T>(&mut self, call: &str, result: Result<T, Error>) -> Option<T> {
+        self.stage.say(self.number, format_args!("# {call}"));
+        match result {
+            Ok(it) => Some(it),
+            Err(error @ (Error::Driver(_) | Error::DeviceLost { .. })) => {
+                self.is_failure(&error);
+                None
+            }
+            Err(Error::Capture(_)) if self.stage.setting.has(Kind::Capture) && self.stage.setting.threads > 1 => None,
+            Err(error) => finding(&format!("{call}: refused, and it is right: {}", error.report())),
+        }
+    }
+
+    /// A failure is one that was asked for.
+    fn is_failure(&self, error: &Error) {
+        let is_meant = match error {
+            Error::DeviceLost { .. } => self.stage.ground.is_any_lost(),
+            _ => {
+                let was_struck = self.stage.devices.iter().any(|it| !it.driver.struck().is_empty());
+                self.stage.setting.has(Kind::Fail) && was_struck
+            }
+        };
+        if !is_meant {
+            finding(&format!("nothing was to fail: {}", error.report()));
+        }
+    }
+
+    /// The operation at hand was not done, and the checker is not asked.
+    fn not_done(&mut self, why: &str) -> bool {
+        self.stage.say(self.number, format_args!("# not done: {}", why.replace('\n', " ")));
+        self.stage.ground.figures.refusals.fetch_add(1, Ordering::Relaxed);
+        self.ops.pop();
+        false
+    }
+
+    /// The checker does what the library has done, or refused: these lines are new.
+    fn compare(&mut self, op: Op, new: BTreeSet<Refusal>) -> bool {
+        // Another thread captures, or uses what is taken away.
+        let may_be_anothers = match op.what {
+            What::PoolAccess { .. } => true,
+            _ => self.stage.setting.has(Kind::Capture) && new.iter().all(|it| is_of_captures(it.kind)),
+        };
+        if self.stage.setting.threads > 1 && !new.is_empty() && may_be_anothers {
+            return self.not_done("for what another thread does");
+        }
+        let mut findings = Vec::new();
+        let is_done = self.checker.check(&op, &Names::default(), &mut findings);
+        let found = findings.iter().filter(|it| !it.kind.is_advice() && it.kind != Rule::Leak);
+        let found: BTreeSet<Refusal> =
+            found.map(|it| Refusal { line: it.line().unwrap_or(0), kind: it.kind }).collect();
+        // A graph is refused at the lines of its nodes, each time for the same.
+        if found.difference(&self.refused).eq(new.difference(&self.refused)) {
+            self.refused.extend(&found);
+            if !is_done || !found.is_empty() {
+                // What is wrong inside a graph no operation of the model shows.
+                let is_inside = matches!(op.what, What::Instantiate { .. } | What::ExecUpdate { .. });
+                let is_order = found.iter().all(|it| it.kind.is_about_order());
+                let is_wrong = !found.is_empty() && is_order && !is_inside;
+                let list = if is_wrong { &mut self.wrong } else { &mut self.followed };
+                list.push(self.ops.len() - 1);
+            }
+            if !found.is_empty() {
+                let kinds: Vec<&str> = found.iter().map(|it| it.kind.name()).collect();
+                self.stage.say(self.number, format_args!("# refused: {}", kinds.join(", ")));
+                self.stage.ground.figures.refusals.fetch_add(1, Ordering::Relaxed);
+            }
+            if let (What::GraphNode { graph, .. }, true) = (&op.what, is_done) {
+                *self.nodes.entry(graph.0).or_default() += 1;
+            }
+            return is_done && new.is_empty();
+        }
+        if !self.is_exact() && !found.is_empty() {
+            if new.is_empty() {
+                return self.accept(op);
+            }
+            // Of what is missing the library knows more.
+            self.followed.push(self.ops.len() - 1);
+            return false;
+        }
+        let words = |all: &BTreeSet<Refusal>| match all.iter().map(|it| it.kind.name()).collect::<Vec<_>>().as_slice() {
+            [] => "accepts it".to_owned(),
+            all => format!("refuses it: {}", all.join(", ")),
+        };
+        let checker = words(&found);
+        let sentence = findings.first().map_or(String::new(), |it| format!("\n{}", it.sentence));
+        finding(&format!("the library {}; the checker {checker}: {}{sentence}", words(&new), text::line(&op, 0)));
+    }
+
+    /// The library knew more than the checker: what it accepted comes after all that it must.
+    fn accept(&mut self, op: Op) -> bool {
+        self.stage.say(self.number, format_args!("# accepted, after what others did"));
+        self.followed.push(self.ops.len() - 1);
+        let what = match op.what {
+            What::Launch { stream, accesses, name, .. } => What::Launch { stream, accesses, name, trust: Trust::Order },
+            What::Copy { stream, accesses } => What::Launch { stream, accesses, name: None, trust: Trust::Order },
+            What::Free { memory, stream, .. } => What::Free { memory, stream, trust: Trust::Order },
+            What::FreeNow { memory } => What::Drop { memory },
+            other => {
+                // It has changed more than can be followed.
+                let is_a_launch = matches!(other, What::GraphLaunch { .. });
+                (self.has_lost_track, self.has_failed) = (true, is_a_launch);
+                return !is_a_launch;
+            }
+        };
+        let op = Op { what, ..op };
+        self.checker.check(&op, &Names::default(), &mut Vec::new())
+    }
+
+    /// Whether a use of a stream is in order; else the streams that it does not come after.
+    pub(super) fn misses(&mut self, stream: StreamId, accesses: &[Access]) -> Option<Vec<StreamId>> {
+        let what = What::Launch { stream, accesses: accesses.into(), trust: Trust::None, name: None };
+        let op = Op { host: HostId(0), place: Place::Unknown, what };
+        match self.checker.step(&op, &Names::default()) {
+            Ok(done) => {
+                // In a capture that the library has ended it stays.
+                if !self.checker.retract(done) && !self.stage.setting.has(Kind::Capture) {
+                    finding("the checker does not withdraw a launch that it was asked about");
+                }
+                None
+            }
+            Err(refusal) => match refusal.reason {
+                Reason::Finding(found) => Some(found.missing.iter().filter_map(|edge| edge.after.stream).collect()),
+                _ => Some(Vec::new()),
+            },
+        }
+    }
+
+    /// The model finds in order what was accepted, and out of order what was refused for its order.
+    pub(super) fn ask_the_model(&mut self) {
+        if self.refused.iter().any(|it| is_of_captures(it.kind)) {
+            // A capture that ended badly leaves operations that mean something else to the model.
+            return;
+        }
+        let is_done = |at: &usize| !self.wrong.contains(at) && !self.followed.contains(at);
+        let upto = |end: usize| (0..end).filter(is_done).map(|at| self.ops[at].clone()).collect::<Vec<_>>();
+        let Ok(wrong_order) = disorder(&upto(self.ops.len())) else { return };
+        self.stage.ground.figures.modelled.fetch_add(1, Ordering::Relaxed);
+        if let Some(what) = wrong_order {
+            finding(&format!("accepted, and the model finds it out of order: {what}"));
+        }
+        // What was accepted after what others did is left out: what is wrong beside that seems right.
+        let wrong = if self.is_exact() { self.wrong.as_slice() } else { &[] };
+        for at in wrong.iter().take(WRONG) {
+            let mut ops = upto(*at);
+            ops.push(self.ops[*at].clone());
+            if disorder(&ops) == Ok(None) {
+                finding(&format!("refused, and the model finds it in order: {}", text::line(&self.ops[*at], 0)));
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! One thread of a program: operations as data become operations of the checker's kind, which the runner does on the
+//! library.
+//!
+//! Each thread has a run, a checker and memory of its own. The checker is asked which operations are right now; some
+//! wrong ones are made on purpose. What the library refuses and what the checker refuses must be the same. Other
+//! threads can only add order: there the checker's `right` is binding, and its `wrong` is not.
+
+mod graphs;
+mod judge;
+mod memory;
+mod order;
+mod owning;
+mod things;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millpond::config::PoolConfig;
+use millpond_core::check::{Checker, Settings};
+use millpond_core::ids::{DeviceId, EventId, ExecId, PoolId, StreamId};
+use millpond_core::op::{Memory, Op as CoreOp, StreamRole};
+use millpond_runner::{Place, Refusal, Run, Schedule, Timing};
+
+use crate::bytes::Content;
+use crate::ground::Before;
+use crate::kind::Kind;
+use crate::op::Op;
+use crate::settings::DeviceKind;
+use crate::stage::Stage;
+use graphs::{Exec, Made};
+
+/// How a stream stands to the legacy default stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tie {
+    Legacy,
+    Blocking,
+    Free,
+}
+
+/// A stream at hand.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) id: StreamId,
+    pub(crate) device: usize,
+    pub(crate) tie: Tie,
+    pub(crate) is_default: bool,
+    /// Whether others use it, too: threads, or kernels that own it.
+    pub(crate) is_shared: bool,
+    /// Kernels that its next operation comes after.
+    pub(crate) before: Before,
+}
+
+/// A pool at hand.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolAt {
+    pub(crate) id: PoolId,
+    pub(crate) device: usize,
+    /// Whether it adds no waits of its own, so that every reuse must be in order or after the work.
+    pub(crate) is_strict: bool,
+    pub(crate) config: PoolConfig,
+}
+
+/// Memory at hand.
+#[derive(Clone, Debug)]
+pub(crate) struct Buf {
+    pub(crate) memory: Memory,
+    pub(crate) words: usize,
+    pub(crate) device: usize,
+    /// Its pool; none where a launch, or another thread, gave it.
+    pub(crate) pool: Option<PoolId>,
+    pub(crate) content: Content,
+    /// The instance whose launch made it.
+    pub(crate) launched_by: Option<ExecId>,
+    /// Whether a graph uses it.
+    pub(crate) is_in_graph: bool,
+    /// Its kernels.
+    pub(crate) uses: Before,
+}
+
+/// An event at hand.
+#[derive(Clone, Debug)]
+pub(crate) struct EventAt {
+    pub(crate) id: EventId,
+    pub(crate) before: Before,
+}
+
+/// A thread of a program.
+pub(crate) struct Thread<'w> {
+    pub(crate) stage: &'w Stage,
+    number: usize,
+    run: Run,
+    checker: Checker,
+    /// What was done so far.
+    ops: Vec<CoreOp>,
+    /// What was refused so far, by both.
+    refused: BTreeSet<Refusal>,
+    /// What the runner has noted so far.
+    by_runner: BTreeSet<Refusal>,
+    /// The places of operations that were refused for their order.
+    wrong: Vec<usize>,
+    /// The places of those that were refused for another reason, or accepted after what others did.
+    followed: Vec<usize>,
+    /// Whether the library may know more than the checker.
+    has_lost_track: bool,
+    streams: Vec<Option<Line>>,
+    pools: Vec<Option<PoolAt>>,
+    bufs: Vec<Option<Buf>>,
+    events: Vec<Option<EventAt>>,
+    /// External events.
+    externals: Vec<Option<EventAt>>,
+    /// Memory that is gone.
+    stale: Vec<Option<Memory>>,
+    graphs: Vec<Option<Made>>,
+    execs: Vec<Option<Exec>>,
+    /// The streams that stand for other threads' ones, each with an event at its end.
+    stubs: HashMap<StreamId, EventId>,
+    /// Nodes of each graph, for the text.
+    nodes: HashMap<u32, usize>,
+    /// Whether the operation at hand failed.
+    has_failed: bool,
+    /// Streams that are closed.
+    closed: Vec<Line>,
+    /// Default streams that are known.
+    defaults: HashSet<(usize, StreamRole)>,
+    /// Kernels that the stream at hand comes after with its next operation.
+    learned: Before,
+    progress: Arc<AtomicU64>,
+}
+
+/// One of those that are there.
+pub(crate) fn pick<T>(table: &[Option<T>], number: u32) -> Option<usize> {
+    let there: Vec<usize> = (0..table.len()).filter(|at| table[*at].is_some()).collect();
+    (!there.is_empty()).then(|| there[number as usize % there.len()])
+}
+
+/// A place for something new: an empty one, or one whose content goes.
+pub(crate) fn place<T>(table: &[Option<T>], number: u32) -> usize {
+    (0..table.len()).find(|at| table[*at].is_none()).unwrap_or(number as usize % table.len())
+}
+
+/// The device of that number.
+pub(crate) fn device_id(at: usize) -> DeviceId {
+    DeviceId(at as u32)
+}
+
+impl<'w> Thread<'w> {
+    /// A thread without objects.
+    pub(crate) fn new(stage: &'w Stage, number: usize, progress: Arc<AtomicU64>) -> Self {
+        let place = match stage.kind {
+            DeviceKind::Host => Place::Host(Timing::Fast),
+            DeviceKind::Seeded => Place::Host(Timing::Seeded(0)),
+            DeviceKind::Sim => Place::Checked(Schedule::AtOnce),
+            DeviceKind::SimLate => Place::Checked(Schedule::AtWait),
+            DeviceKind::Cuda => Place::Cuda,
+        };
+        let device = |at: usize| stage.device(at).expect("no thread has run yet");
+        let mut run = Run::new(device(0), place, None);
+        (1..stage.devices.len()).for_each(|at| run.give_device(device_id(at), device(at)));
+        let settings = Settings { races: true, trust: false, leaks: false, advice: false };
+        fn places<T>(count: usize) -> Vec<Option<T>> {
+            (0..count).map(|_| None).collect()
+        }
+        Self {
+            stage,
+            number,
+            run,
+            checker: Checker::new(settings),
+            ops: Vec::new(),
+            refused: BTreeSet::new(),
+            by_runner: BTreeSet::new(),
+            wrong: Vec::new(),
+            followed: Vec::new(),
+            has_lost_track: false,
+            streams: places(4),
+            pools: places(3),
+            bufs: places(10),
+            events: places(4),
+            externals: places(2),
+            stale: places(3),
+            graphs: places(3),
+            execs: places(4),
+            stubs: HashMap::new(),
+            nodes: HashMap::new(),
+            has_failed: false,
+            closed: Vec::new(),
+            defaults: HashSet::new(),
+            learned: Before::default(),
+            progress,
+        }
+    }
+
+    /// Runs operations, then drops everything in an order of chance.
+    pub(crate) fn run(mut self, ops: &[Op], seed: u64) {
+        for (at, op) in ops.iter().enumerate() {
+            self.progress.store(at as u64 + 1, Ordering::Relaxed);
+            self.stage.ground.figures.operations.fetch_add(1, Ordering::Relaxed);
+            self.step(*op);
+        }
+        self.progress.store(u64::MAX - 1, Ordering::Relaxed);
+        self.ask_the_model();
+        for buf in self.bufs.iter().flatten() {
+            if let Some(buffer) = self.run.buffer(buf.memory) {
+                self.stage.ground.release(buf.memory.id.0, buffer.address(), &buf.uses);
+            }
+        }
+        let Thread { run, progress, .. } = self;
+        run.drop_in_order((seed >> 1) as usize);
+        progress.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    fn step(&mut self, op: Op) {
+        match op.kind {
+            Kind::Open => self.open(op),
+            Kind::Share => self.share(op),
+            Kind::UseShared => self.use_shared(op),
+            Kind::Close => self.close(op),
+            Kind::DropDevice => self.drop_device(op),
+            Kind::MakePool => self.make_pool(op),
+            Kind::DropPool => self.drop_pool(op),
+            Kind::SetPool => self.set_pool(op),
+            Kind::Trim => self.trim(op),
+            Kind::Look => self.look(op),
+            Kind::Alloc => self.alloc(op),
+            Kind::Write => self.write(op, false),
+            Kind::WritePart => self.write(op, true),
+            Kind::Read => self.read(op, false),
+            Kind::ReadPart => self.read(op, true),
+            Kind::Copy => self.copy(op),
+            Kind::Free | Kind::FreeAddress => self.free(op),
+            Kind::Drop => self.drop_buf(op),
+            Kind::FreeNow => self.free_now(op),
+            Kind::Stale => self.use_stale(op),
+            Kind::Give => self.give(op),
+            Kind::Take => self.take(op),
+            Kind::Record => self.record(op),
+            Kind::Wait => self.wait(op),
+            Kind::RecordExternal => self.record_external(op),
+            Kind::WaitExternal => self.wait_external(op),
+            Kind::SyncEvent | Kind::IsOver => self.ask_event(op),
+            Kind::SyncStream | Kind::IsIdle => self.ask_stream(op),
+            Kind::SyncDevice => self.synchronize(op.a as usize % self.stage.devices.len()),
+            Kind::Hold => self.hold(op),
+            Kind::Owning => self.own_by_kernel(op),
+            Kind::Panic => self.panic(op),
+            Kind::Fail => self.fail(op),
+            Kind::EndFailure => self.stage.devices.iter().for_each(|it| it.driver.disarm()),
+            Kind::Grant => self.grant(op),
+            Kind::Capture => self.capture(op),
+            Kind::Build => self.build(op),
+            Kind::Instantiate => self.instantiate_again(op),
+            Kind::Launch => self.launch(op),
+            Kind::Upload => self.upload(op),
+            Kind::Update => self.update(op),
+            Kind::DropExec => self.drop_exec(op),
+            Kind::TrimGraphs => self.trim_graphs(op),
+            // Other processes are another world's.
+            Kind::Spawn | Kind::Lend | Kind::Redeem | Kind::Work | Kind::Return | Kind::Ask => {}
+            Kind::Borrow | Kind::Repay | Kind::Flood | Kind::Kill | Kind::HangUp => {}
+        }
+    }
+}
