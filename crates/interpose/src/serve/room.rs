@@ -4,7 +4,8 @@
 //! What is freed on a stream that still runs is idle only when that has completed. An allocation of ours waits for
 //! that, as CUDA's own pool does before it says that no memory is left. A call that the driver answers does not wait.
 //!
-//! While a stream captures nothing is given back: a call that asks the device or unmaps memory makes the capture invalid.
+//! While a stream captures nothing is given back: a call that asks the device or trims a pool makes the capture
+//! invalid.
 
 use millpond::Error;
 
