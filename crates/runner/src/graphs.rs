@@ -1,8 +1,10 @@
 //! Graphs on the library: by hand, by capture, launched.
 
+use std::collections::HashSet;
+
 use millpond::Error;
 use millpond::graph::{GraphExec, GraphNode, Instantiate};
-use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
+use millpond_core::ids::{EventId, ExecId, GraphId, HostId, NodeId, StreamId};
 use millpond_core::op::{Act, CaptureMode, Memory, NodeOp, Op, What};
 
 use crate::kernels::{borrowed, copied, is_aliased};
@@ -52,7 +54,6 @@ impl Run {
                 self.graphs.all.remove(graph);
                 Ok(Said::Done)
             }
-            What::CaptureBegin { stream, graph, mode, symbolic: false } => self.begin(*stream, *graph, *mode),
             What::ExecUpdate { exec, graph } => {
                 let Some((made, of)) = self.instances.all.get_mut(exec) else { return Ok(Said::Done) };
                 let has_left = of != graph && self.instances.launched.values().any(|(by, _)| by == exec);
@@ -172,10 +173,17 @@ impl Run {
         Ok(said(removed, Act::Read))
     }
 
-    /// Whether a graph is another one, or a child in it.
+    /// Whether a graph is another one, or a child in it. (A graph may have an older state of itself as a child.)
     fn is_within(&self, graph: GraphId, around: GraphId) -> bool {
-        let mut children = self.graphs.children.iter().filter(|((parent, _), _)| *parent == around);
-        graph == around || children.any(|(_, child)| self.is_within(graph, *child))
+        let (mut seen, mut left) = (HashSet::new(), vec![around]);
+        while let Some(at) = left.pop() {
+            if seen.insert(at) {
+                left.extend(
+                    self.graphs.children.iter().filter(|((parent, _), _)| *parent == at).map(|(_, child)| *child),
+                );
+            }
+        }
+        seen.contains(&graph)
     }
 
     /// Whether a graph, or a child in it, has alloc nodes.
@@ -235,13 +243,21 @@ impl Run {
         Ok(Said::Done)
     }
 
-    fn begin(&mut self, stream: StreamId, graph: GraphId, mode: CaptureMode) -> Result<Said, Cannot> {
+    pub(crate) fn begin(
+        &mut self,
+        stream: StreamId,
+        graph: GraphId,
+        mode: CaptureMode,
+        host: HostId,
+    ) -> Result<Said, Cannot> {
         let begun = self.stream(stream)?.begin_capture_in(mode);
         if begun.is_ok() {
             if !self.graphs.captures.is_empty() {
                 return cannot("two captures at once");
             }
-            self.graphs.captures.insert(stream, Capture { graph, allocated: Vec::new(), is_spoiled: false });
+            let (allocated, recorded) = Default::default();
+            let capture = Capture { graph, allocated, recorded, mode, host, is_spoiled: false };
+            self.graphs.captures.insert(stream, capture);
         }
         Ok(said(begun, Act::Read))
     }

@@ -31,8 +31,8 @@ use millpond::graph::{ExternalEvent, Graph, GraphExec, GraphNode, MemAllocNode};
 use millpond::{Buffer, Device, DeviceConfig, Error, Event, Pool, PoolConfig, Stream, View};
 use millpond_core::check::{Finding, Kind, Side};
 use millpond_core::graph::CaptureError as Rule;
-use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, NodeId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Op, What};
+use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId};
+use millpond_core::op::{Access, Act, CaptureMode, Mark, Memory, Op, What};
 
 pub use kernels::{Kernel, Work};
 pub use place::Place;
@@ -177,8 +177,10 @@ struct Instances {
     destroyed: HashSet<ExecId>,
     /// The instance whose launch gave an alloc node's memory its latest life, and its graph.
     launched: HashMap<Memory, (ExecId, GraphId)>,
-    /// Graphs of which an instance or its latest launch was refused, so that memory of their alloc nodes is not there.
+    /// Graphs whose latest launch was refused, so that memory of their alloc nodes is not there.
     unmade: HashSet<GraphId>,
+    /// Whether memory is not there because an instance or its update was refused.
+    is_any_unmade: bool,
 }
 
 /// A program of one process on its way. Its memory is dropped before the streams that it was used on.
@@ -202,6 +204,10 @@ const BYTES_MAX: usize = 1 << 20;
 struct Capture {
     graph: GraphId,
     allocated: Vec<Memory>,
+    /// Events whose latest record is in it.
+    recorded: HashSet<EventId>,
+    mode: CaptureMode,
+    host: HostId,
     /// Whether it is invalid: that was said.
     is_spoiled: bool,
 }
@@ -363,7 +369,7 @@ impl Run {
 
     fn perform(&mut self, op: &Op) -> Result<(), Cannot> {
         (self.line, self.graphs.instantiating) = (op.place.line().unwrap_or(0), None);
-        let is_spoiled = self.is_spoiled(&op.what);
+        let is_spoiled = self.is_spoiled(op);
         let said = match &op.what {
             What::StreamCreate { stream, role, device } => self.create_stream(*stream, *role, *device)?,
             What::StreamName { .. } | What::SetName { .. } | What::HostStart { .. } => Said::Done,
@@ -419,17 +425,32 @@ impl Run {
                 return cannot("the host's accesses are a launch here, and a synchronisation that captures may forbid");
             }
             What::HostAccess { accesses } => self.launch(None, accesses, Run::launch_on)?,
+            What::CaptureBegin { stream, graph, mode, symbolic: false } => {
+                self.begin(*stream, *graph, *mode, op.host)?
+            }
             other => self.event_step(other)?,
         };
         let is_unmade = matches!(said, Said::Refused(..));
         self.note(said, is_spoiled, &op.what)?;
-        let graph = match &op.what {
-            What::Instantiate { graph, .. } | What::ExecUpdate { graph, .. } => Some(*graph),
-            What::GraphLaunch { exec, .. } => self.instances.all.get(exec).map(|(_, graph)| *graph),
-            _ => None,
-        };
-        if let Some(graph) = graph.filter(|graph| is_unmade && self.has_memory(*graph)) {
-            self.instances.unmade.insert(graph);
+        match &op.what {
+            What::Instantiate { graph, .. } | What::ExecUpdate { graph, .. } => {
+                self.instances.is_any_unmade |= is_unmade && self.has_memory(*graph);
+            }
+            What::GraphLaunch { exec, .. } if is_unmade => {
+                let graph = self.instances.all.get(exec).map(|(_, graph)| *graph);
+                self.instances.unmade.extend(graph.filter(|graph| self.has_memory(*graph)));
+            }
+            What::EventRecord { event, stream, external: false, .. } if !is_unmade => {
+                let is_in = self.stream(*stream)?.is_capturing().unwrap_or(false);
+                for capture in self.graphs.captures.values_mut() {
+                    if is_in {
+                        capture.recorded.insert(*event)
+                    } else {
+                        capture.recorded.remove(event)
+                    };
+                }
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -543,8 +564,9 @@ impl Run {
         }
         let captured = stream.filter(|stream| self.streams.all[stream].is_capturing().unwrap_or(false));
         let graph = captured.and(self.graphs.captures.values().next()).map(|capture| (None, capture.graph));
+        let is_one = accesses.len() == 1;
         let Some(accesses) = self.accesses(accesses, graph)? else {
-            return if self.is_capturing() { cannot("memory that was refused") } else { Ok(Said::Done) };
+            return if self.is_capturing() || !is_one { cannot("memory that was refused") } else { Ok(Said::Done) };
         };
         let on = match stream {
             Some(stream) => self.stream(stream)?,
@@ -601,9 +623,9 @@ impl Run {
 
     /// Whether an operation belongs to a capture that is invalid, so that its refusal says nothing new; the same of a
     /// legacy default stream that is only asked.
-    fn is_spoiled(&self, what: &What) -> bool {
-        let asks = matches!(what, What::StreamSynchronize { .. } | What::StreamQuery { .. });
-        let stream = match what {
+    fn is_spoiled(&self, op: &Op) -> bool {
+        let asks = matches!(op.what, What::StreamSynchronize { .. } | What::StreamQuery { .. });
+        let stream = match &op.what {
             What::Launch { stream, .. }
             | What::Copy { stream, .. }
             | What::Alloc { stream, .. }
@@ -617,21 +639,27 @@ impl Run {
             _ => return false,
         };
         let is_captured = self.streams.all.get(stream).is_some_and(|stream| stream.is_capturing().unwrap_or(false));
-        self.graphs.captures.values().any(|capture| capture.is_spoiled)
-            && (is_captured || asks && self.streams.legacy.contains(stream))
+        let forbids = |capture: &Capture| match capture.mode {
+            CaptureMode::Global => true,
+            CaptureMode::ThreadLocal => capture.host == op.host,
+            CaptureMode::Relaxed => false,
+        };
+        let asks = asks && self.streams.legacy.contains(stream);
+        self.graphs.captures.values().any(|it| it.is_spoiled && (is_captured || asks && forbids(it)))
     }
 
-    /// Notes that a refusal makes a capture invalid. A wait for an event of a capture that has ended does not.
+    /// Notes that a refusal makes the capture invalid. That of an event of another one does not.
     fn note_spoiled(&mut self, error: &Error, what: &What) {
         let Some(CaptureError::Rule { rule, .. }) = error.capture() else { return };
-        let goes_on = match rule {
-            Rule::AlreadyCapturing(_) | Rule::NotCapturing(_) | Rule::WrongThread(_) => true,
-            Rule::CapturedEvent(_) => matches!(what, What::EventWait { .. }),
-            _ => false,
+        let Some(capture) = self.graphs.captures.values_mut().next() else { return };
+        capture.is_spoiled |= match (rule, what) {
+            (Rule::AlreadyCapturing(_) | Rule::NotCapturing(_) | Rule::WrongThread(_), _) => false,
+            (Rule::CapturedEvent(_), What::EventSynchronize { event } | What::EventQuery { event, .. }) => {
+                capture.recorded.contains(event)
+            }
+            (Rule::CapturedEvent(_), _) => false,
+            _ => true,
         };
-        if let Some(capture) = self.graphs.captures.values_mut().next().filter(|_| !goes_on) {
-            capture.is_spoiled = true;
-        }
     }
 
     fn note_kind(&mut self, error: &Error, act: Act) -> Result<(), Cannot> {
@@ -648,7 +676,8 @@ impl Run {
             return Ok(());
         }
         if let Some(kind) = kind_of(error, act) {
-            if !self.instances.unmade.is_empty() && may_be_unmade(error, kind, !self.instances.launched.is_empty()) {
+            let is_any_unmade = self.instances.is_any_unmade || !self.instances.unmade.is_empty();
+            if is_any_unmade && may_be_unmade(error, kind, !self.instances.launched.is_empty()) {
                 return cannot("a launch that was refused would have allocated it");
             }
             let expected = Refusal { line: self.line, kind };

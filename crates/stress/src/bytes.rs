@@ -9,6 +9,7 @@ use millpond_runner::Kernel;
 
 use crate::finding::finding;
 use crate::ground::{Done, Ground};
+use crate::sharing::Doubt;
 
 /// What is in memory, by words of eight bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +29,13 @@ pub(crate) struct Of {
     pub(crate) all: usize,
 }
 
+impl Of {
+    /// All of them.
+    pub(crate) fn whole(bytes: &[u8]) -> Self {
+        Of { first: 0, all: bytes.len() / 8 }
+    }
+}
+
 impl Content {
     fn word(self, at: usize) -> Option<u64> {
         match self {
@@ -42,7 +50,8 @@ impl Content {
         (first..first + words).flat_map(|at| self.word(at).unwrap_or_default().to_ne_bytes()).collect()
     }
 
-    fn fill(self, bytes: &mut [u8], of: Of) {
+    /// Writes it.
+    pub(crate) fn fill(self, bytes: &mut [u8], of: Of) {
         for at in places(bytes.len() / 8, of) {
             if let Some(word) = self.word(of.first + at) {
                 bytes[8 * at..8 * at + 8].copy_from_slice(&word.to_ne_bytes());
@@ -51,12 +60,31 @@ impl Content {
     }
 
     /// The first word that is another one.
-    fn wrong(self, bytes: &[u8], of: Of) -> Option<String> {
+    pub(crate) fn wrong(self, bytes: &[u8], of: Of) -> Option<String> {
         let found = |at: usize| u64::from_ne_bytes(bytes[8 * at..8 * at + 8].try_into().expect("eight bytes"));
         let is_wrong = |at: &usize| self.word(of.first + at).is_some_and(|word| word != found(*at));
         let at = places(bytes.len() / 8, of).find(is_wrong)?;
         let right = self.word(of.first + at).unwrap_or(0);
         Some(format!("word {} of {} is {:#x}, and {right:#x} was written", of.first + at, of.all, found(at)))
+    }
+
+    /// For another process.
+    pub(crate) fn to_text(self) -> String {
+        match self {
+            Content::Unknown => "u".into(),
+            Content::Words(tag) => format!("w{tag}"),
+            Content::Bytes(byte) => format!("b{byte}"),
+        }
+    }
+
+    /// What another process said.
+    pub(crate) fn of_text(text: &str) -> Self {
+        let number = || text[1..].parse::<u64>().unwrap_or_default();
+        match text.as_bytes().first() {
+            Some(b'w') => Content::Words(number()),
+            Some(b'b') => Content::Bytes(number() as u8),
+            _ => Content::Unknown,
+        }
     }
 
     /// Holds bytes against what was written there.
@@ -92,6 +120,8 @@ pub(crate) struct Look {
     pub(crate) life: u32,
     /// What it finds: in what it reads, or else in what it writes.
     pub(crate) before: Content,
+    /// Whether that may be missing.
+    pub(crate) doubt: Option<Doubt>,
     /// What it leaves in what it writes.
     pub(crate) after: Content,
     /// Set when it has run.
@@ -122,11 +152,18 @@ impl Look {
         format!("a kernel of a{}, {when}", self.life)
     }
 
+    fn look(&self, bytes: &[u8], when: &str) {
+        let is_missing = |doubt: &Doubt| self.before.wrong(bytes, self.of).is_some() && doubt.is_true();
+        if !self.doubt.as_ref().is_some_and(is_missing) {
+            self.before.check(bytes, self.of, &self.ground, &self.who(when));
+        }
+    }
+
     fn write(&self, bytes: &mut [u8], looks: bool) {
         self.ground.enter(bytes, true, self.life);
-        let of = if looks { self.of } else { Of { first: 0, all: bytes.len() / 8 } };
+        let of = if looks { self.of } else { Of::whole(bytes) };
         if looks {
-            self.before.check(bytes, of, &self.ground, &self.who("at its start"));
+            self.look(bytes, "at its start");
         }
         if bytes.len() / 8 < of.all {
             // The same is there at the end: whoever comes meanwhile must see something else.
@@ -142,9 +179,9 @@ impl Look {
 
     fn read(&self, bytes: &[u8]) {
         self.ground.enter(bytes, false, self.life);
-        self.before.check(bytes, self.of, &self.ground, &self.who("at its start"));
+        self.look(bytes, "at its start");
         pause(self.micros);
-        self.before.check(bytes, self.of, &self.ground, &self.who("at its end"));
+        self.look(bytes, "at its end");
         self.ground.leave(bytes, false, self.life);
     }
 }

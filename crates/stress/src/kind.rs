@@ -4,7 +4,7 @@ macro_rules! kinds {
     ($($kind:ident $weight:literal),* $(,)?) => {
         /// What an operation is.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        #[allow(missing_docs)] // Each is what `thread`, `work` and `graphs` make of it.
+        #[allow(missing_docs)] // Each is what `maker` or `sharing` makes of it.
         pub enum Kind { $($kind),* }
 
         /// All kinds, with how often they come where a setting says nothing else.

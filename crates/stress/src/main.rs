@@ -8,18 +8,16 @@ use std::time::{Duration, Instant};
 
 use millpond_stress::exhaust::exhaust;
 use millpond_stress::finding::watch_panics;
-use millpond_stress::importer;
 use millpond_stress::op::Program;
 use millpond_stress::parent::{self, Plan};
 use millpond_stress::preempt;
 use millpond_stress::program::{self, Count, Watched};
 use millpond_stress::settings::{DeviceKind, SETTINGS, Setting, find};
+use millpond_stress::sharing::importer;
 
 const HELP: &str = "millpond-stress [--seconds N] [--seed S] [--device host|sim|cuda] [--only SETTING] [--findings N]
     Runs random programs until time is up or N findings (default 1) are made; each is made small and printed.
-    Exits with 1 where there are any. With MILLPOND_STRESS_WORLD=runner programs that share no memory with other
-    processes are done by the runner of operations, and the checker and the litmus model judge them.
-    On CUDA the library is that of the system, or what
+    Exits with 1 where there are any. On CUDA the library is that of the system, or what
     MILLPOND_STRESS_CUDA_LIBRARY names.
 millpond-stress --list
     The settings.

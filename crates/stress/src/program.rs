@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 use crate::finding::{finding, lock};
 use crate::kind::Kind;
 use crate::maker;
-use crate::op::Program;
+use crate::op::{Op, Program};
 use crate::settings::DeviceKind;
+use crate::sharing::{self, World};
 use crate::stage::Stage;
-use crate::thread::Thread;
-use crate::world::World;
 
 /// What a program did.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,26 +65,30 @@ const ENDING: u64 = u64::MAX - 1;
 
 /// Runs a program on fresh devices.
 pub fn run(program: &Program, kind: DeviceKind, log: Option<File>, watched: &Watched) -> Count {
-    if !program.setting.has(Kind::Lend) && std::env::var_os("MILLPOND_STRESS_WORLD").is_some_and(|it| it == "runner") {
-        return run_by_runner(program, kind, log, watched);
-    }
-    let world = World::new(program.setting, kind, program.seed, log);
+    let Program { setting, seed, .. } = *program;
     let progress: Vec<Arc<AtomicU64>> = program.threads.iter().map(|_| Arc::default()).collect();
     let end = Arc::<AtomicU64>::default();
     *lock(&watched.0) = progress.iter().chain([&end]).cloned().collect();
-    match &program.threads[..] {
-        [ops] => Thread::new(&world, 0, progress[0].clone()).run(ops),
-        all => std::thread::scope(|scope| {
-            for (number, ops) in all.iter().enumerate() {
-                let thread = Thread::new(&world, number, Arc::clone(&progress[number]));
-                scope.spawn(move || thread.run(ops));
-            }
-        }),
-    }
-    let oracle = Arc::clone(&world.oracle);
+    let numbered = (0..).zip(&progress).map(|(number, progress)| (number, Arc::clone(progress)));
+    let stage = match setting.has(Kind::Lend) {
+        true => {
+            let world = World::new(setting, kind, seed, log);
+            let made = numbered.map(|(number, progress)| sharing::Thread::new(&world, number, progress));
+            run_all(made.zip(&program.threads).collect(), |thread, ops| thread.run(ops));
+            world.stage
+        }
+        false => {
+            let stage = Stage::new(setting, kind, seed, log);
+            // All are made before one begins: a thread may drop a device.
+            let made = numbered.map(|(number, progress)| maker::Thread::new(&stage, number, progress));
+            run_all(made.zip(&program.threads).collect(), |thread, ops| thread.run(ops, seed));
+            stage
+        }
+    };
+    let ground = Arc::clone(&stage.ground);
     end.store(ENDING, Ordering::Relaxed);
-    world.end(program.seed.is_multiple_of(2));
-    let figures = &oracle.figures;
+    stage.end(seed.is_multiple_of(2));
+    let figures = &ground.figures;
     lock(&watched.0).clear();
     Count {
         programs: 1,
@@ -95,33 +98,15 @@ pub fn run(program: &Program, kind: DeviceKind, log: Option<File>, watched: &Wat
     }
 }
 
-/// As `run`, by the runner of operations.
-fn run_by_runner(program: &Program, kind: DeviceKind, log: Option<File>, watched: &Watched) -> Count {
-    let stage = Stage::new(program.setting, kind, program.seed, log);
-    let progress: Vec<Arc<AtomicU64>> = program.threads.iter().map(|_| Arc::default()).collect();
-    let end = Arc::<AtomicU64>::default();
-    *lock(&watched.0) = progress.iter().chain([&end]).cloned().collect();
-    let seed = program.seed;
-    // All are made before one begins: a thread may drop a device.
-    let made = |number: usize| maker::Thread::new(&stage, number, Arc::clone(&progress[number]));
-    let mut threads: Vec<_> = (0..progress.len()).map(made).zip(&program.threads).collect();
+/// One alone runs on this thread.
+fn run_all<T: Send>(mut threads: Vec<(T, &Vec<Op>)>, run: impl Fn(T, &[Op]) + Sync) {
     match threads.pop() {
-        Some((thread, ops)) if threads.is_empty() => thread.run(ops, seed),
+        Some((thread, ops)) if threads.is_empty() => run(thread, ops),
         last => std::thread::scope(|scope| {
             for (thread, ops) in threads.into_iter().chain(last) {
-                scope.spawn(move || thread.run(ops, seed));
+                let run = &run;
+                scope.spawn(move || run(thread, ops));
             }
         }),
-    }
-    let ground = Arc::clone(&stage.ground);
-    end.store(ENDING, Ordering::Relaxed);
-    stage.end(program.seed.is_multiple_of(2));
-    let figures = &ground.figures;
-    lock(&watched.0).clear();
-    Count {
-        programs: 1,
-        operations: figures.operations.load(Ordering::Relaxed),
-        refusals: figures.refusals.load(Ordering::Relaxed),
-        words: figures.words.load(Ordering::Relaxed),
     }
 }

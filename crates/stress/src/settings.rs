@@ -282,11 +282,6 @@ impl Setting {
     pub fn has(&self, kind: Kind) -> bool {
         self.weight_of(kind) > 0
     }
-
-    /// Whether what one thread knows of one device is all that is known, so that every verdict is known before.
-    pub fn is_exact(&self) -> bool {
-        self.threads == 1 && self.devices == 1
-    }
 }
 
 /// The setting of that name.

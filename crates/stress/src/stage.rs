@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use millpond::{Buffer, Device, Event, Stream};
 
 use crate::bytes::Content;
+use crate::device::{Dev, check_gone, open};
 use crate::finding::{finding, lock};
 use crate::ground::{Before, Ground};
 use crate::kind::Kind;
 use crate::settings::{DeviceKind, Setting};
-use crate::world::{Dev, check_gone, open};
 
 /// A buffer on its way to another thread, and an event after its uses.
 pub(crate) struct Mail {

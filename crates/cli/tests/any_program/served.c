@@ -217,6 +217,17 @@ static void captured(void) {
     say(first, "after");
 }
 
+/* There is no memory for what a capture allocates: the capture goes on. */
+static void captured_exhaust(void) {
+    CUgraph graph;
+    CUdeviceptr at, kept = alloc(4 * MIB, s);
+    MUST(cuMemsetD8Async(kept, 1, 4 * MIB, s));
+    MUST(cuMemFreeAsync(kept, s)); /* idle, and not known to be */
+    MUST(cuStreamBeginCapture(s, 0));
+    SAY(cuMemAllocAsync(&at, 1ull << 40, s));
+    SAY(cuStreamEndCapture(s, &graph));
+}
+
 /* A stream that takes part in a capture is destroyed before the end: the capture goes on, and memory goes back later. */
 static void side_captured(void) {
     CUgraph graph;
@@ -457,7 +468,7 @@ int main(int count, char **names) {
     const struct {
         const char *name;
         void (*run)(void);
-    } all[] = {{"pools", pools}, {"pointers", pointers}, {"decompression", decompression}, {"apart", apart}, {"exhaust", exhaust}, {"captured", captured}, {"side-captured", side_captured},
+    } all[] = {{"pools", pools}, {"pointers", pointers}, {"decompression", decompression}, {"apart", apart}, {"exhaust", exhaust}, {"captured", captured}, {"captured-exhaust", captured_exhaust}, {"side-captured", side_captured},
                {"other-thread", other_thread}, {"ends", ends}, {"context-ends", context_ends},
                {"other-default", other_default}, {"captures-beside", captures_beside},
                {"given-up", given_up},

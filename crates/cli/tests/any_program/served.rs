@@ -136,6 +136,12 @@ fn who_finds_no_memory_gets_what_is_idle() {
 }
 
 #[test]
+fn a_capture_that_finds_no_memory_goes_on() {
+    let expected = ["cuMemAllocAsync(&at, 1ull << 40, s): 2", "cuStreamEndCapture(s, &graph): 0", "done"];
+    assert_served("captured-exhaust", &[("FAKECUDA_BYTES", "33554432")], &expected, &[]);
+}
+
+#[test]
 fn memory_of_captures_is_the_drivers() {
     let expected = [
         "before: 2048 KiB reserved, 4 KiB used",

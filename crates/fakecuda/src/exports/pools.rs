@@ -71,6 +71,7 @@ exports! {
         pools().destroy(pool)
     };
     cuMemPoolTrimTo(pool: usize, _keep: usize) {
+        current_device()?.check_unsafe()?;
         pools().check(pool)
     };
     cuMemPoolSetAttribute(pool: usize, which: c_int, value: *mut c_void) {

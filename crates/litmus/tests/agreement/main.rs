@@ -100,7 +100,30 @@ fn completed(lines: &[String]) -> Vec<(String, bool)> {
     whole
 }
 
+/// The line of the whole program where a graph without an instance goes while something is captured: it is judged
+/// there, and a capture refuses an instance.
+fn goes_in_a_capture(whole: &[(String, bool)]) -> Option<u32> {
+    let mut captures = BTreeSet::new();
+    let mut is_added_before = false;
+    for (at, (line, is_added)) in whole.iter().enumerate() {
+        let statement = line.strip_prefix("other: ").unwrap_or(line);
+        let by = &line[..line.len() - statement.len()];
+        let words: Vec<&str> = statement.split(' ').collect();
+        match words[..] {
+            ["capture", stream, "as", ..] => _ = captures.insert((by, stream)),
+            ["end", "capture", stream] => _ = captures.remove(&(by, stream)),
+            ["destroy", _] if is_added_before && !captures.is_empty() => return Some(at as u32 + 1),
+            _ => {}
+        }
+        is_added_before = *is_added;
+    }
+    None
+}
+
 fn judge(lines: &[String], place: Place) -> Came {
+    if let Some(line) = goes_in_a_capture(&completed(lines)) {
+        return Came::Skipped("a graph without an instance goes in a capture".into(), line);
+    }
     let text = whole(lines).join("\n");
     let program = match Program::parse(&text) {
         Ok(program) => program,

@@ -1,5 +1,5 @@
-//! Misuse of graphs, captures and order: the programs beside this file. Each states what is refused and goes on behind it;
-//! the checker and the library say so on every kind of device, the library with the words in `said`.
+//! Misuse of graphs, captures and order: the programs beside this file. Each states what is refused and goes on behind
+//! it; the checker and the library say so on every kind of device, the library with the words in `said`.
 //!
 //! `MILLPOND_GOLDEN=write cargo test -p millpond-litmus --test live refusals` writes those anew.
 

@@ -365,6 +365,7 @@ fn tied(tie: Tie) -> StreamFlags {
 }
 
 fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, open: OpenStream<'_>) -> Result<Stream> {
+    process::refuse_forked()?;
     let number = context.stream_numbers.take()?;
     let id = number.id;
     if number.is_again {

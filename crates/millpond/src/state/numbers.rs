@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use millpond_core::ids::{AllocId, RecycledNumbers, StreamId};
 use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::process;
 
 use crate::names::error::{Invalid, Result};
 use crate::sync::ranks;
@@ -78,7 +79,10 @@ impl StreamNumbers {
 
 impl Drop for StreamNumber {
     fn drop(&mut self) {
-        lock(&self.numbers.left).give_back(self.id.0, ());
+        // In a forked process the lock may be held for ever.
+        if !process::is_forked() {
+            lock(&self.numbers.left).give_back(self.id.0, ());
+        }
     }
 }
 

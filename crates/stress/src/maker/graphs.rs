@@ -66,7 +66,8 @@ impl Thread<'_> {
         match self.runs_closures() {
             true => {
                 let ground = Arc::clone(&self.stage.ground);
-                Work::Kernel(Look { ground, life: memory.id.0, before, after, done: None, micros, of }.kernel())
+                let (life, doubt, done) = (memory.id.0, None, None);
+                Work::Kernel(Look { ground, life, before, doubt, after, done, micros, of }.kernel())
             }
             false => Work::FromHost(after.bytes(0, words)),
         }
@@ -359,15 +360,17 @@ impl Thread<'_> {
         }
         let is_there = |it: &&Buf| made.outside.iter().any(|(memory, _)| *memory == it.memory);
         let outside: Vec<Memory> = self.bufs.iter().flatten().filter(is_there).map(|it| it.memory).collect();
-        let left: Vec<Memory> =
-            self.bufs.iter().flatten().filter(|it| it.launched_by == Some(id)).map(|it| it.memory).collect();
+        // What an earlier launch left, one of an instance that is gone, too: this one frees it first.
+        let execs: Vec<ExecId> = self.execs.iter().flatten().map(|it| it.id).collect();
+        let is_remade = |node| made.outputs.iter().any(|it| it.0 == node);
+        let is_left =
+            |it: &Buf| it.launched_by.is_some_and(|(by, node)| by == id || (!execs.contains(&by) && is_remade(node)));
+        let left: Vec<Memory> = self.bufs.iter().flatten().filter(|it| is_left(it)).map(|it| it.memory).collect();
         if !op.c.is_multiple_of(4) {
             for memory in outside.iter().chain(&left) {
                 self.order(on, &[Access::whole(*memory, Act::Write)]);
             }
         }
-        // What an earlier launch left, and this one frees first.
-        let is_left = |it: &Buf| it.launched_by == Some(id);
         let mut ended = Vec::new();
         for at in 0..self.bufs.len() {
             if let Some(buf) = self.bufs[at].take_if(|it| frees && is_left(it)) {
@@ -438,7 +441,7 @@ impl Thread<'_> {
             self.stage.say(self.number, format_args!("# a{} is at {:#x}", memory.id.0, range.0));
             self.stage.ground.claim(memory.id.0, range, None);
             let to = place(&self.bufs, op.b);
-            let (launched_by, content, uses) = (Some(exec), *content, Before::default());
+            let (launched_by, content, uses) = (Some((exec, *node)), *content, Before::default());
             let (words, pool) = (*words, None);
             self.put(to, Buf { memory, words, device: 0, pool, content, launched_by, is_in_graph: false, uses });
         }
@@ -458,7 +461,8 @@ impl Thread<'_> {
     pub(super) fn update(&mut self, op: Op) {
         let (Some(at), Some(from)) = (pick(&self.execs, op.a), pick(&self.graphs, op.b)) else { return };
         let (Some(exec), Some(made)) = (self.execs[at].clone(), self.graphs[from].clone()) else { return };
-        let has_left = exec.made.id != made.id && self.bufs.iter().flatten().any(|it| it.launched_by == Some(exec.id));
+        let is_left = |it: &Buf| it.launched_by.is_some_and(|(by, _)| by == exec.id);
+        let has_left = exec.made.id != made.id && self.bufs.iter().flatten().any(is_left);
         if !has_left
             && self.perform(What::ExecUpdate { exec: exec.id, graph: made.id })
             && let Some(exec) = &mut self.execs[at]

@@ -237,6 +237,11 @@ impl Thread<'_> {
             What::Copy { stream, accesses } => What::Launch { stream, accesses, name: None, trust: Trust::Order },
             What::Free { memory, stream, .. } => What::Free { memory, stream, trust: Trust::Order },
             What::FreeNow { memory } => What::Drop { memory },
+            What::PoolAccess { .. } => {
+                // What used the memory has completed, which the checker is to know, too: else it refuses it again.
+                self.synchronize(0);
+                op.what
+            }
             other => {
                 // It has changed more than can be followed.
                 let is_a_launch = matches!(other, What::GraphLaunch { .. });

@@ -161,7 +161,7 @@ impl Thread<'_> {
     /// A kernel of memory.
     fn kernel(&self, buf: &Buf, after: Content, of: Of, done: Option<Done>, chance: u32) -> Look {
         let (ground, micros) = (Arc::clone(&self.stage.ground), self.micros(chance));
-        Look { ground, life: buf.memory.id.0, before: buf.content, after, done, micros, of }
+        Look { ground, life: buf.memory.id.0, before: buf.content, doubt: None, after, done, micros, of }
     }
 
     /// An access to some words.

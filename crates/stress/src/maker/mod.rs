@@ -70,8 +70,8 @@ pub(crate) struct Buf {
     /// Its pool; none where a launch, or another thread, gave it.
     pub(crate) pool: Option<PoolId>,
     pub(crate) content: Content,
-    /// The instance whose launch made it.
-    pub(crate) launched_by: Option<ExecId>,
+    /// The instance whose launch made it, and the alloc node.
+    pub(crate) launched_by: Option<(ExecId, Memory)>,
     /// Whether a graph uses it.
     pub(crate) is_in_graph: bool,
     /// Its kernels.
@@ -254,7 +254,7 @@ impl<'w> Thread<'w> {
             Kind::Update => self.update(op),
             Kind::DropExec => self.drop_exec(op),
             Kind::TrimGraphs => self.trim_graphs(op),
-            // Other processes are another world's.
+            // Other processes come in `sharing` alone.
             Kind::Spawn | Kind::Lend | Kind::Redeem | Kind::Work | Kind::Return | Kind::Ask => {}
             Kind::Borrow | Kind::Repay | Kind::Flood | Kind::Kill | Kind::HangUp => {}
         }

@@ -187,8 +187,16 @@ impl Thread<'_> {
         }
     }
 
-    /// Waits for all work of a device.
+    /// Waits for all work of a device. Of memory that another thread gave it is not known on which devices it was used:
+    /// among threads all are waited for.
     pub(super) fn synchronize(&mut self, at: usize) {
+        match self.stage.is_exact() {
+            true => self.synchronize_device(at),
+            false => (0..self.stage.devices.len()).for_each(|at| self.synchronize_device(at)),
+        }
+    }
+
+    fn synchronize_device(&mut self, at: usize) {
         if self.stage.device(at).is_none() {
             return;
         }

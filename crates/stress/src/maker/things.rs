@@ -11,12 +11,12 @@ use smallvec::smallvec;
 
 use super::{Line, PoolAt, Thread, Tie, device_id, pick, place};
 use crate::bytes::pause;
+use crate::device::{FAILING, pool_config};
 use crate::finding::{MEANT, finding, lock};
 use crate::ground::Before;
 use crate::op::Op;
 use crate::random::Random;
 use crate::settings::DeviceKind;
-use crate::world::{FAILING, pool_config};
 
 impl Thread<'_> {
     pub(super) fn open(&mut self, op: Op) {

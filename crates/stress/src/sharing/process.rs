@@ -12,7 +12,7 @@ static IDLE: Mutex<Vec<Process>> = Mutex::new(Vec::new());
 
 /// One process. It ends when its input does, which is at the end of this process at the latest.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(super) struct Process {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
@@ -20,7 +20,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// One that has nothing.
-    pub(crate) fn take() -> Self {
+    pub(super) fn take() -> Self {
         let idle = lock(&IDLE).pop();
         idle.unwrap_or_else(|| {
             let program = std::env::current_exe().expect("a program knows where it is");
@@ -33,23 +33,23 @@ impl Process {
     }
 
     /// For another program: it has nothing any more.
-    pub(crate) fn put(self) {
+    pub(super) fn put(self) {
         lock(&IDLE).push(self);
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    pub(super) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Says a line. That it is gone is seen when it does not answer.
-    pub(crate) fn tell(&mut self, line: &str) {
+    pub(super) fn tell(&mut self, line: &str) {
         if let Some(input) = &mut self.input {
             let _ = writeln!(input, "{line}").and_then(|()| input.flush());
         }
     }
 
     /// The next answer.
-    pub(crate) fn answer(&mut self) -> String {
+    pub(super) fn answer(&mut self) -> String {
         let mut line = String::new();
         match self.output.read_line(&mut line) {
             Ok(count) if count > 0 => line.trim_end().to_owned(),
@@ -58,13 +58,13 @@ impl Process {
     }
 
     /// Ends it where it stands.
-    pub(crate) fn kill(mut self) {
+    pub(super) fn kill(mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
     /// Talks to it no more, and sees how it ends.
-    pub(crate) fn hang_up(mut self) {
+    pub(super) fn hang_up(mut self) {
         drop(self.input.take());
         // What it says still is not lost on it.
         let _ = std::io::copy(&mut self.output, &mut std::io::sink());

@@ -12,11 +12,11 @@ use std::time::Duration;
 use millpond::share::Ticket;
 use millpond::{Buffer, Device, Error, Pool, PoolConfig, Result, Stream};
 
+use crate::bytes::{Content, Of, pause};
+use crate::device::{Dev, check_gone, open};
 use crate::finding::{finding, lock};
 use crate::import::import;
 use crate::settings::{DeviceKind, Setting};
-use crate::work::{Content, pause};
-use crate::world::{Dev, check_gone, open};
 
 /// How many streams it has.
 pub(crate) const STREAMS: usize = 2;
@@ -29,7 +29,7 @@ struct State {
     device: Device,
     pool: Pool,
     streams: Vec<Stream>,
-    bufs: HashMap<u64, Buffer<u64>>,
+    bufs: HashMap<u64, Buffer<u8>>,
 }
 
 /// Obeys until its parent is gone.
@@ -124,7 +124,7 @@ impl State {
             }
             ["put", on, name, content] => {
                 let buffer = buf(name);
-                stream(on).copy_from_host(buffer.write(), &Content::of_text(content).words(buffer.len()))?;
+                stream(on).copy_from_host(buffer.write(), &Content::of_text(content).bytes(0, buffer.len() / 8))?;
                 ok()
             }
             ["free", on, name] => {
@@ -154,7 +154,7 @@ impl State {
                 ok()
             }
             ["alloc", on, name, len] => {
-                let buffer = stream(on).alloc(&self.pool, number(len) as usize)?;
+                let buffer = stream(on).alloc(&self.pool, number(len) as usize * 8)?;
                 self.bufs.insert(number(name), buffer);
                 ok()
             }
@@ -164,10 +164,10 @@ impl State {
     }
 }
 
-fn fill(stream: &Stream, buffer: &Buffer<u64>, content: Content, micros: u64) -> Result<()> {
-    stream.launch(buffer.write(), move |x: &mut [u64]| {
+fn fill(stream: &Stream, buffer: &Buffer<u8>, content: Content, micros: u64) -> Result<()> {
+    stream.launch(buffer.write(), move |x: &mut [u8]| {
         pause(micros);
-        content.fill(x);
+        content.fill(x, Of::whole(x));
     })
 }
 
@@ -176,14 +176,14 @@ fn lock_device(dev: &Dev) -> std::sync::RwLockWriteGuard<'_, Option<Device>> {
 }
 
 /// Looks by a kernel, and by copying.
-fn check(stream: &Stream, buffer: &Buffer<u64>, content: &str) -> Result<String> {
+fn check(stream: &Stream, buffer: &Buffer<u8>, content: &str) -> Result<String> {
     let content = Content::of_text(content);
     let seen = Arc::new(Mutex::new(None));
     let see = Arc::clone(&seen);
-    stream.launch(buffer.read(), move |x| *lock(&see) = Some(content.wrong(x)))?;
-    let words = stream.copy_to_host(buffer.read())?;
+    stream.launch(buffer.read(), move |x: &[u8]| *lock(&see) = Some(content.wrong(x, Of::whole(x))))?;
+    let bytes = stream.copy_to_host(buffer.read())?;
     let by_kernel = lock(&seen).take();
-    Ok(match (by_kernel, content.wrong(&words)) {
+    Ok(match (by_kernel, content.wrong(&bytes, Of::whole(&bytes))) {
         (Some(None), None) => "right".into(),
         (None, _) => "wrong: the copy came back before the kernel before it had run".into(),
         (Some(Some(wrong)), _) => format!("wrong: a kernel sees {wrong}"),

@@ -1,27 +1,20 @@
-//! What the threads of a program share: devices, mailboxes, streams that all use; and how it all ends.
+//! The devices that programs run on, which tell how they end; the pools that are made of them.
 
-use std::fs::File;
-use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use millpond::config::{ReusePolicy, Slack};
 use millpond::cuda::CudaConfig;
-use millpond::ids::StreamId;
-use millpond::{Buffer, Device, DeviceConfig, Event, GIB, Pool, PoolConfig, Stream};
+use millpond::{Device, DeviceConfig, GIB, PoolConfig};
 use millpond_driver::{CallKind, Checked, Counting, CudaDriver, Driver, Failing, HostDriver, Schedule, Tapped};
 
 use crate::dawdle::Dawdle;
-use crate::finding::{finding, lock};
+use crate::finding::finding;
 use crate::kind::Kind;
-use crate::life::Life;
-use crate::oracle::{Line, Oracle, Tie};
 use crate::random::Random;
 use crate::replay::Replay;
 use crate::settings::{DeviceKind, Pools, Setting};
-use millpond_reach::Past;
 
 /// A driver that is late now and then, counts what reaches the device, and fails on demand before.
 pub(crate) type StressDriver = Failing<Counting<Tapped<Arc<dyn Driver>, Dawdle>>>;
@@ -43,181 +36,6 @@ enum Inner {
     Host(Arc<HostDriver>),
     Checked(Arc<Checked<HostDriver>>),
     Other,
-}
-
-/// A stream at hand.
-#[derive(Clone, Debug)]
-pub(crate) struct Held {
-    /// The library's.
-    pub(crate) stream: Stream,
-    /// What is known of it.
-    pub(crate) line: Arc<Line>,
-}
-
-/// A pool at hand.
-#[derive(Clone, Debug)]
-pub(crate) struct HeldPool {
-    /// The library's.
-    pub(crate) pool: Pool,
-    /// Its number in the program.
-    pub(crate) number: u64,
-    /// Its device.
-    pub(crate) device: usize,
-    /// Bytes that the program has of it.
-    pub(crate) used: Arc<AtomicU64>,
-    /// Whether it adds no waits of its own, so that every reuse must be in order or after the work.
-    pub(crate) is_strict: bool,
-    /// Whether it is for other processes.
-    pub(crate) is_shareable: bool,
-}
-
-/// A buffer at hand.
-#[derive(Debug)]
-pub(crate) struct Buf {
-    /// The library's.
-    pub(crate) buffer: Buffer<u64>,
-    /// What is known of it.
-    pub(crate) life: Life,
-    /// An event after its uses, from the thread that gave it.
-    pub(crate) after: Option<(Event, Past)>,
-}
-
-/// What all threads of a program share.
-#[derive(Debug)]
-pub(crate) struct World {
-    /// Its surroundings.
-    pub(crate) setting: &'static Setting,
-    /// Which kind the devices are.
-    pub(crate) kind: DeviceKind,
-    /// The devices.
-    pub(crate) devices: Vec<Dev>,
-    /// What is known beside the library.
-    pub(crate) oracle: Arc<Oracle>,
-    /// What the host knows of each device.
-    pub(crate) hosts: Vec<Mutex<Past>>,
-    /// Buffers on their way to another thread.
-    pub(crate) mail: Vec<Mutex<Option<Buf>>>,
-    /// Streams that all use.
-    pub(crate) shared: Vec<Mutex<Option<Held>>>,
-    /// Default streams that are known.
-    defaults: Mutex<Vec<(usize, StreamId, Arc<Line>)>>,
-    /// Whether something was ordered that the program did not follow.
-    has_lost_track: AtomicBool,
-    next: AtomicU64,
-    log: Option<Mutex<File>>,
-}
-
-impl World {
-    /// Fresh devices.
-    pub(crate) fn new(setting: &'static Setting, kind: DeviceKind, seed: u64, log: Option<File>) -> Self {
-        let devices = (0..setting.devices).map(|at| open(setting, kind, seed + at as u64)).collect();
-        Self {
-            setting,
-            kind,
-            devices,
-            oracle: Arc::default(),
-            hosts: (0..setting.devices).map(|_| Mutex::default()).collect(),
-            mail: (0..4).map(|_| Mutex::default()).collect(),
-            shared: (0..3).map(|_| Mutex::default()).collect(),
-            defaults: Mutex::default(),
-            has_lost_track: AtomicBool::new(false),
-            next: AtomicU64::new(1),
-            log: log.map(Mutex::new),
-        }
-    }
-
-    /// A number that nothing else has.
-    pub(crate) fn number(&self) -> u64 {
-        self.next.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// What is known of a default stream, which may have been met before.
-    pub(crate) fn default_line(&self, device: usize, stream: &Stream, tie: Tie, knows: Past) -> Arc<Line> {
-        let mut defaults = lock(&self.defaults);
-        if let Some((.., line)) = defaults.iter().find(|(at, id, _)| (*at, *id) == (device, stream.id())) {
-            return Arc::clone(line);
-        }
-        let line = self.oracle.open(device, tie, knows);
-        defaults.push((device, stream.id(), Arc::clone(&line)));
-        line
-    }
-
-    /// Something is ordered that the program does not follow: what is wrong is not known from now on.
-    pub(crate) fn lose_track(&self) {
-        self.has_lost_track.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether every verdict is known before.
-    pub(crate) fn is_exact(&self) -> bool {
-        self.setting.is_exact() && !self.has_lost_track.load(Ordering::Relaxed)
-    }
-
-    /// Whether kernels are closures that really run.
-    pub(crate) fn runs_kernels(&self) -> bool {
-        matches!(self.kind, DeviceKind::Host | DeviceKind::Seeded)
-    }
-
-    /// Whether memory is real.
-    pub(crate) fn has_memory(&self) -> bool {
-        !matches!(self.kind, DeviceKind::Sim | DeviceKind::SimLate)
-    }
-
-    /// Whether memory is lent to other processes.
-    pub(crate) fn shares(&self) -> bool {
-        self.setting.has(Kind::Lend)
-    }
-
-    /// Writes a call down, where calls are written down.
-    pub(crate) fn say(&self, thread: usize, call: std::fmt::Arguments<'_>) {
-        if let Some(log) = &self.log {
-            // Unbuffered: the next call may end the process.
-            let _ = writeln!(lock(log), "/* thread {thread} */ {call}");
-        }
-    }
-
-    /// Settings of a pool.
-    pub(crate) fn pool_config(&self, number: u32) -> (PoolConfig, bool) {
-        pool_config(self.setting, self.kind, number)
-    }
-
-    /// Everything is dropped: nothing may be left. Where the devices are waited for first, they have given everything
-    /// back by their own calls; else what is in use goes with the driver.
-    pub(crate) fn end(self, waits: bool) {
-        for slot in &self.mail {
-            if let Some(buf) = lock(slot).take() {
-                self.oracle.release(buf.life.id, buf.buffer.address(), &buf.life.uses);
-                drop(buf);
-            }
-        }
-        self.shared.iter().for_each(|slot| drop(lock(slot).take()));
-        self.devices.iter().for_each(|dev| dev.driver.disarm());
-        let device = |dev: &Dev| dev.device.write().unwrap_or_else(|it| it.into_inner()).take();
-        let devices: Vec<Option<Device>> = self.devices.iter().map(device).collect();
-        let is_over = |device: &Option<Device>| device.as_ref().is_some_and(|device| device.synchronize().is_ok());
-        // Once more for what kernels that own things launch when they are dropped, which may be after they had
-        // completed.
-        let is_over = waits && devices.iter().all(is_over) && self.await_owners() && devices.iter().all(is_over);
-        drop(devices);
-        for (at, dev) in self.devices.iter().enumerate() {
-            check_gone(&format!("device {at}"), dev, is_over, self.shares());
-        }
-    }
-}
-
-impl World {
-    /// Kernels that had completed, or were dropped with their graphs, drop what they own.
-    fn await_owners(&self) -> bool {
-        let until = Instant::now() + Duration::from_secs(10);
-        loop {
-            match self.oracle.owners.load(Ordering::Acquire) {
-                0 => return true,
-                left if Instant::now() > until => {
-                    finding(&format!("all work has completed, and {left} kernels are not dropped with what they own"))
-                }
-                _ => std::thread::sleep(Duration::from_micros(100)),
-            }
-        }
-    }
 }
 
 impl Dev {

@@ -3,21 +3,21 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::importer::STREAMS;
+use super::life::Expect;
+use super::loans::Importer;
+use super::party::Act;
+use super::world::Buf;
+use super::{Thread, pick};
+use crate::bytes::Content;
 use crate::import::import;
-use crate::importer::STREAMS;
 use crate::kind::Kind;
-use crate::life::Expect;
 use crate::op::Op;
-use crate::party::Act;
 use crate::random::{Random, mix};
-use crate::thread::sharing::Importer;
-use crate::thread::{Thread, pick};
-use crate::work::Content;
-use crate::world::Buf;
 
 impl Thread<'_> {
     /// An importer lets go of something.
-    pub(crate) fn give_return(&mut self, op: Op) {
+    pub(super) fn give_return(&mut self, op: Op) {
         let Some((who, at, loan)) = self.loan(op) else { return };
         let (on, name) = (op.c as usize % STREAMS, loan.name);
         if op.c >> 3 & 1 == 0 {
@@ -37,19 +37,19 @@ impl Thread<'_> {
     }
 
     /// Memory that was dropped here is free where none but `holders` hold it.
-    fn unpark(&mut self, id: u64, holders: usize) {
+    fn unpark(&mut self, id: u32, holders: usize) {
         let loans = self.importers.iter().flatten().flat_map(|it| &it.loans);
         if loans.filter(|loan| loan.life == id).count() > holders {
             return;
         }
         if let Some(at) = self.parked.iter().position(|(life, _)| life.id == id) {
             let (life, address) = self.parked.swap_remove(at);
-            self.world.oracle.release(life.id, address, &life.uses);
+            self.world.stage.ground.release(life.id, address, &life.kernels());
         }
     }
 
     /// What orders: an importer synchronises, orders its streams, is waited for or waits.
-    pub(crate) fn ask_importer(&mut self, op: Op) {
+    pub(super) fn ask_importer(&mut self, op: Op) {
         let Some(who) = pick(&self.importers, op.a) else { return };
         let on = op.c as usize % STREAMS;
         match op.c >> 3 & 7 {
@@ -76,7 +76,7 @@ impl Thread<'_> {
                 let waited = event.synchronize();
                 self.judge("Event::synchronize", Expect::Accepted, waited.as_ref().err());
                 if waited.is_ok() {
-                    self.learn(0, &past, "Event::synchronize");
+                    self.learn(&past, "Event::synchronize");
                 }
             }
             _ => {
@@ -88,7 +88,7 @@ impl Thread<'_> {
     }
 
     /// An importer lets go of memory of its own: by a free only where this process has let go.
-    pub(crate) fn repay(&mut self, op: Op) {
+    pub(super) fn repay(&mut self, op: Op) {
         let Some(who) = pick(&self.importers, op.a) else { return };
         let Some(importer) = &self.importers[who] else { return };
         let Some(at) = (op.b as usize).checked_rem(importer.own.len()) else { return };
@@ -106,19 +106,17 @@ impl Thread<'_> {
     }
 
     /// A ticket that its exporter does not live to see used, or that is never used.
-    pub(crate) fn leave_ticket(&mut self, who: usize, answer: &str) {
-        if self.world.number() & 1 == 0 {
+    pub(super) fn leave_ticket(&mut self, who: usize, answer: &str) {
+        if self.world.stage.number() & 1 == 0 {
             return;
         }
         self.kill(who);
-        if let Some(device) = self.device(0) {
-            let refused = import(&device, &Self::ticket_of(answer));
-            self.judge("import from a process that was killed", Expect::Refused, refused.as_ref().err());
-        }
+        let refused = import(&self.device(), &Self::ticket_of(answer));
+        self.judge("import from a process that was killed", Expect::Refused, refused.as_ref().err());
     }
 
     /// An importer gets many commands, and is killed in the middle of them.
-    pub(crate) fn flood(&mut self, op: Op) {
+    pub(super) fn flood(&mut self, op: Op) {
         let Some(who) = pick(&self.importers, op.a) else { return };
         let mut random = Random::new(u64::from(op.c));
         let on = random.below(STREAMS as u64) as usize;
@@ -141,7 +139,7 @@ impl Thread<'_> {
             && let Ok(ticket) = buf.buffer.export()
         {
             buf.life.is_lent = true;
-            lines.push(format!("import {} {ticket}", self.world.number()));
+            lines.push(format!("import {} {ticket}", self.world.stage.number()));
         }
         if let Some(held) = self.stream(op.b)
             && let Some((event, _)) = self.event_of(&held)
@@ -155,13 +153,13 @@ impl Thread<'_> {
         let shift = random.below(lines.len() as u64) as usize;
         lines.rotate_left(shift);
         let lines: Vec<String> = lines.into_iter().take_while(|line| line != "export 0" || shift == 0).collect();
-        self.world.say(self.number, format_args!("// process {} gets {lines:?}", importer.process.id()));
+        self.world.stage.say(self.number, format_args!("// process {} gets {lines:?}", importer.process.id()));
         lines.iter().for_each(|line| importer.process.tell(line));
         std::thread::sleep(Duration::from_micros(random.below(2500)));
         self.kill(who);
     }
 
-    pub(crate) fn end_importer(&mut self, op: Op) {
+    pub(super) fn end_importer(&mut self, op: Op) {
         let Some(who) = pick(&self.importers, op.a) else { return };
         match op.kind {
             Kind::Kill => self.kill(who),
@@ -209,14 +207,14 @@ impl Thread<'_> {
         let bufs: Vec<Buf> = self.bufs.iter_mut().filter_map(|buf| buf.take_if(is_of)).collect();
         for buf in bufs {
             self.say(format_args!("drop(b{});", buf.life.id));
-            self.world.oracle.release(buf.life.id, buf.buffer.address(), &buf.life.uses);
+            self.world.stage.ground.release(buf.life.id, buf.buffer.address(), &buf.life.kernels());
             drop(buf);
         }
-        self.synchronize(0);
+        self.synchronize();
     }
 
     /// The program ends: most importers serve the next one.
-    pub(crate) fn end_importers(&mut self, chance: u32) {
+    pub(super) fn end_importers(&mut self, chance: u32) {
         let mut random = Random::new(u64::from(chance));
         for who in 0..self.importers.len() {
             match random.below(12) {

@@ -8,45 +8,46 @@
 use std::sync::Arc;
 
 use millpond::share::Ticket;
+use millpond_reach::Past;
 
+use super::importer::STREAMS;
+use super::life::{Expect, Life};
+use super::oracle::{Line, Use};
+use super::party::{Act, Doubt, Party};
+use super::process::Process;
+use super::world::{Buf, Held};
+use super::{Thread, pick};
+use crate::bytes::Content;
 use crate::finding::{finding, lock};
 use crate::import::import;
-use crate::importer::STREAMS;
-use crate::life::{Expect, Life};
+use crate::maker::{Tie, place};
 use crate::op::Op;
-use crate::oracle::{Line, Use};
-use crate::party::{ALL, Act, Doubt, Party};
-use crate::process::Process;
 use crate::random::{Random, mix};
-use crate::thread::{Thread, pick, place};
-use crate::work::Content;
-use crate::world::{Buf, Held};
-use millpond_reach::Past;
 
 /// Another process at hand.
 #[derive(Debug)]
-pub(crate) struct Importer {
-    pub(crate) process: Process,
-    pub(crate) party: Arc<Party>,
+pub(super) struct Importer {
+    pub(super) process: Process,
+    pub(super) party: Arc<Party>,
     /// Its streams.
-    pub(crate) lines: Vec<Arc<Line>>,
+    pub(super) lines: Vec<Arc<Line>>,
     /// What its host knows.
-    pub(crate) host: Past,
+    pub(super) host: Past,
     /// What it has imported.
-    pub(crate) loans: Vec<Loan>,
+    pub(super) loans: Vec<Loan>,
     /// What it allocated, by the number of the life.
-    pub(crate) own: Vec<u64>,
+    pub(super) own: Vec<u32>,
     /// Whether it got a command whose answer was not read.
-    pub(crate) owes: bool,
+    pub(super) owes: bool,
 }
 
 /// An import of an importer.
 #[derive(Clone, Debug)]
-pub(crate) struct Loan {
+pub(super) struct Loan {
     /// Its name there.
-    pub(crate) name: u64,
+    pub(super) name: u32,
     /// Whose memory.
-    pub(crate) life: u64,
+    pub(super) life: u32,
     /// What it knew when it imported, and must come after.
     seen: Vec<Use>,
     /// What other processes had done that was not over then: it may have learned that, too.
@@ -57,9 +58,9 @@ pub(crate) struct Loan {
 
 /// A ticket.
 #[derive(Clone, Debug)]
-pub(crate) struct Offered {
+pub(super) struct Offered {
     ticket: Ticket,
-    life: u64,
+    life: u32,
     /// What the host knew when it was given.
     base: Past,
     is_used: bool,
@@ -67,21 +68,21 @@ pub(crate) struct Offered {
 
 impl Loan {
     /// Whether all that was done under it comes before.
-    pub(crate) fn is_done(&self, knows: &Past) -> bool {
+    pub(super) fn is_done(&self, knows: &Past) -> bool {
         self.uses.iter().all(|it| knows.covers(it.point))
     }
 }
 
 impl Importer {
     /// What the next operation of a stream comes after.
-    pub(crate) fn knows(&self, on: usize) -> Past {
+    pub(super) fn knows(&self, on: usize) -> Past {
         let mut knows = self.lines[on].now();
         knows.join(&self.host);
         knows
     }
 
     /// Its host knows that all of a stream has completed.
-    pub(crate) fn learn(&mut self, on: usize) {
+    pub(super) fn learn(&mut self, on: usize) {
         let knows = self.knows(on);
         self.host.join(&knows);
         lock(&self.party.known).join(&knows);
@@ -95,7 +96,7 @@ impl Importer {
 
 impl Thread<'_> {
     /// Gives a command to an importer, and reads what comes of it: the answer, unless it refused.
-    pub(crate) fn ask(&mut self, who: usize, line: &str, expect: Expect) -> Option<String> {
+    pub(super) fn ask(&mut self, who: usize, line: &str, expect: Expect) -> Option<String> {
         self.collect(who);
         let Some(importer) = &mut self.importers[who] else { return None };
         importer.process.tell(line);
@@ -106,7 +107,7 @@ impl Thread<'_> {
     }
 
     /// Reads an answer that was not waited for.
-    pub(crate) fn collect(&mut self, who: usize) {
+    pub(super) fn collect(&mut self, who: usize) {
         let Some(importer) = self.importers[who].as_mut().filter(|it| it.owes) else { return };
         importer.owes = false;
         let answer = importer.process.answer();
@@ -124,18 +125,18 @@ impl Thread<'_> {
             _ => {}
         }
         if !is_done {
-            self.world.oracle.figures.refusals.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.world.stage.ground.figures.refusals.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
         is_done
     }
 
     /// The ticket in an answer.
-    pub(crate) fn ticket_of(answer: &str) -> Ticket {
+    pub(super) fn ticket_of(answer: &str) -> Ticket {
         let text = answer.strip_prefix("ok ").unwrap_or(answer);
         text.parse().unwrap_or_else(|error| finding(&format!("`{answer}` has no ticket: {error}")))
     }
 
-    pub(crate) fn spawn(&mut self, op: Op) {
+    pub(super) fn spawn(&mut self, op: Op) {
         let at = op.a as usize % self.importers.len();
         if self.importers[at].is_some() {
             return;
@@ -143,8 +144,8 @@ impl Thread<'_> {
         let process = Process::take();
         self.say(format_args!("// process {} comes", process.id()));
         let lines = (0..STREAMS).map(|_| {
-            let (nowhere, tie) = (usize::MAX, crate::oracle::Tie::Free);
-            self.world.oracle.open(nowhere, tie, Past::default())
+            let is_here = false;
+            self.world.oracle.open(is_here, Tie::Free, Past::default())
         });
         let (lines, party) = (lines.collect(), Arc::default());
         let (host, loans, own) = Default::default();
@@ -152,25 +153,25 @@ impl Thread<'_> {
     }
 
     /// A life at hand, or one that was dropped while others had it.
-    pub(crate) fn life_of(&mut self, id: u64) -> Option<&mut Life> {
+    pub(super) fn life_of(&mut self, id: u32) -> Option<&mut Life> {
         let live = self.bufs.iter_mut().flatten().map(|buf| &mut buf.life);
         live.chain(self.parked.iter_mut().map(|(life, _)| life)).find(|life| life.id == id)
     }
 
     /// Whether some importer holds it, or holds this memory of its own.
-    pub(crate) fn is_lent_out(&self, life: &Life) -> bool {
+    pub(super) fn is_lent_out(&self, life: &Life) -> bool {
         self.importers.iter().flatten().any(|it| it.loans.iter().any(|loan| loan.life == life.id))
     }
 
     /// Whether what others did to a buffer, and this process does not know of, comes before a use. Where it does not it
     /// is ordered.
-    pub(crate) fn is_safe(&mut self, held: &Held, at: usize, act: Act) -> bool {
+    pub(super) fn is_safe(&mut self, held: &Held, at: usize, act: Act) -> bool {
         let is_open = |thread: &Self| {
             let knows = thread.before_next(&held.line);
             let Some(buf) = &thread.bufs[at] else { return true };
             let loans = thread.importers.iter().flatten().flat_map(|it| &it.loans);
             let mut uses = loans.filter(|loan| loan.life == buf.life.id).flat_map(|loan| &loan.uses);
-            uses.any(|it| it.meets(act, ALL) && !knows.covers(it.point))
+            uses.any(|it| it.meets(act) && !knows.covers(it.point))
         };
         if is_open(self) {
             self.order_abroad(held, at);
@@ -179,7 +180,7 @@ impl Thread<'_> {
     }
 
     /// Puts a stream after all that other processes did to a buffer, by events of theirs.
-    pub(crate) fn order_abroad(&mut self, held: &Held, at: usize) {
+    pub(super) fn order_abroad(&mut self, held: &Held, at: usize) {
         for who in 0..self.importers.len() {
             for on in 0..STREAMS {
                 let knows = self.before_next(&held.line);
@@ -197,21 +198,20 @@ impl Thread<'_> {
     }
 
     /// An event of another process, imported: what comes before it.
-    pub(crate) fn event_abroad(&mut self, who: usize, on: usize) -> Option<(millpond::Event, Past)> {
-        let device = self.device(0)?;
+    pub(super) fn event_abroad(&mut self, who: usize, on: usize) -> Option<(millpond::Event, Past)> {
         let answer = self.ask(who, &format!("record {on}"), Expect::Accepted)?;
         let importer = self.importers[who].as_ref()?;
         let mut past = importer.knows(on);
         // What it says of this process's own streams is not believed.
-        self.world.oracle.lines_of(0).iter().for_each(|line| past.forget(line.chain));
+        self.world.oracle.lines().iter().for_each(|line| past.forget(line.chain));
         lock(&importer.party.reached).join(&past);
-        let event = device.import_event(&Self::ticket_of(&answer));
+        let event = self.device().import_event(&Self::ticket_of(&answer));
         self.judge("import_event", Expect::Accepted, event.as_ref().err());
         event.ok().map(|event| (event, past))
     }
 
     /// Puts a stream of an importer after what a stream of this process comes after.
-    pub(crate) fn order_importer(&mut self, who: usize, on: usize, held: &Held) {
+    pub(super) fn order_importer(&mut self, who: usize, on: usize, held: &Held) {
         let Some((event, mut past)) = self.event_of(held) else { return };
         let ticket = event.export();
         self.judge("Event::export", Expect::Accepted, ticket.as_ref().err());
@@ -224,7 +224,7 @@ impl Thread<'_> {
         }
     }
 
-    pub(crate) fn lend(&mut self, op: Op) {
+    pub(super) fn lend(&mut self, op: Op) {
         let (Some(held), Some(at), Some(who)) =
             (self.stream(op.a), pick(&self.bufs, op.b), pick(&self.importers, op.c))
         else {
@@ -234,16 +234,16 @@ impl Thread<'_> {
         let how = random.below(4);
         self.order(&held, at);
         if how == 0 {
-            self.synchronize(0);
+            self.synchronize();
         }
-        let base = self.host(0);
+        let base = self.host();
         let Some(buf) = &mut self.bufs[at] else { return };
         let expect = match buf.life.is_shareable && buf.life.from.is_none() {
             true => Expect::Accepted,
             false => Expect::Refused,
         };
         let id = buf.life.id;
-        self.world.say(self.number, format_args!("let ticket = b{id}.export()?;"));
+        self.world.stage.say(self.number, format_args!("let ticket = b{id}.export()?;"));
         let ticket = buf.buffer.export();
         buf.life.is_lent |= ticket.is_ok();
         self.judge(&format!("export of b{id}"), expect, ticket.as_ref().err());
@@ -267,10 +267,10 @@ impl Thread<'_> {
 
     /// An importer imports.
     fn import_there(&mut self, who: usize, offered: &mut Offered) {
-        let name = self.world.number();
+        let name = self.world.stage.number();
         let live = self.bufs.iter().flatten().find(|buf| buf.life.id == offered.life);
         let seen = live.map(|buf| {
-            let born = Use { point: buf.life.born, part: ALL, writes: true, frees: false, party: None, done: None };
+            let born = Use { point: buf.life.born, writes: true, frees: false, party: None, done: None };
             let uses = buf.life.uses.iter().filter(|it| it.party.is_none()).cloned();
             let is_open = |it: &&Use| it.party.as_ref().is_some_and(|party| !party.is_over(it.point));
             let open: Vec<Use> = buf.life.uses.iter().filter(is_open).cloned().collect();
@@ -288,14 +288,12 @@ impl Thread<'_> {
         }
     }
 
-    pub(crate) fn redeem(&mut self, op: Op) {
+    pub(super) fn redeem(&mut self, op: Op) {
         let (Some(at), Some(who)) = (pick(&self.tickets, op.a), pick(&self.importers, op.b)) else { return };
         let Some(mut offered) = self.tickets[at].take() else { return };
-        if op.c.is_multiple_of(8)
-            && let Some(device) = self.device(0)
-        {
-            self.say(format_args!("device0.revoke(&ticket);"));
-            let was_good = device.revoke(&offered.ticket);
+        if op.c.is_multiple_of(8) {
+            self.say(format_args!("device.revoke(&ticket);"));
+            let was_good = self.device().revoke(&offered.ticket);
             if was_good && offered.is_used {
                 finding("a ticket that was used can be revoked");
             }
@@ -309,13 +307,13 @@ impl Thread<'_> {
 
     /// What an importer's stream knows, and whether a use of it there is right. Orders what the library does not see
     /// there, and the rest by chance; none where that cannot be ordered.
-    pub(crate) fn ready(&mut self, who: usize, loan: &Loan, on: usize, act: Act, orders: bool) -> Option<bool> {
+    pub(super) fn ready(&mut self, who: usize, loan: &Loan, on: usize, act: Act, orders: bool) -> Option<bool> {
         let look = |thread: &mut Self| {
             let life = thread.life_of(loan.life)?.clone();
             let importer = thread.importers[who].as_ref()?;
             let knows = importer.knows(on);
             let is_among = |list: &[Use], it: &Use| list.iter().any(|other| other.point == it.point);
-            let is_open = |it: &&Use| it.meets(act, ALL) && !knows.covers(it.point);
+            let is_open = |it: &&Use| it.meets(act) && !knows.covers(it.point);
             let is_right = !loan.seen.iter().any(|it| is_open(&it)) && !loan.uses.iter().any(|it| is_open(&it));
             // What the library does not know of there; what others did and has completed needs no order.
             let is_unseen = |it: &&Use| !is_among(&loan.seen, it) && !is_among(&loan.uses, it);
@@ -330,7 +328,7 @@ impl Thread<'_> {
             return Some(is_right);
         }
         let at = self.bufs.iter().position(|buf| buf.as_ref().is_some_and(|buf| buf.life.id == loan.life))?;
-        let held = self.stream(loan.name as u32)?;
+        let held = self.stream(loan.name)?;
         self.order(&held, at);
         self.order_importer(who, on, &held);
         let (is_right, is_safe) = look(self)?;
@@ -338,23 +336,23 @@ impl Thread<'_> {
     }
 
     /// What is expected of an importer.
-    pub(crate) fn expect_there(&self, is_right: bool) -> Expect {
+    pub(super) fn expect_there(&self, is_right: bool) -> Expect {
         match is_right {
             true => Expect::Accepted,
-            false if self.world.is_exact() => Expect::Refused,
+            false if self.world.stage.is_exact() => Expect::Refused,
             false => Expect::Either,
         }
     }
 
     /// One of an importer's loans.
-    pub(crate) fn loan(&self, op: Op) -> Option<(usize, usize, Loan)> {
+    pub(super) fn loan(&self, op: Op) -> Option<(usize, usize, Loan)> {
         let who = pick(&self.importers, op.a)?;
         let loans = &self.importers[who].as_ref()?.loans;
         let at = (op.b as usize).checked_rem(loans.len())?;
         Some((who, at, loans[at].clone()))
     }
 
-    pub(crate) fn work(&mut self, op: Op) {
+    pub(super) fn work(&mut self, op: Op) {
         let Some((who, at, loan)) = self.loan(op) else { return };
         let on = op.c as usize % STREAMS;
         let act = if op.c >> 3 & 1 == 0 { Act::Read } else { Act::Write };
@@ -362,7 +360,7 @@ impl Thread<'_> {
         let expect = self.expect_there(is_right);
         let content = match act {
             Act::Read => self.life_of(loan.life).map(|life| life.content).filter(|_| is_right),
-            _ => Some(Content::Words(mix(self.world.number() ^ u64::from(op.c) << 32))),
+            _ => Some(Content::Words(mix(u64::from(self.world.stage.number()) ^ u64::from(op.c) << 32))),
         };
         let content = content.unwrap_or(Content::Unknown);
         let text = content.to_text();
@@ -395,12 +393,12 @@ impl Thread<'_> {
     }
 
     /// An importer used what it has imported.
-    pub(crate) fn used_there(&mut self, who: usize, at: usize, on: usize, act: Act) {
+    pub(super) fn used_there(&mut self, who: usize, at: usize, on: usize, act: Act) {
         let Some(importer) = &mut self.importers[who] else { return };
         let point = importer.lines[on].step(None);
         let party = Arc::clone(&importer.party);
         let (writes, frees) = (act == Act::Write, act == Act::Free);
-        let done = Use { point, part: ALL, writes, frees, party: Some(Arc::clone(&party)), done: None };
+        let done = Use { point, writes, frees, party: Some(Arc::clone(&party)), done: None };
         let Some(loan) = importer.loans.get_mut(at) else { return };
         let id = loan.life;
         loan.uses.push(done.clone());
@@ -413,10 +411,11 @@ impl Thread<'_> {
     }
 
     /// An importer allocates and lends it to this process.
-    pub(crate) fn borrow(&mut self, op: Op) {
+    pub(super) fn borrow(&mut self, op: Op) {
         let Some(who) = pick(&self.importers, op.a) else { return };
-        let (Some(device), mut random) = (self.device(0), Random::new(u64::from(op.c))) else { return };
-        let (id, len, on) = (self.world.number(), 1 + random.below(1 << 13), random.below(STREAMS as u64) as usize);
+        let mut random = Random::new(u64::from(op.c));
+        let (id, len, on) =
+            (self.world.stage.number(), 1 + random.below(1 << 13), random.below(STREAMS as u64) as usize);
         let content = Content::Words(mix(random.number()));
         let commands =
             [format!("alloc {on} {id} {len}"), format!("fill {on} {id} {} {}", content.to_text(), random.below(300))];
@@ -439,16 +438,16 @@ impl Thread<'_> {
         if random.chance(10) {
             return self.leave_ticket(who, &answer);
         }
-        self.say(format_args!("let b{id} = device0.import(ticket)?;"));
-        let buffer = import(&device, &Self::ticket_of(&answer));
+        self.say(format_args!("let b{id} = device.import(ticket)?;"));
+        let buffer = import(&self.device(), &Self::ticket_of(&answer));
         self.judge("import", Expect::Accepted, buffer.as_ref().err());
         let Ok(buffer) = buffer else { return };
-        self.world.oracle.claim(id, buffer.address(), buffer.bytes(), None);
+        self.world.stage.ground.claim(id, (buffer.address(), buffer.bytes()), None);
         let party_of = Some(Arc::clone(&party));
-        let wrote = Use { point: filled, part: ALL, writes: true, frees: false, party: party_of, done: None };
+        let wrote = Use { point: filled, writes: true, frees: false, party: party_of, done: None };
         let (uses, from, doubt) = (vec![wrote], Some(party), Some(doubt));
-        let life = Life { uses, from, doubt, ..Life::new(id, born, content, 0) };
+        let life = Life { uses, from, doubt, ..Life::new(id, born, content) };
         let at = place(&self.bufs, op.b);
-        self.put(at, Buf { buffer, life, after: None });
+        self.put(at, Buf { buffer, life });
     }
 }
