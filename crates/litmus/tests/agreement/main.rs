@@ -124,8 +124,11 @@ fn judge(lines: &[String], place: Place) -> Came {
     if let Some(line) = goes_in_a_capture(&completed(lines)) {
         return Came::Skipped("a graph without an instance goes in a capture".into(), line);
     }
-    let text = whole(lines).join("\n");
-    let program = match Program::parse(&text) {
+    judge_as_it_is(&whole(lines), place)
+}
+
+fn judge_as_it_is(lines: &[String], place: Place) -> Came {
+    let program = match Program::parse(&lines.join("\n")) {
         Ok(program) => program,
         Err(refusal) => return Came::Skipped(format!("parse: {}", refusal.what), refusal.line),
     };
@@ -407,6 +410,20 @@ fn can_be_said(lines: &[String]) -> bool {
     });
     let Ok(program) = Program::parse(&whole(lines).join("\n")) else { return false };
     is_plain && program.check().iter().all(|finding| !UNSAID.contains(&finding.kind))
+}
+
+#[test]
+fn and_of_misuse_of_all_kinds() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/refusals");
+    let files = std::fs::read_dir(folder).expect("it is there").map(|entry| entry.expect("it is there").path());
+    for file in files.filter(|file| file.extension().is_some_and(|it| it == "litmus")) {
+        let lines = mutated::statements(&std::fs::read_to_string(&file).expect("a text"));
+        match judge_as_it_is(&lines, Place::Host(Timing::Fast)) {
+            Came::Agreed(verdict) => assert!(!verdict.is_empty(), "{}", file.display()),
+            Came::Skipped(said, line) => panic!("{}: {said}: {}", file.display(), lines[line as usize - 1]),
+            Came::Differs(said) => panic!("{}: {said}", file.display()),
+        }
+    }
 }
 
 #[test]
