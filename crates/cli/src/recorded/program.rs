@@ -1,6 +1,6 @@
 //! Recorded programs as data: what was allocated and freed, in order, with numbers that are dense.
 //!
-//! A [`Program`] can only be made by a [`Recorder`], which refuses what no program can have done. So whoever serves a
+//! A [`Program`] can only be made by a `Recorder`, which refuses what no program can have done. So whoever serves a
 //! program need not check it again. Knows no file format.
 //!
 //! Invariants:
