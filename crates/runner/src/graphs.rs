@@ -186,9 +186,16 @@ impl Run {
         seen.contains(&graph)
     }
 
-    /// Whether a graph, or a child in it, has alloc nodes.
-    pub(crate) fn has_memory(&self, graph: GraphId) -> bool {
-        self.memory.held.values().any(|held| matches!(held, Held::Node(_, owner) if self.is_within(*owner, graph)))
+    /// The memory of the alloc nodes of a graph and of the children in it.
+    pub(crate) fn memory_of(&self, graph: GraphId) -> Vec<Memory> {
+        let is_in = |held: &Held| matches!(held, Held::Node(_, owner) if self.is_within(*owner, graph));
+        self.memory.held.iter().filter(|(_, held)| is_in(held)).map(|(memory, _)| *memory).collect()
+    }
+
+    /// A launch of an instance was refused.
+    pub(crate) fn unmake(&mut self, exec: ExecId) {
+        let Some((_, graph)) = self.instances.all.get(&exec) else { return };
+        self.instances.unmade.extend(self.memory_of(*graph));
     }
 
     /// Whether a graph is there, or an instance of all its nodes.
@@ -317,15 +324,11 @@ impl Run {
                 }
                 return Ok(Said::Done);
             }
-            Ok(launch) => {
-                let unmade = std::mem::take(&mut self.instances.unmade);
-                self.instances.unmade = unmade.into_iter().filter(|it| !self.is_within(*it, graph)).collect();
-                launch
-            }
+            Ok(launch) => launch,
             Err(millpond::Error::Violation(violation)) if made.auto_free_on_launch() => {
                 self.found.verdict.insert(crate::Refusal { line: self.line, kind: violation.kind });
                 self.found.refused.push((self.line, Error::Violation(violation)));
-                self.instances.unmade.insert(graph);
+                self.unmake(exec);
                 return Ok(Said::Done);
             }
             Err(error) => return Ok(Said::Refused(error, Act::Read)),
@@ -341,6 +344,7 @@ impl Run {
             .collect();
         for (memory, node) in nodes {
             if let Ok(buffer) = launch.take(node) {
+                self.instances.unmade.remove(&memory);
                 // A name of this life's own; numbers from the top, which no program has.
                 let life = Memory { id: millpond_core::ids::AllocId(u32::MAX - memory.id.0), ..memory };
                 let is_others = self.instances.launched.insert(memory, (exec, graph)).is_some_and(|(by, _)| by != exec);

@@ -32,7 +32,7 @@ use millpond::{Buffer, Device, DeviceConfig, Error, Event, Pool, PoolConfig, Str
 use millpond_core::check::{Finding, Kind, Side};
 use millpond_core::graph::CaptureError as Rule;
 use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, CaptureMode, Mark, Memory, Op, What};
+use millpond_core::op::{Access, Act, CaptureMode, Mark, Memory, NodeOp, Op, What};
 
 pub use kernels::{Kernel, Work};
 pub use place::Place;
@@ -177,9 +177,9 @@ struct Instances {
     destroyed: HashSet<ExecId>,
     /// The instance whose launch gave an alloc node's memory its latest life, and its graph.
     launched: HashMap<Memory, (ExecId, GraphId)>,
-    /// Graphs whose latest launch was refused, so that memory of their alloc nodes is not there.
-    unmade: HashSet<GraphId>,
-    /// Whether memory is not there because an instance or its update was refused.
+    /// Memory of alloc nodes that is not there, because the latest launch was refused.
+    unmade: HashSet<Memory>,
+    /// Whether memory may not be there because an instance, its update, a copy or a child was refused.
     is_any_unmade: bool,
 }
 
@@ -433,13 +433,15 @@ impl Run {
         let is_unmade = matches!(said, Said::Refused(..));
         self.note(said, is_spoiled, &op.what)?;
         match &op.what {
-            What::Instantiate { graph, .. } | What::ExecUpdate { graph, .. } => {
-                self.instances.is_any_unmade |= is_unmade && self.has_memory(*graph);
+            What::Instantiate { graph, .. } | What::ExecUpdate { graph, .. } | What::GraphClone { graph, .. } => {
+                self.instances.is_any_unmade |= is_unmade && !self.memory_of(*graph).is_empty();
             }
-            What::GraphLaunch { exec, .. } if is_unmade => {
-                let graph = self.instances.all.get(exec).map(|(_, graph)| *graph);
-                self.instances.unmade.extend(graph.filter(|graph| self.has_memory(*graph)));
+            What::GraphNode { node, .. } if is_unmade => {
+                if let NodeOp::Child(child) = **node {
+                    self.instances.is_any_unmade |= !self.memory_of(child).is_empty();
+                }
             }
+            What::GraphLaunch { exec, .. } if is_unmade => self.unmake(*exec),
             What::EventRecord { event, stream, external: false, .. } if !is_unmade => {
                 let is_in = self.stream(*stream)?.is_capturing().unwrap_or(false);
                 for capture in self.graphs.captures.values_mut() {
