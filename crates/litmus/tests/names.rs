@@ -195,6 +195,18 @@ fn what_a_refused_operation_would_have_made_is_in_no_other_finding() {
     }
 }
 
+/// What an earlier launch made and the program freed stays freed, whatever is refused behind that.
+#[test]
+fn memory_that_was_freed_is_found_behind_a_refused_operation() {
+    let freed = "set leaks off\nstream s nonblocking\ngraph g\nnode n1 in g: alloc o 64\nx = instantiate g\n\
+                 launch x s\nfree s o\n";
+    for refused in ["h = clone g\n", "graph k\nnode c in k: child g\n", "y = instantiate g\n"] {
+        let found = findings(&format!("{freed}{refused}read s o\n"));
+        let kinds: Vec<&str> = found.iter().map(|it| it.kind.name()).collect();
+        assert_eq!(kinds, ["graph-refused", "use-after-free"], "{refused}");
+    }
+}
+
 /// Where the graph is mended and launched, what is done with its memory is judged.
 #[test]
 fn memory_of_a_mended_graph_is_judged_again() {

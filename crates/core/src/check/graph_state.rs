@@ -166,26 +166,25 @@ impl Graphs {
         self.names.hold(&new);
     }
 
-    /// A graph, or what it is in, will not be launched as the program expects: that what its launches allocate is not
-    /// there is no other mistake. What lives is there.
+    /// A graph, or what it is in, will not be launched as the program expects: memory that its launches would have
+    /// allocated for the first time is in no other finding. What was launched before lives, or was freed.
     pub(super) fn unmake(&mut self, graph: GraphId) {
-        let made = self.graphs.get(&graph).map(|made| self.names.made_by(&made.graph, &made.held));
-        self.unmake_memory(made.unwrap_or_default());
+        let Some(made) = self.graphs.get(&graph) else { return };
+        let mut memory = self.names.made_by(&made.graph, &made.held);
+        memory.retain(|memory| !self.latest.contains_key(memory) && !self.freed.contains_key(memory));
+        self.unmade.extend(memory);
     }
 
-    /// As [`unmake`](Self::unmake), of one launch.
+    /// A launch was refused: memory that it would have allocated is in no other finding, unless it lives.
     pub(super) fn unmake_launch(&mut self, exec: ExecId) {
-        let made = self.execs.get(&exec).map(|instance| self.names.made_by(&instance.graph, &instance.held));
-        self.unmake_memory(made.unwrap_or_default());
-    }
-
-    fn unmake_memory(&mut self, mut made: Vec<Memory>) {
+        let Some(instance) = self.execs.get(&exec) else { return };
+        let mut memory = self.names.made_by(&instance.graph, &instance.held);
         let lives = |memory: &Memory| {
             let (exec, alloc) = self.latest.get(memory)?;
             self.execs.get(exec)?.live(*alloc)
         };
-        made.retain(|memory| lives(memory).is_none());
-        self.unmade.extend(made);
+        memory.retain(|memory| lives(memory).is_none());
+        self.unmade.extend(memory);
     }
 
     /// A graph is not there, because the operation that would have made it was refused.
