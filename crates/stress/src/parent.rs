@@ -63,13 +63,7 @@ struct Failure {
 pub fn run(plan: &Plan) -> usize {
     let (begun, mut random) = (Instant::now(), Random::new(plan.seed));
     let mut choices = Vec::new();
-    // Known difference: an update of an instance that another thread uses is refused by the library and accepted by the
-    // checker. The setting runs where it is asked for (`--only graph-threads`).
-    let is_meant = |it: &&Setting| match plan.only {
-        Some(only) => only.name == it.name,
-        None => it.name != "graph-threads",
-    };
-    for setting in SETTINGS.iter().filter(is_meant) {
+    for setting in SETTINGS.iter().filter(|it| plan.only.is_none_or(|only| only.name == it.name)) {
         let fits = |kind: &&DeviceKind| match &plan.kinds {
             Some(kinds) => kinds.contains(kind),
             None => **kind != DeviceKind::Cuda,

@@ -63,6 +63,7 @@ impl Thread<'_> {
     pub(super) fn perform_with(&mut self, what: What, work: Option<Work>) -> bool {
         let op = self.next(what);
         self.has_failed = false;
+        let refused = self.run.found().refused.len();
         let done = match work {
             Some(work) => self.run.step_with(&op, work),
             None => self.run.step(&op),
@@ -72,6 +73,11 @@ impl Thread<'_> {
                 let said = &self.run.found().verdict;
                 let new: BTreeSet<Refusal> = said.difference(&self.by_runner).copied().collect();
                 self.by_runner.extend(&new);
+                // In a capture that another thread has made invalid a refusal is no verdict.
+                let is_quiet = self.run.found().refused.len() > refused && new.is_empty();
+                if is_quiet && self.stage.setting.threads > 1 && self.stage.setting.has(Kind::Capture) {
+                    return self.not_done("in a capture that is invalid");
+                }
                 self.compare(op, new)
             }
             Err(Cannot::Memory(why)) => {
