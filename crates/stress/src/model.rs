@@ -45,8 +45,7 @@ pub(crate) fn disorder(ops: &[Op]) -> Result<Option<String>, ()> {
                 let is_ordered = comes_before(*then, *at) || comes_before(*at, *then) || then == at;
                 other == nth
                     || match (effect.act, its.act) {
-                        // The model has the free by an auto-free launch of a child's memory twice, in one task.
-                        (Act::Free, Act::Free) => then == at,
+                        (Act::Free, Act::Free) => false,
                         (Act::Allocate, _) | (_, Act::Allocate) | (Act::Read, Act::Read) => true,
                         (Act::Free, _) => comes_before(*then, *at),
                         (_, Act::Free) => comes_before(*at, *then),

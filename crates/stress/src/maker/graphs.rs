@@ -38,6 +38,8 @@ pub(super) struct Exec {
     made: Made,
     /// Whether a launch frees what the one before left.
     frees: bool,
+    /// Kernels that its next launch comes after, as it comes after the last one.
+    last: Before,
 }
 
 /// A graph in the making, node by node.
@@ -341,7 +343,9 @@ impl Thread<'_> {
         if self.perform(What::Instantiate { graph: made.id, exec, auto_free_on_launch: frees }) {
             let at = place(&self.execs, exec.0);
             self.drop_exec_at(at);
-            self.execs[at] = Some(Exec { id: exec, made: made.clone(), frees });
+            // An instance before had the same addresses.
+            let last = self.launched.get(&made.id).cloned().unwrap_or_default();
+            self.execs[at] = Some(Exec { id: exec, made: made.clone(), frees, last });
         }
     }
 
@@ -354,7 +358,7 @@ impl Thread<'_> {
     pub(super) fn launch(&mut self, op: Op) {
         let (Some(on), Some(at)) = (pick(&self.streams, op.a), pick(&self.execs, op.b)) else { return };
         let (Some(line), Some(exec)) = (self.streams[on].clone(), self.execs[at].clone()) else { return };
-        let Exec { id, made, frees } = exec;
+        let Exec { id, made, frees, last } = exec;
         if line.device != 0 {
             return;
         }
@@ -379,6 +383,7 @@ impl Thread<'_> {
             }
         }
         self.before(on);
+        self.learned.join(&last);
         let is_done = self.perform(What::GraphLaunch { exec: id, stream: line.id });
         if !is_done {
             let is_partial = self.has_failed;
@@ -401,6 +406,12 @@ impl Thread<'_> {
             return;
         }
         self.after(on, None);
+        if let (Some(line), Some(exec)) = (&self.streams[on], &mut self.execs[at]) {
+            exec.last = line.before.clone();
+            if made.has_memory {
+                self.launched.insert(made.id, line.before.clone());
+            }
+        }
         for event in self.externals.iter_mut().flatten().filter(|it| made.records.contains(&it.id)) {
             event.before = Before::default();
         }

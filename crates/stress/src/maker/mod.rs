@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use millpond::config::PoolConfig;
 use millpond_core::check::{Checker, Settings};
-use millpond_core::ids::{DeviceId, EventId, ExecId, PoolId, StreamId};
+use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, PoolId, StreamId};
 use millpond_core::op::{Memory, Op as CoreOp, StreamRole};
 use millpond_runner::{Place, Refusal, Run, Schedule, Timing};
 
@@ -103,6 +103,8 @@ pub(crate) struct Thread<'w> {
     followed: Vec<usize>,
     /// Whether the library may know more than the checker.
     has_lost_track: bool,
+    /// Kernels that come before the end of the last launch of each graph with memory nodes.
+    launched: HashMap<GraphId, Before>,
     streams: Vec<Option<Line>>,
     pools: Vec<Option<PoolAt>>,
     bufs: Vec<Option<Buf>>,
@@ -172,6 +174,7 @@ impl<'w> Thread<'w> {
             wrong: Vec::new(),
             followed: Vec::new(),
             has_lost_track: false,
+            launched: HashMap::new(),
             streams: places(4),
             pools: places(3),
             bufs: places(10),
