@@ -1,0 +1,201 @@
+//! Programs of which the judges once said different things, and what they say now.
+
+use millpond_runner::{Place, Timing};
+
+use super::{Came, judge, whole};
+
+/// Each with what is found: a line and a rule.
+const KNOWN: &[(&str, &[&str])] = &[
+    // A removed alloc node: what instances made before leave can still be freed, by another graph.
+    ("graph g\nnode n in g: alloc a 256\nremove node n in g\ngraph h\nnode m in h: free a", &[]),
+    ("graph g\nnode n in g: alloc a 256\ngraph h\nnode m in h: free a\nremove node n in g", &["5 graph-refused"]),
+    (
+        "graph g\nnode n in g: alloc a 256\nremove node n in g\ngraph h\nnode m in h: free a\nnode k in g: free a",
+        &["6 graph-refused"],
+    ),
+    // A node that comes after a removed one is refused, and is in the trace.
+    (
+        "graph g\nnode n in g: alloc a 256\nremove node n in g\nnode m in g after n: alloc b 256\nnode k in g: empty\n\
+         remove node k in g",
+        &["4 graph-refused"],
+    ),
+    // What an instance before left is in the way, also where no launch makes it anew.
+    (
+        "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x s\n\
+         node m in g after n: alloc b 256\nremove node n in g\ndestroy x\ny = instantiate g\nlaunch y s",
+        &["11 unfreed-launch"],
+    ),
+    // Alloc nodes of symbolic graphs name memory of those graphs and of graphs around them, made by hand.
+    ("graph g symbolic\nnode n in g: alloc a 256\ngraph h\nnode m in h: free a", &["4 graph-refused"]),
+    (
+        "graph g symbolic\nnode n in g: alloc a 256\ngraph h\nnode c in h: child g\nremove node c in h\n\
+         node m in h: write a",
+        &["6 graph-refused"],
+    ),
+    (
+        "stream s\ngraph g symbolic\nnode n in g: alloc a 256\nx = instantiate g auto-free\ncapture s as h\n\
+         launch x s\nread s a\nend capture s",
+        &["7 graph-refused"],
+    ),
+    (
+        "stream s\ngraph g symbolic\nnode n in g: alloc a 256\nx = instantiate g auto-free\ncapture s as h\n\
+         launch x s\nkernel s read a write a\nend capture s",
+        &["7 graph-refused"],
+    ),
+    // Memory of a launch of the graph itself.
+    (
+        "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x s\n\
+         b = take a from x\nnode m in g: read b",
+        &["8 graph-refused", "9 graph-refused"],
+    ),
+    // Of two reasons to refuse a free node all name the same.
+    (
+        "graph g\nnode n in g: alloc a 256\ngraph h\nnode m in h: free a\nnode k in h: empty\nremove node k in h\n\
+         node l in h after k: free a",
+        &["7 graph-refused"],
+    ),
+    (
+        "graph g\nnode n in g: alloc a 256\nnode r in g: empty\ngraph h\nnode m in h: free a\nremove node r in g\n\
+         node k in g after r: free a",
+        &["7 graph-refused"],
+    ),
+    // A free node that was refused frees nothing.
+    (
+        "graph g\nnode n in g: alloc a 256\ngraph h\nnode k in h: empty\nremove node k in h\n\
+         node m in h after k: free a\ngraph i\nnode l in i: free a",
+        &["6 graph-refused"],
+    ),
+    // What an offer that was refused would have given is no further mistake.
+    ("process q\nstream s\na = alloc s 256\nexport a as k\nq: b = import k", &["4 not-shareable"]),
+    // Memory with addresses in each instance only, of a graph that is not in this one any more, or of no node there.
+    (
+        "stream s\ngraph g symbolic\nnode n in g: alloc a 256\ngraph h\nnode c in h: child g\nnode r in h after c: \
+         read a\n\
+         remove node c in h\nx = instantiate h",
+        &["8 graph-refused"],
+    ),
+    (
+        "graph g symbolic\nnode n in g: alloc a 256\nremove node n in g\ngraph h\nnode c in h: child g\n\
+         node r in h after c: read a",
+        &["7 graph-refused"],
+    ),
+    // A graph that nothing can be made of is refused each time.
+    (
+        "graph g symbolic\nnode n in g: alloc a 256\ngraph h\nnode c in h: child g\nnode d in h after c: child g\n\
+         x = instantiate h\ny = instantiate h\nremove node c in h\nz = instantiate h",
+        &["6 graph-refused", "7 graph-refused"],
+    ),
+    // Who has the free node is asked of graphs, not of instances made before.
+    (
+        "graph g\nnode n in g: alloc a 256\nnode f in g after n: free a\nx = instantiate g\nremove node f in g\n\
+         remove node n in g\ngraph h\nnode m in h: free a",
+        &[],
+    ),
+    (
+        "graph g\nnode n in g: alloc a 256\nnode f in g after n: free a\ngraph h\nnode k in h: empty\n\
+         remove node k in h\nnode m in h after k: free a",
+        &["7 graph-refused"],
+    ),
+    // A copy has a name of its own for its memory, in graphs around it, too.
+    (
+        "graph g symbolic\nnode n in g: alloc a 256\ng2 = clone g\ngraph h\nnode c in h: child g\n\
+         remove node c in h\nnode d in h: child g2\nnode r in h after d: read g2.a",
+        &[],
+    ),
+    // What a launch of a symbolic graph left is no graph's to free.
+    (
+        "set leaks off\nstream s\nstream t\ngraph g symbolic\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x t\n\
+         b = take a from x\ncapture s as h\nfree s b\nend capture s",
+        &["10 capture-foreign-free"],
+    ),
+    // An alloc node of a child is no life that another node named before.
+    (
+        "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x s\n\
+         b = take a from x\ndestroy x\ngraph h\nnode m in h: read b\nnode c in h after m: child g\nfree s b\n\
+         y = instantiate h",
+        &["10 use-before-alloc"],
+    ),
+    // A use that repeats the one before, by the name that the memory was taken by.
+    (
+        "set leaks off\nstream s\nstream t nonblocking\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\n\
+         launch x s\nb = take a from x\nwrite s b\nevent e\nrecord e s\nwait t e\nwrite s b\nfree t a",
+        &["14 free-before-use"],
+    ),
+    // A name from before a relaunch freed the memory and allocated it anew.
+    (
+        "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g auto-free\nlaunch x s\n\
+         b = take a from x\nlaunch x s\nread s b",
+        &["9 use-after-free"],
+    ),
+    // The same, where the new memory's latest uses repeat each other.
+    (
+        "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g auto-free\nlaunch x s\n\
+         b = take a from x\nlaunch x s\nc = take a from x\nread s c\nread s c\nread s c\nread s b",
+        &["13 use-after-free"],
+    ),
+    // Of two reads that a free misses, the first is named, whichever stood for an earlier one.
+    (
+        "stream s\nstream t nonblocking on 1\nstream u nonblocking\npool p\ngrant p to 1\na = alloc s 256 from p\n\
+         query s yes\nread u a[0..256]\nsynchronize device\nread t a[128..256]\nread u a[128..256]\nfree s a",
+        &["12 free-before-use"],
+    ),
+    // A free node of a symbolic child's memory, and that child is removed: the memory is placed nowhere.
+    (
+        "set leaks off\nstream s\ngraph g symbolic\nnode n in g: alloc a 256\ngraph h\nnode c in h: child g\n\
+         node m in h after c: free a\nremove node c in h\nx = instantiate g\nlaunch x s\ny = instantiate h\n\
+         launch y s",
+        &["11 graph-refused"],
+    ),
+    // Of two accesses of one captured operation the first is refused first, whatever is wrong with each.
+    (
+        "set leaks off\nstream s\nstream t nonblocking\ngraph g symbolic\nnode n in g: alloc a 256\n\
+         x = instantiate g\nb = alloc s 256\nfree s b\ncapture t as h\nlaunch x t\ncopy t a to b\n\
+         end capture t",
+        &["11 graph-refused"],
+    ),
+    // A node that named a life of what a launch left is removed: the life may end.
+    (
+        "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x s\n\
+         b = take a from x\ngraph h\nnode m in h: read b[0..128]\nremove node m in h\ny = instantiate h\n\
+         free s b\nlaunch y s",
+        &[],
+    ),
+    // A node that was added to the original after it was copied is none of the copy's of the same number.
+    (
+        "set leaks off\nstream s\nstream t\ngraph g\nnode e in g: empty\nh = clone g\n\
+         node n in h after e: alloc a 256\nx = instantiate h auto-free\nlaunch x t\nnode m in g: alloc b 256\n\
+         launch x t\nwrite s a",
+        &["12 use-before-alloc"],
+    ),
+    // An instance with memory nodes is updated from its own graph alone.
+    (
+        "graph g\nnode n in g: alloc a 256\ngraph h symbolic\nnode m in h: alloc b 256\nx = instantiate g\n\
+         update x from h\nupdate x from g\ny = instantiate h",
+        &["6 graph-refused"],
+    ),
+];
+
+#[test]
+fn what_they_differed_in_they_agree_on() {
+    for (text, expected) in KNOWN {
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        match judge(&lines, Place::Host(Timing::Fast)) {
+            Came::Agreed(verdict) => {
+                let found: Vec<String> = verdict.iter().map(|it| format!("{} {}", it.line, it.kind.name())).collect();
+                assert_eq!(found, *expected, "{}", whole(&lines).join("\n"));
+            }
+            Came::Skipped(why, _) => panic!("{why}\n{text}"),
+            Came::Differs(said) => panic!("{said}\n{text}"),
+        }
+    }
+}
+
+/// A copy of a graph with an older state of itself inside knows the memory of both, which the library cannot name.
+#[test]
+fn a_copy_knows_the_memory_of_what_is_inside() {
+    let text = "set leaks off\nstream s\ngraph g symbolic\nnode n in g: alloc a 256\nnode c in g: child g\n\
+                h = clone g\nx = instantiate h auto-free\nlaunch x s\nlaunch x s";
+    let findings = millpond_litmus::Program::parse(text).expect("it can be read").check();
+    // That `g` itself has no instance is said at its end.
+    assert!(findings.iter().all(|it| it.line().is_none()), "{findings:?}");
+}

@@ -1,0 +1,26 @@
+//! Tests in processes of their own: this test program once more.
+
+use std::process::Command;
+
+const ALONE: &str = "MILLPOND_ALONE";
+
+/// A command that runs one test of this program, `module::test`, also where that is ignored.
+pub(crate) fn test(path: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args([path, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"]);
+    command
+}
+
+/// Does what a test does in a process where no other test runs. Call it with a closure, in the test itself.
+#[track_caller]
+pub(crate) fn alone<Body: FnOnce()>(body: Body) {
+    if std::env::var_os(ALONE).is_some() {
+        return body();
+    }
+    let closure = std::any::type_name::<Body>();
+    let (_, path) = closure.split_once("::").expect("a path of this program");
+    let output = test(path.trim_end_matches("::{{closure}}")).env(ALONE, "1").output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    println!("{text}");
+    assert!(output.status.success() && text.contains("1 passed"), "{path}: {}", output.status);
+}

@@ -1,0 +1,245 @@
+//! What CUDA refuses to graphs with memory nodes: the removal of nodes and edges is allowed here, and what would need
+//! their addresses twice is refused as well.
+
+use millpond::error::GraphError;
+use millpond::graph::{Graph, GraphNode, Instantiate, MemAllocNode};
+use millpond::{Device, Result};
+
+use super::made::each;
+
+/// alloc -> memset -> free, and a node beside.
+fn whole(device: &Device) -> Result<(Graph, [GraphNode; 4])> {
+    let mut graph = device.graph()?;
+    let x = graph.add_alloc::<u32>(&[], 16)?;
+    let alloc = graph.node_of(x).unwrap();
+    let fill = graph.add_memset(&[alloc], x.write(), 1)?;
+    let stray = graph.add_empty(&[alloc])?;
+    let free = graph.add_free(&[fill], x)?;
+    Ok((graph, [alloc, fill, stray, free]))
+}
+
+fn launch(graph: &Graph, device: &Device) -> Result<()> {
+    graph.instantiate(Instantiate::default())?.launch(&device.stream()?).map(|_| ())
+}
+
+#[test]
+fn nodes_and_edges_can_be_removed_before_instantiation() {
+    each(|on| {
+        let device = &on.device;
+        let (mut graph, [alloc, _, stray, free]) = whole(device)?;
+        graph.remove_edge(alloc, stray)?;
+        graph.remove_node(stray)?;
+        launch(&graph, device)?;
+        // Without its free node the memory outlives the graph.
+        graph.remove_node(free)?;
+        let memory: MemAllocNode<u32> = graph.alloc_node(alloc, 16)?;
+        launch(&graph, device)?;
+        device.synchronize()?;
+        device.free_address(memory.address())
+    });
+}
+
+/// An instance is a snapshot: what is removed later is still in it.
+#[test]
+fn removal_does_not_reach_an_instance() {
+    each(|on| {
+        let device = &on.device;
+        let stream = device.stream()?;
+        let (mut graph, [_, fill, stray, free]) = whole(device)?;
+        let exec = graph.instantiate(Instantiate::default())?;
+        [free, fill, stray].into_iter().try_for_each(|node| graph.remove_node(node))?;
+        for _ in 0..3 {
+            let _ = exec.launch(&stream)?;
+        }
+        assert_eq!(graph.len(), 1);
+        Ok(())
+    });
+}
+
+/// Two allocations share addresses along an edge; without it instantiation says so, with it again it is right.
+#[test]
+fn an_edge_that_addresses_rely_on_is_missed_by_name() {
+    each(|on| {
+        let device = &on.device;
+        let mut graph = device.graph()?;
+        let x = graph.add_alloc::<u32>(&[], 16)?;
+        let free = graph.add_free(&[graph.node_of(x).unwrap()], x)?;
+        let y = graph.add_alloc::<u32>(&[free], 16)?;
+        assert_eq!(x.address(), y.address());
+        let second = graph.node_of(y).unwrap();
+        graph.add_free(&[second], y)?;
+        graph.remove_edge(free, second)?;
+        let refused = launch(&graph, device).unwrap_err().report().to_string();
+        assert!(refused.contains("has addresses of an earlier allocation"), "{refused}");
+        assert!(refused.contains("help: add an edge from mem free node 1 ("), "{refused}");
+        assert!(refused.contains(" to mem alloc node 2 ("), "{refused}");
+        graph.add_edge(free, second)?;
+        launch(&graph, device)
+    });
+}
+
+/// The refusal of a second place for a graph with memory nodes; what it says.
+#[track_caller]
+fn refused<T>(done: Result<T>, says: &[&str]) {
+    let error = done.err().expect("it is refused");
+    assert!(matches!(error.graph(), Some(GraphError::Copy(_))), "{error}");
+    says.iter()
+        .for_each(|part| assert!(error.report().to_string().contains(part), "{part} is not in {}", error.report()));
+}
+
+#[test]
+fn a_second_instance_is_refused_while_one_lives() {
+    each(|on| {
+        let device = &on.device;
+        let (graph, _) = whole(device)?;
+        let exec = graph.instantiate(Instantiate::default())?;
+        let says =
+            ["graph 0 cannot be instantiated: its mem alloc node 0 (", "it has an instance already (", "destroy"];
+        refused(graph.instantiate(Instantiate::default()), &says);
+        drop(exec);
+        launch(&graph, device)?;
+        launch(&graph, device)?;
+        // So it is for a graph with nothing but a free node.
+        let mut owner = device.graph()?;
+        let x = owner.add_alloc::<u32>(&[], 16)?;
+        let mut freeing = device.graph()?;
+        freeing.add_free(&[], x)?;
+        let _exec = freeing.instantiate(Instantiate::default())?;
+        refused(freeing.instantiate(Instantiate::default()), &["its mem free node 0 ("]);
+        Ok(())
+    });
+}
+
+/// What an instance that is gone left is in the way of the next one, which frees it where it frees by itself.
+#[test]
+fn what_an_instance_before_left_is_freed_first() {
+    each(|on| {
+        let device = &on.device;
+        let (stream, other) = (device.stream()?, device.stream()?);
+        let (mut graph, [alloc, _, _, free]) = whole(device)?;
+        graph.remove_node(free)?;
+        let memory: MemAllocNode<u32> = graph.alloc_node(alloc, 16)?;
+        let left = graph.instantiate(Instantiate::default())?.launch(&stream)?.take(memory)?;
+        let exec = graph.instantiate(Instantiate::default())?;
+        let unfreed =
+            |error: millpond::Error| assert!(matches!(error.graph(), Some(GraphError::Unfreed(_))), "{error}");
+        unfreed(exec.launch(&stream).unwrap_err());
+        drop(exec);
+        let frees = Instantiate::default().auto_free_on_launch(true);
+        // Launches of an instance that is gone come first.
+        let again = graph.instantiate(frees)?.launch(&other)?.take(memory)?;
+        assert!(stream.free(left).is_err(), "it was freed by that launch");
+        // Its alloc node is gone: no launch frees it.
+        graph.nodes().into_iter().rev().try_for_each(|node| graph.remove_node(node))?;
+        let next = graph.add_alloc::<u32>(&[], 16)?;
+        assert_eq!(next.address(), memory.address());
+        let exec = graph.instantiate(frees)?;
+        unfreed(exec.launch(&stream).unwrap_err());
+        other.free(again)?;
+        let left = exec.launch(&stream)?.take(next)?;
+        Ok(stream.free(left)?)
+    });
+}
+
+#[test]
+fn a_clone_is_refused() {
+    each(|on| {
+        let device = &on.device;
+        let (graph, _) = whole(device)?;
+        refused(graph.try_clone(), &["graph 0 cannot be cloned: its mem alloc node 0 (", "symbolic addresses"]);
+        let mut around = device.graph()?;
+        around.add_child(&[], &graph)?;
+        refused(around.try_clone(), &[" cannot be cloned: its mem alloc node 0.0 ("]);
+        launch(&around, device)
+    });
+}
+
+/// A child graph with memory nodes is moved: it is in that place alone, whatever becomes of the graph around it.
+#[test]
+fn a_child_graph_has_one_parent_and_no_instance() {
+    each(|on| {
+        let device = &on.device;
+        let (graph, _) = whole(device)?;
+        let (mut parent, mut other) = (device.graph()?, device.graph()?);
+        let exec = graph.instantiate(Instantiate::default())?;
+        refused(
+            parent.add_child(&[], &graph),
+            &["graph 0 cannot become a child graph", "it has an instance already ("],
+        );
+        drop(exec);
+        let node = parent.add_child(&[], &graph)?;
+        refused(parent.add_child(&[node], &graph), &["it is a child of graph 1 already ("]);
+        refused(other.add_child(&[], &graph), &["it is a child of graph 1 already ("]);
+        refused(
+            graph.instantiate(Instantiate::default()),
+            &["it is a child of graph 1 already (", "the graph around it"],
+        );
+        launch(&parent, device)?;
+        launch(&parent, device)?;
+        drop(parent);
+        refused(graph.instantiate(Instantiate::default()), &["it is a child of graph 1 already ("]);
+        Ok(())
+    });
+}
+
+/// A launch into a capture would be a child graph, and the instance has the addresses. The capture goes on.
+#[test]
+fn an_instance_is_not_launched_into_a_capture() {
+    each(|on| {
+        let device = &on.device;
+        let stream = device.stream()?;
+        let (graph, _) = whole(device)?;
+        let exec = graph.instantiate(Instantiate::default())?;
+        stream.begin_capture()?;
+        refused(exec.launch(&stream), &["graph 0 cannot be launched into a capture", "outside of the capture"]);
+        let (pool, captured) = (device.default_pool(), stream.is_capturing()?);
+        assert!(captured);
+        drop(stream.alloc::<u32>(&pool, 16)?);
+        launch(&stream.end_capture()?, device)?;
+        exec.launch(&stream).map(drop)
+    });
+}
+
+#[test]
+fn an_instance_is_updated_from_its_own_graph() {
+    each(|on| {
+        let device = &on.device;
+        let ((graph, _), (other, _)) = (whole(device)?, whole(device)?);
+        let mut exec = graph.instantiate(Instantiate::default())?;
+        exec.update(&graph)?;
+        refused(exec.update(&other), &["graph 0 cannot have its instance updated from another graph", "help: make"]);
+        let mut plain = device.graph()?;
+        plain.add_empty(&[])?;
+        let mut exec = plain.instantiate(Instantiate::default())?;
+        refused(exec.update(&other), &["graph 1 cannot update an instance of another graph"]);
+        exec.launch(&device.stream()?).map(drop)
+    });
+}
+
+/// Without memory nodes, and with symbolic addresses, none of that is refused.
+#[test]
+fn other_graphs_are_in_several_places() {
+    each(|on| {
+        let device = &on.device;
+        let mut plain = device.graph()?;
+        plain.add_empty(&[])?;
+        let mut symbolic = device.symbolic_graph()?;
+        let x = symbolic.add_alloc::<u32>(&[], 16)?;
+        let fill = symbolic.add_memset(&[symbolic.node_of(x).unwrap()], x.write(), 1)?;
+        symbolic.add_free(&[fill], x)?;
+        for graph in [plain, symbolic] {
+            let mut exec = graph.instantiate(Instantiate::default())?;
+            exec.update(&graph.try_clone()?)?;
+            launch(&graph, device)?;
+            let mut around = device.graph()?;
+            let node = around.add_child(&[], &graph)?;
+            around.add_child(&[node], &graph)?;
+            launch(&around.try_clone()?, device)?;
+            let stream = device.stream()?;
+            stream.begin_capture()?;
+            exec.launch(&stream)?;
+            launch(&stream.end_capture()?, device)?;
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,348 @@
+//! What each misuse of captures is answered with, a test for each: with CUDA's code, and whether the capture goes on.
+
+use millpond::error::{CaptureError, GraphError};
+use millpond::graph::{CaptureMode, Instantiate};
+use millpond::{Device, Error, Result, Stream};
+use millpond_core::graph::CaptureError as Rule;
+
+use super::made::{each, each_alone, expect};
+use crate::common::visit;
+
+fn rule(error: Error) -> Rule {
+    match error.capture() {
+        Some(CaptureError::Rule { rule, .. }) => rule.clone(),
+        _ => panic!("no rule of captures: {error}"),
+    }
+}
+
+fn captured(device: &Device) -> Stream {
+    let stream = device.stream().unwrap();
+    stream.begin_capture().unwrap();
+    stream
+}
+
+/// The capture is over without a graph (`STREAM_CAPTURE_INVALIDATED`), and the stream is as it was before it.
+fn assert_spoiled(stream: &Stream) {
+    // Nothing but its end is left.
+    assert!(matches!(rule(visit(stream, ()).unwrap_err()), Rule::Invalidated(_)));
+    let ended = stream.end_capture().unwrap_err();
+    assert!(ended.to_string().contains("its end makes no graph; begin another"), "{ended}");
+    assert!(matches!(rule(ended), Rule::Invalidated(_)));
+    visit(stream, ()).unwrap();
+    stream.synchronize().unwrap();
+}
+
+/// The capture goes on, and its graph runs.
+fn assert_goes_on(stream: &Stream) {
+    visit(stream, ()).unwrap();
+    let exec = stream.end_capture().unwrap().instantiate(Instantiate::default()).unwrap();
+    let _ = exec.launch(stream).unwrap();
+    stream.synchronize().unwrap();
+}
+
+/// `STREAM_CAPTURE_UNSUPPORTED`.
+fn refuses_as_unsupported(call: impl Fn(&Device, &Stream) -> Result<()>) {
+    each(|on| {
+        let device = &on.device;
+        let stream = captured(device);
+        let refused = call(device, &stream).unwrap_err();
+        assert!(refused.report().to_string().contains("that makes it invalid"), "{refused}");
+        assert!(matches!(rule(refused), Rule::Unsupported { .. }));
+        assert_spoiled(&stream);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_synchronise_of_the_stream_spoils_the_capture() {
+    refuses_as_unsupported(|_, s| s.synchronize());
+}
+
+#[test]
+fn a_query_of_the_stream_spoils_the_capture() {
+    refuses_as_unsupported(|_, s| s.is_idle().map(|_| ()));
+}
+
+#[test]
+fn a_synchronise_of_the_device_spoils_the_capture() {
+    refuses_as_unsupported(|device, _| device.synchronize());
+}
+
+#[test]
+fn an_immediate_free_spoils_the_capture() {
+    refuses_as_unsupported(|device, s| {
+        let buffer = s.alloc::<u8>(&device.default_pool(), 1).unwrap();
+        device.free(buffer).map_err(|refused| refused.error)
+    });
+}
+
+#[test]
+fn an_immediate_free_of_other_memory_spoils_the_capture() {
+    each(|on| {
+        let (device, other) = (&on.device, on.stream());
+        let plain = other.alloc::<u8>(&device.default_pool(), 1)?;
+        other.synchronize()?;
+        let stream = captured(device);
+        let refused = device.free(plain).unwrap_err();
+        assert!(matches!(rule(refused.error), Rule::Unsupported { .. }));
+        assert_spoiled(&stream);
+        Ok(device.free(refused.buffer)?)
+    });
+}
+
+#[test]
+fn a_copy_to_the_host_spoils_the_capture() {
+    refuses_as_unsupported(|device, s| {
+        let buffer = s.alloc::<u8>(&device.default_pool(), 1).unwrap();
+        s.copy_to_host(buffer.read()).map(|_| ())
+    });
+}
+
+/// A side stream is captured, too: what waits for it spoils the whole.
+#[test]
+fn a_synchronise_of_a_side_stream_spoils_the_capture() {
+    each(|on| {
+        let device = &on.device;
+        let stream = captured(device);
+        let side = device.stream().unwrap();
+        side.wait(&stream.record().unwrap()).unwrap();
+        assert!(matches!(rule(side.synchronize().unwrap_err()), Rule::Unsupported { .. }));
+        assert_spoiled(&stream);
+        side.synchronize().unwrap();
+        Ok(())
+    });
+}
+
+/// `CAPTURED_EVENT`.
+#[test]
+fn a_synchronise_or_query_of_a_captured_event_spoils_the_capture() {
+    each(|on| {
+        for is_query in [false, true] {
+            let stream = captured(&on.device);
+            let event = stream.record().unwrap();
+            let refused = if is_query { event.is_over().map(|_| ()) } else { event.synchronize() };
+            assert!(matches!(rule(refused.unwrap_err()), Rule::CapturedEvent(_)));
+            assert_spoiled(&stream);
+            // Also after the end: it never stands for work that runs.
+            assert!(matches!(rule(event.synchronize().unwrap_err()), Rule::CapturedEvent(_)));
+            assert!(matches!(rule(stream.wait(&event).unwrap_err()), Rule::CapturedEvent(_)));
+        }
+        Ok(())
+    });
+}
+
+/// `STREAM_CAPTURE_ISOLATION`.
+#[test]
+fn a_wait_for_an_event_from_outside_spoils_the_capture() {
+    each(|on| {
+        let device = &on.device;
+        let (stream, other) = (device.stream()?, device.stream()?);
+        let (own, others) = (stream.record()?, other.record()?);
+        for event in [own, others] {
+            stream.begin_capture()?;
+            let refused = stream.wait(&event).unwrap_err();
+            assert!(refused.report().to_string().contains("wait with the external flag"), "{refused}");
+            assert!(matches!(rule(refused), Rule::Isolation(_)));
+            assert_spoiled(&stream);
+        }
+        Ok(())
+    });
+}
+
+/// `STREAM_CAPTURE_MERGE`: both are invalid.
+#[test]
+fn a_wait_that_would_merge_two_captures_spoils_both() {
+    each(|on| {
+        let device = &on.device;
+        let (left, right) = (captured(device), captured(device));
+        let refused = left.wait(&right.record()?).unwrap_err();
+        assert!(matches!(rule(refused), Rule::Merge { .. }));
+        assert!(matches!(rule(right.end_capture().unwrap_err()), Rule::Invalidated(_)));
+        assert_spoiled(&left);
+        Ok(())
+    });
+}
+
+/// `STREAM_CAPTURE_UNMATCHED`.
+#[test]
+fn an_end_on_a_stream_that_joined_spoils_the_capture() {
+    each(|on| {
+        let device = &on.device;
+        let stream = captured(device);
+        let side = device.stream()?;
+        side.wait(&stream.record()?)?;
+        match rule(side.end_capture().unwrap_err()) {
+            Rule::Unmatched { stream: ended, origin, .. } => assert_eq!((ended, origin), (side.id(), stream.id())),
+            other => panic!("{other}"),
+        }
+        assert_spoiled(&stream);
+        Ok(())
+    });
+}
+
+/// `STREAM_CAPTURE_UNJOINED`: the leaf is named, by its kind, its name where it has one, and its place.
+#[test]
+fn a_side_stream_that_is_not_joined_is_named_with_its_leaf() {
+    each(|on| {
+        let device = &on.device;
+        let stream = captured(device);
+        let side = device.stream()?;
+        side.wait(&stream.record()?)?;
+        visit(&side, ())?;
+        let refused = stream.end_capture().unwrap_err();
+        let text = refused.report().to_string();
+        assert!(text.contains("kernel node 0 at ") && text.contains("capture_refusals.rs"), "{text}");
+        match rule(refused) {
+            Rule::Unjoined { stream: unjoined, origin, .. } => assert_eq!((unjoined, origin), (side.id(), stream.id())),
+            other => panic!("{other}"),
+        }
+        // The capture is over, and both are free again.
+        visit(&stream, ())?;
+        side.synchronize()
+    });
+}
+
+/// A free in a side stream is a leaf, too.
+#[test]
+fn a_free_in_a_side_stream_that_is_not_joined_is_its_leaf() {
+    each(|on| {
+        let device = &on.device;
+        let stream = captured(device);
+        let side = device.stream()?;
+        let x = stream.alloc::<u8>(&device.default_pool(), 16)?;
+        side.wait(&stream.record()?)?;
+        side.free(x)?;
+        let refused = stream.end_capture().unwrap_err();
+        assert!(refused.report().to_string().contains("its last node is mem free node 1 at "), "{refused}");
+        Ok(())
+    });
+}
+
+/// `STREAM_CAPTURE_IMPLICIT`; streams that do not block are apart from the legacy stream.
+#[test]
+fn a_use_of_the_legacy_stream_spoils_the_captures_of_blocking_streams() {
+    each_alone(|on| {
+        let device = &on.device;
+        let legacy = device.legacy_stream();
+        let stream = captured(device);
+        assert!(matches!(rule(visit(&legacy, ()).unwrap_err()), Rule::Implicit(_)));
+        assert_spoiled(&stream);
+        let apart = device.non_blocking_stream()?;
+        apart.begin_capture()?;
+        visit(&legacy, ())?;
+        assert_goes_on(&apart);
+        Ok(())
+    });
+}
+
+/// `STREAM_CAPTURE_UNSUPPORTED`: and nothing has begun.
+#[test]
+fn a_capture_of_the_legacy_stream_does_not_begin() {
+    each_alone(|on| {
+        let device = &on.device;
+        let legacy = device.legacy_stream();
+        assert!(matches!(rule(legacy.begin_capture().unwrap_err()), Rule::LegacyStream));
+        visit(&legacy, ())?;
+        device.synchronize()
+    });
+}
+
+/// `ILLEGAL_STATE`: the one that goes on is not spoiled.
+#[test]
+fn a_second_begin_is_refused() {
+    each(|on| {
+        let device = &on.device;
+        let stream = captured(device);
+        assert!(matches!(rule(stream.begin_capture().unwrap_err()), Rule::AlreadyCapturing(_)));
+        assert_goes_on(&stream);
+        Ok(())
+    });
+}
+
+/// `ILLEGAL_STATE`.
+#[test]
+fn an_end_without_a_begin_is_refused() {
+    each_alone(|on| {
+        let device = &on.device;
+        let stream = device.stream()?;
+        assert!(matches!(rule(stream.end_capture().unwrap_err()), Rule::NotCapturing(_)));
+        assert!(matches!(rule(device.legacy_stream().end_capture().unwrap_err()), Rule::NotCapturing(_)));
+        stream.synchronize()
+    });
+}
+
+/// `STREAM_CAPTURE_WRONG_THREAD`: it goes on, and ends where it began; a relaxed one ends anywhere.
+#[test]
+fn an_end_in_another_thread_is_refused_unless_the_capture_is_relaxed() {
+    each(|on| {
+        let device = &on.device;
+        for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
+            let stream = device.stream()?;
+            stream.begin_capture_in(mode)?;
+            let there = stream.clone();
+            let ended = std::thread::spawn(move || there.end_capture().map(|_| ())).join().unwrap();
+            match mode {
+                CaptureMode::Relaxed => ended?,
+                _ => {
+                    assert!(matches!(rule(ended.unwrap_err()), Rule::WrongThread(_)));
+                    assert_goes_on(&stream);
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
+/// `INVALID_VALUE`: a captured free of what no graph allocated. The capture goes on.
+#[test]
+fn a_captured_free_of_uncaptured_memory_leaves_the_capture_as_it_was() {
+    each(|on| {
+        let device = &on.device;
+        let stream = device.stream()?;
+        let plain = stream.alloc::<u32>(&device.default_pool(), 4)?;
+        stream.begin_capture()?;
+        let refused = stream.free(plain).unwrap_err();
+        assert!(matches!(refused.error.capture(), Some(CaptureError::NotGraphMemory { .. })));
+        assert!(refused.report().to_string().contains("free it outside the capture"), "{refused}");
+        let by_address = stream.free_address(refused.buffer.address()).unwrap_err();
+        assert!(matches!(by_address.capture(), Some(CaptureError::NotGraphMemory { .. })));
+        assert!(stream.free_address(0x1000).unwrap_err().invalid().is_some());
+        stream.memset(refused.buffer.write(), 1)?;
+        assert_goes_on(&stream);
+        expect(&stream, refused.buffer.read(), 1);
+        stream.free(refused.buffer)?;
+        Ok(())
+    });
+}
+
+/// `INVALID_VALUE`: memory of a capture, freed outside of it before any launch.
+#[test]
+fn memory_of_a_capture_is_not_freed_outside_of_it() {
+    each(|on| {
+        let device = &on.device;
+        let (stream, other) = (captured(device), device.stream()?);
+        let x = stream.alloc::<u32>(&device.default_pool(), 8)?;
+        let refused = other.free(x).unwrap_err();
+        assert!(matches!(refused.error.capture(), Some(CaptureError::NotLaunched { .. })), "{refused}");
+        assert!(other.free_address(refused.buffer.address()).unwrap_err().invalid().is_some());
+        stream.free(refused.buffer)?;
+        assert_goes_on(&stream);
+        Ok(())
+    });
+}
+
+/// `INVALID_VALUE`: a second free of captured memory is a fault of the graph. The capture goes on.
+#[test]
+fn a_second_captured_free_is_refused() {
+    each(|on| {
+        let device = &on.device;
+        let stream = captured(device);
+        let address = stream.alloc::<u32>(&device.default_pool(), 8)?.into_address();
+        stream.free_address(address)?;
+        let refused = stream.free_address(address).unwrap_err();
+        assert!(matches!(refused.graph(), Some(GraphError::Faults(_))), "{refused}");
+        assert!(refused.report().to_string().contains("it is freed already"), "{refused}");
+        assert_goes_on(&stream);
+        Ok(())
+    });
+}

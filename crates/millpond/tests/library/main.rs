@@ -1,0 +1,35 @@
+//! The library as programs see it, in one test program: each module is a topic, and `library suite::` runs one.
+//!
+//! Tests run side by side. One that looks at its whole process, or changes it, runs `alone` (`common/process.rs`). On a
+//! GPU modules run one after the other, some of them with one thread: `bench/gpu/run`.
+
+mod common;
+
+mod api;
+mod fault;
+mod forked;
+mod given_back;
+mod graph;
+mod guard;
+mod guide;
+mod hand_over;
+mod lent_both_ways;
+mod limit;
+mod locks;
+mod lost;
+mod messages;
+mod native;
+mod numbers;
+mod oracle;
+mod output;
+mod outside;
+mod reports;
+mod second_free;
+mod share;
+mod shelf_schedules;
+mod shelves;
+mod suite;
+mod system_limits;
+mod told_twice;
+mod traced_events;
+mod tracing;

@@ -1,0 +1,172 @@
+//! What was asked of both, and what each answered.
+//!
+//! All of a test's questions are asked, whatever the answers are; then they are shown, and the test fails if any pair
+//! is not as it should be.
+
+use std::fmt::{Debug, Display};
+
+use millpond::Error;
+use millpond::error::{CaptureError, GraphError};
+use millpond_core::graph::{Asked, CaptureError as Rule};
+use millpond_driver::DriverError;
+use millpond_driver::cuda::abi::Code;
+
+use super::cuda::Cuda;
+
+/// The questions of one test.
+pub(crate) struct Rows<'a> {
+    cuda: &'a Cuda,
+    lines: Vec<String>,
+    wrong: usize,
+}
+
+impl<'a> Rows<'a> {
+    pub(crate) fn new(cuda: &'a Cuda) -> Self {
+        Self { cuda, lines: Vec::new(), wrong: 0 }
+    }
+
+    fn add(&mut self, is_right: bool, line: String) {
+        self.wrong += usize::from(!is_right);
+        self.lines.push(format!("{} {line}", if is_right { "ok   " } else { "WRONG" }));
+    }
+
+    fn ours<T, E: Display>(&self, ours: &Result<T, E>, code: Option<Code>) -> String {
+        match (ours, code) {
+            (Ok(_), _) => "done".into(),
+            (Err(error), Some(code)) => format!("{}: {error}", self.cuda.table.explain(code)),
+            (Err(error), None) => format!("without a code of CUDA's: {error}"),
+        }
+    }
+
+    /// Both answer the same: done, or refused for the same reason.
+    pub(crate) fn agree<T, E: Display + AsError>(&mut self, what: &str, theirs: Code, ours: Result<T, E>) -> Option<T> {
+        let code = ours.as_ref().map_or_else(|error| code_of(error.as_error()), |_| Some(Code::SUCCESS));
+        let line = format!("{what}: CUDA {}; Millpond {}", self.cuda.table.explain(theirs), self.ours(&ours, code));
+        self.add(code == Some(theirs), line);
+        ours.ok()
+    }
+
+    /// Both have the same figure, or the same yes or no.
+    pub(crate) fn equal<V: PartialEq + Debug>(&mut self, what: &str, theirs: V, ours: V) {
+        let line = format!("{what}: CUDA {theirs:?}; Millpond {ours:?}");
+        self.add(theirs == ours, line);
+    }
+
+    /// CUDA answers `expected`, and Millpond otherwise, on purpose: `why`.
+    pub(crate) fn differ<T, E: Display + AsError>(
+        &mut self,
+        what: &str,
+        why: &str,
+        (theirs, expected): (Code, Code),
+        ours: Result<T, E>,
+        is_meant: impl FnOnce(Result<&T, &Error>) -> bool,
+    ) -> Option<T> {
+        let meant = is_meant(ours.as_ref().map_err(AsError::as_error));
+        let code = ours.as_ref().map_or_else(|error| code_of(error.as_error()), |_| Some(Code::SUCCESS));
+        let explain = |code| self.cuda.table.explain(code);
+        let line = format!(
+            "{what}: CUDA {} (expected {}); Millpond otherwise, as {why}: {}",
+            explain(theirs),
+            explain(expected),
+            self.ours(&ours, code)
+        );
+        self.add(theirs == expected && meant, line);
+        ours.ok()
+    }
+
+    /// CUDA accepts without a word.
+    pub(crate) fn silent(&mut self, what: &str, theirs: Code) {
+        let line = format!("{what}: CUDA {}", self.cuda.table.explain(theirs));
+        self.add(theirs == Code::SUCCESS, line);
+    }
+
+    /// Something about one side alone.
+    pub(crate) fn holds(&mut self, what: &str, is_right: bool, found: impl Display) {
+        self.add(is_right, format!("{what}: {found}"));
+    }
+
+    /// For the record, whatever it is.
+    pub(crate) fn note(&mut self, what: &str, theirs: Code) {
+        self.lines.push(format!("note  {what}: CUDA {}", self.cuda.table.explain(theirs)));
+    }
+
+    /// Shows all, and fails if anything is wrong; `asked` says whether all was asked.
+    #[track_caller]
+    pub(crate) fn finish(self, asked: millpond::Result<()>) {
+        let after = self.cuda.table.synchronize();
+        let text = self.lines.join("\n");
+        println!("{text}");
+        assert!(asked.is_ok(), "what the test needs of Millpond was refused: {asked:?}\n{text}");
+        assert!(self.wrong == 0, "{} of {} answers are not as they should be:\n{text}", self.wrong, self.lines.len());
+        assert!(after == Code::SUCCESS, "after it the device answers {}:\n{text}", self.cuda.table.explain(after));
+    }
+}
+
+impl Drop for Rows<'_> {
+    /// What was answered before a test gave up.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("answers until then:\n{}", self.lines.join("\n"));
+        }
+    }
+}
+
+/// A refusal, whatever it comes with.
+pub(crate) trait AsError {
+    fn as_error(&self) -> &Error;
+}
+
+impl AsError for Error {
+    fn as_error(&self) -> &Error {
+        self
+    }
+}
+
+impl<T: bytemuck::Pod> AsError for millpond::Refused<T> {
+    fn as_error(&self) -> &Error {
+        &self.error
+    }
+}
+
+/// The code that Millpond's documentation gives for a refusal; none for what CUDA has no word for.
+fn code_of(error: &Error) -> Option<Code> {
+    Some(match error {
+        Error::OutOfMemory(_) => Code::OUT_OF_MEMORY,
+        Error::Driver(error) if matches!(**error, DriverError::OutOfMemory { .. }) => Code::OUT_OF_MEMORY,
+        Error::InvalidArgument(_) => Code::INVALID_VALUE,
+        Error::Capture(error) => match &**error {
+            CaptureError::Rule { rule, .. } => code_of_rule(rule)?,
+            CaptureError::NotGraphMemory { .. } | CaptureError::NotLaunched { .. } => Code::INVALID_VALUE,
+            _ => return None,
+        },
+        Error::Graph(error) => match &**error {
+            GraphError::Change(_)
+            | GraphError::Unfreed(_)
+            | GraphError::NotLive { .. }
+            | GraphError::FreedByOther { .. } => Code::INVALID_VALUE,
+            GraphError::Copy(refused) if !matches!(refused.asked, Asked::Update | Asked::Updated) => {
+                Code::NOT_SUPPORTED
+            }
+            GraphError::Update(_) | GraphError::Copy(_) => Code(910),
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
+fn code_of_rule(rule: &Rule) -> Option<Code> {
+    Some(match rule {
+        Rule::LegacyStream | Rule::Unsupported { .. } => Code::CAPTURE_UNSUPPORTED,
+        Rule::AlreadyCapturing(_) | Rule::NotCapturing(_) => Code::ILLEGAL_STATE,
+        Rule::Invalidated(_) => Code::CAPTURE_INVALIDATED,
+        Rule::Merge { .. } => Code(902),
+        Rule::Unmatched { .. } => Code(903),
+        Rule::Unjoined { .. } => Code(904),
+        Rule::Isolation(_) => Code::CAPTURE_ISOLATION,
+        Rule::Implicit(_) => Code::CAPTURE_IMPLICIT,
+        Rule::CapturedEvent(_) => Code(907),
+        Rule::WrongThread(_) => Code(908),
+        Rule::Graph(_) => Code::INVALID_VALUE,
+        _ => return None,
+    })
+}

@@ -1,0 +1,335 @@
+//! What a device refuses, the checker finds in its trace, and nothing else: programs of few lines, each with a shape
+//! that the two once judged otherwise.
+
+use std::cell::RefCell;
+use std::path::Path;
+
+use millpond::config::Trace;
+use millpond::error::{GraphError, Invalid};
+use millpond::graph::{CaptureMode, Instantiate};
+use millpond::{Device, Error, HostConfig, Stream};
+use millpond_core::check::{Kind, Settings};
+
+use crate::common::traced;
+
+/// What was refused, in order.
+#[derive(Default)]
+struct Said(RefCell<Vec<String>>);
+
+impl Said {
+    #[track_caller]
+    fn of<T>(&self, done: Result<T, impl Into<Error>>) -> Option<T> {
+        done.map_err(|error| self.0.borrow_mut().push(rule(&error.into()))).ok()
+    }
+}
+
+fn rule(error: &Error) -> String {
+    match error {
+        Error::Violation(violation) => violation.kind.name().into(),
+        Error::Capture(_) => "capture".into(),
+        Error::InvalidArgument(invalid) if **invalid == Invalid::Stale => Kind::UseAfterFree.name().into(),
+        Error::Graph(error) => match &**error {
+            GraphError::Faults(faults) => faults[0].kind.name().into(),
+            GraphError::Unfreed(_) => Kind::UnfreedLaunch.name().into(),
+            GraphError::NotLive { freed: Some(_), .. } => Kind::UseAfterFree.name().into(),
+            GraphError::NotLive { freed: None, .. } => Kind::UseBeforeAlloc.name().into(),
+            _ => Kind::GraphRefused.name().into(),
+        },
+        other => other.to_string(),
+    }
+}
+
+/// Runs a program on devices that write one trace.
+#[track_caller]
+fn agreed<const N: usize>(name: &str, expected: &[&str], program: impl FnOnce(&Said, [Device; N])) {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("told_twice");
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join(format!("{name}.trace"));
+    let trace = Trace::create(&path).unwrap();
+    let open = |_| Device::host(HostConfig::default().trace(trace.clone())).unwrap();
+    let said = Said::default();
+    program(&said, std::array::from_fn(open));
+    drop(trace);
+    let findings = traced::findings(&path, Settings { leaks: false, ..Settings::default() }, |_| true);
+    let found = findings.iter().map(|finding| finding.kind).filter(|kind| !kind.is_advice());
+    let found: Vec<String> = found
+        .map(|kind| if kind.name().starts_with("capture") { "capture".into() } else { kind.name().into() })
+        .collect();
+    assert_eq!(*said.0.borrow(), expected, "{name}, live");
+    assert_eq!(found, expected, "{name}, by its trace: {findings:#?}");
+}
+
+fn streams<const N: usize>(device: &Device) -> [Stream; N] {
+    std::array::from_fn(|_| device.non_blocking_stream().unwrap())
+}
+
+/// An event never changes, whatever the external event that came of it, or that it came of, is used for.
+#[test]
+fn events_and_external_events_are_apart() {
+    agreed("recorded-again", &["use-before-alloc"], |said, [device]| {
+        let [a, b] = streams(&device);
+        let early = a.record().unwrap();
+        let external = early.to_external().unwrap();
+        let x = a.alloc::<u8>(&device.default_pool(), 512).unwrap();
+        a.record_external(&external).unwrap();
+        b.wait(&early).unwrap();
+        said.of(b.memset(x.write(), 1));
+    });
+    agreed("last-recorded-again", &["use-before-alloc"], |said, [device]| {
+        let [a, b] = streams(&device);
+        let external = device.external_event();
+        a.record_external(&external).unwrap();
+        let early = external.last().unwrap();
+        let x = a.alloc::<u8>(&device.default_pool(), 512).unwrap();
+        a.record_external(&external).unwrap();
+        b.wait(&early).unwrap();
+        said.of(b.memset(x.write(), 1));
+    });
+    agreed("last-synchronized", &[], |said, [device]| {
+        let [a, b, c] = streams(&device);
+        let x = a.alloc::<u8>(&device.default_pool(), 512).unwrap();
+        let external = device.external_event();
+        a.record_external(&external).unwrap();
+        let last = external.last().unwrap();
+        c.record_external(&external).unwrap();
+        last.synchronize().unwrap();
+        said.of(b.memset(x.write(), 1));
+    });
+    agreed("two-of-one", &[], |said, [device]| {
+        let [a, b, c] = streams(&device);
+        let x = a.alloc::<u8>(&device.default_pool(), 512).unwrap();
+        let event = a.record().unwrap();
+        let [one, other] = [0, 1].map(|_| event.to_external().unwrap());
+        c.record_external(&one).unwrap();
+        b.wait_external(&other).unwrap();
+        said.of(b.memset(x.write(), 1));
+    });
+}
+
+#[test]
+fn a_drop_in_a_capture_is_a_free_there() {
+    agreed("drop-in-a-capture", &["use-after-free", "free-before-use"], |said, [device]| {
+        let [s, t] = streams(&device);
+        let x = s.alloc::<u8>(&device.default_pool(), 512).unwrap();
+        s.begin_capture().unwrap();
+        let y = s.alloc::<u8>(&device.default_pool(), 512).unwrap();
+        let view = y.view();
+        s.memset(y.write(), 1).unwrap();
+        drop(y);
+        said.of(s.memset(view.write(), 2));
+        s.memset(x.write(), 3).unwrap();
+        let exec = s.end_capture().unwrap().instantiate(Instantiate::default()).unwrap();
+        drop(exec.launch(&s).unwrap());
+        t.wait(&s.record().unwrap()).unwrap();
+        t.memset(x.write(), 4).unwrap();
+        said.of(s.free(x));
+    });
+}
+
+#[test]
+fn a_device_may_be_let_go_in_a_capture() {
+    agreed("device-first", &[], |said, [device]| {
+        let s = device.stream().unwrap();
+        let pool = device.default_pool();
+        s.begin_capture().unwrap();
+        let x = s.alloc::<u8>(&pool, 512).unwrap();
+        drop((device, pool));
+        s.memset(x.write(), 1).unwrap();
+        drop(x);
+        let graph = said.of(s.end_capture()).unwrap();
+        let exec = graph.instantiate(Instantiate::default()).unwrap();
+        said.of(exec.launch(&s).map(drop));
+    });
+}
+
+/// The legacy stream, while a blocking stream is captured: it may be asked, and not used.
+#[test]
+fn the_legacy_stream_is_refused_beside_a_capture() {
+    agreed("legacy-asked", &[], |said, [device]| {
+        let s = device.stream().unwrap();
+        s.begin_capture().unwrap();
+        assert!(!device.legacy_stream().is_capturing().unwrap());
+        said.of(s.end_capture());
+    });
+    agreed("legacy-records", &["capture"], |said, [device]| {
+        let s = device.stream().unwrap();
+        s.begin_capture().unwrap();
+        said.of(device.legacy_stream().record_external(&device.external_event()));
+        assert!(s.end_capture().is_err(), "it was ended by that");
+    });
+    agreed("legacy-waits", &["capture"], |said, [device]| {
+        let s = device.stream().unwrap();
+        let event = s.record().unwrap().to_external().unwrap();
+        s.begin_capture().unwrap();
+        said.of(device.legacy_stream().wait_external(&event));
+        assert!(s.end_capture().is_err(), "it was ended by that");
+    });
+}
+
+/// An upload comes after the launches before.
+#[test]
+fn an_upload_orders_its_stream() {
+    for (name, uploads, expected) in [("uploaded", true, &[][..]), ("not-uploaded", false, &["use-before-alloc"])] {
+        agreed(name, expected, |said, [device]| {
+            let [a, b] = streams(&device);
+            let x = a.alloc::<u8>(&device.default_pool(), 512).unwrap();
+            let mut graph = device.graph().unwrap();
+            graph.add_memset(&[], x.write(), 1).unwrap();
+            let exec = graph.instantiate(Instantiate::default()).unwrap();
+            drop(exec.launch(&a).unwrap());
+            if uploads {
+                exec.upload(&b).unwrap();
+            }
+            said.of(b.memset(x.write(), 2));
+        });
+    }
+}
+
+#[test]
+fn a_node_that_cannot_be_removed_is_told() {
+    agreed("node-removed", &["graph-refused"], |said, [device]| {
+        let mut graph = device.graph().unwrap();
+        let x = graph.add_alloc::<u8>(&[], 512).unwrap();
+        let node = graph.node_of(x).unwrap();
+        graph.add_memset(&[node], x.write(), 1).unwrap();
+        said.of(graph.remove_node(node));
+    });
+}
+
+#[test]
+fn one_of_two_devices_is_synchronised() {
+    agreed("closed-streams-too", &[], |said, [device, other]: [Device; 2]| {
+        let [s, t] = streams(&device);
+        let x = s.alloc::<u8>(&device.default_pool(), 512).unwrap();
+        drop(s);
+        device.synchronize().unwrap();
+        said.of(t.memset(x.write(), 1));
+        drop(other);
+    });
+    agreed("the-other-alone", &["use-before-alloc"], |said, [device, other]: [Device; 2]| {
+        let [s, t] = streams(&device);
+        let x = s.alloc::<u8>(&device.default_pool(), 512).unwrap();
+        other.synchronize().unwrap();
+        said.of(t.memset(x.write(), 1));
+    });
+    agreed("in-a-relaxed-capture", &["capture"], |said, [device, _other]: [Device; 2]| {
+        let [s] = streams(&device);
+        s.begin_capture_in(CaptureMode::Relaxed).unwrap();
+        said.of(device.synchronize());
+        assert!(s.end_capture().is_err(), "it was ended by that");
+    });
+    agreed("beside-a-capture-of-the-other", &[], |said, [device, other]: [Device; 2]| {
+        let [s] = streams(&device);
+        s.begin_capture().unwrap();
+        said.of(other.synchronize());
+        said.of(s.end_capture());
+    });
+    agreed("refused-in-a-capture", &["capture", "use-before-alloc"], |said, [device, _other]: [Device; 2]| {
+        let [s, t, u] = streams(&device);
+        let x = s.alloc::<u8>(&device.default_pool(), 512).unwrap();
+        u.begin_capture().unwrap();
+        said.of(device.synchronize());
+        said.of(t.memset(x.write(), 1));
+        assert!(u.end_capture().is_err(), "it was ended by that");
+    });
+}
+
+/// An instance that is updated from a clone of its graph, where each has its own addresses, frees by itself what it
+/// left before.
+#[test]
+fn what_an_updated_instance_left_is_its_own() {
+    agreed("update-symbolic", &["use-after-free"], |said, [device]| {
+        let [s] = streams(&device);
+        let mut graph = device.symbolic_graph().unwrap();
+        let x = graph.add_alloc::<u8>(&[], 4096).unwrap();
+        let clone = graph.try_clone().unwrap();
+        let mut exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true)).unwrap();
+        let left = exec.launch(&s).unwrap().take(x).unwrap();
+        exec.update(&clone).unwrap();
+        said.of(s.memset(left.write(), 1));
+        said.of(exec.launch(&s));
+        said.of(s.memset(left.write(), 1));
+        said.of(exec.launch(&s));
+    });
+}
+
+/// A graph with memory nodes and fixed addresses is in one place.
+#[test]
+fn a_graph_with_memory_nodes_is_in_one_place() {
+    let refused = ["graph-refused"; 6];
+    agreed("in-one-place", &refused, |said, [device]| {
+        let [s] = streams(&device);
+        let with_memory = || {
+            let mut graph = device.graph().unwrap();
+            let x = graph.add_alloc::<u8>(&[], 4096).unwrap();
+            (graph, x)
+        };
+        let ((graph, x), (other, _)) = (with_memory(), with_memory());
+        let mut exec = graph.instantiate(Instantiate::default()).unwrap();
+        said.of(graph.instantiate(Instantiate::default()));
+        said.of(graph.try_clone());
+        said.of(exec.update(&other));
+        let mut around = device.graph().unwrap();
+        said.of(around.add_child(&[], &graph));
+        s.begin_capture().unwrap();
+        said.of(exec.launch(&s));
+        s.end_capture().unwrap();
+        said.of(s.free(exec.launch(&s).unwrap().take(x).unwrap()));
+        drop(exec);
+        around.add_child(&[], &graph).unwrap();
+        said.of(graph.instantiate(Instantiate::default()));
+        let exec = around.instantiate(Instantiate::default()).unwrap();
+        said.of(s.free(exec.launch(&s).unwrap().take(x).unwrap()));
+    });
+}
+
+/// What an instance that is gone left is in the way of the next one at its addresses, and its launches come first.
+#[test]
+fn an_instance_has_the_addresses_of_the_one_before() {
+    agreed("instantiated-again", &["unfreed-launch", "unfreed-launch"], |said, [device]| {
+        let [s, t] = streams(&device);
+        let y = s.alloc::<u8>(&device.default_pool(), 512).unwrap();
+        let mut graph = device.graph().unwrap();
+        let x = graph.add_alloc::<u8>(&[], 4096).unwrap();
+        graph.add_memset(&[], y.write(), 1).unwrap();
+        let left = graph.instantiate(Instantiate::default()).unwrap().launch(&s).unwrap().take(x).unwrap();
+        let exec = graph.instantiate(Instantiate::default()).unwrap();
+        said.of(exec.launch(&s));
+        said.of(s.free(left));
+        // Ordered after the launch of the instance before by the addresses alone.
+        drop(said.of(exec.launch(&t)));
+        drop(exec);
+        let mut around = device.graph().unwrap();
+        around.add_child(&[], &graph).unwrap();
+        let exec = around.instantiate(Instantiate::default()).unwrap();
+        said.of(exec.launch(&s));
+    });
+}
+
+/// A node's name means the same memory once its graph is gone.
+#[test]
+fn a_name_outlives_its_graph() {
+    agreed("used-when-the-graph-is-gone", &[], |said, [device]| {
+        let [s] = streams(&device);
+        let mut graph = device.graph().unwrap();
+        let x = graph.add_alloc::<u8>(&[], 4096).unwrap();
+        let _ = graph.instantiate(Instantiate::default()).unwrap().launch(&s).unwrap();
+        drop(graph);
+        said.of(s.memset(x.write(), 1));
+        let mut other = device.graph().unwrap();
+        let fill = other.add_memset(&[], x.write(), 2).unwrap();
+        other.add_free(&[fill], x).unwrap();
+        said.of(other.instantiate(Instantiate::default()).unwrap().launch(&s));
+    });
+    agreed("freed-before-the-graph-is-gone", &["use-after-free", "use-after-free"], |said, [device]| {
+        let [s] = streams(&device);
+        let mut graph = device.graph().unwrap();
+        let x = graph.add_alloc::<u8>(&[], 4096).unwrap();
+        let exec = graph.instantiate(Instantiate::default()).unwrap();
+        s.free(exec.launch(&s).unwrap().take(x).unwrap()).unwrap();
+        drop(exec);
+        said.of(s.memset(x.write(), 1));
+        drop(graph);
+        said.of(s.memset(x.write(), 1));
+    });
+}
