@@ -9,7 +9,7 @@ use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use millpond::error::CaptureError;
+use millpond::error::Invalid;
 use millpond::graph::Graph;
 use millpond::raw::Queue;
 
@@ -103,7 +103,7 @@ impl<L: Library> Stream<L> {
         let captured = self.ours.capture(|_| {
             record(self).map_err(|error| {
                 failed = Some(error);
-                CaptureError::Uncapturable { call: "capture" }.into()
+                Invalid::Uncapturable { call: "capture" }.into()
             })
         });
         match failed {
@@ -124,7 +124,7 @@ impl<L: Library> Stream<L> {
     {
         let work = |queue: &Queue<'_>, place: A::Place| -> millpond::Result<Outcome<R, E>> {
             if queue.is_capturing() && !may_capture {
-                return Err(CaptureError::Uncapturable { call: "run" }.into());
+                return Err(Invalid::Uncapturable { call: "run" }.into());
             }
             // SAFETY: the access was checked, and is recorded at this point of this stream.
             let views = unsafe { A::views(place, &self.theirs) };

@@ -9,6 +9,8 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use millpond::Error;
+use millpond::check::{Finding, Kind};
+use millpond::error::Invalid;
 use millpond_driver::{DriverError, process};
 
 use crate::words::in_c;
@@ -86,6 +88,11 @@ impl fmt::Display for Failure {
     }
 }
 
+/// Whether a graph is wrong, or cannot be launched like this.
+fn is_of_graph(finding: &Finding) -> bool {
+    finding.graph.is_some() || matches!(finding.kind, Kind::GraphRefused | Kind::UnfreedLaunch)
+}
+
 impl Failure {
     fn status(&self) -> millpond_status {
         match self {
@@ -94,12 +101,17 @@ impl Failure {
             Failure::Refused(Error::Driver(error)) if matches!(**error, DriverError::OutOfMemory { .. }) => {
                 MILLPOND_ERROR_OUT_OF_MEMORY
             }
+            Failure::Refused(Error::Violation(finding)) if finding.kind.is_about_captures() => MILLPOND_ERROR_CAPTURE,
+            Failure::Refused(Error::Violation(finding)) if is_of_graph(finding) => MILLPOND_ERROR_GRAPH,
             Failure::Refused(Error::Violation(_)) => MILLPOND_ERROR_ORDER,
-            Failure::Refused(Error::InvalidArgument(_)) | Failure::Null(_) | Failure::Value(_) => {
-                MILLPOND_ERROR_INVALID_VALUE
-            }
-            Failure::Refused(Error::Capture(_)) => MILLPOND_ERROR_CAPTURE,
-            Failure::Refused(Error::Graph(_)) => MILLPOND_ERROR_GRAPH,
+            Failure::Refused(Error::InvalidArgument(invalid)) => match **invalid {
+                Invalid::Uncapturable { .. } | Invalid::NotLaunched { .. } => MILLPOND_ERROR_CAPTURE,
+                Invalid::GraphTooLarge(_) | Invalid::NoOutput | Invalid::Taken | Invalid::SymbolicCapture(_) => {
+                    MILLPOND_ERROR_GRAPH
+                }
+                _ => MILLPOND_ERROR_INVALID_VALUE,
+            },
+            Failure::Null(_) | Failure::Value(_) => MILLPOND_ERROR_INVALID_VALUE,
             Failure::Refused(Error::DeviceLost { .. }) => MILLPOND_ERROR_DEVICE_LOST,
             Failure::Refused(Error::Share(_)) => MILLPOND_ERROR_SHARE,
             Failure::Refused(_) => MILLPOND_ERROR_DRIVER,

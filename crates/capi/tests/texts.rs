@@ -7,8 +7,8 @@ mod words;
 const TEXTS: [&str; 5] = [
     include_str!("../../millpond/src/names/error.rs"),
     include_str!("../../millpond/src/names/error/report.rs"),
-    include_str!("../../millpond/src/names/graph_error.rs"),
     include_str!("../../core/src/graph/capture.rs"),
+    include_str!("../../core/src/check/refusals.rs"),
     include_str!("../../core/src/check/words.rs"),
 ];
 

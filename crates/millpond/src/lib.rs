@@ -186,9 +186,7 @@ pub mod device {
 
 /// Why a call was refused: what [`Error`] is made of.
 pub mod error {
-    pub use crate::names::error::{
-        CaptureError, Error, GraphError, Holder, Invalid, Nearest, OutOfMemory, Report, Result,
-    };
+    pub use crate::names::error::{Error, Holder, Invalid, Nearest, OutOfMemory, Report, Result};
     pub use crate::names::share_error::ShareError;
     pub use crate::stream::refused::Refused;
     pub use millpond_core::pool::Exhausted;

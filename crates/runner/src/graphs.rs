@@ -325,7 +325,7 @@ impl Run {
                 return Ok(Said::Done);
             }
             Ok(launch) => launch,
-            Err(millpond::Error::Violation(violation)) if made.auto_free_on_launch() => {
+            Err(millpond::Error::Violation(violation)) if made.auto_free_on_launch() && violation.code.is_none() => {
                 self.found.verdict.insert(crate::Refusal { line: self.line, kind: violation.kind });
                 self.found.refused.push((self.line, Error::Violation(violation)));
                 self.unmake(exec);
@@ -466,7 +466,10 @@ impl Run {
     }
 }
 
+/// `cudaErrorGraphExecUpdateFailure`.
+const UPDATE_FAILURE: u32 = 910;
+
 fn is_of_another_kind(updated: &millpond::Result<()>) -> bool {
-    let error = updated.as_ref().err().and_then(millpond::Error::graph);
-    matches!(error, Some(millpond::error::GraphError::Update(millpond_core::graph::UpdateRefused::NodeType(_))))
+    let refused = updated.as_ref().err().and_then(millpond::Error::violation);
+    refused.is_some_and(|it| it.code == Some(UPDATE_FAILURE) && it.sentence.ends_with("is of another kind"))
 }

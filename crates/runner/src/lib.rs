@@ -26,11 +26,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 pub use millpond::config::{Schedule, Trace};
-use millpond::error::{CaptureError, Invalid};
+use millpond::error::Invalid;
 use millpond::graph::{ExternalEvent, Graph, GraphExec, GraphNode, MemAllocNode};
 use millpond::{Buffer, Device, DeviceConfig, Error, Event, Pool, PoolConfig, Stream, View};
 use millpond_core::check::{Finding, Kind, Side};
-use millpond_core::graph::CaptureError as Rule;
 use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, CaptureMode, Mark, Memory, NodeOp, Op, What};
 
@@ -41,6 +40,10 @@ pub use verdicts::kind_of;
 
 use kernels::Accesses;
 use verdicts::may_be_unmade;
+
+/// `cudaErrorIllegalState`, `cudaErrorStreamCaptureWrongThread`: the capture goes on.
+const ILLEGAL_STATE: u32 = 401;
+const WRONG_THREAD: u32 = 908;
 
 /// Why a program is not run, or not to its end.
 #[derive(Debug)]
@@ -404,7 +407,7 @@ impl Run {
                         self.memory.pools.insert(*pool, made);
                         Said::Done
                     }
-                    Err(error @ (Error::Capture(_) | Error::Driver(_))) => Said::Refused(error, Act::Read),
+                    Err(error @ (Error::Violation(_) | Error::Driver(_))) => Said::Refused(error, Act::Read),
                     Err(_) if *exportable => return cannot("the device shares no memory"),
                     Err(error) => Said::Refused(error, Act::Read),
                 }
@@ -575,14 +578,6 @@ impl Run {
             None => self.devices.own(),
         };
         let said = said(launch(self, on, accesses)?, act);
-        if let (None, Said::Refused(Error::Graph(error), act)) = (captured, &said)
-            && matches!(**error, millpond::error::GraphError::Symbolic(_))
-        {
-            // To a stream it is memory that no launch has left.
-            let freed = None;
-            let not_live = millpond::error::GraphError::NotLive { graph: GraphId(0), act: *act, freed };
-            return Ok(Said::Refused(not_live.into(), *act));
-        }
         if let (None, Said::Refused(Error::InvalidArgument(invalid), _)) = (stream, &said)
             && let Invalid::NoAccess { .. } = **invalid
         {
@@ -652,23 +647,20 @@ impl Run {
 
     /// Notes that a refusal makes the capture invalid. That of an event of another one does not.
     fn note_spoiled(&mut self, error: &Error, what: &What) {
-        let Some(CaptureError::Rule { rule, .. }) = error.capture() else { return };
+        let Some(refused) = error.violation().filter(|it| it.kind.is_about_captures()) else { return };
         let Some(capture) = self.graphs.captures.values_mut().next() else { return };
-        capture.is_spoiled |= match (rule, what) {
-            (Rule::AlreadyCapturing(_) | Rule::NotCapturing(_) | Rule::WrongThread(_), _) => false,
-            (Rule::CapturedEvent(_), What::EventSynchronize { event } | What::EventQuery { event, .. }) => {
+        capture.is_spoiled |= match (refused.kind, what) {
+            (Kind::CapturedEvent, What::EventSynchronize { event } | What::EventQuery { event, .. }) => {
                 capture.recorded.contains(event)
             }
-            (Rule::CapturedEvent(_), _) => false,
-            _ => true,
+            (Kind::CapturedEvent | Kind::CaptureForeignFree, _) => false,
+            _ => !matches!(refused.code, Some(ILLEGAL_STATE | WRONG_THREAD)),
         };
     }
 
     fn note_kind(&mut self, error: &Error, act: Act) -> Result<(), Cannot> {
-        if let Error::Graph(graph) = error
-            && let millpond::error::GraphError::Faults(faults) = &**graph
-        {
-            for fault in faults {
+        if let Some(first) = error.violation().filter(|it| it.graph.is_some()) {
+            for fault in std::iter::once(first).chain(&first.also) {
                 // A captured node is refused before it is there: at this line.
                 let line =
                     self.graphs.instantiating.and_then(|graph| self.line_of(graph, &origin(fault.later.as_ref()?)?));

@@ -169,11 +169,7 @@ impl Checker {
         let found = match self.node_memory(call, graph, memory, later)? {
             NodeMemory::External { .. } => {
                 let name = call.names.title(Thing::Memory(memory));
-                let sentence = format!("{name} is freed in a capture, but it is no graph's memory");
-                let help = "free it outside of the capture, or allocate it inside";
-                let mut finding = Finding::new(Kind::CaptureForeignFree, sentence, help);
-                finding.later = Some(self.act_side(call, later));
-                return Err(Box::new(finding));
+                return Err(Box::new(Finding::foreign_free(&name).at(self.act_side(call, later))));
             }
             found => found,
         };

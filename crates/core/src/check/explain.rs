@@ -167,33 +167,22 @@ impl Checker {
         if self.graphs.unmade.contains(&memory) {
             return self.unmade(call, memory);
         }
-        let kind = if later.act == Act::Free { Kind::FreeBeforeAlloc } else { Kind::UseBeforeAlloc };
-        let (verb, by) = (later.act.past(), self.by(call, later.stream));
-        let (sentence, advice) = match self.lives.find(memory) {
+        let by = self.by(call, later.stream);
+        let finding = match self.lives.find(memory) {
             Found::Named(Named::Node { graph, alloc }) => {
                 let node = match self.graphs.called.get(&memory).and_then(|name| call.names.text(*name)) {
                     Some(name) => format!("{}, memory of an alloc node,", Quoted(name)),
                     None => format!("memory of an alloc node of {}", call.names.title(Thing::Graph(graph))),
                 };
-                match self.graphs.is_freed_by_its_own((graph, alloc)) {
-                    true => (
-                        format!("{node} is {verb} {by}, but each launch of its graph frees it again"),
-                        "leave that free node out, or do this in the graph, before it",
-                    ),
-                    false => {
-                        (format!("{node} is {verb} {by} before any launch allocates it"), "launch its graph first")
-                    }
-                }
+                Finding::not_launched(&node, later.act, &by, self.graphs.is_freed_by_its_own((graph, alloc)))
             }
             _ => {
-                let name = call.names.title(Thing::Memory(memory));
-                (format!("{name} is {verb} {by} before it is allocated"), "allocate it first")
+                let (name, verb) = (call.names.title(Thing::Memory(memory)), later.act.past());
+                let sentence = format!("{name} is {verb} {by} before it is allocated");
+                Finding::new(Kind::before_alloc(later.act), sentence, "allocate it first")
             }
         };
-        let mut finding = Finding::new(kind, sentence, advice);
-        finding.subject = Some(self.subject(call, memory, 0, None));
-        finding.later = Some(self.act_side(call, later));
-        Box::new(finding)
+        Box::new(finding.of(self.subject(call, memory, 0, None)).at(self.act_side(call, later)))
     }
 
     /// A stream that is not there.

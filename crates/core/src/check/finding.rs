@@ -124,7 +124,7 @@ impl Side {
     }
 
     /// Who, in a sentence: `on stream 1`, `by the host`.
-    pub(super) fn by(&self) -> String {
+    pub fn by(&self) -> String {
         let preposition = if self.is_host() { "by" } else { "on" };
         format!("{preposition} {}", self.who)
     }
@@ -290,6 +290,10 @@ pub struct Finding {
     pub later: Option<Side>,
     /// The graph that the sides are nodes of, if they are.
     pub graph: Option<GraphId>,
+    /// The number of CUDA's error for it, where CUDA refuses the call, too.
+    pub code: Option<u32>,
+    /// What else is wrong with the same graph.
+    pub also: Vec<Finding>,
     /// What orders the two, as far as anything does.
     pub known: Option<Known>,
     /// What else there is to say.
@@ -312,11 +316,27 @@ impl Finding {
             missing: Vec::new(),
             later: None,
             graph: None,
+            code: None,
+            also: Vec::new(),
             known: None,
             notes: Vec::new(),
             advice: advice.into(),
             met: None,
         }
+    }
+
+    /// The same, refused there.
+    #[must_use]
+    pub fn at(mut self, later: Side) -> Self {
+        self.later = Some(later);
+        self
+    }
+
+    /// The same, about this memory.
+    #[must_use]
+    pub fn of(mut self, subject: Subject) -> Self {
+        self.subject = Some(subject);
+        self
     }
 
     /// The same operation is wrong for another reason as well: what else has to come first is added, so that the help

@@ -8,7 +8,7 @@ use super::graph_state::{Graphs, Made};
 use super::names::Key;
 use crate::graph::{Addressing, Graph, GraphError, Memory as NodeMemory, NodeKind};
 use crate::ids::{GraphId, NodeId};
-use crate::life::{Kind, Site};
+use crate::life::Site;
 use crate::op::{Act, Thing};
 
 impl Graphs {
@@ -81,14 +81,8 @@ impl Checker {
         if is_by_hand && self.graphs.has_child(graph, owner) || !self.graphs.is_symbolic(owner) {
             return Ok(());
         }
-        let owner = call.names.title(Thing::Graph(owner));
-        let sentence = format!(
-            "the addresses of {owner} are placed at each instantiation: its alloc nodes name no memory outside it"
-        );
-        let help = "take the memory from a launch, or make that graph a child of this one";
-        let mut finding = Finding::new(Kind::GraphRefused, sentence, help);
-        finding.later = Some(self.side(call, self.host_site(call, Act::Read), "added"));
-        Err(Box::new(finding))
+        let later = self.side(call, self.host_site(call, Act::Read), "added");
+        Err(Box::new(Finding::symbolic(&call.names.title(Thing::Graph(owner))).at(later)))
     }
 
     /// Refuses where another graph has the free node for an alloc node's memory: one node of all graphs has. Of a node
@@ -97,16 +91,14 @@ impl Checker {
         let Some(key) = self.graphs.granted(to, memory) else { return Ok(()) };
         let Some(by) = self.graphs.freed_by(key).filter(|by| *by != to) else { return Ok(()) };
         let own = self.graphs.graphs.get(&key.0).filter(|_| by == key.0);
-        let sentence = match own.map(|owner| owner.graph.check_unfreed(key.1)) {
-            Some(Err(freed)) => freed.to_string(),
+        let finding = match own.map(|owner| owner.graph.check_unfreed(key.1)) {
+            Some(Err(freed)) => Finding::of_change(&freed, |node| node.to_string(), |graph| graph.to_string()),
             _ => {
                 let [by, owner] = [by, key.0].map(|graph| call.names.title(Thing::Graph(graph)));
-                format!("{by} has a free node for {} of {owner} already", key.1)
+                Finding::freed_by_other(&by, key.1, &owner)
             }
         };
-        let mut finding = Finding::new(Kind::DoubleFree, sentence, "free it once");
-        finding.later = Some(self.act_side(call, later));
-        Err(Box::new(finding))
+        Err(Box::new(finding.at(self.act_side(call, later))))
     }
 
     /// A graph has a free node.

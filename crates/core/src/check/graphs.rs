@@ -381,14 +381,8 @@ impl Checker {
                 None
             }
             Err(refusal) => {
-                let help = match refusal {
-                    Refusal::ChildTwice(_) => "build the child anew for its second place",
-                    Refusal::Unplaced(_) => "remove the node, or have the graph as a child",
-                    _ => "make it smaller",
-                };
-                let mut finding = Finding::new(Kind::GraphRefused, refusal.to_string(), help);
-                finding.later = Some(self.side(call, self.host_site(call, Act::Read), "instantiated"));
-                self.more.push(finding);
+                let later = self.side(call, self.host_site(call, Act::Read), "instantiated");
+                self.more.push(Finding::of_draft(&refusal).at(later));
                 None
             }
         }

@@ -91,9 +91,8 @@ impl Checker {
             return Err(self.made_anew(call, pin, "updated"));
         }
         if let Err(error) = outdated.and_then(|_| instance.exec.update(draft)) {
-            let mut finding = Finding::new(Kind::GraphRefused, error.to_string(), "instantiate the changed graph");
-            finding.later = Some(self.side(call, self.host_site(call, Act::Read), "updated"));
-            return Err(Box::new(finding));
+            let later = self.side(call, self.host_site(call, Act::Read), "updated");
+            return Err(Box::new(Finding::of_update(&error).at(later)));
         }
         instance.launched = None;
         // Other nodes may be seen from outside.

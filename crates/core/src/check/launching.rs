@@ -10,7 +10,6 @@ use super::protocol::{Launch, judge};
 use super::timeline::Seat;
 use crate::graph::{Demand, FlatAlloc, NodeKind, Standing, Work};
 use crate::ids::NodeId;
-use crate::life::Kind;
 use crate::op::{Act, Memory};
 use crate::order::{Chain, Snapshot};
 
@@ -138,23 +137,11 @@ impl Checker {
     #[cold]
     fn unfreed(&self, call: Call<'_>, seat: Seat, instance: &Instance, left: &[LifeId]) -> Refused {
         let title = self.title(call, self.time.at(seat).kept.id);
-        let help = "free it, or instantiate with auto free on launch";
-        let mut finding = match left.first() {
-            Some(&life) => {
-                let life = self.lives.at(life);
-                let subject = self.subject(call, life.memory, life.bytes, life.name);
-                let sentence =
-                    format!("a graph is launched again on {title}, and {subject} of its last launch is not freed");
-                let mut finding = Finding::new(Kind::UnfreedLaunch, sentence, help);
-                finding.earlier = Some(self.act_side(call, life.history.born().site));
-                finding.subject = Some(subject);
-                finding
-            }
-            None => Finding::new(Kind::UnfreedLaunch, "a graph is launched again with memory that is not freed", help),
-        };
-        if left.len() > 1 {
-            finding.notes.push(format!("{} allocations in all", left.len()));
-        }
+        let subject = left.first().map(|&life| {
+            let life = self.lives.at(life);
+            (self.subject_of(call, life), self.act_side(call, life.history.born().site))
+        });
+        let mut finding = Finding::unfreed(&title, subject, left.len());
         if let Some(last) = instance.before.last.last() {
             let side = self.side(call, last.site, "launched");
             finding.notes.push(format!("its last launch: {} ({})", side.title(), side.spot));

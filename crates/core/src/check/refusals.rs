@@ -6,10 +6,18 @@ use super::checker::{Call, Checker, Refused, quiet};
 use super::finding::{Edge, Finding, Side, Spot, Subject};
 use super::lives::{Found, Named};
 use super::timeline::Seat;
-use crate::graph::{CaptureError, CopyRefused, GraphError, GraphFault, Memory as NodeMemory, NodeSite, Pin, Words};
+use crate::graph::{
+    Asked, CaptureError, CopyRefused, GraphAllocId, GraphError, GraphFault, Memory as NodeMemory, NodeSite, Pin,
+    Refusal, UpdateRefused, Words,
+};
 use crate::ids::{GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site};
 use crate::op::{Act, Memory, Names, Thing};
+
+/// CUDA's errors: `cudaErrorInvalidValue`, `cudaErrorNotSupported`, `cudaErrorGraphExecUpdateFailure`.
+const INVALID_VALUE: u32 = 1;
+const NOT_SUPPORTED: u32 = 801;
+const UPDATE_FAILURE: u32 = 910;
 
 impl Side {
     /// What a node does to memory.
@@ -46,6 +54,132 @@ impl Finding {
             later.node = node.node.clone();
             later.within = Some(Box::new(node));
         }
+    }
+
+    /// What a capture refuses, with streams by what `title` calls them; `begun` is where the capture began, if that is
+    /// known. Of a refused node see [`of_change`](Self::of_change).
+    pub fn of_capture(error: &CaptureError, title: impl Fn(StreamId) -> String, begun: Option<Side>) -> Self {
+        let kind = match error {
+            CaptureError::Unjoined { .. } => Kind::CaptureUnjoined,
+            CaptureError::Isolation(_) => Kind::CaptureIsolation,
+            CaptureError::Merge { .. } => Kind::CaptureMerge,
+            CaptureError::LegacyStream | CaptureError::Unsupported { .. } | CaptureError::Implicit(_) => {
+                Kind::CaptureUnsupported
+            }
+            CaptureError::CapturedEvent(_) => Kind::CapturedEvent,
+            _ => Kind::CaptureState,
+        };
+        let origin = begun.as_ref().and_then(|begun| begun.stream);
+        let finding = Finding::new(kind, error.sentence(&title, origin), error.help(&title));
+        Finding { earlier: begun, code: Some(error.code()), ..finding }
+    }
+
+    /// A graph refuses a node or an edge, with nodes by what `node` calls them and graphs by what `graph` does.
+    pub fn of_change(error: &GraphError, node: impl Fn(NodeId) -> String, graph: impl Fn(GraphId) -> String) -> Self {
+        let (kind, help) = match error {
+            GraphError::FreedAlready { .. } => (Kind::DoubleFree, "free it once"),
+            GraphError::NotGraphMemory => {
+                (Kind::CaptureForeignFree, "free it outside of the graph, or allocate it in the graph")
+            }
+            GraphError::DuplicateEdge { .. } => (Kind::GraphRefused, "leave this edge out"),
+            GraphError::NoEdge { .. } => (Kind::GraphRefused, "name the two nodes of an edge that is there"),
+            GraphError::Cycle { .. } => {
+                (Kind::GraphRefused, "leave this edge out, or remove one of the path that goes the other way")
+            }
+            GraphError::InUse { .. } | GraphError::FreedElsewhere { .. } => {
+                (Kind::GraphRefused, "remove the nodes that name its memory first")
+            }
+            _ => (Kind::GraphRefused, "change the node or the edge"),
+        };
+        Finding { code: Some(INVALID_VALUE), ..Finding::new(kind, error.titled(node, graph), help) }
+    }
+
+    /// A graph with memory nodes and fixed addresses was to be in two places.
+    pub fn of_copy(refused: &CopyRefused, names: &Names) -> Self {
+        let code = match refused.asked {
+            Asked::Update | Asked::Updated => UPDATE_FAILURE,
+            _ => NOT_SUPPORTED,
+        };
+        let finding = Finding::new(Kind::GraphRefused, refused.sentence(names), refused.help());
+        Finding { earlier: Some(Side::of_node(&refused.node, names)), code: Some(code), ..finding }
+    }
+
+    /// An instance is not updated.
+    pub fn of_update(refused: &UpdateRefused) -> Self {
+        let finding = Finding::new(Kind::GraphRefused, refused.to_string(), "instantiate the changed graph");
+        Finding { code: Some(UPDATE_FAILURE), ..finding }
+    }
+
+    /// A graph is not instantiated, for another reason than the order of its nodes.
+    pub fn of_draft(refusal: &Refusal) -> Self {
+        let help = match refusal {
+            Refusal::ChildTwice(_) => "build the child anew for its second place",
+            Refusal::Unplaced(_) => "remove the node, or have the graph as a child",
+            _ => "make it smaller",
+        };
+        Finding::new(Kind::GraphRefused, refusal.to_string(), help)
+    }
+
+    /// A graph names what an earlier launch of a graph left that is in it.
+    pub fn made_anew(memory: &str) -> Self {
+        let sentence = format!("{memory} is what an earlier launch left, and each launch of this graph makes it anew");
+        Finding::new(Kind::GraphRefused, sentence, "name its alloc node in the graph")
+    }
+
+    /// Memory of a graph with symbolic addresses is named where no instance of it is meant.
+    pub fn symbolic(owner: &str) -> Self {
+        let sentence = format!(
+            "the addresses of {owner} are placed at each instantiation: its alloc nodes name no memory outside it"
+        );
+        let help = "take the memory from a launch, or make that graph a child of this one";
+        Finding::new(Kind::GraphRefused, sentence, help)
+    }
+
+    /// The graph `by` has the free node for an allocation of the graph `owner`, and another graph is to have one.
+    pub fn freed_by_other(by: &str, alloc: GraphAllocId, owner: &str) -> Self {
+        let sentence = match by == owner {
+            true => format!("{by} has a free node for its {alloc} already"),
+            false => format!("{by} has a free node for {alloc} of {owner} already"),
+        };
+        Finding { code: Some(INVALID_VALUE), ..Finding::new(Kind::DoubleFree, sentence, "free it once") }
+    }
+
+    /// Memory that is no graph's is freed in a capture.
+    pub fn foreign_free(memory: &str) -> Self {
+        let sentence = format!("{memory} is freed in a capture, but it is no graph's memory");
+        let help = "free it outside of the capture, or allocate it inside";
+        Finding { code: Some(INVALID_VALUE), ..Finding::new(Kind::CaptureForeignFree, sentence, help) }
+    }
+
+    /// An act on memory of an alloc node that no launch has allocated: `node` is what that is called, `by` is who acts
+    /// (`on stream 1`). `is_freed_again` says that each launch of its graph frees it.
+    pub fn not_launched(node: &str, act: Act, by: &str, is_freed_again: bool) -> Self {
+        let verb = act.past();
+        let (sentence, advice) = match is_freed_again {
+            true => (
+                format!("{node} is {verb} {by}, but each launch of its graph frees it again"),
+                "leave that free node out, or do this in the graph, before it",
+            ),
+            false => (format!("{node} is {verb} {by} before any launch allocates it"), "launch its graph first"),
+        };
+        Finding { code: Some(INVALID_VALUE), ..Finding::new(Kind::before_alloc(act), sentence, advice) }
+    }
+
+    /// A graph is launched again on the stream `title`, and memory of its last launch is not freed: so many
+    /// allocations, one of which is `subject`, allocated there.
+    pub fn unfreed(title: &str, subject: Option<(Subject, Side)>, count: usize) -> Self {
+        let again = format!("a graph is launched again on {title}");
+        let sentence = match &subject {
+            Some((subject, _)) => format!("{again}, and {subject} of its last launch is not freed"),
+            None => format!("{again} with memory that is not freed"),
+        };
+        let help = "free it, or instantiate with auto free on launch";
+        let mut finding = Finding::new(Kind::UnfreedLaunch, sentence, help);
+        (finding.subject, finding.earlier) = subject.unzip();
+        if count > 1 {
+            finding.notes.push(format!("{count} allocations in all"));
+        }
+        Finding { code: Some(INVALID_VALUE), ..finding }
     }
 
     /// Two nodes of a graph without the path that they need.
@@ -100,61 +234,32 @@ impl Checker {
 
     /// The graph refuses a node or an edge.
     pub(super) fn graph_refused_at(&self, call: Call<'_>, graph: GraphId, error: GraphError) -> Refused {
-        let (kind, help) = match error {
-            GraphError::FreedAlready { .. } => (Kind::DoubleFree, "free it once"),
-            GraphError::NotGraphMemory => {
-                (Kind::CaptureForeignFree, "free it outside of the graph, or allocate it in the graph")
-            }
-            GraphError::DuplicateEdge { .. } => (Kind::GraphRefused, "leave this edge out"),
-            GraphError::NoEdge { .. } => (Kind::GraphRefused, "name the two nodes of an edge that is there"),
-            GraphError::Cycle { .. } => {
-                (Kind::GraphRefused, "leave this edge out, or remove one of the path that goes the other way")
-            }
-            GraphError::InUse { .. } | GraphError::FreedElsewhere { .. } => {
-                (Kind::GraphRefused, "remove the nodes that name its memory first")
-            }
-            _ => (Kind::GraphRefused, "change the node or the edge"),
-        };
         let known = self.graphs.known(graph);
         let node = |id: NodeId| match known.and_then(|graph| graph.site(id, Act::Read)) {
             Some(site) => site.called(),
             None => id.to_string(),
         };
-        let sentence = error.titled(node, |graph| call.names.title(Thing::Graph(graph)));
-        let mut finding = Finding::new(kind, sentence, help);
-        finding.later = Some(self.side(call, self.host_site(call, Act::Read), "added"));
-        Box::new(finding)
+        let finding = Finding::of_change(&error, node, |graph| call.names.title(Thing::Graph(graph)));
+        Box::new(finding.at(self.side(call, self.host_site(call, Act::Read), "added")))
     }
 
     /// A graph names what an earlier launch of a graph left that is in it.
     #[cold]
     pub(super) fn made_anew(&self, call: Call<'_>, pin: Pin, verb: &'static str) -> Refused {
         let name = call.names.title(Thing::Memory(Memory { id: pin.id, generation: pin.generation }));
-        let sentence = format!("{name} is what an earlier launch left, and each launch of this graph makes it anew");
-        let mut finding = Finding::new(Kind::GraphRefused, sentence, "name its alloc node in the graph");
-        finding.later = Some(self.side(call, self.host_site(call, Act::Read), verb));
-        Box::new(finding)
+        Box::new(Finding::made_anew(&name).at(self.side(call, self.host_site(call, Act::Read), verb)))
     }
 
     /// A graph with memory nodes and fixed addresses was to be in two places.
     #[cold]
     pub(super) fn copy_refused(&self, call: Call<'_>, refused: &CopyRefused) -> Refused {
-        let mut finding = Finding::new(Kind::GraphRefused, refused.sentence(call.names), refused.help());
-        finding.earlier = Some(Side::of_node(&refused.node, call.names));
-        finding.later = Some(self.side(call, self.host_site(call, Act::Read), "refused"));
-        Box::new(finding)
+        let later = self.side(call, self.host_site(call, Act::Read), "refused");
+        Box::new(Finding::of_copy(refused, call.names).at(later))
     }
 
     /// Where the capture began, if it goes on, that an error names or is in the way of a stream.
     fn capture_begun(&self, error: &CaptureError, stream: StreamId) -> Option<Site> {
-        let captures = &self.graphs.captures;
-        let capture = match *error {
-            CaptureError::Unsupported { capture, .. }
-            | CaptureError::CapturedEvent(capture)
-            | CaptureError::WrongThread(capture) => capture,
-            CaptureError::Implicit(blocking) => captures.of(blocking)?,
-            _ => captures.of(stream)?,
-        };
+        let capture = error.capture(&self.graphs.captures, stream)?;
         Some(self.graphs.captured.get(self.graphs.into.get(&capture)?)?.begun)
     }
 
@@ -183,23 +288,12 @@ impl Checker {
         if let CaptureError::Invalidated(_) = error {
             return quiet();
         }
-        let kind = match &error {
-            CaptureError::Unjoined { .. } => Kind::CaptureUnjoined,
-            CaptureError::Isolation(_) => Kind::CaptureIsolation,
-            CaptureError::Merge { .. } => Kind::CaptureMerge,
-            CaptureError::LegacyStream | CaptureError::Unsupported { .. } | CaptureError::Implicit(_) => {
-                Kind::CaptureUnsupported
-            }
-            CaptureError::CapturedEvent(_) => Kind::CapturedEvent,
-            _ => Kind::CaptureState,
-        };
         let (title, begun) = (|stream| self.title(call, stream), self.capture_begun(&error, stream));
-        let mut help = error.help(title);
+        let begun = begun.map(|begun| self.side(call, begun, "captured"));
+        let mut finding = Finding::of_capture(&error, title, begun);
         if matches!(error, CaptureError::Unsupported { .. }) && self.is_unsafe_alone(&call.op.what) {
-            help += ", or while the calling thread's capture mode is relaxed";
+            finding.advice += ", or while the calling thread's capture mode is relaxed";
         }
-        let mut finding = Finding::new(kind, error.sentence(title, begun.map(|begun| begun.stream)), help);
-        finding.earlier = begun.map(|begun| self.side(call, begun, "captured"));
         if let CaptureError::Unjoined { stream, .. } = error
             && let Some((verb, op, place)) = self.time.stream(stream).and_then(|stream| stream.newest(u64::MAX))
         {

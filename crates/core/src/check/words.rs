@@ -27,14 +27,19 @@ impl Finding {
 
     /// An act on memory that is freed; `freed` is not known where it is too long ago.
     pub fn after_free(subject: Subject, freed: Option<Side>, later: Side) -> Self {
+        Self::after_free_of(&subject.to_string(), freed, later).of(subject)
+    }
+
+    /// As [`after_free`](Self::after_free), of memory that has no number of its own: what it is called.
+    pub fn after_free_of(what: &str, freed: Option<Side>, later: Side) -> Self {
         let how = freed.as_ref().map_or(Act::Free.past(), |freed| &freed.verb);
-        let sentence = format!("{subject} is {} {}, but it is {how} already", later.verb, later.by());
+        let sentence = format!("{what} is {} {}, but it is {how} already", later.verb, later.by());
         let (kind, advice) = match later.act {
             Some(Act::Free) => (Kind::DoubleFree, "free it once"),
             Some(Act::Write) => (Kind::UseAfterFree, "free it after this write, or allocate anew"),
             _ => (Kind::UseAfterFree, "free it after this read, or allocate anew"),
         };
-        Self::about(kind, subject, freed, later, sentence, advice)
+        Finding { earlier: freed, ..Finding::new(kind, sentence, advice) }.at(later)
     }
 
     /// An act by a name from before memory was freed and allocated anew. The free is not known where that is too long

@@ -107,6 +107,34 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
+    /// The capture that it is about, for an operation of `stream`.
+    pub fn capture(&self, captures: &Captures, stream: StreamId) -> Option<CaptureId> {
+        match *self {
+            CaptureError::Unsupported { capture, .. }
+            | CaptureError::CapturedEvent(capture)
+            | CaptureError::WrongThread(capture) => Some(capture),
+            CaptureError::Implicit(blocking) => captures.of(blocking),
+            _ => captures.of(stream),
+        }
+    }
+
+    /// The number of CUDA's error.
+    pub fn code(&self) -> u32 {
+        match self {
+            CaptureError::LegacyStream | CaptureError::Unsupported { .. } => 900,
+            CaptureError::AlreadyCapturing(_) | CaptureError::NotCapturing(_) => 401,
+            CaptureError::Invalidated(_) => 901,
+            CaptureError::Merge { .. } => 902,
+            CaptureError::Unmatched { .. } => 903,
+            CaptureError::Unjoined { .. } => 904,
+            CaptureError::Isolation(_) => 905,
+            CaptureError::Implicit(_) => 906,
+            CaptureError::CapturedEvent(_) => 907,
+            CaptureError::WrongThread(_) => 908,
+            CaptureError::Graph(_) => 1,
+        }
+    }
+
     /// What happened, with streams by what `title` calls them. `origin` is where the capture began that a call made
     /// invalid, if that is known.
     pub fn sentence(&self, title: impl Fn(StreamId) -> String, origin: Option<StreamId>) -> String {
@@ -166,19 +194,15 @@ impl CaptureError {
         };
         help.to_owned()
     }
-
-    /// Both in one line.
-    pub fn titled(&self, title: impl Fn(StreamId) -> String) -> String {
-        match self {
-            CaptureError::Graph(error) => error.to_string(),
-            _ => format!("{}; {}", self.sentence(&title, None), self.help(&title)),
-        }
-    }
 }
 
 impl fmt::Display for CaptureError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.titled(|stream| stream.to_string()))
+        let title = |stream: StreamId| stream.to_string();
+        match self {
+            CaptureError::Graph(error) => error.fmt(f),
+            _ => write!(f, "{}; {}", self.sentence(title, None), self.help(title)),
+        }
     }
 }
 

@@ -174,6 +174,13 @@ impl Kind {
         matches!(self, Kind::RedundantWait | Kind::EmptyWait)
     }
 
+    /// Whether a capture refuses it.
+    pub fn is_about_captures(self) -> bool {
+        use Kind::*;
+        matches!(self, CaptureUnjoined | CaptureIsolation | CaptureUnsupported | CapturedEvent | CaptureMerge)
+            || matches!(self, CaptureForeignFree | CaptureState | ExternalOutsideCapture)
+    }
+
     /// Whether it is about when work runs: some schedule of the device touches memory that is not there, or lets one
     /// access overtake another. The others are about what a program asks for.
     pub fn is_about_order(self) -> bool {

@@ -26,7 +26,7 @@ fn captures_take_what_is_promised_to_last() -> Outcome {
         s.free(scratch)?;
         Ok(refused)
     })?;
-    assert!(matches!(refused, Error::Millpond(millpond::Error::Capture(_))), "{refused}");
+    assert!(matches!(refused, Error::Millpond(millpond::Error::InvalidArgument(_))), "{refused}");
     assert_eq!(left.run(x.read(), |s, x| s.clone_dtoh(&x))?, [5; 4096]);
     let _ = graph.instantiate(Instantiate::default())?.launch(&left)?;
     let found = left.run(x.read(), |s, x| s.clone_dtoh(&x))?;

@@ -15,6 +15,7 @@ use millpond_driver::process;
 use crate::clock::hosts::{self, HostKnows};
 use crate::names::error::Result;
 use crate::names::shadow;
+use crate::names::stream_names::side;
 use crate::state::allocation::{Owned, site, violation};
 use crate::state::ends::{free_import, free_in_graph};
 use crate::state::listening::{Listening, check_free};
@@ -93,13 +94,13 @@ impl Device {
         }
         self.context().graphs.refuse_unsafe("free")?;
         if let Origin::Captured(_) = allocation.origin {
-            return Err(not_launched(allocation, StreamId::HOST.to_string()));
+            return Err(not_launched(allocation, site(Act::Free, StreamId::HOST, 0, caller)));
         }
         let base = hosts::base();
         let mut life = allocation.life();
         let later = site(Act::Free, StreamId::HOST, 0, caller);
         if life.generation != *generation {
-            return Err(allocation.overtaken(&life, *generation, later).into());
+            return Err(allocation.overtaken(&life, *generation, side(allocation.device, later)).into());
         }
         let checked = match life.freed.now() {
             Some(free) => Err(Fault::after_free(free, Act::Free)),

@@ -170,7 +170,8 @@ impl Stream {
             return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.shared.id.to_string() }.into());
         }
         // What the latest launch left.
-        let allocation = context.graphs.resolve(name, what.0)?;
+        let later = Site { act: what.0, stream: self.shared.id, ..Site::default() };
+        let allocation = context.graphs.resolve(name, later)?;
         let generation = allocation.life().generation;
         self.shared.record_use(&Owned { allocation, generation, address: name.address }, what)
     }

@@ -9,7 +9,6 @@ use millpond_core::graph::{Addressing, CaptureMode, NodeId};
 
 use super::build::Graph;
 use crate::names::error::{Invalid, Result};
-use crate::names::graph_error::GraphError;
 use crate::state::named::GraphNode;
 use crate::state::session::Session;
 use crate::stream::handle::Stream;
@@ -54,7 +53,7 @@ impl Stream {
             return Err(Invalid::OtherDevice { what, with: self.shared.titled() }.into());
         }
         if graph.body.core.addressing() == Addressing::Symbolic {
-            return Err(GraphError::SymbolicCapture(graph.body.core.id()).into());
+            return Err(Invalid::SymbolicCapture(graph.body.core.id()).into());
         }
         let tails = graph.dependencies(dependencies)?;
         let attempt = Attempt { session: self.begin(graph.body.attempt(), &tails, mode, None)?, graph };

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use millpond_core::check::{Place, Subject};
+use millpond_core::check::{Act, Finding, Place, Side, Site, Subject};
 use millpond_core::graph::{
     Access as NodeAccess, Addressing, Asked, Graph as CoreGraph, GraphAllocId, GraphError as CoreError, GraphId, Label,
     Memory, NodeId, Pin,
@@ -22,7 +22,6 @@ use super::holder::HeldBy;
 use crate::graph::arena::Arena;
 use crate::names::count::Count;
 use crate::names::error::{Invalid, Result};
-use crate::names::graph_error::GraphError;
 use crate::names::share_error::ShareError;
 use crate::names::shown::shown;
 use crate::names::stream_names::side;
@@ -130,6 +129,20 @@ impl Body {
         self.captured_on = Some(stream);
     }
 
+    /// Where a node is added.
+    fn site(&self, act: Act, place: Place) -> Site {
+        Site { act, stream: self.captured_on.unwrap_or(StreamId::HOST), op: 0, place }
+    }
+
+    /// The same, as a person finds it.
+    fn side(&self, site: Site) -> Side {
+        let side = side(self.context.number, site);
+        match self.captured_on {
+            Some(_) => side,
+            None => Side { who: format!("a node of {}", self.core.id()), ..side },
+        }
+    }
+
     pub(super) fn label(&self, place: Place) -> Label {
         Label { place: shown(place), stream: self.captured_on, ..Label::default() }
     }
@@ -142,7 +155,7 @@ impl Body {
     /// A copy under a number of its own.
     pub(crate) fn duplicate(&self) -> Result<Self> {
         let id = self.context.graphs.next_graph();
-        let core = self.core.duplicate(id).map_err(GraphError::Copy);
+        let core = self.core.duplicate(id);
         let tracer = self.context.tracer.clone();
         if let Some(tracer) = &tracer {
             tracer.graph_cloned(self.core.id(), id, core.is_ok());
@@ -173,15 +186,16 @@ impl Body {
         &mut self,
         accesses: &A,
         job: Job,
-        late: impl Fn() -> Result<()>,
+        place: Place,
+        late: impl Fn(GraphId) -> Result<()>,
     ) -> Result<Resolved> {
         let mut resolved = Resolved::default();
         let mut failed = None;
         let mut parts = Few::new();
         accesses.declare(&mut |declared| {
             if failed.is_none() {
-                let found = self.resolve_one(&declared, &mut resolved);
-                failed = found.and_then(|is_symbolic| if is_symbolic { late() } else { Ok(()) }).err();
+                let found = self.resolve_one(&declared, self.site(declared.act, place), &mut resolved);
+                failed = found.and_then(|symbolic| symbolic.map_or(Ok(()), &late)).err();
             }
             if let (None, Some(part), Some(access)) = (&failed, declared.part, resolved.accesses.last()) {
                 parts.push((access.memory, access.act, part));
@@ -202,23 +216,31 @@ impl Body {
         Ok(resolved)
     }
 
-    /// Whether its address is symbolic.
-    fn resolve_one(&mut self, declared: &Declared<'_>, resolved: &mut Resolved) -> Result<bool> {
-        let is_symbolic = matches!(declared.source, Source::Node(name) if name.is_symbolic());
+    /// The graph that places it at each instantiation, if its address is symbolic.
+    fn resolve_one(
+        &mut self,
+        declared: &Declared<'_>,
+        later: Site,
+        resolved: &mut Resolved,
+    ) -> Result<Option<GraphId>> {
+        let symbolic = match declared.source {
+            Source::Node(name) if name.is_symbolic() => Some(name.graph),
+            _ => None,
+        };
         let Some(part) = declared.part else {
             resolved.addresses.push(0);
             resolved.named.push(None);
-            return Ok(false);
+            return Ok(None);
         };
         let (memory, address) = match declared.source {
             Source::Empty | Source::Named(None) => {
                 resolved.addresses.push(0);
                 resolved.named.push(None);
-                return Ok(false);
+                return Ok(None);
             }
             Source::Nothing => return Err(Invalid::Stale.into()),
-            Source::Owned(owned) => (self.memory_of(&owned.allocation, owned.generation)?, owned.address),
-            Source::Named(Some(named)) => (self.memory_named(named)?, named.address),
+            Source::Owned(owned) => (self.memory_of(&owned.allocation, owned.generation, later)?, owned.address),
+            Source::Named(Some(named)) => (self.memory_named(named, later)?, named.address),
             Source::Node(name) => (self.memory_of_node(name)?, name.address),
         };
         let access = NodeAccess { memory, act: declared.act, part };
@@ -229,8 +251,8 @@ impl Body {
             resolved.traced.push(NodeAccess { memory, ..access });
         }
         resolved.addresses.push(address + part.from());
-        resolved.named.push(Some((memory, part.from(), is_symbolic)));
-        Ok(is_symbolic)
+        resolved.named.push(Some((memory, part.from(), symbolic.is_some())));
+        Ok(symbolic)
     }
 
     /// Numbers of graphs and allocations are a device's own: what is another's must not come in.
@@ -254,7 +276,7 @@ impl Body {
     /// Refuses memory with symbolic addresses of a graph that is not in this one.
     fn check_symbolic(&self, name: NodeName) -> Result<()> {
         match name.is_symbolic() && name.graph != self.core.id() && !self.has_child(name.graph) {
-            true => Err(GraphError::Symbolic(name.graph).into()),
+            true => Err(Finding::symbolic(&name.graph.to_string()).into()),
             false => Ok(()),
         }
     }
@@ -263,7 +285,7 @@ impl Body {
         self.children.values().any(|child| child.core.id() == graph || child.has_child(graph))
     }
 
-    fn memory_named(&mut self, named: Named) -> Result<Memory> {
+    fn memory_named(&mut self, named: Named, later: Site) -> Result<Memory> {
         self.check_device(named.device, || "a view".into())?;
         let found = match named.pool {
             None => match self.context.share.find_import(named.id) {
@@ -275,11 +297,11 @@ impl Body {
                 pool.and_then(|pool| pool.resolve(named.index)).ok_or(Invalid::Stale)?
             }
         };
-        self.memory_of(&found, named.generation)
+        self.memory_of(&found, named.generation, later)
     }
 
     /// What this graph calls one life of an allocation.
-    pub(crate) fn memory_of(&mut self, allocation: &Arc<Allocation>, generation: u64) -> Result<Memory> {
+    fn memory_of(&mut self, allocation: &Arc<Allocation>, generation: u64, later: Site) -> Result<Memory> {
         self.check_device(allocation.device, || allocation.id.to_string())?;
         if let Origin::Captured(session) = &allocation.origin {
             let (graph, alloc) = (session.id, GraphAllocId(allocation.index));
@@ -289,13 +311,12 @@ impl Body {
             });
         }
         let life = allocation.life();
-        let is_there = life.generation == generation;
-        let free = if is_there { life.freed.now() } else { allocation.free_of(&life, generation) };
-        if free.is_some() || !is_there {
-            let allocation = if is_there { allocation.describe(&life) } else { allocation.id.to_string() };
-            let boxed = |site| Box::new(side(self.context.number, site));
-            let anew = (!is_there).then(|| boxed(life.history.born().site));
-            return Err(GraphError::Freed { allocation, free: free.map(|it| boxed(it.site)), anew }.into());
+        if life.generation != generation {
+            return Err(allocation.overtaken(&life, generation, self.side(later)).into());
+        }
+        if let Some(free) = life.freed.now() {
+            let freed = side(self.context.number, free.site);
+            return Err(Finding::after_free(allocation.subject(&life), Some(freed), self.side(later)).into());
         }
         drop(life);
         if let Some(memory) = self.core.pinned(allocation.id, generation) {
@@ -314,7 +335,7 @@ impl Body {
         {
             let id = allocation.id;
             return match graph == self.core.id() {
-                true => Err(GraphError::MadeAnew { graph, allocation: id.to_string() }.into()),
+                true => Err(Finding::made_anew(&id.to_string()).at(self.side(later)).into()),
                 false => Ok(self.core.pin(Pin { graph, alloc, id, generation })),
             };
         }
@@ -416,7 +437,8 @@ impl Body {
         };
         self.core.check_dependencies(dependencies)?;
         if let Some((graph, alloc)) = granted {
-            graphs.check_grant(graph, alloc, &self.grant)?;
+            let refused = |it: Finding| it.at(self.side(self.site(Act::Free, place)));
+            graphs.check_grant(graph, alloc, &self.grant).map_err(refused)?;
         }
         let node = self.core.add_free(dependencies, memory, self.label(place))?;
         if let Some((graph, alloc)) = granted {
@@ -432,7 +454,7 @@ impl Body {
 
     /// Refuses what would need the addresses twice.
     pub(super) fn check_copy(&self, asked: Asked) -> Result<()> {
-        Ok(self.core.check_copy(asked, None).map_err(GraphError::Copy)?)
+        Ok(self.core.check_copy(asked, None)?)
     }
 
     /// A whole graph as one node.

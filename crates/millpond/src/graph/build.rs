@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use millpond_core::check::Place;
-use millpond_core::graph::{GraphAllocId, Memory, NodeId, NodeKind};
+use millpond_core::graph::{GraphAllocId, GraphError, Memory, NodeId, NodeKind};
 use millpond_core::ids::GraphId;
 use millpond_core::op::NodeOp;
 use millpond_driver::{DriverError, process};
@@ -13,7 +13,6 @@ use millpond_driver::{DriverError, process};
 use super::body::Body;
 use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Result};
-use crate::names::graph_error::GraphError;
 use crate::names::shadow;
 use crate::state::access::{Access, Read, Write, placed};
 use crate::state::aliased::Job;
@@ -63,7 +62,7 @@ impl Graph {
     /// copy's: see [`Graph::find`].
     ///
     /// # Errors
-    /// [`GraphError::Copy`]: the graph has memory nodes with fixed addresses (CUDA: `cudaErrorNotSupported`).
+    /// A violation: the graph has memory nodes with fixed addresses (CUDA: `cudaErrorNotSupported`).
     pub fn try_clone(&self) -> Result<Self> {
         process::refuse_forked()?;
         Ok(Self { body: Arc::new(self.body.duplicate()?) })
@@ -83,7 +82,7 @@ impl Graph {
         process::refuse_forked()?;
         match (node.device, node.graph) == (self.body.context.number, self.body.core.id()) {
             true => Ok(node.id),
-            false => Err(millpond_core::graph::GraphError::UnknownNode(node.id).into()),
+            false => Err(GraphError::UnknownNode(node.id).into()),
         }
     }
 
@@ -151,7 +150,7 @@ impl Graph {
         place: Place,
         payload: impl FnOnce(&Body, A::Place, bool) -> Payload,
     ) -> Result<GraphNode> {
-        let resolved = self.edit().resolve(accesses, job, || Ok(()))?;
+        let resolved = self.edit().resolve(accesses, job, place, |_| Ok(()))?;
         let at = placed(accesses, resolved.addresses.iter().copied());
         let mut payload = payload(&self.body, at, resolved.late.is_some());
         if let Some(places) = resolved.late {
@@ -346,7 +345,7 @@ impl Graph {
         let place = Place::Source(Location::caller());
         let dependencies = self.dependencies(dependencies)?;
         let Some(name) = memory.name else {
-            return Err(GraphError::Change(millpond_core::graph::GraphError::NotGraphMemory).into());
+            return Err(GraphError::NotGraphMemory.into());
         };
         let freed = self.body.memory_of_node(name);
         let added = freed.and_then(|memory| self.edit().add_free(&dependencies, memory, place)).inspect_err(|error| {
@@ -361,8 +360,8 @@ impl Graph {
     /// other graph's child from then on, also where this graph is gone.
     ///
     /// # Errors
-    /// A bad dependency; graphs nested too deeply; the child is of another device. [`GraphError::Copy`]: it has memory
-    /// nodes with fixed addresses, and an instance or a graph around it already (CUDA: `cudaErrorNotSupported`).
+    /// A bad dependency; graphs nested too deeply; the child is of another device. A violation: it has memory nodes
+    /// with fixed addresses, and an instance or a graph around it already (CUDA: `cudaErrorNotSupported`).
     #[track_caller]
     pub fn add_child(&mut self, dependencies: &[GraphNode], child: &Graph) -> Result<GraphNode> {
         let place = Place::Source(Location::caller());
@@ -417,7 +416,7 @@ impl Graph {
     pub fn remove_node(&mut self, node: GraphNode) -> Result<()> {
         let id = self.own(node)?;
         let removed = match self.freed_elsewhere(id) {
-            Some(by) => Err(millpond_core::graph::GraphError::FreedElsewhere { node: id, by }),
+            Some(by) => Err(GraphError::FreedElsewhere { node: id, by }),
             None => self.edit().core.remove_node(id),
         };
         if let Some(tracer) = &self.body.context.tracer {
@@ -468,7 +467,7 @@ impl Graph {
                 let address = it.range.map_or(0, |range| range.start);
                 Ok(self.body.name(alloc, address, count))
             }
-            _ => Err(GraphError::NoOutput.into()),
+            _ => Err(Invalid::NoOutput.into()),
         }
     }
 }

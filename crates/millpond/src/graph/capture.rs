@@ -9,10 +9,10 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use millpond_core::check::Place;
+use millpond_core::check::{Act, Finding, Place, Side, Site};
 use millpond_core::graph::{
-    Access as NodeAccess, Addressing, CaptureError as Refusal, CaptureId, CaptureMode, Captures, GraphAllocId, Memory,
-    NodeId, Uses,
+    Access as NodeAccess, Addressing, CaptureError as Refusal, CaptureId, CaptureMode, Captures, GraphAllocId, GraphId,
+    Memory, NodeId, Uses,
 };
 use millpond_core::ids::StreamId;
 use millpond_core::op::StreamRole;
@@ -25,8 +25,7 @@ use smallvec::SmallVec;
 use super::body::{Body, Resolved};
 use super::build::Graph;
 use super::registry::Graphs;
-use crate::names::error::{Error, Result};
-use crate::names::graph_error::{CaptureError, GraphError};
+use crate::names::error::{Error, Invalid, Result};
 use crate::names::{shadow, stream_names};
 use crate::state::access::Access;
 use crate::state::aliased::Job;
@@ -44,6 +43,8 @@ struct Open {
     body: Body,
     /// What its nodes did to memory.
     uses: Uses,
+    /// Where it began.
+    begun: Site,
 }
 
 /// All captures of a device in progress.
@@ -75,36 +76,42 @@ impl Adding<'_> {
     ) -> Result<()> {
         let label = self.body.label(place);
         let checked = self.uses.check(&mut self.body.core, self.tails, accesses, may_share, noun, &label);
-        checked.map_err(|fault| GraphError::faults(self.body, &[*fault]).into())
+        checked.map_err(|fault| self.body.wrong(&[*fault]))
     }
 
     /// Refuses a free node that would be in a wrong order, with both sides.
     pub(crate) fn check_free(&mut self, memory: Memory, place: Place) -> Result<()> {
         let label = self.body.label(place);
         let checked = self.uses.check_free(&mut self.body.core, self.tails, memory, &label);
-        checked.map_err(|fault| GraphError::faults(self.body, &[*fault]).into())
+        checked.map_err(|fault| self.body.wrong(&[*fault]))
     }
 }
 
 impl CapturedAt {
     /// The host asks for an event that is an edge.
-    pub(crate) fn refuse(&self) -> Error {
+    pub(crate) fn refuse(&self, caller: &'static Location<'static>) -> Error {
         let mut recording = lock(&self.session.context.graphs.captures);
         match recording.captures.check_event(&self.event) {
-            Err(error) => rule(recording.device, error),
-            Ok(()) => CaptureError::Uncapturable { call: "event" }.into(),
+            Err(error) => recording.refused(error, StreamId::HOST, Place::Source(caller)),
+            Ok(()) => Invalid::Uncapturable { call: "event" }.into(),
         }
     }
 }
 
-fn rule(device: u32, error: Refusal) -> Error {
-    match error {
-        Refusal::Graph(error) => error.into(),
-        rule => {
-            let text = rule.titled(|stream| stream_names::title(device, stream));
-            CaptureError::Rule { rule, text }.into()
-        }
+/// What a capture that began there refuses to a stream or the host.
+#[cold]
+fn rule(device: u32, error: Refusal, begun: Option<Site>, (stream, place): (StreamId, Place)) -> Error {
+    if let Refusal::Graph(error) = error {
+        return error.into();
     }
+    let side = |site: Site, verb: &str| Side { verb: verb.to_owned(), act: None, ..stream_names::side(device, site) };
+    let begun = begun.map(|begun| side(begun, "captured"));
+    let mut finding = Finding::of_capture(&error, |stream| stream_names::title(device, stream), begun);
+    // The call that a capture forbids is in the sentence, where its place is not known.
+    if place != Place::Unknown {
+        finding = finding.at(side(Site { act: Act::Read, stream, op: 0, place }, "refused"));
+    }
+    finding.into()
 }
 
 /// A number for the calling thread.
@@ -119,14 +126,26 @@ impl Recording {
         Self { device, captures: Captures::new(), open: FxHashMap::default() }
     }
 
+    /// As an error what a capture refuses to a stream or the host.
+    #[cold]
+    fn refused(&self, error: Refusal, stream: StreamId, place: Place) -> Error {
+        let capture = error.capture(&self.captures, stream);
+        let begun = capture.and_then(|capture| Some(self.open.get(&capture)?.begun));
+        rule(self.device, error, begun, (stream, place))
+    }
+
     /// Adds a node to the graph that `stream` is captured into, after its tails.
     pub(crate) fn operate<R>(
         &mut self,
         stream: StreamId,
+        place: Place,
         add: impl FnOnce(&mut Adding<'_>) -> Result<(NodeId, R)>,
     ) -> Result<R> {
-        let (id, tails) = self.captures.after(stream).map_err(|error| rule(self.device, error))?;
-        let Open { body, session, uses } = self.open.get_mut(&id).expect("every capture has its graph's body");
+        let (id, tails) = match self.captures.after(stream) {
+            Ok(after) => after,
+            Err(error) => return Err(self.refused(error, stream, place)),
+        };
+        let Open { body, session, uses, .. } = self.open.get_mut(&id).expect("every capture has its graph's body");
         body.captures_on(stream);
         let (node, result) = add(&mut Adding { body, session, tails, uses })?;
         uses.added(&mut body.core, node);
@@ -136,11 +155,22 @@ impl Recording {
     }
 
     /// Finds the memory of accesses on a stream that is captured.
-    pub(crate) fn resolve<A: Access>(&mut self, stream: StreamId, accesses: &A, job: Job) -> Result<Resolved> {
-        let (id, _) = self.captures.after(stream).map_err(|error| rule(self.device, error))?;
-        let Open { body, session, .. } = self.open.get_mut(&id).expect("every capture has its graph's body");
+    pub(crate) fn resolve<A: Access>(
+        &mut self,
+        stream: StreamId,
+        accesses: &A,
+        job: Job,
+        place: Place,
+    ) -> Result<Resolved> {
+        let id = match self.captures.after(stream) {
+            Ok((id, _)) => id,
+            Err(error) => return Err(self.refused(error, stream, place)),
+        };
+        let Open { body, .. } = self.open.get_mut(&id).expect("every capture has its graph's body");
         // Of a child graph: what a capture adds has its addresses at once.
-        body.resolve(accesses, job, || Err(GraphError::SymbolicCapture(session.id).into()))
+        let later = stream_names::side(self.device, Site { act: Act::Read, stream, op: 0, place });
+        let symbolic = |owner: GraphId| Finding::symbolic(&owner.to_string()).at(later.clone());
+        body.resolve(accesses, job, place, |owner| Err(symbolic(owner).into()))
     }
 
     /// A capture has ended. What its nodes own is garbage, unless it becomes a graph.
@@ -169,41 +199,46 @@ impl Recording {
     }
 
     /// An event at the tails of a captured stream.
-    pub(crate) fn record(&mut self, stream: StreamId) -> Result<CapturedAt> {
+    pub(crate) fn record(&mut self, stream: StreamId, place: Place) -> Result<CapturedAt> {
         match self.captures.record(stream) {
             Some(Ok(event)) => {
                 let session = Arc::clone(&self.open[&event.capture].session);
                 Ok(CapturedAt { session, event })
             }
-            Some(Err(error)) => Err(rule(self.device, error)),
-            None => Err(rule(self.device, Refusal::NotCapturing(stream))),
+            Some(Err(error)) => Err(self.refused(error, stream, place)),
+            None => Err(self.refused(Refusal::NotCapturing(stream), stream, place)),
         }
     }
 
     /// A stream waits for a captured event, and joins that capture.
-    pub(crate) fn wait(&mut self, stream: (StreamId, StreamRole), at: &CapturedAt) -> Result<()> {
+    pub(crate) fn wait(&mut self, stream: (StreamId, StreamRole), at: &CapturedAt, place: Place) -> Result<()> {
         let graph = self.open.get_mut(&at.event.capture).map(|open| &mut open.body.core);
-        self.captures.wait(stream, &at.event, graph).map_err(|error| rule(self.device, error))
+        let waited = self.captures.wait(stream, &at.event, graph);
+        waited.map_err(|error| self.refused(error, stream.0, place))
     }
 
     /// A stream waits for an event from outside.
-    pub(crate) fn wait_outside(&mut self, stream: StreamId) -> Result<()> {
-        self.captures.wait_outside(stream).map_err(|error| rule(self.device, error))
+    pub(crate) fn wait_outside(&mut self, stream: StreamId, place: Place) -> Result<()> {
+        let waited = self.captures.wait_outside(stream);
+        waited.map_err(|error| self.refused(error, stream, place))
     }
 
     /// A stream is synchronised or asked.
     fn check_stream(&mut self, stream: StreamId, call: &'static str) -> Result<()> {
-        self.captures.check_stream(stream, call).map_err(|error| rule(self.device, error))
+        let checked = self.captures.check_stream(stream, call);
+        checked.map_err(|error| self.refused(error, stream, Place::Unknown))
     }
 
     /// The calling thread makes an unsafe call; its mode is the global one.
     fn check_unsafe(&mut self, call: &'static str) -> Result<()> {
-        self.captures.check_unsafe((thread(), CaptureMode::Global), call).map_err(|error| rule(self.device, error))
+        let checked = self.captures.check_unsafe((thread(), CaptureMode::Global), call);
+        checked.map_err(|error| self.refused(error, StreamId::HOST, Place::Unknown))
     }
 
     /// The legacy default stream would come after the blocking streams.
     fn check_legacy(&mut self, is_blocking: impl Fn(StreamId) -> bool) -> Result<()> {
-        self.captures.check_legacy(is_blocking).map_err(|error| rule(self.device, error))
+        let checked = self.captures.check_legacy(is_blocking);
+        checked.map_err(|error| self.refused(error, StreamId::HOST, Place::Unknown))
     }
 }
 
@@ -211,8 +246,10 @@ impl Graphs {
     /// Refuses a synchronisation of the device while there is a capture; that is invalid then.
     #[inline]
     pub(crate) fn refuse_synchronize(&self) -> Result<()> {
-        let check = |captures: &mut Captures| captures.check_synchronize(|_| true, "synchronize");
-        self.if_capturing(|recording| check(&mut recording.captures).map_err(|error| rule(recording.device, error)))
+        self.if_capturing(|recording| {
+            let checked = recording.captures.check_synchronize(|_| true, "synchronize");
+            checked.map_err(|error| recording.refused(error, StreamId::HOST, Place::Unknown))
+        })
     }
 
     /// A stream is closed, whose state is locked: a capture that began on it has ended.
@@ -354,7 +391,9 @@ impl Stream {
         }
         let mut recording = lock(&graphs.captures);
         let begun = recording.captures.begin((shared.id, shared.role), &mut body.core, tails, thread(), mode);
-        let capture = begun.map_err(|error| rule(recording.device, error))?;
+        let place = caller.map_or(Place::Unknown, Place::Source);
+        let capture = begun.map_err(|error| recording.refused(error, shared.id, place))?;
+        let begun = Site { act: Act::Read, stream: shared.id, op: 0, place };
         let context = Arc::clone(&shared.context);
         let (is_open, nodes, allocs) = (AtomicBool::new(true), AtomicU32::new(0), AtomicU32::new(0));
         let is_traced = caller.is_some();
@@ -362,7 +401,7 @@ impl Stream {
         if let (Some(tracer), Some(caller)) = (session.tracer(), caller) {
             tracer.capture_begun(shared.id, id, mode, caller);
         }
-        recording.open.insert(capture, Open { session: Arc::clone(&session), body, uses });
+        recording.open.insert(capture, Open { session: Arc::clone(&session), body, uses, begun });
         graphs.open.fetch_add(1, Ordering::AcqRel);
         state.capture = Some(Arc::clone(&session));
         state.epoch = 0;
@@ -397,8 +436,9 @@ impl Stream {
         let seen = shared.close_window(&mut state);
         let graphs = &shared.context.graphs;
         let mut recording = lock(&graphs.captures);
-        let number = recording.device;
-        let ended = recording.captures.end(shared.id, thread()).map_err(|error| not_yet(rule(number, error)))?;
+        let (number, at) = (recording.device, (shared.id, Place::Source(caller)));
+        let ended = recording.captures.end(shared.id, thread());
+        let ended = ended.map_err(|error| not_yet(recording.refused(error, at.0, at.1)))?;
         let open = recording.take_out(ended.capture, &garbage);
         drop(recording);
         let mut open = open.expect("every capture has its graph's body");
@@ -409,7 +449,7 @@ impl Stream {
         // The end of an invalid capture is its end.
         let joined = ended.check(&mut open.body.core);
         let is_refused = !matches!(joined, Err(Refusal::Invalidated(_)));
-        let made = seen.and_then(|()| joined.map_err(|error| rule(number, error)));
+        let made = seen.and_then(|()| joined.map_err(|error| rule(number, error, Some(open.begun), at)));
         if let Some(tracer) = open.session.tracer() {
             let error = made.as_ref().err().filter(|_| is_refused);
             shadow::judged(error, || tracer.capture_ended(shared.id, caller));

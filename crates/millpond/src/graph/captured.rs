@@ -4,15 +4,15 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use millpond_core::check::{Act, Place, Use};
+use millpond_core::check::{Act, Finding, Place, Use};
 use millpond_core::graph::{GraphAllocId, Memory};
 use millpond_core::ids::{Point, Slot};
 use millpond_core::units::Range;
 use millpond_driver::locks::{BiasedGuard, lock};
 
 use crate::names::count::Count;
-use crate::names::error::{Error, Invalid, Result};
-use crate::names::graph_error::{CaptureError, GraphError};
+use crate::names::error::{Invalid, Result};
+use crate::names::stream_names::side;
 use crate::state::access::{Access, placed};
 use crate::state::aliased::Job;
 use crate::state::allocation::{Allocation, Owned, site};
@@ -41,8 +41,9 @@ impl StreamShared {
         caller: &'static Location<'static>,
     ) -> Result<Served> {
         self.check_pool(pool)?;
-        lock(&self.context.graphs.captures).operate(self.id, |adding| {
-            let (node, alloc, address) = adding.body.add_alloc(adding.tails, bytes, Place::Source(caller))?;
+        let place = Place::Source(caller);
+        lock(&self.context.graphs.captures).operate(self.id, place, |adding| {
+            let (node, alloc, address) = adding.body.add_alloc(adding.tails, bytes, place)?;
             adding.session.allocs.store(alloc.0 + 1, Ordering::Relaxed);
             let number = self.context.alloc_numbers.take();
             let origin = Origin::Captured(Arc::clone(adding.session));
@@ -73,7 +74,11 @@ impl StreamShared {
         };
         let Some((graph, alloc)) = key else {
             // Where the capture is invalid, that is what is said.
-            return lock(&self.context.graphs.captures).operate(self.id, |_| Err(not_graph_memory(allocation)));
+            let place = Place::Source(caller);
+            return lock(&self.context.graphs.captures).operate(self.id, place, |_| {
+                let later = side(self.context.number, site(Act::Free, self.id, 0, caller));
+                Err(Finding::foreign_free(&allocation.describe(&allocation.life())).at(later).into())
+            });
         };
         let memory = Memory::Foreign { graph, alloc };
         self.capture_free_of(memory, caller, |tracer| tracer.free_owned(owned, Some(self.id), caller))
@@ -85,12 +90,12 @@ impl StreamShared {
         caller: &'static Location<'static>,
         write: impl FnOnce(&Tracer),
     ) -> Result<()> {
-        lock(&self.context.graphs.captures).operate(self.id, |adding| {
+        let place = Place::Source(caller);
+        lock(&self.context.graphs.captures).operate(self.id, place, |adding| {
             let memory = match memory {
                 Memory::Foreign { graph, alloc } if graph == adding.body.core.id() => Memory::Own(alloc),
                 memory => memory,
             };
-            let place = Place::Source(caller);
             adding.check_free(memory, place)?;
             let node = adding.body.add_free(adding.tails, memory, place)?;
             if let Some(tracer) = adding.session.tracer() {
@@ -110,17 +115,16 @@ impl StreamShared {
         caller: &'static Location<'static>,
         work: impl FnOnce(To<'_, A::Place>) -> Result<R>,
     ) -> Result<R> {
-        let captures = &self.context.graphs.captures;
-        let (resolved, may_share) = (lock(captures).resolve(self.id, accesses, job)?, job.may_race());
+        let (captures, at) = (&self.context.graphs.captures, Place::Source(caller));
+        let (resolved, may_share) = (lock(captures).resolve(self.id, accesses, job, at)?, job.may_race());
         let place = placed(accesses, resolved.addresses.iter().copied());
         let mut payload = garbage.hold(Payload::Nothing);
         let result = work(To::Graph(&mut payload, place))?;
         let is_open = matches!(*payload, Payload::Open);
         let add = || {
-            lock(captures).operate(self.id, |adding| {
-                let place = Place::Source(caller);
-                adding.check_uses(&resolved.accesses, may_share, payload.noun(), place)?;
-                let node = adding.body.add_work(adding.tails, (&resolved.accesses, &[]), payload, may_share, place)?;
+            lock(captures).operate(self.id, at, |adding| {
+                adding.check_uses(&resolved.accesses, may_share, payload.noun(), at)?;
+                let node = adding.body.add_work(adding.tails, (&resolved.accesses, &[]), payload, may_share, at)?;
                 if let Some(tracer) = adding.session.tracer() {
                     tracer.declared_launch(&self.context.graphs, self.id, (accesses, job), caller);
                 }
@@ -140,7 +144,7 @@ impl StreamShared {
     pub(crate) fn capture_event(&self, node: EventNode, event: &ExternalEvent, place: Place) -> Result<()> {
         // No other than the caller's event, which lives on: nothing of it is dropped here for the last time.
         let garbage = Garbage::default();
-        lock(&self.context.graphs.captures).operate(self.id, |adding| {
+        lock(&self.context.graphs.captures).operate(self.id, place, |adding| {
             let added = adding.body.add_event(&garbage, adding.tails, node, event, place)?;
             if let (Some(tracer), Some(event)) = (adding.session.tracer(), event.traced()) {
                 tracer.captured_event(self.id, event, matches!(node, EventNode::Record), place);
@@ -152,10 +156,11 @@ impl StreamShared {
     /// An edge to come.
     #[cold]
     pub(crate) fn capture_record(&self, state: &mut State, caller: &'static Location<'static>) -> Result<Event> {
-        let at = lock(&self.context.graphs.captures).record(self.id)?;
+        let place = Place::Source(caller);
+        let at = lock(&self.context.graphs.captures).record(self.id, place)?;
         let traced = at.session.tracer().map(|tracer| {
             let event = tracer.event();
-            tracer.record(self.id, &event, Place::Source(caller));
+            tracer.record(self.id, &event, place);
             event
         });
         state.counted(Ok(Event { traced, at: At::Captured(Arc::new(at)) }))
@@ -169,13 +174,13 @@ impl StreamShared {
         event: &Event,
         caller: &'static Location<'static>,
     ) -> Result<()> {
-        let mut recording = lock(&self.context.graphs.captures);
+        let (mut recording, place) = (lock(&self.context.graphs.captures), Place::Source(caller));
         match &event.at {
-            At::Live { .. } => recording.wait_outside(self.id),
+            At::Live { .. } => recording.wait_outside(self.id, place),
             At::Captured(at) => {
-                recording.wait((self.id, self.role), at)?;
+                recording.wait((self.id, self.role), at, place)?;
                 if let (Some(tracer), Some(event)) = (at.session.tracer(), &event.traced) {
-                    tracer.wait(self.id, event, Place::Source(caller));
+                    tracer.wait(self.id, event, place);
                 }
                 state.capture = Some(Arc::clone(&at.session));
                 state.epoch = 0;
@@ -183,11 +188,6 @@ impl StreamShared {
             }
         }
     }
-}
-
-fn not_graph_memory(allocation: &Allocation) -> Error {
-    let allocation = allocation.describe(&allocation.life());
-    CaptureError::NotGraphMemory { allocation }.into()
 }
 
 impl Session {
@@ -243,7 +243,8 @@ impl Stream {
             return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: shared.title() }.into());
         }
         if name.is_symbolic() {
-            return Err(GraphError::Symbolic(name.graph).into());
+            let later = side(shared.context.number, site(Act::Free, shared.id, 0, caller));
+            return Err(Finding::symbolic(&name.graph.to_string()).at(later).into());
         }
         let (id, memory) = (shared.id, Memory::Foreign { graph: name.graph, alloc: name.alloc });
         let captured = shared.capture_free_of(memory, caller, |tracer| {

@@ -5,19 +5,18 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use millpond_core::check::{Act, Fault, Launch, Side, judge};
-use millpond_core::graph::{Demand, LaunchRefused, NodeSite};
+use millpond_core::check::{Act, Fault, Finding, Launch, Side, Site, judge};
+use millpond_core::graph::{Demand, GraphAllocId, GraphId, NodeSite};
 use millpond_driver::locks::BiasedGuard;
 use smallvec::SmallVec;
 
 use super::events::{Waited, standing};
 use super::exec::ExecShared;
-use super::found::{Found, Founds, Output, Outside, Role, Whose, find};
+use super::found::{Found, Founds, Outside, Role, Whose, find};
 use super::last::Lasts;
 use super::memory::GraphMemory;
-use super::registry::Graphs;
 use crate::names::error::{Error, Invalid, Result};
-use crate::names::graph_error::GraphError;
+use crate::names::stream_names::side;
 use crate::state::allocation::{Life, site};
 use crate::state::stream::{State, StreamShared};
 
@@ -48,7 +47,7 @@ impl ExecShared {
                 Whose::Held(allocation) => Some(Arc::clone(allocation)),
                 Whose::Node(graph, alloc) => self.context.graphs.named((*graph, *alloc)),
             };
-            allocation.is_some_and(|it| matches!(outside.check_live(&self.context.graphs, &it.life()), Ok(None)))
+            allocation.is_some_and(|it| outside.wrong_life(&it.life()).is_none())
         })
     }
 
@@ -79,23 +78,6 @@ impl ExecShared {
             false => judged.refusal(),
         }
     }
-
-    /// Cold: so many outputs of launches before are not freed.
-    #[cold]
-    fn unfreed(&self, found: &[Found], lives: &Lives<'_>, count: usize) -> Error {
-        let first = found.iter().zip(lives).find_map(|(found, life)| match found.role {
-            Role::Output(index) if life.freed.is_none() => Some(&self.outputs[index]),
-            _ => None,
-        });
-        let Output { alloc, name, .. } = first.expect("there are some");
-        GraphError::Unfreed(LaunchRefused::Unfreed { alloc: *alloc, name: name.clone(), count }).into()
-    }
-
-    /// Cold: so much memory is live at this graph's addresses that an instance before left, and this one does not make.
-    #[cold]
-    fn left_before(count: usize) -> Error {
-        GraphError::Unfreed(LaunchRefused::Left { count }).into()
-    }
 }
 
 /// A launch, and all that it has to do with.
@@ -120,8 +102,7 @@ impl Judged<'_, '_> {
                     Role::Outside(index) => {
                         let outside = &self.exec.outsides[index];
                         let in_order = |demand| self.check_in_order(life, demand).is_ok();
-                        matches!(outside.check_live(&self.exec.context.graphs, life), Ok(None))
-                            && outside.demands.iter().all(in_order)
+                        outside.wrong_life(life).is_none() && outside.demands.iter().all(in_order)
                     }
                 })
             })
@@ -150,6 +131,27 @@ impl Judged<'_, '_> {
         self.found().zip(self.lives).filter(is_unfreed).count()
     }
 
+    /// So many allocations are not freed: of launches before, or of an instance before that had these addresses.
+    #[cold]
+    fn refuse_unfreed(&self, count: usize) -> Error {
+        let shared = self.launching.shared;
+        let first = self.found().zip(self.lives).find_map(|(found, life)| match found.role {
+            Role::Output(_) if life.freed.is_none() => {
+                let born = side(shared.context.number, life.history.born().site);
+                Some((found.allocation.subject(life), born))
+            }
+            _ => None,
+        });
+        let later = Side { verb: "launched".to_owned(), ..side(shared.context.number, self.later(Act::Allocate)) };
+        Finding::unfreed(&shared.title(), first, count).at(later).into()
+    }
+
+    /// The launch, as it does something to memory.
+    fn later(&self, act: Act) -> Site {
+        let Launching { shared, caller, .. } = self.launching;
+        site(act, shared.id, self.state.op() + 1, caller)
+    }
+
     /// Whether what a demand does to memory comes after what it must.
     #[inline]
     fn check_in_order(&self, life: &Life, demand: &Demand) -> std::result::Result<(), Fault> {
@@ -161,11 +163,13 @@ impl Judged<'_, '_> {
     /// The refusal of an act, by a node or by the launch itself.
     #[cold]
     fn refused(&self, (found, life): (&Found, &Life), wrong: Wrong<'_>) -> Error {
-        let Launching { shared, caller, .. } = self.launching;
-        let later = site(wrong.act, shared.id, self.state.op() + 1, caller);
+        let (shared, later) = (self.launching.shared, self.later(wrong.act));
         let refused = match wrong.what {
             Problem::Fault(fault) => shared.refuse(self.state, &found.allocation, life, fault, later),
-            Problem::Overtaken { generation } => found.allocation.overtaken(life, generation, later).into(),
+            Problem::NotLive(graph, alloc) => self.exec.context.graphs.not_live((graph, alloc), later),
+            Problem::Overtaken { generation } => {
+                found.allocation.overtaken(life, generation, side(found.allocation.device, later)).into()
+            }
         };
         within(refused, wrong.site)
     }
@@ -178,7 +182,7 @@ impl Launch for Judged<'_, '_> {
     fn check_unfreed(&self) -> Result<()> {
         let own = self.unfreed();
         if own > 0 && !self.exec.auto_free {
-            return Err(self.exec.unfreed(&self.founds.list, self.lives, own));
+            return Err(self.refuse_unfreed(own));
         }
         // Each unfreed output is among the arenas' unfreed allocations.
         let unfreed = |memory: &GraphMemory| {
@@ -186,7 +190,7 @@ impl Launch for Judged<'_, '_> {
         };
         match self.memory.map_or(own, unfreed).saturating_sub(own) {
             0 => Ok(()),
-            others => Err(ExecShared::left_before(others)),
+            others => Err(self.refuse_unfreed(others)),
         }
     }
 
@@ -208,10 +212,10 @@ impl Launch for Judged<'_, '_> {
             Some((index, outside.orders.iter().position(|order| *order as usize == number)?))
         };
         let Some((index, at)) = self.exec.outsides.iter().enumerate().find_map(place) else { return Ok(()) };
-        let (outside, graphs) = (&self.exec.outsides[index], &self.exec.context.graphs);
+        let outside = &self.exec.outsides[index];
         let there = self.of_role(|role| matches!(role, Role::Outside(at) if at == index));
         let Some((found, life)) = there else { return Err(self.missing(index)) };
-        if let Some(wrong) = outside.check_live(graphs, life)? {
+        if let Some(wrong) = outside.wrong_life(life) {
             return Err(self.refused((found, life), wrong));
         }
         let demand = &outside.demands[at];
@@ -240,7 +244,8 @@ impl Judged<'_, '_> {
         let is_unborn = self.founds.missing.contains(&(index, true));
         match &outside.whose {
             Whose::Node(graph, alloc) if is_unborn => {
-                self.exec.context.graphs.not_live((*graph, *alloc), outside.act()).into()
+                let refused = self.exec.context.graphs.not_live((*graph, *alloc), self.later(outside.act()));
+                within(refused, outside.site())
             }
             _ => Invalid::Stale.into(),
         }
@@ -256,6 +261,8 @@ struct Wrong<'e> {
 
 enum Problem {
     Fault(Fault),
+    /// No launch has left it.
+    NotLive(GraphId, GraphAllocId),
     /// Another life has begun in the same place.
     Overtaken {
         /// The one that is meant.
@@ -287,15 +294,17 @@ impl Outside {
     }
 
     /// What is wrong where the memory was freed.
-    fn check_live(&self, graphs: &Graphs, life: &Life) -> Result<Option<Wrong<'_>>> {
+    fn wrong_life(&self, life: &Life) -> Option<Wrong<'_>> {
         let (act, site) = (self.act(), self.site());
         if let Some(generation) = self.lives.iter().copied().find(|generation| life.generation != *generation) {
-            return Ok(Some(Wrong { act, what: Problem::Overtaken { generation }, site }));
+            return Some(Wrong { act, what: Problem::Overtaken { generation }, site });
         }
-        let Some(free) = life.freed.now() else { return Ok(None) };
+        let free = life.freed.now()?;
         match &self.whose {
-            Whose::Node(graph, alloc) if !life.was_launched() => Err(graphs.not_live((*graph, *alloc), act).into()),
-            _ => Ok(Some(Wrong { act, what: Problem::Fault(Fault::after_free(free, act)), site })),
+            Whose::Node(graph, alloc) if !life.was_launched() => {
+                Some(Wrong { act, what: Problem::NotLive(*graph, *alloc), site })
+            }
+            _ => Some(Wrong { act, what: Problem::Fault(Fault::after_free(free, act)), site }),
         }
     }
 }

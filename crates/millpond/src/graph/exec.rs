@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
-use millpond_core::check::{Act, Place};
+use millpond_core::check::{Act, Finding, Place};
 use millpond_core::graph::{
     Addressing, ArenaKey, Asked, Draft, Exec as CoreExec, GraphAllocId, GraphId, Lanes, Memory, Refusal,
 };
@@ -33,8 +33,7 @@ use super::native_nodes::{is_native, native_of};
 use super::program::Program;
 use super::traced::TracedExec;
 use crate::graph::arena::Arena;
-use crate::names::error::{Error, Result};
-use crate::names::graph_error::GraphError;
+use crate::names::error::{Error, Invalid, Result};
 use crate::names::shadow;
 use crate::pool::shell::TRIES;
 use crate::state::allocation::Allocation;
@@ -259,7 +258,7 @@ impl GraphExec {
         let room = Room::of(context, draft.room(), old)?;
         let core = draft.instantiate(room.as_ref().map_or(0, |room| room.range.start), settings.auto_free_on_launch);
         if let Some(pin) = core.outdated() {
-            return Err(GraphError::MadeAnew { graph: pin.graph, allocation: pin.id.to_string() }.into());
+            return Err(Finding::made_anew(&pin.id.to_string()).into());
         }
         context.alloc_numbers.check()?;
         let is_native = is_native(context, &core);
@@ -317,9 +316,9 @@ impl GraphExec {
     /// nodes.
     ///
     /// # Errors
-    /// [`GraphError::Update`] with the first node that differs in its edges, its kind or its memory;
-    /// [`GraphError::Copy`]: one of two graphs has memory nodes with fixed addresses;
-    /// [`GraphError::Faults`] as for [`Graph::instantiate`]; the graph is of another device. The instance is as before.
+    /// A violation with the first node that differs in its edges, its kind or its memory, or where one of two graphs
+    /// has memory nodes with fixed addresses, or as for [`Graph::instantiate`]; the graph is of another device. The
+    /// instance is as before.
     pub fn update(&mut self, graph: &Graph) -> Result<()> {
         process::refuse_forked()?;
         self.shared.body.check_device(graph.body.context.number, || "the graph".into())?;
@@ -341,7 +340,7 @@ impl GraphExec {
             old.check_copy(Asked::Updated)?;
             graph.body.check_copy(Asked::Update)?;
         }
-        draft(old)?.instantiate(0, false).check_update(&new).map_err(GraphError::Update)?;
+        draft(old)?.instantiate(0, false).check_update(&new).map_err(|it| Finding::of_update(&it))?;
         let settings = Instantiate { auto_free_on_launch: self.shared.auto_free };
         Self::make(new, &graph.body, settings, Arc::clone(&self.shared.instance), Some(&self.shared))
     }
@@ -367,9 +366,10 @@ impl Graph {
     /// Checks the graph and makes an instance of it that can be launched (CUDA: `cudaGraphInstantiate`).
     ///
     /// # Errors
-    /// [`GraphError::Faults`]: each wrong pair of nodes with the missing edge. [`GraphError::Copy`]: it has memory
-    /// nodes with fixed addresses, and is a child graph, or has an instance, which is there as long as a [`GraphExec`]
-    /// or a [`Launch`](crate::graph::Launch) of it is (CUDA: `cudaErrorNotSupported`). A capture forbids it
+    /// A violation: each wrong pair of nodes with the missing edge; or it has memory nodes with fixed addresses, and is
+    /// a child graph, or has an instance, which is there as long as a [`GraphExec`] or a
+    /// [`Launch`](crate::graph::Launch) of it is (CUDA: `cudaErrorNotSupported`).
+    /// [`Invalid::GraphTooLarge`](crate::error::Invalid::GraphTooLarge). A capture forbids it
     /// ([`begin_capture_in`](crate::Stream::begin_capture_in)), and is invalid then.
     #[track_caller]
     pub fn instantiate(&self, settings: Instantiate) -> Result<GraphExec> {
@@ -377,16 +377,21 @@ impl Graph {
     }
 }
 
+/// What a graph can be no larger than.
+const TOO_LARGE: &str = "the allocations of the graph are more than there are addresses";
+/// As above: four million nodes, or an order that takes 1 GiB.
+const TOO_MANY_NODES: &str = "the graph has too many nodes, its children's included, or too many that do not come \
+                              after one another: make several graphs of it";
+
 /// The graph, found right.
 fn draft(body: &Body) -> Result<Draft> {
     let refused = |refusal| match refusal {
-        Refusal::Faults(faults) => GraphError::faults(body, &faults),
-        Refusal::ChildTwice(graph) => GraphError::ChildTwice(graph),
-        Refusal::Unplaced(graph) => GraphError::Symbolic(graph),
-        Refusal::TooManyNodes => GraphError::TooManyNodes,
-        _ => GraphError::TooLarge,
+        Refusal::Faults(faults) => body.wrong(&faults),
+        Refusal::TooManyNodes => Invalid::GraphTooLarge(TOO_MANY_NODES).into(),
+        Refusal::TooLarge => Invalid::GraphTooLarge(TOO_LARGE).into(),
+        other => Finding::of_draft(&other).into(),
     };
-    Ok(Draft::new(&body.core).map_err(refused)?)
+    Draft::new(&body.core).map_err(refused)
 }
 
 fn outputs(

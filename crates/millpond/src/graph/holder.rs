@@ -9,7 +9,6 @@ use millpond_core::graph::{Asked, Graph, GraphId, Holder};
 use millpond_driver::locks::{Mutex, lock};
 
 use crate::names::error::Result;
-use crate::names::graph_error::GraphError;
 use crate::names::shown::shown;
 use crate::sync::ranks;
 
@@ -54,7 +53,7 @@ impl HeldBy {
 fn check_unheld(graph: &Graph, asked: Asked, held: Option<&(Holder, Weak<Instance>)>) -> Result<()> {
     match held {
         Some((Holder::Instance(_), instance)) if instance.strong_count() == 0 => Ok(()),
-        Some((holder, _)) => Ok(graph.check_copy(asked, Some(*holder)).map_err(GraphError::Copy)?),
+        Some((holder, _)) => Ok(graph.check_copy(asked, Some(*holder))?),
         None => Ok(()),
     }
 }

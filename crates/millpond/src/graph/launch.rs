@@ -36,7 +36,6 @@ use crate::clock::mark::Mark;
 use crate::clock::progress::LaunchEnd;
 use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Result};
-use crate::names::graph_error::{CaptureError, GraphError};
 use crate::pool::shell::TRIES;
 use crate::state::allocation::{Owned, site};
 use crate::state::named::MemAllocNode;
@@ -86,13 +85,13 @@ impl Launch {
         let Some(name) = node.name else {
             return match node.count.bytes() {
                 0 => Ok(Buffer::new(None, node.count)),
-                _ => Err(GraphError::NoOutput.into()),
+                _ => Err(Invalid::NoOutput.into()),
             };
         };
         let exec = self.exec.as_deref().filter(|exec| name.device == exec.context.number);
         let is_it = |output: &Output| (output.graph, output.alloc) == (name.graph, name.alloc);
         let found = exec.and_then(|exec| Some((exec, exec.outputs.iter().position(is_it)?)));
-        let (exec, at) = found.ok_or(GraphError::NoOutput)?;
+        let (exec, at) = found.ok_or(Invalid::NoOutput)?;
         Ok(Buffer::new(Some(self.take_output(exec, at)?), node.count))
     }
 
@@ -110,13 +109,13 @@ impl Launch {
     fn take_output(&self, exec: &ExecShared, at: usize) -> Result<Owned> {
         let generation = self.begun.get(at).map_or(0, Cell::take);
         if generation == 0 {
-            return Err(GraphError::Taken.into());
+            return Err(Invalid::Taken.into());
         }
         let output = &exec.outputs[at];
         let allocation = Arc::clone(&output.allocation);
         let life = allocation.life();
         if life.generation != generation || life.freed.is_some() {
-            return Err(GraphError::Taken.into());
+            return Err(Invalid::Taken.into());
         }
         drop(life);
         Ok(Owned { allocation, generation, address: output.range.start })
@@ -133,8 +132,8 @@ impl GraphExec {
     /// # Errors
     /// Nothing is enqueued where a launch is refused: the device has no memory left, after all that pools and graphs
     /// keep idle was given back ([`DriverError::OutOfMemory`](millpond_driver::DriverError::OutOfMemory) in
-    /// [`Error::Driver`]); memory of an earlier launch is not freed
-    /// ([`GraphError::Unfreed`]); a violation, with both sides, for memory that the graph uses or frees, and for what a
+    /// [`Error::Driver`]); a violation, with both sides, where memory of an
+    /// earlier launch is not freed, for memory that the graph uses or frees, and for what a
     /// graph that frees by itself would free too early; another graph's memory is not live.
     #[track_caller]
     pub fn launch(&self, stream: &Stream) -> Result<Launch> {
@@ -223,7 +222,7 @@ impl GraphExec {
         }
         let mut state = shared.state.lock();
         if shared.enter(&mut state)? == Mode::Capturing {
-            return Err(Error::from(CaptureError::Uncapturable { call: "upload" }).into());
+            return Err(Error::from(Invalid::Uncapturable { call: "upload" }).into());
         }
         let mut run = exec.run.lock();
         let mut memory = exec.context.graphs.memory();
@@ -481,8 +480,8 @@ impl StreamShared {
     /// A launch into a capturing stream is a child node.
     #[cold]
     fn capture_launch(&self, exec: &ExecShared, caller: &'static Location<'static>) -> Result<Begun> {
-        lock(&self.context.graphs.captures).operate(self.id, |adding| {
-            let place = millpond_core::check::Place::Source(caller);
+        let place = millpond_core::check::Place::Source(caller);
+        lock(&self.context.graphs.captures).operate(self.id, place, |adding| {
             exec.body.check_copy(Asked::Captured)?;
             let node = adding.body.add_child(adding.tails, &exec.body, place)?;
             if let (Some(tracer), Some(exec)) = (adding.session.tracer(), &exec.traced) {

@@ -12,10 +12,14 @@ use smallvec::SmallVec;
 
 use super::body::Body;
 use super::lane::Lanes;
-use crate::names::error::Result;
-use crate::names::graph_error::GraphError;
+use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
 use crate::stream::payload::Payload;
+
+/// What a graph can be no wider than.
+const TOO_WIDE: &str = "the graph has more than 16384 kernels, host functions and event waits without a path between \
+                        any two of them, and each of those needs a queue of the device: add edges between them, or \
+                        make several graphs of it";
 
 /// Where a node depends on more nodes, it is not looked for those among them that come before others.
 const COMPARED: usize = 16;
@@ -93,7 +97,7 @@ impl Program {
                 Payload::EventWait(_) => true,
                 payload => payload.closure().is_some() && context.properties.runs_closures,
             };
-            let (lane, before) = lanes.place(&node.dependencies, may_block).ok_or(GraphError::TooWide)?;
+            let (lane, before) = lanes.place(&node.dependencies, may_block).ok_or(Invalid::GraphTooLarge(TOO_WIDE))?;
             let mut after: SmallVec<[NodeId; 4]> = node.dependencies.as_slice().into();
             if let Some(closure) = payload.closure().filter(|_| !body.children.is_empty()) {
                 // INVARIANT: one-run, within a launch.

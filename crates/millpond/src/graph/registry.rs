@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use millpond_core::check::{Act, Side, Sought, Use};
+use millpond_core::check::{Act, Finding, Kind, Side, Site, Sought, Use};
 use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
 use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::op::Memory as TracedMemory;
@@ -18,8 +18,7 @@ use super::grant::Grant;
 use super::memory::{Frees, GraphMemory};
 use super::outputs::{CapturedMemory, Key, Outputs};
 use crate::graph::arena::Arena;
-use crate::names::error::{Invalid, Nearest, Result};
-use crate::names::graph_error::GraphError;
+use crate::names::error::{Error, Invalid, Nearest, Result};
 use crate::names::stream_names::side;
 use crate::state::allocation::{Allocation, Life, Owned};
 use crate::state::context::Context;
@@ -154,18 +153,26 @@ impl Graphs {
 
     /// Why memory of an alloc node that is not live cannot be used or freed.
     #[cold]
-    pub(crate) fn not_live(&self, key: Key, act: Act) -> GraphError {
-        let freed = lock(&self.outputs).ended(key).map(|free| free.site);
-        GraphError::NotLive { graph: key.0, act, freed: freed.map(|free| Box::new(side(self.device, free))) }
+    pub(crate) fn not_live(&self, key: Key, later: Site) -> Error {
+        let freed = lock(&self.outputs).ended(key);
+        let freed = freed.map(|free| side(self.device, free.site));
+        let (node, later) = (format!("memory of an alloc node of {}", key.0), (later.act, side(self.device, later)));
+        match (freed, later) {
+            (Some(freed), (_, later)) => Finding::after_free_of(&node, Some(freed), later).into(),
+            (None, (act, later)) => Finding::not_launched(&node, act, &later.by(), false).at(later).into(),
+        }
     }
 
     /// The allocation that a name means on a stream.
-    pub(crate) fn resolve(&self, name: NodeName, act: Act) -> Result<Arc<Allocation>> {
+    pub(crate) fn resolve(&self, name: NodeName, later: Site) -> Result<Arc<Allocation>> {
         if name.is_symbolic() {
-            return Err(GraphError::Symbolic(name.graph).into());
+            // To a stream it is memory that no launch has left.
+            let mut finding = Finding::symbolic(&name.graph.to_string()).at(side(self.device, later));
+            finding.kind = Kind::before_alloc(later.act);
+            return Err(finding.into());
         }
         let key = (name.graph, name.alloc);
-        self.named(key).ok_or_else(|| self.not_live(key, act).into())
+        self.named(key).ok_or_else(|| self.not_live(key, later))
     }
 
     /// The alloc node of an output.
@@ -210,9 +217,11 @@ impl Graphs {
         graph: GraphId,
         alloc: GraphAllocId,
         who: &Grant,
-    ) -> std::result::Result<(), GraphError> {
+    ) -> std::result::Result<(), Finding> {
         match lock(&self.grants).get(&(graph, alloc)).and_then(Weak::upgrade) {
-            Some(other) if other.graph != who.graph => Err(GraphError::FreedByOther { by: other.graph }),
+            Some(other) if other.graph != who.graph => {
+                Err(Finding::freed_by_other(&other.graph.to_string(), alloc, &graph.to_string()))
+            }
             _ => Ok(()),
         }
     }

@@ -9,13 +9,14 @@ mod report;
 use std::fmt;
 
 use millpond_core::check::{Finding, Side};
+use millpond_core::graph::{CopyRefused, GraphError, GraphId};
 use millpond_core::ids::PoolId;
+use millpond_core::op::Names;
 use millpond_core::share::TicketError;
 use millpond_driver::{DriverError, PeerAccess};
 use rustix::io::Errno;
 
 use crate::names::device_name::DeviceName;
-pub use crate::names::graph_error::{CaptureError, GraphError};
 pub use crate::names::out_of_memory::{Holder, OutOfMemory};
 use crate::names::share_error::ShareError;
 pub use report::Report;
@@ -43,18 +44,15 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// No memory is left, after everything idle was moved or given back.
     OutOfMemory(Box<OutOfMemory>),
-    /// The order of the program is wrong.
+    /// The order of the program is wrong, or a graph or a capture cannot be like this: with the rule, both sides, their
+    /// places, and what helps.
     Violation(Box<Finding>),
     /// An argument names nothing, or something that cannot be meant.
     InvalidArgument(Box<Invalid>),
     /// The device's system refused a call.
     Driver(Box<DriverError>),
-    /// A stream's capture cannot do this, or cannot go on.
-    Capture(Box<CaptureError>),
     /// Something is not shared with another process.
     Share(Box<ShareError>),
-    /// A graph is wrong, or cannot be launched like this.
-    Graph(Box<GraphError>),
     /// A kernel faulted or panicked: nothing more runs on this device.
     DeviceLost {
         /// What happened first.
@@ -87,33 +85,10 @@ impl Error {
     /// Whether it is about what the program asked for, so that whoever reads its trace is to judge it, too. The others
     /// are about the device, or about values that no operation has.
     pub(crate) fn is_verdict(&self) -> bool {
-        use Invalid::{InUse, NoAccess, Overlap, Stale};
-        let is_use = |it: &Invalid| matches!(it, Stale | NoAccess { .. } | InUse { .. } | Overlap { .. });
-        let is_of_graph = |it: &GraphError| {
-            use GraphError::*;
-            matches!(
-                it,
-                Change(_)
-                    | FreedByOther { .. }
-                    | MadeAnew { .. }
-                    | ChildTwice(_)
-                    | Copy(_)
-                    | Update(_)
-                    | Faults(_)
-                    | Unfreed(_)
-                    | NotLive { .. }
-                    | Freed { .. }
-                    | Symbolic(_)
-                    | SymbolicCapture(_)
-            )
-        };
-        // Memory that a capture has allocated is a launch's by another name only.
-        let is_name = |it: &CaptureError| matches!(it, CaptureError::NotLaunched { goes_on: false, .. });
-        let is_of_capture = |it: &CaptureError| !matches!(it, CaptureError::Uncapturable { .. }) && !is_name(it);
-        self.violation().is_some()
-            || self.invalid().is_some_and(is_use)
-            || self.graph().is_some_and(is_of_graph)
-            || self.capture().is_some_and(is_of_capture)
+        use Invalid::{InUse, NoAccess, Overlap, Stale, SymbolicCapture};
+        let is_use =
+            |it: &Invalid| matches!(it, Stale | NoAccess { .. } | InUse { .. } | Overlap { .. } | SymbolicCapture(_));
+        self.violation().is_some() || self.invalid().is_some_and(is_use)
     }
 }
 
@@ -149,12 +124,8 @@ boxed! {
     Violation(Finding) = violation;
     /// What is wrong with an argument, if that is it.
     InvalidArgument(Invalid) = invalid;
-    /// Why a capture refused, if one did.
-    Capture(CaptureError) = capture;
     /// Why something is not shared, if that is it.
     Share(ShareError) = share;
-    /// What is wrong with a graph, if that is it.
-    Graph(GraphError) = graph;
 }
 
 impl From<DriverError> for Error {
@@ -166,9 +137,15 @@ impl From<DriverError> for Error {
     }
 }
 
-impl From<millpond_core::graph::GraphError> for Error {
-    fn from(error: millpond_core::graph::GraphError) -> Self {
-        GraphError::Change(error).into()
+impl From<GraphError> for Error {
+    fn from(error: GraphError) -> Self {
+        Finding::of_change(&error, |node| node.to_string(), |graph| graph.to_string()).into()
+    }
+}
+
+impl From<Box<CopyRefused>> for Error {
+    fn from(refused: Box<CopyRefused>) -> Self {
+        Finding::of_copy(&refused, &Names::default()).into()
     }
 }
 
@@ -329,6 +306,33 @@ pub enum Invalid {
         /// Why not.
         reason: String,
     },
+    /// The call cannot become a node of a graph; the capture goes on.
+    #[error("`{call}` cannot be captured; the capture goes on without it")]
+    Uncapturable {
+        /// The call.
+        call: &'static str,
+    },
+    /// Memory that was allocated in a capture which has ended is live only in launches of its graph.
+    #[error(
+        "{allocation} was allocated in a capture, and is live only once the graph was launched: let it leave the \
+         capture as an alloc node (`into_alloc_node`), and take it from the launch (`take`)"
+    )]
+    NotLaunched {
+        /// The memory.
+        allocation: String,
+    },
+    /// A capture needs addresses at once.
+    #[error("{0} has symbolic addresses, and a capture needs addresses at once: build it node by node")]
+    SymbolicCapture(GraphId),
+    /// The graph is larger than a device can have it.
+    #[error("{0}")]
+    GraphTooLarge(&'static str),
+    /// The alloc node is not one of the launch that leaves memory live.
+    #[error("that alloc node leaves no memory for this launch: it is of another graph, or its graph frees it")]
+    NoOutput,
+    /// The allocation was taken from this launch before.
+    #[error("that allocation was taken from this launch already, or has been freed since")]
+    Taken,
     /// This device runs no closures as kernels.
     #[error("the device `{device}` runs no closures: use `enqueue`")]
     NoClosures {

@@ -4,7 +4,6 @@ pub(crate) mod config;
 pub(crate) mod count;
 pub(crate) mod device_name;
 pub(crate) mod error;
-pub(crate) mod graph_error;
 pub(crate) mod native;
 pub(crate) mod out_of_memory;
 pub(crate) mod role;

@@ -8,7 +8,7 @@ use std::panic::Location;
 use bytemuck::Pod;
 use millpond_driver::CopyKind;
 
-use crate::names::error::{CaptureError, Invalid, Result};
+use crate::names::error::{Invalid, Result};
 use crate::names::role::Ask;
 use crate::pool::handle::Pool;
 use crate::pool::shell;
@@ -84,7 +84,7 @@ impl Stream {
             caller,
             |goes| {
                 // Another thread may have begun a capture this moment.
-                let To::Device(place) = goes else { return Err(CaptureError::Uncapturable { call: CALL }.into()) };
+                let To::Device(place) = goes else { return Err(Invalid::Uncapturable { call: CALL }.into()) };
                 // Once it is known that the memory is there, or any number could be asked for. Its pages come as they
                 // are written to.
                 to = bytemuck::allocation::try_zeroed_vec::<T>(from.len()).map_err(|()| no_room(CALL, bytes))?;

@@ -6,11 +6,11 @@
 
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 
-use millpond_core::check::Use;
+use millpond_core::check::{Act, Use};
 use millpond_driver::{Driver, DriverError, RawStream, Task, Work};
 
 use crate::clock::hosts;
-use crate::names::error::{CaptureError, Invalid, Result};
+use crate::names::error::{Invalid, Result};
 use crate::operations::wanted::{self, Wanted};
 use crate::pool::grants::Visit;
 use crate::pool::shell;
@@ -89,7 +89,8 @@ impl StreamShared {
             return done.map(|done| Some(then(&mut state, done)));
         }
         // Names are looked up first: the pool's lock comes after the stream's and before no allocation's.
-        let (addresses, failed) = self.want_all(accesses, &mut wanted, &garbage);
+        let later = site(Act::Read, self.id, state.op() + 1, caller);
+        let (addresses, failed) = self.want_all(accesses, &mut wanted, &garbage, later);
         let overtaken = |wanted: &Wanted<'_>, life: &Life| self.overtaken(wanted, life, &state, caller);
         let (mut refused, aliased) = wanted::merge::<A>(job, &mut wanted, overtaken);
         let (places, mut lives) = wanted::lives(&wanted);
@@ -193,7 +194,7 @@ impl Queue<'_> {
     /// The device is lost; the stream captures, and a launch would call the closure again.
     pub fn host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
         if self.captures {
-            return Err(CaptureError::Uncapturable { call: "host_function" }.into());
+            return Err(Invalid::Uncapturable { call: "host_function" }.into());
         }
         let mut task = self.garbage.hold(Some(Work::Run(Box::new(function))));
         Ok(shell::submit_task(&self.stream.context, self.stream.raw, &mut task)?)
@@ -224,7 +225,7 @@ impl StreamShared {
                     }
                     Err(kernel) => {
                         unused = Some(kernel);
-                        return Err(CaptureError::Uncapturable { call: "launch_once" }.into());
+                        return Err(Invalid::Uncapturable { call: "launch_once" }.into());
                     }
                 },
             };
@@ -299,7 +300,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// As for [`launch`](Self::launch), and [`CaptureError::Uncapturable`] in a capture, whose nodes run at each launch
+    /// As for [`launch`](Self::launch), and [`Invalid::Uncapturable`] in a capture, whose nodes run at each launch
     /// of the graph.
     #[track_caller]
     pub fn launch_once<A: Access>(

@@ -15,6 +15,7 @@ use millpond_driver::locks::BiasedGuard;
 
 use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Nearest, Result};
+use crate::names::stream_names::side;
 use crate::pool::handle::Pool;
 use crate::state::allocation::{Owned, site};
 use crate::state::ends::{free_import, free_in_graph};
@@ -206,12 +207,14 @@ impl StreamShared {
     ) -> FreeResult {
         let state = &mut *guard;
         if let Origin::Captured(_) = owned.allocation.origin {
-            return Err((not_launched(&owned.allocation, self.title()), owned));
+            let later = site(Act::Free, self.id, state.op() + 1, caller);
+            return Err((not_launched(&owned.allocation, later), owned));
         }
         let mut life = owned.allocation.life();
         if life.generation != owned.generation {
             let later = site(Act::Free, self.id, state.op() + 1, caller);
-            let error = owned.allocation.overtaken(&life, owned.generation, later).into();
+            let error =
+                owned.allocation.overtaken(&life, owned.generation, side(owned.allocation.device, later)).into();
             drop(life);
             return Err((error, owned));
         }

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use millpond_core::check::Place;
 
-use crate::names::error::{CaptureError, Invalid, Result};
+use crate::names::error::{Invalid, Result};
 use crate::names::role::Ask;
 use crate::state::stream::Mode;
 use crate::stream::event::{At, Event};
@@ -36,14 +36,14 @@ impl Stream {
     /// more than an event without a time.
     ///
     /// # Errors
-    /// As of [`record`](Self::record), and [`CaptureError::Uncapturable`] in a capture, which goes on.
+    /// As of [`record`](Self::record), and [`Invalid::Uncapturable`] in a capture, which goes on.
     #[track_caller]
     pub fn record_timed(&self) -> Result<Event> {
         let (shared, caller) = (&self.shared, Location::caller());
         let mut state = shared.state.lock();
         match shared.enter(&mut state)? {
             Mode::Live => shared.record_timed_event(&mut state, caller),
-            Mode::Capturing => Err(CaptureError::Uncapturable { call: "record_timed" }.into()),
+            Mode::Capturing => Err(Invalid::Uncapturable { call: "record_timed" }.into()),
         }
     }
 

@@ -9,7 +9,7 @@ use std::panic::Location;
 use bytemuck::Pod;
 use millpond_driver::CopyKind;
 
-use crate::names::error::{CaptureError, Result};
+use crate::names::error::{Invalid, Result};
 use crate::operations::copy::check_lengths;
 use crate::pool::shell;
 use crate::state::access::{Read, Write};
@@ -26,7 +26,7 @@ impl Stream {
     /// # Errors
     /// [`Invalid::Length`](crate::error::Invalid::Length) where the two sides differ,
     /// [`Invalid::OtherDevice`](crate::error::Invalid::OtherDevice) for pinned memory of another device; a violation as
-    /// for [`launch`](Self::launch), of either side; [`CaptureError::Uncapturable`] in a capture, which goes on: there
+    /// for [`launch`](Self::launch), of either side; [`Invalid::Uncapturable`] in a capture, which goes on: there
     /// [`copy_from_host`](Self::copy_from_host) becomes a node.
     #[track_caller]
     pub fn copy_from_pinned<T: Pod>(&self, to: Write<'_, T>, from: PinnedRead<'_, T>) -> Result<()> {
@@ -55,7 +55,7 @@ impl Stream {
         let shared = &self.shared;
         let bytes = from.bytes();
         shared.operate(&(from, to), Job::Copy, Location::caller(), |goes| match (bytes, goes) {
-            (_, To::Graph(..)) => Err(CaptureError::Uncapturable { call }.into()),
+            (_, To::Graph(..)) => Err(Invalid::Uncapturable { call }.into()),
             (0, _) => Ok(()),
             // The pinned side lives until the copy has completed (pinned-after-copies).
             (_, To::Device((from, to))) => {

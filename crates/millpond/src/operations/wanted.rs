@@ -6,12 +6,13 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use millpond_core::check::{Act, Fault, Kind};
+use millpond_core::check::{Act, Fault, Kind, Site};
 use millpond_core::op::Part;
 use millpond_driver::locks::BiasedGuard;
 
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::share_error::ShareError;
+use crate::names::stream_names::side;
 use crate::state::access::{Access, Declared, Few, Source};
 use crate::state::aliased::Job;
 use crate::state::allocation::{Allocation, Life, site};
@@ -186,22 +187,24 @@ impl StreamShared {
         caller: &'static Location<'static>,
     ) -> Error {
         let later = site(wanted.act, self.id, state.op() + 1, caller);
-        wanted.allocation.get().overtaken(life, wanted.generation, later).into()
+        wanted.allocation.get().overtaken(life, wanted.generation, side(wanted.allocation.get().device, later)).into()
     }
 
     /// Finds the allocations of all declared accesses, sorted as their locks are taken: the address of each access, and
-    /// what could not be found.
+    /// what could not be found, by the operation at `later`.
     #[inline]
     pub(crate) fn want_all<'b>(
         &self,
         accesses: &'b impl Access,
         wanted: &mut Few<Wanted<'b>>,
         garbage: &Garbage,
+        later: Site,
     ) -> (Few<u64>, Option<Error>) {
         let (mut addresses, mut failed) = (Few::new(), None);
         accesses.declare(&mut |declared| {
             if failed.is_none() {
-                failed = self.want(&declared, &mut addresses, wanted, garbage).err();
+                let later = Site { act: declared.act, ..later };
+                failed = self.want(&declared, &mut addresses, wanted, garbage, later).err();
             }
         });
         wanted.sort_by_key(|wanted| (wanted.allocation.get().key(), wanted.part));
@@ -215,6 +218,7 @@ impl StreamShared {
         addresses: &mut Few<u64>,
         wanted: &mut Few<Wanted<'b>>,
         garbage: &Garbage,
+        later: Site,
     ) -> Result<()> {
         let at = addresses.len();
         let Some(part) = declared.part else {
@@ -239,16 +243,16 @@ impl StreamShared {
                 if name.device != self.context.number {
                     return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.titled() }.into());
                 }
-                let allocation = self.context.graphs.resolve(name, declared.act)?;
+                let allocation = self.context.graphs.resolve(name, later)?;
                 let generation = allocation.life().generation;
                 if generation == 0 {
-                    return Err(self.context.graphs.not_live((name.graph, name.alloc), declared.act).into());
+                    return Err(self.context.graphs.not_live((name.graph, name.alloc), later));
                 }
                 (Held::Found(allocation), generation, name.address)
             }
         };
         if let Origin::Captured(_) = allocation.get().origin {
-            return Err(not_launched(allocation.get(), self.title()));
+            return Err(not_launched(allocation.get(), later));
         }
         addresses.push(address + part.from());
         wanted.push(Wanted { allocation, generation, act: declared.act, part, at });

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use millpond_core::check::{Act, Edge, Fault, Finding, History, Kind, Known, Site, Subject, Use};
+use millpond_core::check::{Act, Edge, Fault, Finding, History, Kind, Known, Side, Site, Subject, Use};
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, BlockId, Point, Slot, StreamId};
 use millpond_core::op::Quoted;
@@ -191,15 +191,10 @@ impl Allocation {
 
     /// An act on a life from before the present one.
     #[cold]
-    pub(crate) fn overtaken(&self, life: &Life, generation: u64, later: Site) -> Finding {
+    pub(crate) fn overtaken(&self, life: &Life, generation: u64, later: Side) -> Finding {
         let freed = self.free_of(life, generation).map(|free| side(self.device, free.site));
         let anew = side(self.device, life.history.born().site);
-        Finding::overtaken(
-            Subject { bytes: 0, name: None, ..self.subject(life) },
-            freed,
-            Some(anew),
-            side(self.device, later),
-        )
+        Finding::overtaken(Subject { bytes: 0, name: None, ..self.subject(life) }, freed, Some(anew), later)
     }
 
     /// What a violation says it is about.

@@ -195,7 +195,7 @@ impl Event {
         match &self.at {
             At::Live { snapshot, mark, context } => Ok((snapshot, mark, context)),
             At::Captured(at) => {
-                let error = at.refuse();
+                let error = at.refuse(caller);
                 if let Some(event) = &self.traced {
                     let tracer = at.session.context.tracer.as_ref();
                     Tracer::refused(tracer, &error, |tracer| asked(tracer, event, caller));

@@ -9,7 +9,7 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use millpond_core::check::{Act, Fault, Site, Use};
+use millpond_core::check::{Act, Fault, Finding, Site, Use};
 use millpond_core::ids::Seq;
 use millpond_core::op::Trust;
 use millpond_core::order::{Knows, op_at};
@@ -18,8 +18,8 @@ use millpond_core::units::Range;
 use millpond_driver::locks::BiasedGuard;
 use millpond_driver::{Access, process};
 
-use crate::names::error::{CaptureError, Error, Result};
-use crate::names::stream_names::dropped;
+use crate::names::error::{Error, Invalid, Result};
+use crate::names::stream_names::{dropped, side};
 use crate::pool::shell;
 use crate::state::allocation::{Allocation, Life, Owned, site, violation};
 use crate::state::ends::{drop_import, drop_in_graph};
@@ -134,11 +134,20 @@ impl StreamShared {
     }
 }
 
-/// Memory of an alloc node has no life before its graph is launched.
+/// Memory of an alloc node has no life before its graph is launched. Where its capture goes on it is used inside.
 #[cold]
-pub(crate) fn not_launched(allocation: &Allocation, user: String) -> Error {
-    let goes_on = matches!(&allocation.origin, Origin::Captured(session) if session.is_open());
-    CaptureError::NotLaunched { allocation: allocation.id.to_string(), user, goes_on }.into()
+pub(crate) fn not_launched(allocation: &Allocation, later: Site) -> Error {
+    match &allocation.origin {
+        Origin::Captured(session) if session.is_open() => {
+            let at = side(allocation.device, later);
+            let node = format!("{}, memory of a capture,", allocation.id);
+            let mut finding = Finding::not_launched(&node, later.act, &at.by(), false).at(at);
+            let inside = "to use it in the capture, make the stream wait for an event that is recorded there";
+            finding.notes.push(inside.to_owned());
+            finding.into()
+        }
+        _ => Invalid::NotLaunched { allocation: allocation.id.to_string() }.into(),
+    }
 }
 
 impl PoolShared {

@@ -10,8 +10,7 @@
 use millpond_core::graph::NodeId;
 use millpond_driver::{Driver, RawGraph, RawStream};
 
-use crate::names::error::Result;
-use crate::names::graph_error::CaptureError;
+use crate::names::error::{Invalid, Result};
 use crate::pool::shell::TRIES;
 use crate::state::context::Context;
 use crate::state::stream::{State, StreamShared};
@@ -68,7 +67,7 @@ impl StreamShared {
     /// Captures what `submit` gives to the device's stream.
     pub(crate) fn capture_foreign<R>(&self, payload: &mut Payload, submit: impl FnOnce() -> Result<R>) -> Result<R> {
         if !self.context.driver.has_graphs() {
-            return Err(CaptureError::Uncapturable { call: "enqueue" }.into());
+            return Err(Invalid::Uncapturable { call: "enqueue" }.into());
         }
         let window = Window::open(&self.context, self.raw)?;
         let result = submit()?;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt::Debug;
 
 use millpond::config::Trace;
-use millpond::error::{CaptureError, Invalid};
+use millpond::error::Invalid;
 use millpond::graph::{ExternalEvent, Graph, GraphExec, GraphNode, Instantiate, Launch, MemAllocNode};
 use millpond::raw::{RawMemory, Trusted};
 use millpond::share::{SharedPool, Ticket};
@@ -172,7 +172,7 @@ fn a_closure_that_runs_once_gives_away_what_it_owns() -> millpond::Result<()> {
     // In a capture it is refused, what it owns is dropped where no lock is held, and the capture goes on.
     let (graph, ()) = stream.capture(|s| {
         let refused = s.launch_once(x.write(), move |_| drop(owned)).unwrap_err();
-        assert!(matches!(refused.capture(), Some(CaptureError::Uncapturable { call: "launch_once" })), "{refused}");
+        assert!(matches!(refused.invalid(), Some(Invalid::Uncapturable { call: "launch_once" })), "{refused}");
         s.memset(x.write(), 0)
     })?;
     assert_eq!(graph.len(), 1);

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use millpond::config::Trace;
-use millpond::error::{GraphError, Invalid};
+use millpond::error::Invalid;
 use millpond::graph::{CaptureMode, Instantiate};
 use millpond::{Device, Error, HostConfig, Stream};
 use millpond_core::check::{Kind, Settings};
@@ -25,16 +25,9 @@ impl Said {
 
 fn rule(error: &Error) -> String {
     match error {
+        Error::Violation(violation) if violation.kind.is_about_captures() => "capture".into(),
         Error::Violation(violation) => violation.kind.name().into(),
-        Error::Capture(_) => "capture".into(),
         Error::InvalidArgument(invalid) if **invalid == Invalid::Stale => Kind::UseAfterFree.name().into(),
-        Error::Graph(error) => match &**error {
-            GraphError::Faults(faults) => faults[0].kind.name().into(),
-            GraphError::Unfreed(_) => Kind::UnfreedLaunch.name().into(),
-            GraphError::NotLive { freed: Some(_), .. } => Kind::UseAfterFree.name().into(),
-            GraphError::NotLive { freed: None, .. } => Kind::UseBeforeAlloc.name().into(),
-            _ => Kind::GraphRefused.name().into(),
-        },
         other => other.to_string(),
     }
 }

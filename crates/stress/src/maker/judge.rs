@@ -154,7 +154,13 @@ impl Thread<'_> {
                 self.is_failure(&error);
                 None
             }
-            Err(Error::Capture(_)) if self.stage.setting.has(Kind::Capture) && self.stage.setting.threads > 1 => None,
+            Err(Error::Violation(finding))
+                if finding.kind.is_about_captures()
+                    && self.stage.setting.has(Kind::Capture)
+                    && self.stage.setting.threads > 1 =>
+            {
+                None
+            }
             Err(error) => finding(&format!("{call}: refused, and it is right: {}", error.report())),
         }
     }

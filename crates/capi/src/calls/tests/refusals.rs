@@ -88,7 +88,7 @@ fn no_text_names_a_place_in_this_library() {
     let mut again = 0;
     let twice = refused(
         c!(millpond_graph_add_mem_free_node(&mut again, graph, [alloc, free].as_ptr(), 2, memory)),
-        MILLPOND_ERROR_GRAPH,
+        MILLPOND_ERROR_ORDER,
     );
     has_no_place(&twice);
 }
@@ -193,7 +193,7 @@ fn captures_and_instances_are_refused_in_words_of_c() {
     let (stream, mut graph) = (stream_of(device), null_mut());
     must(c!(millpond_stream_begin_capture(stream)));
     let text = refused(c!(millpond_stream_query(stream)), MILLPOND_ERROR_CAPTURE);
-    assert!(text.contains("a query while a capture goes on"), "{text}");
+    assert!(text.contains("a query while stream 1 is captured"), "{text}");
     refused(c!(millpond_stream_end_capture(stream, &mut graph)), MILLPOND_ERROR_CAPTURE);
 
     let (mut one, mut other, mut memory) = (null_mut(), null_mut(), nowhere());
@@ -258,7 +258,7 @@ fn no_line_of_a_text_ends_with_a_blank() {
     must(c!(millpond_free_async(left, stream)));
     let not_live = refused(c!(millpond_memset_async(left, 1, 1, stream)), MILLPOND_ERROR_ORDER);
     must(c!(millpond_graph_exec_destroy(exec)));
-    let gone = refused(c!(millpond_memset_async(left, 1, 1, stream)), MILLPOND_ERROR_GRAPH);
+    let gone = refused(c!(millpond_memset_async(left, 1, 1, stream)), MILLPOND_ERROR_ORDER);
     for text in [unordered, not_live, gone] {
         assert!(text.lines().all(|line| !line.ends_with(' ')), "{text:?}");
         has_no_place(&text);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use millpond_driver::DriverError;
 
-use super::{Error, GraphError};
+use super::Error;
 
 /// All that is known of an error, over several lines.
 #[derive(Clone, Copy)]
@@ -20,22 +20,16 @@ impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Error::OutOfMemory(report) => report.fmt(f),
-            Error::Violation(finding) => finding.fmt(f),
+            Error::Violation(finding) => {
+                finding.fmt(f)?;
+                finding.also.iter().try_for_each(|also| write!(f, "\n{also}"))
+            }
             Error::InvalidArgument(invalid) => invalid.fmt(f),
             Error::Driver(error) => match &**error {
                 DriverError::Failed { call: "open CUDA", reason } => write!(f, "CUDA cannot be opened: {reason}"),
                 error => write!(f, "the device refused: {error}"),
             },
-            Error::Capture(error) => error.fmt(f),
             Error::Share(error) => error.fmt(f),
-            Error::Graph(error) => match &**error {
-                GraphError::Faults(faults) => {
-                    let mut faults = faults.iter();
-                    faults.next().map_or(Ok(()), |first| first.fmt(f))?;
-                    faults.try_for_each(|fault| write!(f, "\n{fault}"))
-                }
-                error => error.fmt(f),
-            },
             Error::DeviceLost { reason } => {
                 write!(f, "the device is lost: {reason}; nothing more runs on it, its buffers can still be dropped")
             }

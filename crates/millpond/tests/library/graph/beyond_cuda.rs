@@ -1,11 +1,11 @@
 //! What CUDA refuses to graphs with memory nodes: the removal of nodes and edges is allowed here, and what would need
 //! their addresses twice is refused as well.
 
-use millpond::error::GraphError;
+use millpond::check::Kind;
 use millpond::graph::{Graph, GraphNode, Instantiate, MemAllocNode};
 use millpond::{Device, Result};
 
-use super::made::each;
+use super::made::{each, is_kind};
 
 /// alloc -> memset -> free, and a node beside.
 fn whole(device: &Device) -> Result<(Graph, [GraphNode; 4])> {
@@ -82,7 +82,7 @@ fn an_edge_that_addresses_rely_on_is_missed_by_name() {
 #[track_caller]
 fn refused<T>(done: Result<T>, says: &[&str]) {
     let error = done.err().expect("it is refused");
-    assert!(matches!(error.graph(), Some(GraphError::Copy(_))), "{error}");
+    assert!(is_kind(&error, Kind::GraphRefused), "{error}");
     says.iter()
         .for_each(|part| assert!(error.report().to_string().contains(part), "{part} is not in {}", error.report()));
 }
@@ -121,8 +121,7 @@ fn what_an_instance_before_left_is_freed_first() {
         let memory: MemAllocNode<u32> = graph.alloc_node(alloc, 16)?;
         let left = graph.instantiate(Instantiate::default())?.launch(&stream)?.take(memory)?;
         let exec = graph.instantiate(Instantiate::default())?;
-        let unfreed =
-            |error: millpond::Error| assert!(matches!(error.graph(), Some(GraphError::Unfreed(_))), "{error}");
+        let unfreed = |error: millpond::Error| assert!(is_kind(&error, Kind::UnfreedLaunch), "{error}");
         unfreed(exec.launch(&stream).unwrap_err());
         drop(exec);
         let frees = Instantiate::default().auto_free_on_launch(true);

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use millpond::error::GraphError;
 use millpond::graph::{GraphExec, Instantiate};
 use millpond::{Buffer, Device, Error, Event, HostConfig, Pool, Result, Stream};
 
+use super::made::is_of_graph;
 use crate::common::watchdog::ends;
 
 fn device() -> (Device, Pool) {
@@ -83,7 +83,7 @@ fn a_node_refused_in_a_capture_may_own_what_uses_streams_when_it_is_dropped() {
 }
 
 fn is_of_order(refused: Result<()>) -> bool {
-    matches!(refused.unwrap_err().graph(), Some(GraphError::Faults(_)))
+    is_of_graph(&refused.unwrap_err())
 }
 
 struct Bomb;

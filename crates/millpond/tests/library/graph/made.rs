@@ -3,11 +3,10 @@
 use std::ops::RangeInclusive;
 use std::sync::{PoisonError, RwLock};
 
+use millpond::check::Kind;
 use millpond::config::Schedule;
-use millpond::error::GraphError;
 use millpond::graph::{Graph, GraphExec, GraphNode, Instantiate, MemAllocNode};
 use millpond::{Device, Error, HostConfig, Read, Result, Stream};
-use millpond_core::graph::GraphError as Change;
 
 use crate::common::{Make, Subject, makes, on_parallel_devices};
 
@@ -51,12 +50,27 @@ pub(crate) fn expect(stream: &Stream, x: Read<'_, u32>, byte: u8) {
     assert!(wrong.is_none(), "not {byte}: {wrong:x?} of {}", found.len());
 }
 
-/// The refusal of a change of a graph.
-pub(crate) fn change(error: Error) -> Change {
-    match error.graph() {
-        Some(GraphError::Change(change)) => change.clone(),
-        _ => panic!("{error}"),
-    }
+/// The rule that a refused call broke.
+#[track_caller]
+pub(crate) fn kind(error: &Error) -> Kind {
+    error.violation().unwrap_or_else(|| panic!("no violation: {error}")).kind
+}
+
+pub(crate) fn is_kind(error: &Error, kind: Kind) -> bool {
+    error.violation().is_some_and(|it| it.kind == kind)
+}
+
+/// Whether the order of a graph's nodes is wrong.
+pub(crate) fn is_of_graph(error: &Error) -> bool {
+    error.violation().is_some_and(|it| it.graph.is_some())
+}
+
+/// What the refusal of a change of a graph says.
+#[track_caller]
+pub(crate) fn change(error: Error, kind: Kind) -> String {
+    let refused = error.violation().unwrap_or_else(|| panic!("no violation: {error}"));
+    assert_eq!(refused.kind, kind, "{error}");
+    refused.sentence.clone()
 }
 
 /// A graph with one allocation of 16 elements and its alloc node.

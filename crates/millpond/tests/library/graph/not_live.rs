@@ -2,9 +2,8 @@
 
 use millpond::Error;
 use millpond::check::{Act, Kind};
-use millpond::error::GraphError;
 
-use super::made::{each, instance, with_alloc};
+use super::made::{each, instance, is_kind, with_alloc};
 
 #[test]
 fn a_launch_of_a_free_node_whose_memory_is_not_live_is_refused() {
@@ -15,7 +14,7 @@ fn a_launch_of_a_free_node_whose_memory_is_not_live_is_refused() {
         let mut freeing = device.graph()?;
         freeing.add_free(&[], x)?;
         let (make, free) = (instance(&graph)?, instance(&freeing)?);
-        let is_not_live = |error: &Error| matches!(error.graph(), Some(GraphError::NotLive { .. }));
+        let is_not_live = |error: &Error| is_kind(error, Kind::FreeBeforeAlloc);
         assert!(is_not_live(&free.launch(&stream).unwrap_err()));
         for _ in 0..2 {
             let _ = make.launch(&stream)?;
@@ -31,13 +30,13 @@ fn a_launch_of_a_free_node_whose_memory_is_not_live_is_refused() {
             assert!(violation.later.as_ref().unwrap().title().contains("mem free"), "{refused}");
         }
         // The instance goes, and with it the memory: where it was freed is still known, and is until the next launch.
-        let was_freed = |error: &Error| match error.graph() {
-            Some(GraphError::NotLive { freed: Some(free), .. }) => free.act == Some(Act::Free),
-            _ => false,
+        let was_freed = |error: &Error| {
+            let freed = error.violation().and_then(|it| it.earlier.as_ref());
+            is_kind(error, Kind::DoubleFree) && freed.is_some_and(|free| free.act == Some(Act::Free))
         };
         drop(make);
         let refused = free.launch(&stream).unwrap_err();
-        assert!(was_freed(&refused) && refused.report().to_string().contains("which was freed:"), "{refused}");
+        assert!(was_freed(&refused) && refused.to_string().contains("but it is freed already"), "{refused}");
         let make = instance(&graph)?;
         let refused = free.launch(&stream).unwrap_err();
         assert!(was_freed(&refused), "{refused}");
@@ -56,17 +55,17 @@ fn memory_that_outlives_its_instance_is_known_to_be_freed() {
         let (graph, x, _) = with_alloc(device);
         let make = instance(&graph)?;
         let never = stream.memset(x.write(), 1).unwrap_err();
-        assert!(matches!(never.graph(), Some(GraphError::NotLive { freed: None, .. })), "{never}");
+        assert!(is_kind(&never, Kind::UseBeforeAlloc), "{never}");
         let launched = make.launch(&stream)?;
         drop(make);
         stream.memset(x.write(), 1)?;
         stream.free(launched.take(x)?)?;
         drop(launched);
         let gone = stream.memset(x.write(), 1).unwrap_err();
-        assert!(matches!(gone.graph(), Some(GraphError::NotLive { freed: Some(_), .. })), "{gone}");
+        assert!(is_kind(&gone, Kind::UseAfterFree), "{gone}");
         drop(graph);
         let gone = stream.memset(x.write(), 1).unwrap_err();
-        assert!(matches!(gone.graph(), Some(GraphError::NotLive { freed: Some(_), .. })), "its graph is gone: {gone}");
+        assert!(is_kind(&gone, Kind::UseAfterFree), "its graph is gone: {gone}");
         Ok(())
     });
 }

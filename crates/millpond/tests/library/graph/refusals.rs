@@ -5,17 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use millpond::check::Kind;
-use millpond::error::{GraphError, Invalid};
+use millpond::error::Invalid;
 use millpond::graph::{Graph, GraphExec, Instantiate};
 use millpond::{Error, Result};
-use millpond_core::graph::{GraphError as Change, UpdateRefused};
 use millpond_driver::DriverError;
 
-use super::made::{change, each, expect, filled, instance, with_alloc};
+use super::made::{change, each, expect, filled, instance, is_kind, is_of_graph, with_alloc};
 use crate::common::visit;
 
 fn is_unfreed(error: &Error) -> bool {
-    matches!(error.graph(), Some(GraphError::Unfreed(_)))
+    is_kind(&error, Kind::UnfreedLaunch)
 }
 
 fn is_no_allocation(error: &Error) -> bool {
@@ -104,7 +103,7 @@ fn a_free_of_what_the_graph_frees_itself_is_refused() {
         graph.add_free(&[alloc], x)?;
         let exec = instance(&graph)?;
         let launch = exec.launch(&stream)?;
-        assert!(matches!(launch.take(x).unwrap_err().graph(), Some(GraphError::NoOutput)));
+        assert!(matches!(launch.take(x).unwrap_err().invalid(), Some(Invalid::NoOutput)));
         stream.synchronize()?;
         assert!(is_no_allocation(&device.free_address(x.address()).unwrap_err()));
         assert!(is_no_allocation(&stream.free_address(x.address()).unwrap_err()));
@@ -157,12 +156,12 @@ fn a_free_node_that_is_one_too_many_foreign_or_of_nothing_is_refused() {
         let stream = device.stream()?;
         let (mut graph, x, alloc) = with_alloc(device);
         let plain = stream.alloc::<u32>(&device.default_pool(), 4)?.into_alloc_node();
-        assert!(matches!(change(graph.add_free(&[], plain).unwrap_err()), Change::NotGraphMemory));
+        assert!(change(graph.add_free(&[], plain).unwrap_err(), Kind::CaptureForeignFree).contains("this is none"));
         assert_eq!(plain.address(), 0);
         let elsewhere = with_alloc(&on.another().device).1;
         assert!(graph.add_free(&[], elsewhere).unwrap_err().report().to_string().contains("another device"));
         graph.add_free(&[alloc], x)?;
-        assert!(matches!(change(graph.add_free(&[alloc], x).unwrap_err()), Change::FreedAlready { .. }));
+        assert!(change(graph.add_free(&[alloc], x).unwrap_err(), Kind::DoubleFree).contains("is freed already"));
         assert_eq!(graph.len(), 2, "what was refused is not there");
         let _ = instance(&graph)?.launch(&stream)?;
         Ok(())
@@ -174,7 +173,7 @@ fn an_alloc_node_without_bytes_or_larger_than_the_device_is_refused() {
     each(|on| {
         let device = &on.device;
         let mut graph = device.graph()?;
-        assert!(matches!(change(graph.add_alloc::<u8>(&[], 0).unwrap_err()), Change::NoBytes));
+        assert!(change(graph.add_alloc::<u8>(&[], 0).unwrap_err(), Kind::GraphRefused).contains("at least 1 byte"));
         for bytes in [1 << 50, usize::MAX] {
             let huge = graph.add_alloc::<u64>(&[], bytes).unwrap_err();
             let is_memory = |error: &DriverError| matches!(error, DriverError::OutOfMemory { .. });
@@ -190,19 +189,21 @@ fn dependencies_that_are_foreign_repeated_or_gone_are_refused() {
     each(|on| {
         let device = &on.device;
         let (mut graph, x, alloc) = with_alloc(device);
-        assert!(matches!(change(graph.add_empty(&[alloc, alloc]).unwrap_err()), Change::DuplicateEdge { .. }));
+        assert!(change(graph.add_empty(&[alloc, alloc]).unwrap_err(), Kind::GraphRefused).contains("is there already"));
         let foreign = device.graph()?.add_empty(&[])?;
-        assert!(matches!(change(graph.add_empty(&[foreign]).unwrap_err()), Change::UnknownNode(_)));
+        assert!(change(graph.add_empty(&[foreign]).unwrap_err(), Kind::GraphRefused).contains("is not in this graph"));
         let gone = graph.add_empty(&[])?;
         graph.remove_node(gone)?;
-        assert!(matches!(change(graph.add_alloc::<u8>(&[gone], 1).unwrap_err()), Change::UnknownNode(_)));
-        assert!(matches!(change(graph.add_free(&[gone], x).unwrap_err()), Change::UnknownNode(_)));
-        assert!(matches!(change(graph.add_edge(alloc, gone).unwrap_err()), Change::UnknownNode(_)));
+        assert!(
+            change(graph.add_alloc::<u8>(&[gone], 1).unwrap_err(), Kind::GraphRefused).contains("is not in this graph")
+        );
+        assert!(change(graph.add_free(&[gone], x).unwrap_err(), Kind::GraphRefused).contains("is not in this graph"));
+        assert!(change(graph.add_edge(alloc, gone).unwrap_err(), Kind::GraphRefused).contains("is not in this graph"));
         let after = graph.add_memset(&[alloc], x.write(), 0)?;
-        assert!(matches!(change(graph.add_edge(after, alloc).unwrap_err()), Change::Cycle { .. }));
-        assert!(matches!(change(graph.add_edge(alloc, alloc).unwrap_err()), Change::Cycle { .. }));
-        assert!(matches!(change(graph.remove_edge(after, alloc).unwrap_err()), Change::NoEdge { .. }));
-        assert!(matches!(change(graph.remove_node(alloc).unwrap_err()), Change::InUse { .. }));
+        assert!(change(graph.add_edge(after, alloc).unwrap_err(), Kind::GraphRefused).contains("would close a circle"));
+        assert!(change(graph.add_edge(alloc, alloc).unwrap_err(), Kind::GraphRefused).contains("would close a circle"));
+        assert!(change(graph.remove_edge(after, alloc).unwrap_err(), Kind::GraphRefused).contains("there is no edge"));
+        assert!(change(graph.remove_node(alloc).unwrap_err(), Kind::GraphRefused).contains("uses its memory"));
         assert_eq!(graph.len(), 2);
         let _ = instance(&graph)?.launch(&device.stream()?)?;
         Ok(())
@@ -216,7 +217,7 @@ fn conditional_nodes_are_refused() {
         let (mut graph, _, alloc) = with_alloc(device);
         let refused = graph.add_conditional(&[alloc]).unwrap_err();
         assert!(refused.report().to_string().contains("conditional nodes are not supported"), "{refused}");
-        assert!(matches!(change(refused), Change::Conditional));
+        assert!(change(refused, Kind::GraphRefused).contains("conditional nodes are not supported"));
         assert_eq!(graph.len(), 1);
         Ok(())
     });
@@ -298,11 +299,8 @@ fn high_marks_are_reset_to_what_is_current() {
     });
 }
 
-fn update(exec: &mut GraphExec, graph: &Graph) -> UpdateRefused {
-    match exec.update(graph).unwrap_err().graph() {
-        Some(GraphError::Update(refused)) => refused.clone(),
-        other => panic!("{other:?}"),
-    }
+fn update(exec: &mut GraphExec, graph: &Graph) -> String {
+    change(exec.update(graph).unwrap_err(), Kind::GraphRefused)
 }
 
 /// What nodes do may change; edges and kinds may not. The exec is as before.
@@ -331,16 +329,16 @@ fn an_update_from_a_graph_of_another_shape_is_refused() {
         exec.update(&two)?;
         let _ = exec.launch(&stream)?;
         assert_eq!(stream.copy_to_host(out.read())?, found(2));
-        assert!(matches!(update(&mut exec, &longer), UpdateRefused::Topology(_)));
+        assert!(update(&mut exec, &longer).contains("the graphs differ in their edges"));
         let (fill, ()) = stream.capture(|s| {
             s.memset(out.write(), 0)?;
             s.copy_from_host(out.write(), &[0; 16])
         })?;
-        assert!(matches!(update(&mut exec, &fill), UpdateRefused::NodeType(_)));
+        assert!(update(&mut exec, &fill).contains("is of another kind"));
         let mut wrong = device.graph()?;
         let first = wrong.add_memset(&[], out.write(), 0)?;
         wrong.add_memset(&[], out.write(), 0)?;
-        assert!(matches!(exec.update(&wrong).unwrap_err().graph(), Some(GraphError::Faults(_))));
+        assert!(is_of_graph(&exec.update(&wrong).unwrap_err()));
         wrong.remove_node(first)?;
         stream.memset(out.write(), 0)?;
         let _ = exec.launch(&stream)?;
@@ -363,7 +361,7 @@ fn an_update_with_other_memory_nodes_is_refused() {
         stream.free(buffer)?;
         let mut larger = device.graph()?;
         larger.add_alloc::<u32>(&[], 17)?;
-        assert!(matches!(exec.update(&larger).unwrap_err().graph(), Some(GraphError::Copy(_))));
+        assert!(is_kind(&exec.update(&larger).unwrap_err(), Kind::GraphRefused));
         let _ = exec.launch(&stream)?;
         stream.free_address(x.address())?;
         let symbolic = |len| -> Result<Graph> {
@@ -373,7 +371,7 @@ fn an_update_with_other_memory_nodes_is_refused() {
         };
         let mut exec = instance(&symbolic(16)?)?;
         exec.update(&symbolic(16)?)?;
-        assert!(matches!(update(&mut exec, &symbolic(17)?), UpdateRefused::Parameters(_)));
+        assert!(update(&mut exec, &symbolic(17)?).contains("allocates or frees other memory"));
         Ok(())
     });
 }
@@ -395,12 +393,14 @@ fn names_of_another_device_are_refused() {
         let is_other = |error: &Error| matches!(error.invalid(), Some(Invalid::OtherDevice { .. }));
         assert!(is_other(&graph.add_memset(&[], theirs.write(), 0).unwrap_err()));
         assert!(is_other(&graph.add_free(&[], theirs).unwrap_err()));
-        assert!(matches!(change(graph.add_empty(&[their_node]).unwrap_err()), Change::UnknownNode(_)));
+        assert!(
+            change(graph.add_empty(&[their_node]).unwrap_err(), Kind::GraphRefused).contains("is not in this graph")
+        );
         assert_eq!((graph.node_of(theirs), graph.len()), (None, 1));
         let exec = instance(&graph)?;
         assert_eq!(exec.address_of(theirs), None);
         let launch = exec.launch(&stream)?;
-        assert!(matches!(launch.take(theirs).unwrap_err().graph(), Some(GraphError::NoOutput)));
+        assert!(matches!(launch.take(theirs).unwrap_err().invalid(), Some(Invalid::NoOutput)));
         assert!(is_other(&visit(&stream, theirs.read()).unwrap_err()));
         stream.begin_capture()?;
         assert!(is_other(&stream.free_alloc_node(theirs).unwrap_err()));
@@ -459,7 +459,7 @@ fn names_of_a_capture_that_came_to_nothing_name_nothing() {
         assert!(graph.add_memset(&[graph.node_of(x).unwrap()], leaked.write(), 1).is_err());
         assert_eq!(graph.node_of(leaked), None);
         let launch = instance(&graph)?.launch(&stream)?;
-        assert!(matches!(launch.take(leaked).unwrap_err().graph(), Some(GraphError::NoOutput)));
+        assert!(matches!(launch.take(leaked).unwrap_err().invalid(), Some(Invalid::NoOutput)));
         stream.free(launch.take(x)?)?;
         Ok(())
     });

@@ -1,7 +1,7 @@
 //! Numbers of elements come from anywhere; what they take in bytes is counted in one place, and never wraps.
 
 use millpond::Error;
-use millpond::error::{GraphError, Invalid};
+use millpond::error::Invalid;
 use millpond::graph::Instantiate;
 
 use crate::common::{on_every_device, visit};
@@ -17,7 +17,7 @@ fn an_alloc_node_is_named_with_its_own_number_of_elements_only() {
         let node = graph.node_of(memory).unwrap();
         for len in HUGE.into_iter().chain([0, 63, 65]) {
             let refused = graph.alloc_node::<u64>(node, len).unwrap_err();
-            assert!(matches!(refused.graph(), Some(GraphError::NoOutput)), "{len}: {refused}");
+            assert!(matches!(refused.invalid(), Some(Invalid::NoOutput)), "{len}: {refused}");
         }
         assert_eq!(graph.alloc_node::<u64>(node, 64).unwrap().len(), 64);
         assert_eq!(graph.alloc_node::<[u64; 2]>(node, 32).unwrap().len(), 32);

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use millpond::error::GraphError;
+use millpond::check::Kind;
 use millpond::graph::{CaptureMode, Instantiate};
 use millpond::{Buffer, Device, Error, HostConfig, Result};
 
-use super::made::{each, expect};
+use super::made::{each, expect, is_kind};
 use crate::common::on_parallel_devices_that_run_closures;
 use crate::common::watchdog::ends;
 
@@ -119,7 +119,7 @@ fn threads_race_for_an_output() {
                                 stream.free(buffer).unwrap();
                                 taken.fetch_add(1, Ordering::AcqRel);
                             }
-                            Err(error) => assert!(matches!(error.graph(), Some(GraphError::Unfreed(_))), "{error}"),
+                            Err(error) => assert!(is_kind(&error, Kind::UnfreedLaunch), "{error}"),
                         }
                     }
                 });
@@ -243,7 +243,7 @@ fn a_copy_to_the_host_is_refused_whole_or_not_at_all() {
             }
             match legacy.copy_to_host(buffer.read()) {
                 Ok(bytes) => assert_eq!(bytes[..4], [7; 4]),
-                Err(Error::Capture(_)) => refused += 1,
+                Err(Error::Violation(it)) if it.kind.is_about_captures() => refused += 1,
                 Err(error) => return Err(error),
             }
             other.memset(buffer.write(), 7)?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier, OnceLock};
 use std::time::Duration;
 
 use millpond::config::Schedule;
-use millpond::error::GraphError;
+use millpond::error::Invalid;
 use millpond::graph::{Graph, GraphExec, Instantiate};
 use millpond::{Device, Error, HostConfig, Result, Stream};
 use millpond_driver::DriverError;
@@ -106,7 +106,7 @@ fn a_graph_of_more_functions_at_once_than_lanes_is_refused() {
             graph.add_host_function(&[], || ())?;
         }
         let refused = instance(&graph).expect_err("no lane is left");
-        assert!(matches!(refused.graph(), Some(GraphError::TooWide)), "{refused}");
+        assert!(matches!(refused.invalid(), Some(Invalid::GraphTooLarge(_))), "{refused}");
         Ok(())
     });
 }

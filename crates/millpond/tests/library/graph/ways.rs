@@ -1,11 +1,10 @@
 //! The five ways in which memory outlives its graph, each with its data checked.
 
 use millpond::check::Kind;
-use millpond::error::GraphError;
 use millpond::graph::Instantiate;
 use millpond::{Error, PoolConfig, Result};
 
-use super::made::{each, expect};
+use super::made::{each, expect, is_kind};
 use crate::common::visit;
 
 const LEN: usize = 1 << 18;
@@ -60,7 +59,7 @@ fn way_1_one_stream() {
             expect(&stream, buffer.read(), 1);
             // Relaunch is refused until it is freed; then it needs no waiting.
             let refused = exec.launch(&stream).unwrap_err();
-            assert!(matches!(refused.graph(), Some(GraphError::Unfreed(_))), "{refused}");
+            assert!(is_kind(&refused, Kind::UnfreedLaunch), "{refused}");
             stream.free(buffer)?;
         }
         Ok(())
@@ -80,7 +79,7 @@ fn way_2_events_between_three_streams() {
         freer.add_free(&[], out)?;
         let (produce, free) =
             (producer.instantiate(Instantiate::default())?, freer.instantiate(Instantiate::default())?);
-        assert!(matches!(free.launch(&c).unwrap_err().graph(), Some(GraphError::NotLive { .. })));
+        assert!(is_kind(&free.launch(&c).unwrap_err(), Kind::FreeBeforeAlloc));
         for _ in 0..3 {
             let _ = produce.launch(&a)?;
             // Unordered use and free are refused, with both sides.

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use millpond::config::StreamKind;
+use millpond::error::Invalid;
 use millpond::graph::{CaptureMode, Instantiate};
 use millpond::{Buffer, Result};
 use millpond_driver::{Driver, RawStream};
@@ -133,7 +134,7 @@ fn foreign_code_that_fails_leaves_both_sides_usable() -> Result<()> {
         };
         // SAFETY: the fill writes the declared memory.
         let refused = unsafe { s.enqueue(x.write(), refuse) }.expect_err("it is refused");
-        assert!(refused.capture().is_some(), "{refused}");
+        assert!(matches!(refused.invalid(), Some(Invalid::Uncapturable { .. })), "{refused}");
         let panics = AssertUnwindSafe(|| {
             // SAFETY: nothing is submitted.
             unsafe { s.enqueue(x.write(), |_, _| -> Result<()> { panic!("planted") }) }

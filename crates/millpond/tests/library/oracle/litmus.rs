@@ -2,7 +2,7 @@
 //! verdict that stands in the corpus of litmus programs. The ninth is right, and accepted by both.
 
 use millpond::check::Kind;
-use millpond::error::{GraphError, Invalid};
+use millpond::error::Invalid;
 use millpond::graph::Instantiate;
 use millpond::{Device, Error, Pool, Result, Stream};
 use millpond_driver::cuda::abi::Code;
@@ -22,10 +22,6 @@ fn verdict(program: &str) -> Option<&str> {
 fn verdict_of(error: &Error) -> String {
     let kind = match error {
         Error::Violation(violation) => violation.kind.name(),
-        Error::Graph(error) => match &**error {
-            GraphError::Faults(faults) => faults.first().map_or("no fault", |fault| fault.kind.name()),
-            _ => "another refusal of a graph",
-        },
         Error::InvalidArgument(invalid) if matches!(**invalid, Invalid::Stale) => Kind::UseAfterFree.name(),
         _ => "no verdict",
     };

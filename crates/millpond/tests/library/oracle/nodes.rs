@@ -2,7 +2,6 @@
 
 use millpond::Error;
 use millpond::check::Kind;
-use millpond::error::GraphError;
 use millpond::graph::{CaptureMode, Instantiate};
 use millpond_driver::cuda::abi::Code;
 
@@ -101,6 +100,6 @@ fn two_graphs_with_a_free_node_for_one_allocation() {
 
 /// Whether an answer is that fault of a graph's order.
 pub(crate) fn is_fault<T>(ours: Result<T, &Error>, kind: Kind) -> bool {
-    let graph = ours.err().and_then(Error::graph);
-    matches!(graph, Some(GraphError::Faults(faults)) if faults.iter().any(|fault| fault.kind == kind))
+    let fault = ours.err().and_then(Error::violation).filter(|it| it.graph.is_some());
+    fault.is_some_and(|first| first.kind == kind || first.also.iter().any(|fault| fault.kind == kind))
 }

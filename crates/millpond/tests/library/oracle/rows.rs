@@ -6,8 +6,6 @@
 use std::fmt::{Debug, Display};
 
 use millpond::Error;
-use millpond::error::{CaptureError, GraphError};
-use millpond_core::graph::{Asked, CaptureError as Rule};
 use millpond_driver::DriverError;
 use millpond_driver::cuda::abi::Code;
 
@@ -134,39 +132,7 @@ fn code_of(error: &Error) -> Option<Code> {
         Error::OutOfMemory(_) => Code::OUT_OF_MEMORY,
         Error::Driver(error) if matches!(**error, DriverError::OutOfMemory { .. }) => Code::OUT_OF_MEMORY,
         Error::InvalidArgument(_) => Code::INVALID_VALUE,
-        Error::Capture(error) => match &**error {
-            CaptureError::Rule { rule, .. } => code_of_rule(rule)?,
-            CaptureError::NotGraphMemory { .. } | CaptureError::NotLaunched { .. } => Code::INVALID_VALUE,
-            _ => return None,
-        },
-        Error::Graph(error) => match &**error {
-            GraphError::Change(_)
-            | GraphError::Unfreed(_)
-            | GraphError::NotLive { .. }
-            | GraphError::FreedByOther { .. } => Code::INVALID_VALUE,
-            GraphError::Copy(refused) if !matches!(refused.asked, Asked::Update | Asked::Updated) => {
-                Code::NOT_SUPPORTED
-            }
-            GraphError::Update(_) | GraphError::Copy(_) => Code(910),
-            _ => return None,
-        },
-        _ => return None,
-    })
-}
-
-fn code_of_rule(rule: &Rule) -> Option<Code> {
-    Some(match rule {
-        Rule::LegacyStream | Rule::Unsupported { .. } => Code::CAPTURE_UNSUPPORTED,
-        Rule::AlreadyCapturing(_) | Rule::NotCapturing(_) => Code::ILLEGAL_STATE,
-        Rule::Invalidated(_) => Code::CAPTURE_INVALIDATED,
-        Rule::Merge { .. } => Code(902),
-        Rule::Unmatched { .. } => Code(903),
-        Rule::Unjoined { .. } => Code(904),
-        Rule::Isolation(_) => Code::CAPTURE_ISOLATION,
-        Rule::Implicit(_) => Code::CAPTURE_IMPLICIT,
-        Rule::CapturedEvent(_) => Code(907),
-        Rule::WrongThread(_) => Code(908),
-        Rule::Graph(_) => Code::INVALID_VALUE,
+        Error::Violation(violation) => Code(violation.code?),
         _ => return None,
     })
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use millpond::check::Kind;
 use millpond::config::{Reporter, Violations};
 use millpond::device::CallKind;
-use millpond::error::{CaptureError, Invalid};
+use millpond::error::Invalid;
 use millpond::graph::Instantiate;
 use millpond::{Buffer, DeviceConfig, Error, HostConfig, PinnedBuffer, Stream};
 use millpond_driver::DriverError;
@@ -241,7 +241,7 @@ fn a_capture_takes_no_such_copies_and_goes_on() {
                     ("copy_from_pinned", s.copy_from_pinned(x.write(), host.read()).unwrap_err()),
                     ("copy_to_pinned", s.copy_to_pinned(x.read(), host.write()).unwrap_err()),
                 ] {
-                    assert_eq!(error.capture(), Some(&CaptureError::Uncapturable { call }), "{error}");
+                    assert_eq!(error.invalid(), Some(&Invalid::Uncapturable { call }), "{error}");
                 }
                 host.as_slice().expect("the host is not captured");
                 s.copy_from_host(x.write(), host.as_slice()?)

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use millpond::device::CallKind;
-use millpond::error::{CaptureError, Invalid};
+use millpond::error::Invalid;
 use millpond::{Error, Event, HostConfig};
 
 use crate::common::{on_devices_that_hold, on_every_device};
@@ -111,7 +111,7 @@ fn a_capture_takes_no_times_and_goes_on() {
         let (graph, _) = s
             .capture(|s| {
                 let refused = s.record_timed().expect_err("a capture has no times");
-                assert!(matches!(refused.capture(), Some(CaptureError::Uncapturable { call: "record_timed" })));
+                assert!(matches!(refused.invalid(), Some(Invalid::Uncapturable { call: "record_timed" })));
                 s.launch((), |()| ()).or_else(|_| s.declare(()))
             })
             .unwrap();
@@ -119,11 +119,11 @@ fn a_capture_takes_no_times_and_goes_on() {
         let captured: Event = {
             s.begin_capture().unwrap();
             let event = s.record().unwrap();
-            assert!(event.elapsed_since(&before).unwrap_err().capture().is_some(), "it is an edge of a graph");
+            assert!(event.elapsed_since(&before).unwrap_err().violation().is_some(), "it is an edge of a graph");
             assert!(s.end_capture().is_err(), "who asks about what is captured ends the capture");
             event
         };
-        assert!(before.elapsed_since(&captured).unwrap_err().capture().is_some());
+        assert!(before.elapsed_since(&captured).unwrap_err().violation().is_some());
         s.synchronize().unwrap();
         before.elapsed_since(&before).unwrap();
     });
