@@ -113,6 +113,24 @@ fn a_synchronise_of_a_side_stream_spoils_the_capture() {
     });
 }
 
+/// The first call that spoils it is why; to all later ones it is invalid.
+#[test]
+fn a_spoiled_capture_answers_that_it_is_invalid() {
+    each(|on| {
+        let device = &on.device;
+        let (stream, side) = (captured(device), device.stream()?);
+        let event = stream.record()?;
+        side.wait(&event)?;
+        assert!(matches!(rule(stream.synchronize().unwrap_err()), Rule::Unsupported { .. }));
+        let later = [stream.synchronize(), side.is_idle().map(drop), device.synchronize(), side.wait(&event)];
+        for answer in later {
+            assert!(matches!(rule(answer.unwrap_err()), Rule::Invalidated(_)));
+        }
+        assert_spoiled(&stream);
+        Ok(())
+    });
+}
+
 /// `CAPTURED_EVENT`.
 #[test]
 fn a_synchronise_or_query_of_a_captured_event_spoils_the_capture() {
