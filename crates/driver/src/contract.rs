@@ -284,6 +284,10 @@ contract! {
     /// Who the device is to other devices of the process; none where it can have nothing to do with them.
     fn peer(&self) -> Option<Peer> { None }
 
+    /// Who counts the captures of several devices together, so that those of one forbid unsafe calls on all (CUDA: the
+    /// driver library, by the name that it was opened by); none where they are a matter of the device alone.
+    fn counts_captures(&self) -> Option<&str> { None }
+
     /// Whether work of another device could use this one's memory, were it let (CUDA: `cuDeviceCanAccessPeer`).
     [LetIn] fn can_let(&self, peer: Peer) -> Result<bool> { Ok(false) }
 

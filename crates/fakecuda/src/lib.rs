@@ -56,11 +56,14 @@ mod settings;
 
 use std::ffi::{CString, c_char, c_uint};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use millpond_driver::cuda::abi::Code;
 
-/// The shared library's file, beside the running program or where cargo puts it.
+/// The shared library's file, beside the running program or where cargo puts it, by a name that only the calling thread
+/// gets: captures count for all devices of a library's name, and tests that run side by side have nothing to do with
+/// each other.
 ///
 /// # Panics
 /// If it is not there: it was not built with this test.
@@ -68,7 +71,18 @@ pub fn library() -> PathBuf {
     let program = std::env::current_exe().expect("a running program has a path");
     let mut folders = program.ancestors().skip(1).take(2).flat_map(|folder| [folder.to_owned(), folder.join("deps")]);
     let found = folders.find_map(|folder| Some(folder.join("libfakecuda.so")).filter(|file| file.is_file()));
-    found.unwrap_or_else(|| panic!("no libfakecuda.so beside {}", program.display()))
+    let found = found.unwrap_or_else(|| panic!("no libfakecuda.so beside {}", program.display()));
+    // Each digit is a part of the path that leads nowhere.
+    let digits = format!("{:b}", THREAD.with(|number| *number)).replace('0', "/").replace('1', "./");
+    found.parent().expect("a folder").join(format!("{digits}libfakecuda.so"))
+}
+
+thread_local! {
+    /// The number of the calling thread.
+    static THREAD: u32 = {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
 }
 
 /// The hooks of a loaded library. They concern calls of the thread that uses them, so that tests can run side by side.

@@ -513,10 +513,10 @@ impl Run {
                 None => said(self.stream(*stream)?.wait_external(&self.devices.first.external_event()), Act::Read),
             },
             What::EventSynchronize { event } | What::EventQuery { event, is_over: true } => {
-                said(self.events.recorded.get(event).map_or(Ok(()), Event::synchronize), Act::Read)
+                said(self.events.recorded.get(event).map_or(Ok(()), |event| event.synchronize()), Act::Read)
             }
             What::EventQuery { event, is_over: false } if !self.events.external.contains_key(event) => {
-                match self.events.recorded.get(event).map_or(Ok(false), Event::is_over) {
+                match self.events.recorded.get(event).map_or(Ok(false), |event| event.is_over()) {
                     Err(error) => Said::Refused(error, Act::Read),
                     Ok(true) => return cannot("a query that says no cannot be had for certain"),
                     Ok(false) => Said::Done,

@@ -92,6 +92,9 @@ impl Checker {
     }
 
     fn remove_node(&mut self, call: Call<'_>, graph: GraphId, node: NodeId) -> Step {
+        if self.made(call, graph)?.graph.is_memory_node(node) {
+            self.check_unmoved(call, graph)?;
+        }
         let kind = self.made(call, graph)?.graph.node(node).map(|node| node.kind.clone());
         let may_go = kind.map_or(Ok(()), |kind| self.check_ungranted(graph, node, &kind));
         let mut removed = None;
@@ -226,6 +229,13 @@ impl Checker {
         checked.map_err(|refused| self.copy_refused(call, &refused))
     }
 
+    /// Refuses another memory node, or the removal of one, where the graph has moved into the one around it.
+    fn check_unmoved(&mut self, call: Call<'_>, graph: GraphId) -> Step {
+        let made = self.made(call, graph)?;
+        let checked = made.graph.check_unmoved(made.holder.map(|(holder, _)| holder));
+        checked.map_err(|refused| self.copy_refused(call, &refused))
+    }
+
     /// A graph or an instance is gone: names of memory that no other one has lead to its last free, or nowhere.
     pub(super) fn forget_names(&mut self, held: &Held) {
         for memory in self.graphs.release(held) {
@@ -302,6 +312,7 @@ impl Checker {
         let label = self.label(call, name, None);
         match *node {
             NodeOp::Alloc { memory, bytes } => {
+                self.check_unmoved(call, graph)?;
                 let made = self.graphs.graphs.get_mut(&graph).ok_or_else(quiet)?;
                 made.is_checked = false;
                 let added = self.graphs.addresses.add_alloc(&mut made.graph, after, bytes, label);
@@ -311,6 +322,7 @@ impl Checker {
                 Ok(())
             }
             NodeOp::Free(memory) => {
+                self.check_unmoved(call, graph)?;
                 let later = self.host_site(call, Act::Free);
                 let found = self.node_memory(call, graph, memory, later)?;
                 self.edit(call, graph, |graph| graph.check_dependencies(after))?;
@@ -325,6 +337,9 @@ impl Checker {
                 let (inside, held) = (Arc::new(made.graph.clone()), made.held.clone());
                 self.check_copy(call, child, Asked::Child)?;
                 let is_fixed = inside.fixed_memory().is_some();
+                if is_fixed {
+                    self.check_unmoved(call, graph)?;
+                }
                 self.edit(call, graph, |graph| graph.add_child(after, inside, label).map(drop))?;
                 self.graphs.hold(graph, &held);
                 if is_fixed {

@@ -393,9 +393,11 @@ impl Captures {
     /// A stream that is not captured may be synchronised or queried, but for [`check_unsafe`](Self::check_unsafe).
     ///
     /// # Errors
-    /// [`CaptureError::Unsupported`]; the capture is invalid then.
+    /// [`CaptureError::Unsupported`]; the capture is invalid then. [`CaptureError::Invalidated`] where it was.
     pub fn check_stream(&mut self, stream: StreamId, call: &'static str) -> Result<(), CaptureError> {
-        self.of(stream).map_or(Ok(()), |id| self.spoil(id, call))
+        let Some(capture) = self.of(stream) else { return Ok(()) };
+        self.valid(capture)?.is_valid = false;
+        Err(CaptureError::Unsupported { call, capture })
     }
 
     /// An event that was recorded in a capture is synchronised or queried.
@@ -411,6 +413,7 @@ impl Captures {
     ///
     /// # Errors
     /// [`CaptureError::Unsupported`] where both modes forbid it; those captures are invalid then.
+    /// [`CaptureError::Invalidated`] where they all were.
     pub fn check_unsafe(&mut self, (thread, mode): (u64, CaptureMode), call: &'static str) -> Result<(), CaptureError> {
         let forbids = |capture: &Capture| match (mode, capture.mode) {
             (CaptureMode::Relaxed, _) | (_, CaptureMode::Relaxed) => false,
@@ -498,11 +501,6 @@ impl Captures {
         if let Some(capture) = self.captures.get_mut(&id) {
             capture.is_valid = false;
         }
-    }
-
-    fn spoil(&mut self, id: CaptureId, call: &'static str) -> Result<(), CaptureError> {
-        self.invalidate(id);
-        Err(CaptureError::Unsupported { call, capture: id })
     }
 
     fn valid(&mut self, id: CaptureId) -> Result<&mut Capture, CaptureError> {

@@ -1,11 +1,12 @@
 //! What a graph with memory nodes and fixed addresses cannot be: one memory of it would be live twice at one address.
+//! Nor does one that moved into another graph get memory nodes, or lose them, which that graph would not have, too.
 //! CUDA refuses the same (`CUDA_ERROR_NOT_SUPPORTED`).
 
 use std::fmt;
 
 use super::fault::NodeSite;
 use super::graph::{Addressing, Graph, NodeKind};
-use super::node::GraphId;
+use super::node::{GraphId, NodeId};
 use crate::op::{Act, Names, Place, Thing};
 
 /// What was asked of a graph with memory nodes and fixed addresses.
@@ -24,6 +25,8 @@ pub enum Asked {
     Update,
     /// An update of its instance from another graph.
     Updated,
+    /// To get a memory node, or to lose one.
+    MemoryNode,
 }
 
 /// Who has its addresses.
@@ -59,6 +62,7 @@ impl CopyRefused {
             Asked::Captured => "be launched into a capture",
             Asked::Update => "update an instance of another graph",
             Asked::Updated => "have its instance updated from another graph",
+            Asked::MemoryNode => "get or lose memory nodes",
         };
         let at = |place: Place| match place.describe(names) {
             place if place.is_empty() => place,
@@ -80,6 +84,7 @@ impl CopyRefused {
         match (self.asked, self.holder) {
             (Asked::Captured, _) => "launch it outside of the capture, or build the graph with symbolic addresses",
             (Asked::Update | Asked::Updated, _) => "make an instance of the graph that is meant",
+            (Asked::MemoryNode, _) => "add and remove memory nodes before it becomes a child graph",
             (_, Some(Holder::Instance(_))) => "destroy that instance first, or build the graph with symbolic addresses",
             (_, Some(Holder::Parent(..))) => "use the graph around it, or build the child with symbolic addresses",
             (_, None) => "build it with symbolic addresses: each copy has its own then",
@@ -111,6 +116,15 @@ impl Graph {
         })
     }
 
+    /// Whether a node allocates or frees, or is a child with a node that does at a fixed address.
+    pub fn is_memory_node(&self, id: NodeId) -> bool {
+        self.node(id).is_some_and(|node| match &node.kind {
+            NodeKind::MemAlloc(_) | NodeKind::MemFree(_) => true,
+            NodeKind::Child(child) => child.fixed_memory().is_some(),
+            NodeKind::Work(_) => false,
+        })
+    }
+
     /// A copy under a number of its own. Its allocations are its own: whoever names the original's memory does not
     /// name the copy's.
     ///
@@ -129,6 +143,17 @@ impl Graph {
         match self.fixed_memory() {
             Some(node) => Err(Box::new(CopyRefused { graph: self.id(), node, asked, holder })),
             None => Ok(()),
+        }
+    }
+
+    /// Refuses another memory node, or the removal of one, where the graph has moved into the one around it.
+    ///
+    /// # Errors
+    /// `holder` is a graph around it.
+    pub fn check_unmoved(&self, holder: Option<Holder>) -> Result<(), Box<CopyRefused>> {
+        match holder {
+            Some(Holder::Parent(..)) => self.check_copy(Asked::MemoryNode, holder),
+            _ => Ok(()),
         }
     }
 }

@@ -253,6 +253,10 @@ unsafe impl Driver for CudaDriver {
         Some(Peer::Cuda(self.gpu.device))
     }
 
+    fn counts_captures(&self) -> Option<&str> {
+        Some(&self.gpu.api.name)
+    }
+
     fn can_let(&self, peer: Peer) -> Result<bool> {
         match peer {
             Peer::Cuda(device) => self.memory.can_let(device),

@@ -4,10 +4,10 @@
 //! > [by a copy, but can be moved into one]; only one instantiation of the graph may exist at any point in time; the
 //! > graph cannot be cloned. (`cuGraphAddMemAllocNode`, `cuGraphAddMemFreeNode`.) An instance cannot be updated from a
 //! > graph with memory nodes that is instantiated as another one. A child that was moved cannot be instantiated, moved
-//! > again, or used in an update.
+//! > again, or used in an update, and no alloc or free nodes can be added to it.
 //!
 //! Graphs whose addresses are found at their instantiation do not count, and a launch into a capture is a child by a
-//! copy. Deletion is allowed here.
+//! copy. Deletion is allowed here, but for memory nodes of a child that was moved.
 
 use std::collections::{HashMap, HashSet};
 
@@ -39,7 +39,8 @@ struct Copies {
 }
 
 /// The lines of clones, instantiations, child nodes, launches into captures and updates that are refused because a
-/// graph with memory nodes would be in two places: of a program in which nothing else is refused.
+/// graph with memory nodes would be in two places, and of memory nodes that a moved one would get or lose: of a program
+/// in which nothing else is refused.
 pub fn refused_copies(program: &Program) -> Vec<u32> {
     let mut copies = Copies::default();
     let refused = program.ops().iter().filter(|op| copies.refuses(&op.what));
@@ -76,10 +77,14 @@ impl Copies {
             }
             What::GraphNode { graph, ref node, .. } => {
                 let is_frozen = match **node {
+                    NodeOp::Alloc { .. } | NodeOp::Free(_) if self.moved.contains(&graph) => return true,
                     NodeOp::Alloc { .. } | NodeOp::Free(_) => !self.graph(graph).is_symbolic,
                     NodeOp::Child(child) if self.is_taken(child) => return true,
                     NodeOp::Child(child) => {
                         let is_frozen = self.graph(child).is_frozen();
+                        if is_frozen && self.moved.contains(&graph) {
+                            return true;
+                        }
                         if is_frozen {
                             self.moved.insert(child);
                         }
@@ -90,6 +95,9 @@ impl Copies {
                 self.add(graph, is_frozen);
             }
             What::GraphNodeRemove { graph, node } => {
+                if self.moved.contains(&graph) && self.graph(graph).nodes.get(node.index()) == Some(&Some(true)) {
+                    return true;
+                }
                 if let Some(removed) = self.graphs.get_mut(&graph).and_then(|it| it.nodes.get_mut(node.index())) {
                     *removed = None;
                 }

@@ -10,7 +10,6 @@ use std::fs;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use millpond_core::check::Kind;
 use millpond_litmus::Program;
 use millpond_runner::{Found, Place, Refusal, Schedule, Timing};
 

@@ -145,7 +145,7 @@ impl Device {
         let tracer = Tracer::of(number, config.trace)?;
         let context = Arc::new(Context {
             number,
-            graphs: Graphs::new(number, properties.granularity),
+            graphs: Graphs::new(number, properties.granularity, driver.counts_captures()),
             properties,
             driver: Arc::new(Counting::new(driver)),
             epoch: Epoch::new(),
@@ -265,7 +265,7 @@ impl Device {
     /// forbids it ([`begin_capture_in`](Stream::begin_capture_in)), and is invalid then.
     pub fn pool(&self, config: PoolConfig) -> Result<Pool> {
         let is_apart = config.shareable;
-        open_pool(&self.shared.context, config, is_apart)
+        make_pool(&self.shared.context, config, is_apart)
     }
 
     /// As [`pool`](Self::pool), for a shareable pool whose allocations lie beside each other on chunks as large as they
@@ -275,7 +275,7 @@ impl Device {
     /// # Errors
     /// As of [`pool`](Self::pool).
     pub fn pool_sharing_chunks(&self, config: PoolConfig) -> Result<Pool> {
-        open_pool(&self.shared.context, config, false)
+        make_pool(&self.shared.context, config, false)
     }
 
     /// The pool that the device came with (CUDA: `cudaDeviceGetDefaultMemPool`).
@@ -408,7 +408,8 @@ fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, o
     Ok(Stream::new(shared, keep))
 }
 
-fn open_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Result<Pool> {
+/// A pool that the program makes, which a capture may forbid; the one that a device comes with is none.
+fn make_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Result<Pool> {
     process::refuse_forked()?;
     if let Err(error) = context.graphs.refuse_unsafe("pool") {
         if let Some(tracer) = &context.tracer {
@@ -417,6 +418,10 @@ fn open_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Resu
         }
         return Err(error);
     }
+    open_pool(context, config, is_apart)
+}
+
+fn open_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Result<Pool> {
     let granularity = context.properties.granularity;
     let guard = config.guard;
     if guard && !context.properties.can_protect {

@@ -405,6 +405,7 @@ impl Body {
         if bytes > self.context.properties.total_bytes {
             return Err(DriverError::OutOfMemory { call: "alloc node", bytes }.into());
         }
+        self.held_by.check_unmoved(&self.core)?;
         loop {
             match self.core.add_alloc(dependencies, bytes, self.label(place)) {
                 Err(CoreError::NoAddresses { bytes }) => self.core.extend(self.arena.reserve(bytes)?),
@@ -429,6 +430,7 @@ impl Body {
     /// A free node, for this graph's memory or what another graph leaves live.
     pub(crate) fn add_free(&mut self, dependencies: &[NodeId], memory: Memory, place: Place) -> Result<NodeId> {
         let graphs = &self.context.graphs;
+        self.held_by.check_unmoved(&self.core)?;
         // Of a child it is a matter of this graph's own, found out when that is instantiated.
         let granted = match memory {
             Memory::Own(alloc) => self.core.alloc(alloc).map(|_| (self.core.id(), alloc)),
@@ -460,6 +462,9 @@ impl Body {
     /// A whole graph as one node.
     pub(crate) fn add_child(&mut self, dependencies: &[NodeId], child: &Arc<Body>, place: Place) -> Result<NodeId> {
         self.check_device(child.context.number, || "the child graph".into())?;
+        if child.core.fixed_memory().is_some() {
+            self.held_by.check_unmoved(&self.core)?;
+        }
         let (core, label) = (Arc::new(child.core.clone()), self.label(place));
         let into = (self.core.id(), place);
         let add = || Ok(self.core.add_child(dependencies, core, label)?);

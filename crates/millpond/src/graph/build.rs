@@ -320,7 +320,8 @@ impl Graph {
     /// same; it is that of an earlier allocation where that one's free comes before, by edges that are there now.
     ///
     /// # Errors
-    /// A bad dependency; no bytes; more than the device's memory.
+    /// A bad dependency; no bytes; more than the device's memory; [`GraphError::Copy`]: the graph has moved into
+    /// another one ([`add_child`](Self::add_child)).
     #[track_caller]
     pub fn add_alloc<T: Pod>(&mut self, dependencies: &[GraphNode], len: usize) -> Result<MemAllocNode<T>> {
         let place = Place::Source(Location::caller());
@@ -339,7 +340,8 @@ impl Graph {
     /// A free node (CUDA: `cudaGraphAddMemFreeNode`), for memory of this graph or of another one that leaves it live.
     ///
     /// # Errors
-    /// A bad dependency; a second free node for one allocation, here or in another graph.
+    /// A bad dependency; a second free node for one allocation, here or in another graph; [`GraphError::Copy`] as for
+    /// [`add_alloc`](Self::add_alloc).
     #[track_caller]
     pub fn add_free<T: Pod>(&mut self, dependencies: &[GraphNode], memory: MemAllocNode<T>) -> Result<GraphNode> {
         let place = Place::Source(Location::caller());
@@ -357,11 +359,13 @@ impl Graph {
 
     /// A whole graph as one node, as it is now (CUDA: `cudaGraphAddChildGraphNode`). One that has memory nodes with
     /// fixed addresses moves into this graph (CUDA: `cudaGraphChildGraphOwnershipMove`): it has no instance and is no
-    /// other graph's child from then on, also where this graph is gone.
+    /// other graph's child from then on, and gets and loses no memory nodes, also where this graph is gone. What else
+    /// is changed in the child afterwards is in no launch.
     ///
     /// # Errors
     /// A bad dependency; graphs nested too deeply; the child is of another device. A violation: it has memory nodes
-    /// with fixed addresses, and an instance or a graph around it already (CUDA: `cudaErrorNotSupported`).
+    /// with fixed addresses, and an instance or a graph around it already, or this graph has moved into another one
+    /// (CUDA: `cudaErrorNotSupported`).
     #[track_caller]
     pub fn add_child(&mut self, dependencies: &[GraphNode], child: &Graph) -> Result<GraphNode> {
         let place = Place::Source(Location::caller());
@@ -412,13 +416,11 @@ impl Graph {
     /// Removes a node with its edges (CUDA: `cudaGraphDestroyNode`, which refuses graphs with memory nodes).
     ///
     /// # Errors
-    /// An unknown node; an alloc node whose memory is used or freed, here or by a free node of another graph.
+    /// An unknown node; an alloc node whose memory is used or freed, here or by a free node of another graph;
+    /// a memory node of a graph that has moved into another one.
     pub fn remove_node(&mut self, node: GraphNode) -> Result<()> {
         let id = self.own(node)?;
-        let removed = match self.freed_elsewhere(id) {
-            Some(by) => Err(GraphError::FreedElsewhere { node: id, by }),
-            None => self.edit().core.remove_node(id),
-        };
+        let removed = self.remove(id);
         if let Some(tracer) = &self.body.context.tracer {
             shadow::judged(removed.as_ref().err(), || tracer.node_removed(self.body.core.id(), id));
         }
@@ -434,6 +436,16 @@ impl Graph {
         let body = self.edit();
         let _former = (std::mem::replace(&mut body.payloads[id.index()], Payload::Nothing), body.children.remove(&id));
         Ok(())
+    }
+
+    fn remove(&mut self, id: NodeId) -> Result<NodeKind> {
+        if self.body.core.is_memory_node(id) {
+            self.body.held_by.check_unmoved(&self.body.core)?;
+        }
+        if let Some(by) = self.freed_elsewhere(id) {
+            return Err(millpond_core::graph::GraphError::FreedElsewhere { node: id, by }.into());
+        }
+        Ok(self.edit().core.remove_node(id)?)
     }
 
     /// The other graph that has a free node for what an alloc node of this graph makes.

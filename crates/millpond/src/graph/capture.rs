@@ -7,7 +7,7 @@
 
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use millpond_core::check::{Act, Finding, Place, Side, Site};
 use millpond_core::graph::{
@@ -17,7 +17,7 @@ use millpond_core::graph::{
 use millpond_core::ids::StreamId;
 use millpond_core::op::StreamRole;
 use millpond_core::order::default_streams::Standing;
-use millpond_driver::locks::{BiasedGuard, lock};
+use millpond_driver::locks::{BiasedGuard, Mutex, lock};
 use millpond_driver::{RawGraph, process};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -35,6 +35,7 @@ use crate::state::stream::State;
 use crate::stream::handle::Stream;
 use crate::stream::payload::Payload;
 use crate::sync::garbage::{Garbage, Held};
+use crate::sync::ranks;
 
 /// A graph that is being captured.
 #[derive(Debug)]
@@ -55,6 +56,11 @@ pub(crate) struct Recording {
     captures: Captures,
     open: FxHashMap<CaptureId, Open>,
 }
+
+/// The captures in progress that are counted for several devices: who counts each, and those of its device.
+static TOGETHER: Mutex<ranks::Table, Vec<(Arc<str>, Arc<Mutex<ranks::Captures, Recording>>)>> = Mutex::new(Vec::new());
+/// How many there are.
+static OPEN_TOGETHER: AtomicUsize = AtomicUsize::new(0);
 
 /// A capture that a node is added to.
 pub(crate) struct Adding<'a> {
@@ -112,6 +118,11 @@ fn rule(device: u32, error: Refusal, begun: Option<Site>, (stream, place): (Stre
         finding = finding.at(side(Site { act: Act::Read, stream, op: 0, place }, "refused"));
     }
     finding.into()
+}
+
+/// Whether a call is refused because the capture is invalid already.
+fn is_invalidated(error: &Error) -> bool {
+    error.violation().is_some_and(|it| it.code == Some(901))
 }
 
 /// A number for the calling thread.
@@ -259,23 +270,52 @@ impl Graphs {
         let ended = recording.abandon(stream, garbage);
         drop(recording);
         if let Some(open) = &ended {
-            self.open.fetch_sub(1, Ordering::AcqRel);
-            open.session.is_open.store(false, Ordering::Release);
-            self.leave_captured(&open.session);
+            self.closed(&open.session);
         }
+    }
+
+    /// A capture has begun.
+    fn opened(&self) {
+        self.open.fetch_add(1, Ordering::AcqRel);
+        if let Some(counter) = &self.counted_by {
+            lock(&TOGETHER).push((Arc::clone(counter), Arc::clone(&self.captures)));
+            OPEN_TOGETHER.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// A capture has ended.
+    fn closed(&self, session: &Session) {
+        self.open.fetch_sub(1, Ordering::AcqRel);
+        session.is_open.store(false, Ordering::Release);
+        let mut together = lock(&TOGETHER);
+        if let Some(at) = together.iter().position(|(_, captures)| Arc::ptr_eq(captures, &self.captures)) {
+            together.swap_remove(at);
+            OPEN_TOGETHER.fetch_sub(1, Ordering::AcqRel);
+        }
+        drop(together);
+        self.leave_captured(session);
     }
 
     /// Refuses a call that waits for a stream or asks about it, while it captures or a capture forbids unsafe calls.
     pub(crate) fn refuse_to_ask(&self, stream: StreamId, call: &'static str) -> Result<()> {
-        self.if_capturing(|recording| {
-            recording.check_stream(stream, call)?;
-            recording.check_unsafe(call)
-        })
+        self.if_capturing(|recording| recording.check_stream(stream, call))?;
+        self.refuse_unsafe(call)
     }
 
-    /// Refuses an unsafe call of the calling thread, while a capture forbids those; that is invalid then.
+    /// Refuses an unsafe call of the calling thread, while a capture forbids those: of this device, or of one whose
+    /// captures are counted together with its own. Captures that forbid it are invalid then.
     pub(crate) fn refuse_unsafe(&self, call: &'static str) -> Result<()> {
-        self.if_capturing(|recording| recording.check_unsafe(call))
+        let Some(counter) = &self.counted_by else {
+            return self.if_capturing(|recording| recording.check_unsafe(call));
+        };
+        if OPEN_TOGETHER.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        process::refuse_forked()?;
+        let together: Vec<_> = lock(&TOGETHER).iter().filter(|(by, _)| by == counter).cloned().collect();
+        let refused = together.iter().filter_map(|(_, captures)| lock(captures).check_unsafe(call).err());
+        // The first of those that were valid.
+        refused.min_by_key(is_invalidated).map_or(Ok(()), Err)
     }
 
     /// The legacy default stream is used: no blocking stream may be capturing.
@@ -355,7 +395,8 @@ impl Stream {
     /// As [`begin_capture`](Self::begin_capture), in a mode: which threads' unsafe calls are refused meanwhile, and
     /// whether another thread may end it (CUDA: `cudaStreamCaptureMode`). Unsafe are synchronisations and queries of
     /// streams and events, pinned memory, immediate frees, new pools and instances: the capture does not see them, and
-    /// is invalid then.
+    /// is invalid then. A capture of a CUDA device forbids those of all CUDA devices of the process, as in CUDA, that
+    /// of a host device those of that device.
     ///
     /// # Errors
     /// As for [`begin_capture`](Self::begin_capture).
@@ -402,7 +443,7 @@ impl Stream {
             tracer.capture_begun(shared.id, id, mode, caller);
         }
         recording.open.insert(capture, Open { session: Arc::clone(&session), body, uses, begun });
-        graphs.open.fetch_add(1, Ordering::AcqRel);
+        graphs.opened();
         state.capture = Some(Arc::clone(&session));
         state.epoch = 0;
         Ok(session)
@@ -442,9 +483,7 @@ impl Stream {
         let open = recording.take_out(ended.capture, &garbage);
         drop(recording);
         let mut open = open.expect("every capture has its graph's body");
-        graphs.open.fetch_sub(1, Ordering::AcqRel);
-        open.session.is_open.store(false, Ordering::Release);
-        graphs.leave_captured(&open.session);
+        graphs.closed(&open.session);
         state.capture = None;
         // The end of an invalid capture is its end.
         let joined = ended.check(&mut open.body.core);

@@ -48,6 +48,12 @@ impl HeldBy {
         *held = Some((Holder::Parent(parent, shown(place)), Weak::new()));
         Ok(added)
     }
+
+    /// Refuses another memory node, or the removal of one, where the graph has moved into the one around it.
+    pub(super) fn check_unmoved(&self, graph: &Graph) -> Result<()> {
+        let holder = lock(&self.0).as_ref().map(|(holder, _)| *holder);
+        Ok(graph.check_unmoved(holder)?)
+    }
 }
 
 fn check_unheld(graph: &Graph, asked: Asked, held: Option<&(Holder, Weak<Instance>)>) -> Result<()> {

@@ -54,7 +54,9 @@ pub(crate) struct Graphs {
     pub(super) arenas: Mutex<ranks::Table, Vec<Weak<Arena>>>,
     /// How many captures are in progress; no call looks further where there are none.
     pub(crate) open: AtomicUsize,
-    pub(crate) captures: Mutex<ranks::Captures, Recording>,
+    pub(crate) captures: Arc<Mutex<ranks::Captures, Recording>>,
+    /// Who counts them together with those of other devices.
+    pub(super) counted_by: Option<Arc<str>>,
     /// What launches leave live.
     outputs: Mutex<ranks::Table, Outputs>,
     /// What captures in progress have allocated.
@@ -69,7 +71,7 @@ pub(crate) struct Graphs {
 }
 
 impl Graphs {
-    pub(crate) fn new(device: u32, granularity: u64) -> Self {
+    pub(crate) fn new(device: u32, granularity: u64, counts_captures: Option<&str>) -> Self {
         Self {
             device,
             memory: Mutex::new(GraphMemory::new(granularity)),
@@ -79,7 +81,8 @@ impl Graphs {
             execs: Mutex::default(),
             arenas: Mutex::default(),
             open: AtomicUsize::default(),
-            captures: Mutex::new(Recording::new(device)),
+            captures: Arc::new(Mutex::new(Recording::new(device))),
+            counted_by: counts_captures.map(Arc::from),
             outputs: Mutex::default(),
             captured: Mutex::default(),
             grants: Mutex::default(),

@@ -2,7 +2,7 @@
 //! their addresses twice is refused as well.
 
 use millpond::check::Kind;
-use millpond::graph::{Graph, GraphNode, Instantiate, MemAllocNode};
+use millpond::graph::{CaptureMode, Graph, GraphNode, Instantiate, MemAllocNode};
 use millpond::{Device, Result};
 
 use super::made::{each, is_kind};
@@ -177,6 +177,46 @@ fn a_child_graph_has_one_parent_and_no_instance() {
         launch(&parent, device)?;
         drop(parent);
         refused(graph.instantiate(Instantiate::default()), &["it is a child of graph 1 already ("]);
+        Ok(())
+    });
+}
+
+/// A child graph that moved gets no memory node any more and loses none, for whatever memory: no launch would have it.
+#[test]
+fn a_child_graph_keeps_the_memory_nodes_that_it_moved_with() {
+    each(|on| {
+        let device = &on.device;
+        let (mut graph, [alloc, fill, stray, free]) = whole(device)?;
+        let ((mut other, _), mut parent) = (whole(device)?, device.graph()?);
+        let (own, outer) = (graph.add_alloc::<u32>(&[], 16)?, parent.add_alloc::<u32>(&[], 16)?);
+        let left = other.add_alloc::<u32>(&[], 16)?;
+        let child = parent.add_child(&[parent.node_of(outer).unwrap()], &graph)?;
+        let words =
+            &["graph 0 cannot get or lose memory nodes: its mem alloc node 0 (", "it is a child of graph 2 already ("];
+        refused(graph.add_free(&[], outer), words);
+        refused(graph.add_free(&[], own), words);
+        refused(graph.add_free(&[], left), words);
+        refused(graph.add_alloc::<u32>(&[], 16), words);
+        refused(graph.add_child(&[], &other), words);
+        refused(graph.remove_node(free), words);
+        // So it is for what a capture would add.
+        let (stream, pool) = (device.stream()?, device.default_pool());
+        let mode = CaptureMode::Global;
+        refused(stream.capture_to(&mut graph, &[], mode, |s| s.alloc::<u32>(&pool, 16).map(drop)), words);
+        refused(stream.capture_to(&mut graph, &[], mode, |s| s.free_alloc_node(outer)), words);
+        // What refused them is as before: another graph may free that memory.
+        parent.add_free(&[child], outer)?;
+        parent.add_free(&[child], own)?;
+        other.add_free(&[other.node_of(left).unwrap()], left)?;
+        // Other nodes, and edges, are a matter of the graph alone.
+        graph.remove_edge(alloc, stray)?;
+        graph.remove_node(stray)?;
+        graph.add_edge(alloc, free)?;
+        graph.add_empty(&[fill])?;
+        launch(&other, device)?;
+        launch(&parent, device)?;
+        drop(parent);
+        refused(graph.add_alloc::<u32>(&[], 16), words);
         Ok(())
     });
 }

@@ -2,7 +2,7 @@
 
 use millpond::check::Kind;
 use millpond::graph::{CaptureMode, Instantiate};
-use millpond::{Device, Error, Result, Stream};
+use millpond::{Device, Error, PoolConfig, Result, Stream};
 
 use super::made::{each, each_alone, expect, is_kind, is_of_graph};
 use crate::common::visit;
@@ -108,6 +108,73 @@ fn a_synchronise_of_a_side_stream_spoils_the_capture() {
         assert_eq!(code(side.synchronize().unwrap_err()), 900);
         assert_spoiled(&stream);
         side.synchronize().unwrap();
+        Ok(())
+    });
+}
+
+/// The first call that spoils it is why; to all later ones it is invalid.
+#[test]
+fn a_spoiled_capture_answers_that_it_is_invalid() {
+    each(|on| {
+        let device = &on.device;
+        let (stream, side) = (captured(device), device.stream()?);
+        let event = stream.record()?;
+        side.wait(&event)?;
+        assert_eq!(code(stream.synchronize().unwrap_err()), 900);
+        let later = [stream.synchronize(), side.is_idle().map(drop), device.synchronize(), side.wait(&event)];
+        for answer in later {
+            assert_eq!(code(answer.unwrap_err()), 901);
+        }
+        assert_spoiled(&stream);
+        Ok(())
+    });
+}
+
+/// A capture of a CUDA device forbids unsafe calls on every CUDA device of the process; that of a host device on that
+/// one.
+#[test]
+fn an_unsafe_call_on_another_device_spoils_a_cuda_capture() {
+    each(|on| {
+        let (is_cuda, other) = (!on.runs_closures, on.another());
+        let (there, device) = (other.stream(), &other.device);
+        let event = there.record()?;
+        let memory = there.alloc::<u8>(&device.default_pool(), 64)?;
+        let calls: [&(dyn Fn() -> Result<()> + Sync); 7] = [
+            &|| there.synchronize(),
+            &|| there.is_idle().map(drop),
+            &|| there.copy_to_host(memory.read()).map(drop),
+            &|| event.synchronize(),
+            &|| event.is_over().map(drop),
+            &|| device.pool(PoolConfig::default()).map(drop),
+            &|| device.graph()?.instantiate(Instantiate::default()).map(drop),
+        ];
+        for (at, call) in calls.into_iter().enumerate() {
+            for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
+                for is_own in [true, false] {
+                    let stream = on.stream();
+                    stream.begin_capture_in(mode)?;
+                    let called = match is_own {
+                        true => call(),
+                        false => std::thread::scope(|scope| scope.spawn(call).join().unwrap()),
+                    };
+                    let is_forbidden = is_cuda
+                        && match mode {
+                            CaptureMode::Global => true,
+                            CaptureMode::ThreadLocal => is_own,
+                            CaptureMode::Relaxed => false,
+                        };
+                    let refused = called.err().map(code);
+                    let said = format!("call {at}, {mode:?}, own thread: {is_own}: {refused:?}");
+                    assert_eq!(refused == Some(900), is_forbidden, "{said}");
+                    assert_eq!(stream.end_capture().is_err(), is_forbidden, "{said}");
+                }
+            }
+        }
+        // A device is synchronised beside the captures of others.
+        let stream = captured(&on.device);
+        device.synchronize()?;
+        assert_goes_on(&stream);
+        there.free(memory)?;
         Ok(())
     });
 }
