@@ -334,3 +334,22 @@ fn a_name_outlives_its_graph() {
         said.of(s.memset(x.write(), 1));
     });
 }
+
+/// Foreign code may use halves of an allocation at once: its trace says so.
+#[test]
+fn unordered_work_of_foreign_code_passes() {
+    agreed("halves", &["use-before-alloc", "free-before-use"], |said, [device]| {
+        let [a, b] = streams(&device);
+        let x = a.alloc::<u8>(&device.default_pool(), 64).unwrap();
+        let (low, high) = (x.view().slice(..32).unwrap(), x.view().slice(32..).unwrap());
+        // SAFETY: nothing is submitted.
+        said.of(unsafe { b.enqueue(high.write(), |_, _| Ok(())) });
+        b.wait(&a.record().unwrap()).unwrap();
+        // SAFETY: as above.
+        unsafe { a.enqueue(low.write(), |_, _| Ok(())) }.unwrap();
+        // SAFETY: as above.
+        unsafe { b.enqueue(high.write(), |_, _| Ok(())) }.unwrap();
+        // The work on `b` is missed.
+        said.of(a.free(x));
+    });
+}
