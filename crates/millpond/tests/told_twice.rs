@@ -353,3 +353,45 @@ fn unordered_work_of_foreign_code_passes() {
         said.of(a.free(x));
     });
 }
+
+/// A capture into a graph that is there: what it refuses, and the graph afterwards, which is as before.
+#[test]
+fn captures_into_a_graph_that_is_there_are_in_the_trace() {
+    agreed("into-a-graph", &["use-before-alloc", "capture", "capture", "use-before-alloc"], |said, [device]| {
+        let ([s, t], mode) = (streams(&device), CaptureMode::Global);
+        let pool = device.default_pool();
+        let out = s.alloc::<u32>(&pool, 4).unwrap();
+        let mut graph = device.graph().unwrap();
+        let x = graph.add_alloc::<u32>(&[], 4).unwrap();
+        let fill = graph.add_memset(&[graph.node_of(x).unwrap()], x.write(), 4).unwrap();
+        // Nothing comes after the alloc node.
+        said.of(s.capture_to(&mut graph, &[], mode, |s| s.copy(x.read(), out.write())));
+        said.of(s.capture_to(&mut graph, &[fill], mode, |s| {
+            let y = s.alloc::<u32>(&pool, 4)?;
+            s.memset(y.write(), 1)?;
+            s.free_alloc_node(x)?;
+            t.synchronize()
+        }));
+        // A branch is not joined.
+        said.of(s.capture_to(&mut graph, &[fill], mode, |s| {
+            t.wait(&s.record()?)?;
+            t.memset(x.write(), 2)
+        }));
+        // The capture ends well, and nothing is made of it.
+        let failed = s.capture_to(&mut graph, &[fill], mode, |s| {
+            s.memset(x.write(), 3)?;
+            Err::<(), Error>(Invalid::Stale.into())
+        });
+        assert!(failed.is_err() && graph.len() == 2);
+        s.capture_to(&mut graph, &[fill], mode, |s| {
+            s.copy(x.read(), out.write())?;
+            s.free_alloc_node(x)
+        })
+        .unwrap();
+        let free = graph.nodes().last().copied().unwrap();
+        graph.add_memset(&[free], out.write(), 5).unwrap();
+        graph.instantiate(Instantiate::default()).unwrap().launch(&s).unwrap();
+        said.of(t.memset(out.write(), 1));
+        s.free(out).unwrap();
+    });
+}

@@ -70,6 +70,8 @@ pub(super) struct Captured {
     /// Where the capture began: on which stream, and in the program.
     pub(super) origin: StreamId,
     pub(super) begun: Site,
+    /// The graph as it was before, where there was one.
+    pub(super) former: Option<Box<Made>>,
 }
 
 /// All graphs of a program.

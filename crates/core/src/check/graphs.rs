@@ -169,6 +169,10 @@ impl Checker {
             What::CaptureBegin { stream, graph, mode, symbolic } => {
                 self.begin_capture(call, stream, graph, mode, symbolic)
             }
+            What::CaptureToGraph { stream, graph, ref after, mode } => {
+                let after = self.nodes(call, graph, after)?;
+                self.begin_capture_to(call, stream, (graph, &after), mode)
+            }
             What::CaptureModeExchange { mode } => {
                 match mode {
                     CaptureMode::Global => drop(self.graphs.modes.remove(&call.op.host)),

@@ -327,21 +327,29 @@ impl Stream {
         process::refuse_forked()?;
         let (shared, caller) = (&self.shared, Location::caller());
         shared.context.graphs.check_numbers()?;
-        let body = Body::to_capture(&shared.context, Addressing::Fixed);
-        let graph = body.core.id();
-        let begun = self.begin(body, &[], mode, Some(caller));
-        begun.map(drop).inspect_err(|error| {
-            shared.note_refused(error, |tracer| tracer.capture_begun(shared.id, graph, mode, caller));
-        })
+        self.begin(Body::to_capture(&shared.context, Addressing::Fixed), None, mode, caller).map(drop)
     }
 
-    /// Begins a capture, in the trace as one where its place is given.
+    /// Begins a capture, of a new graph or behind some nodes of one that is there.
     pub(super) fn begin(
         &self,
         mut body: Body,
-        tails: &[NodeId],
+        after: Option<&[NodeId]>,
         mode: CaptureMode,
-        caller: Option<&'static Location<'static>>,
+        caller: &'static Location<'static>,
+        &self,
+        body: Body,
+        after: Option<&[NodeId]>,
+        mode: CaptureMode,
+        caller: &'static Location<'static>,
+    ) -> Result<Arc<Session>> {
+        let (shared, graph) = (&self.shared, body.core.id());
+        self.try_begin(body, after, mode, caller).inspect_err(|error| {
+            shared.note_refused(error, |tracer| tracer.capture_begun(shared.id, (graph, after), mode, caller));
+        })
+    }
+
+    fn try_begin(
     ) -> Result<Arc<Session>> {
         let shared = &self.shared;
         let mut state = shared.state.lock();
@@ -353,14 +361,14 @@ impl Stream {
             uses.added(&mut body.core, node);
         }
         let mut recording = lock(&graphs.captures);
-        let begun = recording.captures.begin((shared.id, shared.role), &mut body.core, tails, thread(), mode);
+        let (who, tails) = ((shared.id, shared.role), after.unwrap_or_default());
+        let begun = recording.captures.begin(who, &mut body.core, tails, thread(), mode);
         let capture = begun.map_err(|error| rule(recording.device, error))?;
         let context = Arc::clone(&shared.context);
         let (is_open, nodes, allocs) = (AtomicBool::new(true), AtomicU32::new(0), AtomicU32::new(0));
-        let is_traced = caller.is_some();
-        let session = Arc::new(Session { id, capture, context, is_open, is_traced, nodes, allocs });
-        if let (Some(tracer), Some(caller)) = (session.tracer(), caller) {
-            tracer.capture_begun(shared.id, id, mode, caller);
+        let session = Arc::new(Session { id, capture, context, is_open, nodes, allocs });
+        if let Some(tracer) = session.tracer() {
+            tracer.capture_begun(shared.id, (id, after), mode, caller);
         }
         recording.open.insert(capture, Open { session: Arc::clone(&session), body, uses });
         graphs.open.fetch_add(1, Ordering::AcqRel);
@@ -428,16 +436,22 @@ impl Stream {
     #[track_caller]
     pub fn capture<R>(&self, record: impl FnOnce(&Stream) -> Result<R>) -> Result<(Graph, R)> {
         self.begin_capture()?;
-        self.record_until_end(record)
+        self.record_until_end(record, |_| ())
     }
 
     #[track_caller]
-    pub(super) fn record_until_end<R>(&self, record: impl FnOnce(&Stream) -> Result<R>) -> Result<(Graph, R)> {
+    pub(super) fn record_until_end<R>(
+        &self,
+        record: impl FnOnce(&Stream) -> Result<R>,
+        look: impl FnOnce(&Result<Graph>),
+    ) -> Result<(Graph, R)> {
         let recorded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| record(self)));
         let ended = self.end_capture();
         match recorded {
+    /// As [`capture`](Self::capture), of one that has begun. `look` sees how it ends, whatever is made of that.
             Ok(recorded) => recorded.and_then(|recorded| Ok((ended?, recorded))),
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
+        look(&ended);
 }

@@ -69,12 +69,9 @@ impl StreamShared {
         Tracer::refused(self.tracer(), error, write);
     }
 
-    /// Who writes the stream's operations down: none where it is captured into a graph that was there, whose nodes
-    /// are written as such.
+    /// Who writes the stream's operations down.
     pub(crate) fn tracer(&self) -> Option<&Arc<Tracer>> {
-        let tracer = self.context.tracer.as_ref()?;
-        let is_seen = self.state.lock().capture.as_ref().is_none_or(|session| session.is_traced);
-        is_seen.then_some(tracer)
+        self.context.tracer.as_ref()
     }
 
     /// Puts later work of this stream after all work of another.
