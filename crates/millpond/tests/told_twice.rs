@@ -10,7 +10,7 @@ use std::path::Path;
 use millpond::config::Trace;
 use millpond::error::{GraphError, Invalid};
 use millpond::graph::{CaptureMode, Instantiate};
-use millpond::{Device, Error, HostConfig, Stream};
+use millpond::{Buffer, Device, Error, HostConfig, Stream};
 use millpond_core::check::{Kind, Settings};
 
 /// What was refused, in order.
@@ -394,4 +394,58 @@ fn captures_into_a_graph_that_is_there_are_in_the_trace() {
         said.of(t.memset(out.write(), 1));
         s.free(out).unwrap();
     });
+}
+
+/// Tries until it is done, while another thread synchronises with a stream: how often it was refused.
+fn tries(stream: &Stream, mut attempt: impl FnMut() -> bool) -> usize {
+    std::thread::scope(|scope| {
+        scope.spawn(|| stream.synchronize().unwrap());
+        std::iter::repeat_with(&mut attempt).take_while(|is_done| !is_done).count()
+    })
+}
+
+/// One thread synchronises while another one tries the same until it may: what was refused stands before the
+/// synchronisation that it missed, what was done behind it.
+#[test]
+fn a_try_that_is_refused_stands_before_the_synchronisation_that_it_missed() {
+    const ROUNDS: usize = 500;
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("told_twice-threads.trace");
+    let trace = Trace::create(&path).unwrap();
+    let device = Device::host(HostConfig::default().trace(trace.clone())).unwrap();
+    let (pool, [s, t]) = (device.default_pool(), streams(&device));
+    let mut pinned = device.pinned::<u8>(64).unwrap();
+    let mut refused = 0;
+    for round in 0..ROUNDS {
+        let x = s.alloc::<u8>(&pool, 64).unwrap();
+        s.memset(x.write(), 1).unwrap();
+        s.copy_to_pinned(x.read(), pinned.write()).unwrap();
+        let mut held = Some(x);
+        let mut free = |free: &dyn Fn(Buffer<u8>) -> Option<Buffer<u8>>| {
+            tries(&s, || {
+                held = held.take().and_then(free);
+                held.is_none()
+            })
+        };
+        refused += match round % 3 {
+            0 => free(&|x| t.free(x).err().map(|refused| refused.buffer)),
+            1 => free(&|x| device.free(x).err().map(|refused| refused.buffer)),
+            _ => tries(&s, || pinned.as_slice().is_ok()),
+        };
+        let Some(x) = held else { continue };
+        s.memset(x.write(), 1).unwrap();
+        let mut graph = device.graph().unwrap();
+        graph.add_memset(&[], x.write(), 3).unwrap();
+        let exec = graph.instantiate(Instantiate::default()).unwrap();
+        refused += match round % 2 {
+            0 => tries(&s, || t.memset(x.write(), 2).is_ok()),
+            _ => tries(&s, || exec.launch(&t).is_ok()),
+        };
+        s.wait(&t.record().unwrap()).unwrap();
+        s.free(x).unwrap();
+    }
+    drop((pinned, s, t, pool, device, trace));
+    let settings = Settings { leaks: false, advice: false, ..Settings::default() };
+    let findings = traced::findings(&path, settings, |_| true);
+    assert!(findings.iter().all(|it| it.kind.is_order()), "{findings:#?}");
+    assert_eq!(findings.len(), refused, "as often as live");
 }

@@ -80,10 +80,12 @@ pub(crate) fn tell(chain: &mut Chain) {
     chain.learn_from(&lock(&HOST));
 }
 
-/// Everything up to these has completed, and the process has synchronised with that.
-pub(crate) fn learn<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) {
+/// Everything up to these has completed, and the process has synchronised with that, which `write` writes into a trace:
+/// before anybody acts on it, and after all that is refused for want of it.
+pub(crate) fn learn<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>, write: impl FnOnce()) {
     let mut host = lock(&HOST);
     if host.learn_all(snapshots) {
+    write();
         // Before anybody else can find that there is no news: that one's next operation must learn of it as well.
         advance();
     }
@@ -91,5 +93,16 @@ pub(crate) fn learn<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) {
 
 /// Every stream of the process has something to learn.
 pub(crate) fn advance() {
+/// Writes a refusal into a trace, before the process learns more: false, and nothing is written, where it has learned
+/// something by now that was not asked for.
+pub(crate) fn write_refusal(has_news: impl FnOnce(&Host) -> bool, write: impl FnOnce()) -> bool {
+    let host = lock(&HOST);
+    let is_known = !has_news(&host);
+    if is_known {
+        write();
+    }
+    is_known
+}
+
     LEARNED.0.fetch_add(1, Ordering::AcqRel);
 }
