@@ -449,3 +449,34 @@ fn a_try_that_is_refused_stands_before_the_synchronisation_that_it_missed() {
     assert!(findings.iter().all(|it| it.kind.is_order()), "{findings:#?}");
     assert_eq!(findings.len(), refused, "as often as live");
 }
+
+/// What a stream or the host knows by a device that writes no trace, or another one, is in the trace as well.
+#[test]
+fn what_is_known_by_a_device_of_another_trace_is_known() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    for by_host in [false, true] {
+        let path = folder.join(format!("told_twice-away-{by_host}.trace"));
+        let trace = Trace::create(&path).unwrap();
+        let other = Trace::create(path.with_extension("other")).unwrap();
+        let here = Device::host(HostConfig::default().trace(trace.clone())).unwrap();
+        let plain = Device::host(HostConfig::default()).unwrap();
+        let there = Device::host(HostConfig::default().trace(other.clone())).unwrap();
+        let ([s, t], [a, _], [b, _]) = (streams(&here), streams(&plain), streams(&there));
+        let x = s.alloc::<u8>(&here.default_pool(), 64).unwrap();
+        a.wait(&s.record().unwrap()).unwrap();
+        b.wait(&a.record().unwrap()).unwrap();
+        let y = s.alloc::<u8>(&here.default_pool(), 64).unwrap();
+        match by_host {
+            true => b.synchronize().unwrap(),
+            false => t.wait(&b.record().unwrap()).unwrap(),
+        }
+        t.memset(x.write(), 1).unwrap();
+        let refused = t.memset(y.write(), 1).unwrap_err();
+        assert_eq!(rule(&refused), "use-before-alloc", "that came later");
+        t.free(x).unwrap();
+        s.free(y).unwrap();
+        drop((s, t, a, b, here, plain, there, trace, other));
+        let kinds: Vec<_> = traced::findings(&path, Settings::default(), |_| true).iter().map(|it| it.kind).collect();
+        assert_eq!(kinds, [Kind::UseBeforeAlloc]);
+    }
+}
