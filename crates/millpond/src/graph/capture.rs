@@ -236,6 +236,11 @@ impl Graphs {
         })
     }
 
+    /// Refuses what a captured stream cannot do; its capture is invalid then.
+    pub(crate) fn refuse_captured(&self, stream: StreamId, call: &'static str) -> Result<()> {
+        self.if_capturing(|recording| recording.check_stream(stream, call))
+    }
+
     /// Refuses an unsafe call of the calling thread, while a capture forbids those; that is invalid then.
     pub(crate) fn refuse_unsafe(&self, call: &'static str) -> Result<()> {
         self.if_capturing(|recording| recording.check_unsafe(call))
@@ -333,11 +338,6 @@ impl Stream {
     /// Begins a capture, of a new graph or behind some nodes of one that is there.
     pub(super) fn begin(
         &self,
-        mut body: Body,
-        after: Option<&[NodeId]>,
-        mode: CaptureMode,
-        caller: &'static Location<'static>,
-        &self,
         body: Body,
         after: Option<&[NodeId]>,
         mode: CaptureMode,
@@ -350,6 +350,11 @@ impl Stream {
     }
 
     fn try_begin(
+        &self,
+        mut body: Body,
+        after: Option<&[NodeId]>,
+        mode: CaptureMode,
+        caller: &'static Location<'static>,
     ) -> Result<Arc<Session>> {
         let shared = &self.shared;
         let mut state = shared.state.lock();
@@ -439,6 +444,7 @@ impl Stream {
         self.record_until_end(record, |_| ())
     }
 
+    /// As [`capture`](Self::capture), of one that has begun. `look` sees how it ends, whatever is made of that.
     #[track_caller]
     pub(super) fn record_until_end<R>(
         &self,
@@ -447,11 +453,10 @@ impl Stream {
     ) -> Result<(Graph, R)> {
         let recorded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| record(self)));
         let ended = self.end_capture();
+        look(&ended);
         match recorded {
-    /// As [`capture`](Self::capture), of one that has begun. `look` sees how it ends, whatever is made of that.
             Ok(recorded) => recorded.and_then(|recorded| Ok((ended?, recorded))),
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
-        look(&ended);
 }

@@ -193,7 +193,7 @@ impl GraphExec {
     /// (CUDA: `cudaGraphUpload`). It may have to wait as a [`launch`](Self::launch) may.
     ///
     /// # Errors
-    /// No memory is left; the device refused; the stream is captured.
+    /// No memory is left; the device refused; the stream is captured, and its capture is invalid then.
     #[track_caller]
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         let (context, caller) = (&self.shared.context, Location::caller());
@@ -225,7 +225,8 @@ impl GraphExec {
         }
         let mut state = shared.state.lock();
         if shared.enter(&mut state)? == Mode::Capturing {
-            return Err(Error::from(CaptureError::Uncapturable { call: "upload" }).into());
+            let refused = exec.context.graphs.refuse_captured(shared.id, "upload");
+            return Err(refused.err().unwrap_or(CaptureError::Uncapturable { call: "upload" }.into()).into());
         }
         let mut run = exec.run.lock();
         let mut memory = exec.context.graphs.memory();
@@ -350,7 +351,6 @@ impl ExecShared {
         Ok(refused.map_or(Ok(begun), Err)?)
     }
 
-    /// Checks the launch, and binds its addresses to memory: what the memory is to be waited for.
     /// A launch that is refused leaves nothing.
     fn note_refused(&self, tracer: &Tracer, stream: StreamId, caller: &'static Location<'static>) {
         if let Some(traced) = &self.traced {
@@ -358,6 +358,7 @@ impl ExecShared {
         }
     }
 
+    /// Checks the launch, and binds its addresses to memory: what the memory is to be waited for.
     #[inline]
     fn settle<'f>(
         &self,
