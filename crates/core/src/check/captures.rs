@@ -11,7 +11,7 @@ use super::addresses::empty_graph;
 use super::answer::Captured as CapturedInto;
 use super::checker::{Call, Checker, Stands, Step, quiet};
 use super::finding::Finding;
-use super::graph_state::{Captured, Graphs, Made};
+use super::graph_state::{Captured, Graphs};
 use super::graphs::used;
 use super::lives::{Found, Named};
 use super::names::Held;
@@ -355,9 +355,8 @@ impl Checker {
     ) -> Step {
         let mut copy = self.made(call, graph)?.graph.clone();
         let begun = self.begin_in(call, stream, (&mut copy, after), mode)?;
-        let Some(former) = self.graphs.graphs.remove(&graph) else { return Ok(()) };
-        let held = former.held.clone();
-        self.graphs.captured.insert(graph, Captured { former: Some(Box::new(former)), ..begun });
+        let held = self.made(call, graph)?.held.clone();
+        self.graphs.captured.insert(graph, Captured { is_copy: true, ..begun });
         self.graphs.hold(graph, &held);
         Ok(())
     }
@@ -382,27 +381,25 @@ impl Checker {
         for node in graph.topological_order() {
             uses.added(graph, node);
         }
-        Ok(Captured { graph: graph.clone(), held: Held::new(), uses, origin: stream, begun, former: None })
+        Ok(Captured { graph: graph.clone(), held: Held::new(), uses, origin: stream, begun, is_copy: false })
     }
 
     /// No graph was made of a capture: that is no mistake of whoever names it, or its memory. A graph that was there is
     /// as before.
     fn void_captured(&mut self, captured: Captured) {
-        let Captured { graph, held, former, .. } = captured;
-        let mut gone = self.graphs.release(&held);
-        match former {
-            Some(mut former) => {
-                let new = graph.nodes().filter(|(node, _)| node.index() >= former.graph.len());
-                for (_, node) in new {
-                    self.take_back(graph.id(), &node.kind);
-                    if let NodeKind::MemAlloc(alloc) = node.kind {
-                        gone.extend(self.graphs.names.of((graph.id(), alloc)));
-                    }
+        let Captured { graph, held, is_copy, .. } = captured;
+        let (id, mut gone) = (graph.id(), self.graphs.release(&held));
+        if let Some(former) = self.graphs.graphs.get_mut(&id).filter(|_| is_copy) {
+            let before = former.graph.len();
+            former.graph.retire_like(&graph);
+            for (_, node) in graph.nodes().filter(|(node, _)| node.index() >= before) {
+                self.take_back(id, &node.kind);
+                if let NodeKind::MemAlloc(alloc) = node.kind {
+                    gone.extend(self.graphs.names.of((id, alloc)));
                 }
-                former.graph.retire_like(&graph);
-                self.graphs.graphs.insert(graph.id(), *former);
             }
-            None => drop(self.graphs.void_graphs.insert(graph.id())),
+        } else {
+            self.graphs.void_graphs.insert(id);
         }
         gone.into_iter().for_each(|memory| self.lives.name(memory, Named::Void));
     }
@@ -432,12 +429,12 @@ impl Checker {
         self.graphs.capturing -= 1;
         match ended.check(&mut captured.graph) {
             Ok(()) => {
-                let Captured { graph, held, former, .. } = captured;
-                match former {
-                    Some(former) => {
-                        let id = graph.id();
-                        self.forget_names(&former.held);
-                        self.graphs.graphs.insert(id, Made { graph, held, is_checked: false, ..*former });
+                let Captured { graph, mut held, is_copy, .. } = captured;
+                match self.graphs.graphs.get_mut(&graph.id()).filter(|_| is_copy) {
+                    Some(made) => {
+                        std::mem::swap(&mut made.held, &mut held);
+                        (made.graph, made.is_checked) = (graph, false);
+                        self.forget_names(&held);
                     }
                     None => self.add_graph(graph, held),
                 }

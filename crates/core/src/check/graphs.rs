@@ -268,7 +268,7 @@ impl Checker {
         if self.graphs.void_graphs.contains(&graph) {
             return Err(quiet());
         }
-        if !self.graphs.graphs.contains_key(&graph) {
+        if !self.graphs.graphs.contains_key(&graph) || self.graphs.captured.contains_key(&graph) {
             let sentence = format!("{} is not there", call.names.title(Thing::Graph(graph)));
             let mut finding = Finding::new(Kind::UnknownName, sentence, "create it, or capture it, first");
             finding.later = Some(self.side(call, self.host_site(call, Act::Read), "used"));
