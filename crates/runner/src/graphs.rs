@@ -324,9 +324,11 @@ impl Run {
                 return Ok(Said::Done);
             }
             Ok(launch) => launch,
-            Err(millpond::Error::Violation(violation)) if made.auto_free_on_launch() => {
-                self.found.verdict.insert(crate::Refusal { line: self.line, kind: violation.kind });
-                self.found.refused.push((self.line, Error::Violation(violation)));
+            Err(error @ millpond::Error::Violation(_)) if made.auto_free_on_launch() => {
+                let kind = error.violation().expect("it is one").kind;
+                self.check_unmade(&error, kind)?;
+                self.found.verdict.insert(crate::Refusal { line: self.line, kind });
+                self.found.refused.push((self.line, error));
                 self.unmake(exec);
                 return Ok(Said::Done);
             }

@@ -699,6 +699,15 @@ impl Run {
         }
     }
 
+    /// Leaves out what may follow from a launch that was refused.
+    fn check_unmade(&self, error: &Error, kind: Kind) -> Result<(), Cannot> {
+        let Instances { is_any_unmade, unmade, launched, .. } = &self.instances;
+        match (*is_any_unmade || !unmade.is_empty()) && may_be_unmade(error, kind, !launched.is_empty()) {
+            true => cannot("a launch that was refused would have allocated it"),
+            false => Ok(()),
+        }
+    }
+
     fn note_kind(&mut self, error: &Error, act: Act) -> Result<(), Cannot> {
         if let Error::Graph(graph) = error
             && let millpond::error::GraphError::Faults(faults) = &**graph
@@ -713,10 +722,7 @@ impl Run {
             return Ok(());
         }
         if let Some(kind) = kind_of(error, act) {
-            let is_any_unmade = self.instances.is_any_unmade || !self.instances.unmade.is_empty();
-            if is_any_unmade && may_be_unmade(error, kind, !self.instances.launched.is_empty()) {
-                return cannot("a launch that was refused would have allocated it");
-            }
+            self.check_unmade(error, kind)?;
             let expected = Refusal { line: self.line, kind };
             if let Error::Violation(violation) = error {
                 self.found.numbers.insert(expected, numbers(violation));
