@@ -50,7 +50,7 @@ pub(crate) struct Judge {
 impl Judge {
     /// `races`: also accesses that are not ordered with each other. `leaks`: also memory that is never freed.
     pub(crate) fn new(races: bool, leaks: bool) -> Self {
-        let settings = Settings { races, trust: false, leaks, advice: false };
+        let settings = Settings { races, leaks, advice: false };
         Self { checker: Checker::new(settings), found: Vec::new(), said: FxHashMap::default() }
     }
 

@@ -92,8 +92,8 @@ impl Run {
             }
             What::GraphLaunch { exec, stream } => self.launch_graph(*exec, *stream),
             What::GraphUpload { exec, stream } => {
-                let Some((made, _)) = self.instances.all.get(exec).filter(|_| self.graphs.captures.is_empty()) else {
-                    return cannot("an upload in a capture, or of an instance that is gone");
+                let Some((made, _)) = self.instances.all.get(exec) else {
+                    return cannot("an upload of an instance that is gone");
                 };
                 Ok(said(made.upload(self.stream(*stream)?), Act::Read))
             }
@@ -259,9 +259,7 @@ impl Run {
     ) -> Result<Said, Cannot> {
         let begun = self.stream(stream)?.begin_capture_in(mode);
         if begun.is_ok() {
-            if !self.graphs.captures.is_empty() {
-                return cannot("two captures at once");
-            }
+            self.graphs.members.insert(stream, stream);
             let (allocated, recorded) = Default::default();
             let capture = Capture { graph, allocated, recorded, mode, host, is_spoiled: false };
             self.graphs.captures.insert(stream, capture);
@@ -278,6 +276,7 @@ impl Run {
             self.graphs.captures.insert(stream, capture);
             return Ok(said(ended.map(drop), Act::Read));
         }
+        self.graphs.members.retain(|_, origin| *origin != stream);
         for memory in &capture.allocated {
             if let Some(Held::Buffer(buffer)) = self.memory.held.remove(memory) {
                 let node = buffer.into_alloc_node();
@@ -316,7 +315,7 @@ impl Run {
         }
         let launch = match made.launch(self.stream(stream)?) {
             Ok(_) if is_captured => {
-                let around = self.graphs.captures.values().next().map(|capture| capture.graph);
+                let around = self.graphs.capture_of(stream).map(|capture| capture.graph);
                 if let Some(around) = around {
                     let node = self.graphs.lines.get(&around).map_or(0, Vec::len);
                     self.graphs.children.insert((around, node), graph);
@@ -325,9 +324,11 @@ impl Run {
                 return Ok(Said::Done);
             }
             Ok(launch) => launch,
-            Err(millpond::Error::Violation(violation)) if made.auto_free_on_launch() && violation.code.is_none() => {
-                self.found.verdict.insert(crate::Refusal { line: self.line, kind: violation.kind });
-                self.found.refused.push((self.line, Error::Violation(violation)));
+            Err(error) if made.auto_free_on_launch() && is_of_memory(&error) => {
+                let kind = error.violation().expect("it is one").kind;
+                self.check_unmade(&error, kind)?;
+                self.found.verdict.insert(crate::Refusal { line: self.line, kind });
+                self.found.refused.push((self.line, error));
                 self.unmake(exec);
                 return Ok(Said::Done);
             }
@@ -464,6 +465,11 @@ impl Run {
             }
         })
     }
+}
+
+/// Whether it is the order of uses that a launch was refused for.
+fn is_of_memory(error: &Error) -> bool {
+    error.violation().is_some_and(|it| it.code.is_none())
 }
 
 /// `cudaErrorGraphExecUpdateFailure`.

@@ -127,23 +127,26 @@ impl Run {
             if matches!(graph, Some((Some(_), _))) && captured.any(|it| *it == memory) {
                 return cannot("memory of a capture that goes on, in a node that is made by hand");
             }
-            let part = |view: View<u8>| {
-                let [from, to] =
-                    [access.part.from(), access.part.to()].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
-                view.slice(from..to.min(view.len())).map_or_else(|_| cannot("bytes that are not there"), Ok)
-            };
+            let [from, to] = [access.part.from(), access.part.to()].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
+            let range = |len: usize| from..to.min(len);
+            let part =
+                |view: View<u8>| view.slice(range(view.len())).map_or_else(|_| cannot("bytes that are not there"), Ok);
             let (read, write) = match self.memory.held.get(&memory) {
                 Some(Held::Buffer(buffer)) if access.part.is_whole() => (buffer.read(), buffer.write()),
                 Some(Held::Buffer(buffer)) => part(buffer.view()).map(|view| (view.read(), view.write()))?,
                 Some(Held::Gone { view, .. }) => part(*view).map(|view| (view.read(), view.write()))?,
-                Some(Held::Node(..)) if !access.part.is_whole() => {
-                    return cannot("a part of an alloc node's memory has no name");
-                }
                 Some(Held::Node(node, owner)) => {
                     if let Some((_, graph)) = graph {
                         self.check_named(graph, access.memory, *owner)?;
                     }
-                    (node.read(), node.write())
+                    let (read, write) = (node.read(), node.write());
+                    match access.part.is_whole() {
+                        true => (read, write),
+                        false => match (read.slice(range(node.len())), write.slice(range(node.len()))) {
+                            (Ok(read), Ok(write)) => (read, write),
+                            _ => return cannot("bytes that are not there"),
+                        },
+                    }
                 }
                 Some(Held::Void) => return Ok(None),
                 None => return cannot("memory that was never allocated cannot be named"),

@@ -41,8 +41,12 @@ pub use verdicts::kind_of;
 use kernels::Accesses;
 use verdicts::may_be_unmade;
 
-/// `cudaErrorIllegalState`, `cudaErrorStreamCaptureWrongThread`: the capture goes on.
+// CUDA's errors of captures.
 const ILLEGAL_STATE: u32 = 401;
+const UNSUPPORTED: u32 = 900;
+const MERGE: u32 = 902;
+const IMPLICIT: u32 = 906;
+const CAPTURED_EVENT: u32 = 907;
 const WRONG_THREAD: u32 = 908;
 
 /// Why a program is not run, or not to its end.
@@ -123,6 +127,8 @@ struct Streams {
     devices: HashMap<StreamId, DeviceId>,
     /// Those that are the legacy default stream.
     legacy: HashSet<StreamId>,
+    /// Those that wait for it.
+    blocking: HashSet<StreamId>,
 }
 
 #[derive(Default)]
@@ -166,10 +172,19 @@ struct Graphs {
     children: HashMap<(GraphId, usize), GraphId>,
     /// By the stream where a capture began: its graph, and what was allocated in it.
     captures: HashMap<StreamId, Capture>,
+    /// Where the capture began that a stream is in.
+    members: HashMap<StreamId, StreamId>,
     /// Those that were refused as a whole: a copy, or a capture at its end.
     refused: HashSet<GraphId>,
     /// The graph that this line instantiates.
     instantiating: Option<GraphId>,
+}
+
+impl Graphs {
+    /// The capture that a stream is in.
+    fn capture_of(&self, stream: StreamId) -> Option<&Capture> {
+        self.captures.get(self.members.get(&stream)?)
+    }
 }
 
 #[derive(Default)]
@@ -213,6 +228,17 @@ struct Capture {
     host: HostId,
     /// Whether it is invalid: that was said.
     is_spoiled: bool,
+}
+
+impl Capture {
+    /// Whether it forbids unsafe calls to a thread.
+    fn forbids(&self, host: HostId) -> bool {
+        match self.mode {
+            CaptureMode::Global => true,
+            CaptureMode::ThreadLocal => self.host == host,
+            CaptureMode::Relaxed => false,
+        }
+    }
 }
 
 /// Runs a program; what was refused, and where. In its trace a buffer has the name of the line that is done next.
@@ -434,7 +460,7 @@ impl Run {
             other => self.event_step(other)?,
         };
         let is_unmade = matches!(said, Said::Refused(..));
-        self.note(said, is_spoiled, &op.what)?;
+        self.note(said, is_spoiled, op)?;
         match &op.what {
             What::Instantiate { graph, .. } | What::ExecUpdate { graph, .. } | What::GraphClone { graph, .. } => {
                 self.instances.is_any_unmade |= is_unmade && !self.memory_of(*graph).is_empty();
@@ -446,13 +472,20 @@ impl Run {
             }
             What::GraphLaunch { exec, .. } if is_unmade => self.unmake(*exec),
             What::EventRecord { event, stream, external: false, .. } if !is_unmade => {
-                let is_in = self.stream(*stream)?.is_capturing().unwrap_or(false);
-                for capture in self.graphs.captures.values_mut() {
-                    if is_in {
+                let into = self.graphs.members.get(stream);
+                for (origin, capture) in &mut self.graphs.captures {
+                    if into == Some(origin) {
                         capture.recorded.insert(*event)
                     } else {
                         capture.recorded.remove(event)
                     };
+                }
+            }
+            // It has joined, if it was in none.
+            What::EventWait { event, stream, external: false } if !is_unmade => {
+                let from = self.graphs.captures.iter().find(|(_, capture)| capture.recorded.contains(event));
+                if let Some((origin, _)) = from {
+                    self.graphs.members.insert(*stream, *origin);
                 }
             }
             _ => {}
@@ -541,15 +574,11 @@ impl Run {
         self.memory.latest.get(&memory).copied().unwrap_or(memory)
     }
 
-    /// While something is captured (one stream's work at a time, and what joins it), each operation of a stream that
-    /// takes part is the next node.
-    fn note_captured(&mut self, stream: StreamId) -> bool {
-        let Some(capture) = self.graphs.captures.values().next() else { return false };
-        if !self.streams.all[&stream].is_capturing().unwrap_or(false) {
-            return false;
+    /// Each operation of a stream that is captured is the next node.
+    fn note_captured(&mut self, stream: StreamId) {
+        if let Some(graph) = self.graphs.capture_of(stream).map(|capture| capture.graph) {
+            self.graphs.lines.entry(graph).or_default().push(self.line);
         }
-        self.graphs.lines.entry(capture.graph).or_default().push(self.line);
-        true
     }
 
     /// Work that sums what it reads and fills what it writes: on a stream, or by the host and over when this returns.
@@ -567,8 +596,8 @@ impl Run {
             // What the stream does next comes late; a stream of a capture that went wrong refuses this, too.
             let _ = self.stream(stream)?.launch((), move |()| std::thread::sleep(pause));
         }
-        let captured = stream.filter(|stream| self.streams.all[stream].is_capturing().unwrap_or(false));
-        let graph = captured.and(self.graphs.captures.values().next()).map(|capture| (None, capture.graph));
+        let captured = stream.and_then(|stream| self.graphs.capture_of(stream)).map(|capture| capture.graph);
+        let graph = captured.map(|graph| (None, graph));
         let is_one = accesses.len() == 1;
         let Some(accesses) = self.accesses(accesses, graph)? else {
             return if self.is_capturing() || !is_one { cannot("memory that was refused") } else { Ok(Said::Done) };
@@ -586,7 +615,7 @@ impl Run {
         if matches!(said, Said::Done) {
             match stream {
                 None => self.devices.own().synchronize().expect("the stream runs"),
-                Some(stream) => _ = self.note_captured(stream),
+                Some(stream) => self.note_captured(stream),
             }
         }
         Ok(said)
@@ -602,7 +631,7 @@ impl Run {
     }
 
     /// Notes a refusal, unless it follows from an earlier one.
-    fn note(&mut self, said: Said, is_spoiled: bool, what: &What) -> Result<(), Cannot> {
+    fn note(&mut self, said: Said, is_spoiled: bool, op: &Op) -> Result<(), Cannot> {
         let Said::Refused(error, act) = said else { return Ok(()) };
         match error {
             Error::OutOfMemory(report) => return Err(Cannot::Memory(report.to_string())),
@@ -612,7 +641,7 @@ impl Run {
             Error::Driver(_) | Error::DeviceLost { .. } => return Err(Cannot::Failed(Box::new(error))),
             _ => {}
         }
-        self.note_spoiled(&error, what);
+        self.note_spoiled(&error, op);
         let noted = if is_spoiled { Ok(()) } else { self.note_kind(&error, act) };
         self.found.refused.push((self.line, error));
         noted
@@ -635,27 +664,48 @@ impl Run {
             | What::GraphUpload { stream, .. } => stream,
             _ => return false,
         };
-        let is_captured = self.streams.all.get(stream).is_some_and(|stream| stream.is_capturing().unwrap_or(false));
-        let forbids = |capture: &Capture| match capture.mode {
-            CaptureMode::Global => true,
-            CaptureMode::ThreadLocal => capture.host == op.host,
-            CaptureMode::Relaxed => false,
-        };
         let asks = asks && self.streams.legacy.contains(stream);
-        self.graphs.captures.values().any(|it| it.is_spoiled && (is_captured || asks && forbids(it)))
+        let origin = self.graphs.members.get(stream);
+        let mut captures = self.graphs.captures.iter();
+        captures.any(|(it, capture)| capture.is_spoiled && (origin == Some(it) || asks && capture.forbids(op.host)))
     }
 
-    /// Notes that a refusal makes the capture invalid. That of an event of another one does not.
-    fn note_spoiled(&mut self, error: &Error, what: &What) {
-        let Some(refused) = error.violation().filter(|it| it.kind.is_about_captures()) else { return };
-        let Some(capture) = self.graphs.captures.values_mut().next() else { return };
-        capture.is_spoiled |= match (refused.kind, what) {
-            (Kind::CapturedEvent, What::EventSynchronize { event } | What::EventQuery { event, .. }) => {
-                capture.recorded.contains(event)
-            }
-            (Kind::CapturedEvent | Kind::CaptureForeignFree, _) => false,
-            _ => !matches!(refused.code, Some(ILLEGAL_STATE | WRONG_THREAD)),
-        };
+    /// Notes that a refusal makes captures invalid.
+    fn note_spoiled(&mut self, error: &Error, op: &Op) {
+        let is_rule = |kind: Kind| kind.is_about_captures() && kind != Kind::CaptureForeignFree;
+        let Some(refused) = error.violation().filter(|it| is_rule(it.kind)) else { return };
+        let Graphs { captures, members, .. } = &mut self.graphs;
+        let blocking = &self.streams.blocking;
+        let own = op.what.stream().and_then(|stream| members.get(&stream));
+        for (origin, capture) in captures {
+            let is_own = own == Some(origin);
+            let is_of_event = match op.what {
+                What::EventSynchronize { event } | What::EventQuery { event, .. } | What::EventWait { event, .. } => {
+                    capture.recorded.contains(&event)
+                }
+                _ => false,
+            };
+            capture.is_spoiled |= match (refused.code.unwrap_or_default(), &op.what) {
+                (ILLEGAL_STATE | WRONG_THREAD, _) => false,
+                // That of an event of one that has ended is no matter of others.
+                (CAPTURED_EVENT, What::EventWait { .. }) | (UNSUPPORTED, What::CaptureBegin { .. }) => false,
+                (CAPTURED_EVENT, _) => is_of_event,
+                (MERGE, _) => is_own || is_of_event,
+                (IMPLICIT, _) => members.iter().any(|(it, of)| of == origin && blocking.contains(it)),
+                (UNSUPPORTED, What::DeviceSynchronize | What::SynchronizeDevice { .. }) => true,
+                (UNSUPPORTED, _) if own.is_none() => capture.forbids(op.host),
+                _ => is_own,
+            };
+        }
+    }
+
+    /// Leaves out what may follow from a launch that was refused.
+    fn check_unmade(&self, error: &Error, kind: Kind) -> Result<(), Cannot> {
+        let Instances { is_any_unmade, unmade, launched, .. } = &self.instances;
+        match (*is_any_unmade || !unmade.is_empty()) && may_be_unmade(error, kind, !launched.is_empty()) {
+            true => cannot("a launch that was refused would have allocated it"),
+            false => Ok(()),
+        }
     }
 
     fn note_kind(&mut self, error: &Error, act: Act) -> Result<(), Cannot> {
@@ -670,10 +720,7 @@ impl Run {
             return Ok(());
         }
         if let Some(kind) = kind_of(error, act) {
-            let is_any_unmade = self.instances.is_any_unmade || !self.instances.unmade.is_empty();
-            if is_any_unmade && may_be_unmade(error, kind, !self.instances.launched.is_empty()) {
-                return cannot("a launch that was refused would have allocated it");
-            }
+            self.check_unmade(error, kind)?;
             let expected = Refusal { line: self.line, kind };
             if let Error::Violation(violation) = error {
                 self.found.numbers.insert(expected, numbers(violation));

@@ -6,7 +6,7 @@ use millpond::graph::MemAllocNode;
 use millpond_core::ids::{GraphId, PoolId, StreamId};
 use millpond_core::op::{Act, Memory, Space};
 
-use crate::{Cannot, Held, Run, Said, cannot, said};
+use crate::{Cannot, Graphs, Held, Run, Said, cannot, said};
 
 impl Run {
     pub(crate) fn alloc(&mut self, memory: Memory, pool: PoolId, stream: StreamId, bytes: u64) -> Result<Said, Cannot> {
@@ -20,9 +20,9 @@ impl Run {
         let made = self.stream(stream)?.alloc::<u8>(pool, bytes as usize);
         Ok(match made {
             Ok(buffer) => {
-                if self.note_captured(stream)
-                    && let Some(capture) = self.graphs.captures.values_mut().next()
-                {
+                self.note_captured(stream);
+                let Graphs { captures, members, .. } = &mut self.graphs;
+                if let Some(capture) = members.get(&stream).and_then(|origin| captures.get_mut(origin)) {
                     capture.allocated.push(memory);
                 }
                 self.memory.held.insert(memory, Held::Buffer(buffer));
@@ -68,8 +68,7 @@ impl Run {
             return cannot("pinned memory has a type of its own, which no stream frees");
         }
         if let (Some(stream), Some(Held::Node(node, owner))) = (stream_id, self.memory.held.get(&memory))
-            && self.stream(stream)?.is_capturing().unwrap_or(false)
-            && let Some(graph) = self.graphs.captures.values().next().map(|capture| capture.graph)
+            && let Some(graph) = self.graphs.capture_of(stream).map(|capture| capture.graph)
         {
             let node = *node;
             self.check_named(graph, memory, *owner)?;

@@ -38,6 +38,8 @@ struct Shared {
     offered: HashMap<TicketId, Memory>,
     /// The exporter's name of imported memory.
     imported: HashMap<Memory, Memory>,
+    /// Memory that a process's host gave back, by the exporter's name, and has said nothing of since.
+    given_back: HashMap<Memory, ProcessId>,
 }
 
 /// What processes know of each other.
@@ -130,6 +132,7 @@ impl Run {
             }
             What::Tell { .. } => {
                 self.knowledge.untold.retain(|ticket| self.knowledge.offered_by[ticket] != process);
+                self.shared.given_back.retain(|_, by| *by != process);
                 Said::Done
             }
             What::StreamCreate { stream, role: StreamRole::Blocking, .. } => {
@@ -178,6 +181,14 @@ impl Run {
 
     /// What is done to memory, and offers of it.
     fn memory_step(&mut self, process: ProcessId, what: &What) -> Result<Said, Cannot> {
+        if let What::Free { memory, .. } | What::FreeNow { memory } | What::Drop { memory } = what {
+            if self.shared.given_back.contains_key(memory) {
+                return cannot("an owner learns in any case of what is given back, and a `tell` says so");
+            }
+            if let (Some(owned), false) = (self.shared.imported.get(memory), matches!(what, What::Free { .. })) {
+                self.shared.given_back.insert(*owned, process);
+            }
+        }
         Ok(match what {
             What::PoolCreate { pool, exportable, .. } => {
                 let config = PoolConfig::default().shareable(*exportable);

@@ -6,6 +6,7 @@ use millpond::pool::PeerAccess;
 use millpond::{Device, Pool};
 use millpond_core::ids::{DeviceId, PoolId, StreamId};
 use millpond_core::op::{Act, Reach, StreamRole};
+use millpond_core::order::default_streams::Standing;
 
 use crate::{Cannot, Run, Said, cannot, said};
 
@@ -35,6 +36,9 @@ impl Run {
         self.streams.devices.insert(stream, device);
         if role == StreamRole::Legacy {
             self.streams.legacy.insert(stream);
+        }
+        if role.standing() == Standing::Tied {
+            self.streams.blocking.insert(stream);
         }
         let device = self.device_of(device)?;
         let made = match role {

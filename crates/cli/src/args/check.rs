@@ -113,7 +113,6 @@ impl Check {
     pub fn settings(&self, program: Settings) -> Settings {
         Settings {
             races: self.races && program.races,
-            trust: program.trust,
             leaks: self.leaks && program.leaks,
             advice: self.advice && program.advice,
         }

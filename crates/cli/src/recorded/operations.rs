@@ -56,7 +56,7 @@ fn key(memory: Memory) -> u64 {
 impl Programs {
     fn new() -> Self {
         // What is wrong with the program is not said here.
-        let settings = Settings { races: false, trust: true, leaks: false, advice: false };
+        let settings = Settings { races: false, leaks: false, advice: false };
         Self {
             checker: Checker::new(settings),
             by_device: BTreeMap::new(),

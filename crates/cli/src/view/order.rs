@@ -54,7 +54,7 @@ pub(super) fn kind_of(what: &What) -> Option<OperationKind> {
         | What::StreamQuery { is_idle: true, .. }
         | What::EventQuery { is_over: true, .. } => OperationKind::Sync,
         What::GraphLaunch { .. } => OperationKind::Launch,
-        What::CaptureBegin { .. } => OperationKind::Capture,
+        What::CaptureBegin { .. } | What::CaptureToGraph { .. } => OperationKind::Capture,
         What::CaptureEnd { .. } => OperationKind::CaptureEnd,
         What::GraphNode { .. }
         | What::GraphEdge { .. }

@@ -17,8 +17,8 @@ use super::lives::{Found, Named};
 use super::names::Held;
 use super::timeline::Seat;
 use crate::graph::{
-    Asked, CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, Uses,
-    Work,
+    Asked, CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, NodeKind,
+    Uses, Work,
 };
 use crate::ids::{DeviceId, EventId, GraphId, NodeId, PoolId, StreamId};
 use crate::life::{Kind, Site};
@@ -335,25 +335,69 @@ impl Checker {
         mode: CaptureMode,
         symbolic: bool,
     ) -> Step {
-        // No operation of the stream: it has no number, and nothing comes after it.
-        let seat = self.look(call, stream)?;
-        let begun = Site { op: 0, ..self.site(call, seat, Act::Read) };
-        let origin = (stream, self.time.at(seat).role);
-        let mut empty = empty_graph(graph, symbolic);
-        let capture = self.graphs.captures.begin(origin, &mut empty, &[], u64::from(call.op.host.0), mode);
-        let capture = capture.map_err(|error| self.capture_refused(call, error, stream))?;
-        self.graphs.capturing += 1;
-        let captured = Captured { graph: empty, held: Held::new(), uses: Uses::default(), origin: stream, begun };
-        self.graphs.captured.insert(graph, captured);
-        self.graphs.into.insert(capture, graph);
+        let begun = self.begin_in(call, stream, (&mut empty_graph(graph, symbolic), &[]), mode)?;
+        self.graphs.captured.insert(graph, begun);
         self.graphs.hold(graph, &smallvec![graph]);
         Ok(())
     }
 
-    /// No graph was made of a capture: that is no mistake of whoever names it, or its memory.
-    fn void_captured(&mut self, captured: &Captured) {
-        self.graphs.release(&captured.held).into_iter().for_each(|memory| self.lives.name(memory, Named::Void));
-        self.graphs.void_graphs.insert(captured.graph.id());
+    /// A capture goes on in a graph that is there, behind some nodes.
+    pub(super) fn begin_capture_to(
+        &mut self,
+        call: Call<'_>,
+        stream: StreamId,
+        (graph, after): (GraphId, &[NodeId]),
+        mode: CaptureMode,
+    ) -> Step {
+        let mut copy = self.made(call, graph)?.graph.clone();
+        let begun = self.begin_in(call, stream, (&mut copy, after), mode)?;
+        let held = self.made(call, graph)?.held.clone();
+        self.graphs.captured.insert(graph, Captured { is_copy: true, ..begun });
+        self.graphs.hold(graph, &held);
+        Ok(())
+    }
+
+    /// Begins a capture that goes on in this graph.
+    fn begin_in(
+        &mut self,
+        call: Call<'_>,
+        stream: StreamId,
+        (graph, after): (&mut Graph, &[NodeId]),
+        mode: CaptureMode,
+    ) -> Step<Captured> {
+        // No operation of the stream: it has no number, and nothing comes after it.
+        let seat = self.look(call, stream)?;
+        let begun = Site { op: 0, ..self.site(call, seat, Act::Read) };
+        let origin = (stream, self.time.at(seat).role);
+        let capture = self.graphs.captures.begin(origin, graph, after, u64::from(call.op.host.0), mode);
+        let capture = capture.map_err(|error| self.capture_refused(call, error, stream))?;
+        self.graphs.capturing += 1;
+        self.graphs.into.insert(capture, graph.id());
+        let mut uses = Uses::default();
+        for node in graph.topological_order() {
+            uses.added(graph, node);
+        }
+        Ok(Captured { graph: graph.clone(), held: Held::new(), uses, origin: stream, begun, is_copy: false })
+    }
+
+    /// No graph was made of a capture: that is no mistake of whoever names it, or its memory. A graph that was there is
+    /// as before.
+    fn void_captured(&mut self, captured: Captured) {
+        let Captured { graph, held, is_copy, .. } = captured;
+        let (id, mut gone) = (graph.id(), self.graphs.release(&held));
+        if let Some(former) = self.graphs.graphs.get_mut(&id).filter(|_| is_copy) {
+            let before = former.graph.len();
+            former.graph.retire_like(&graph);
+            for (_, node) in graph.nodes().filter(|(node, _)| node.index() >= before) {
+                self.take_back(id, &node.kind);
+                if let NodeKind::MemAlloc(alloc) = node.kind {
+                    gone.extend(self.graphs.names.of((id, alloc)));
+                }
+            }
+        } else {
+            self.graphs.void_graphs.insert(id);
+        }
+        gone.into_iter().for_each(|memory| self.lives.name(memory, Named::Void));
     }
 
     /// A stream is destroyed. If a capture began on it, that has ended without a graph; if it had joined one, its work
@@ -365,9 +409,10 @@ impl Checker {
             return;
         };
         self.graphs.capturing -= 1;
-        self.void_captured(&captured);
+        let begun = captured.begun;
+        self.void_captured(captured);
         if is_valid && self.settings.leaks {
-            let finding = self.never_ends(call, captured.begun);
+            let finding = self.never_ends(call, begun);
             self.more.push(finding);
         }
     }
@@ -380,11 +425,19 @@ impl Checker {
         self.graphs.capturing -= 1;
         match ended.check(&mut captured.graph) {
             Ok(()) => {
-                self.add_graph(captured.graph, captured.held);
+                let Captured { graph, mut held, is_copy, .. } = captured;
+                match self.graphs.graphs.get_mut(&graph.id()).filter(|_| is_copy) {
+                    Some(made) => {
+                        std::mem::swap(&mut made.held, &mut held);
+                        (made.graph, made.is_checked) = (graph, false);
+                        self.forget_names(&held);
+                    }
+                    None => self.add_graph(graph, held),
+                }
                 Ok(())
             }
             Err(error) => {
-                self.void_captured(&captured);
+                self.void_captured(captured);
                 // That it is invalid was said when it became so.
                 match error {
                     CaptureError::Invalidated(_) => Ok(()),

@@ -33,11 +33,9 @@ use crate::order::Snapshot;
 /// What is looked for, and how strictly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Reports two unordered accesses of the same bytes, one of them a write.
+    /// Reports two unordered accesses of the same bytes, one of them a write, but where a launch is
+    /// [trusted](crate::op::Trust).
     pub races: bool,
-    /// Believes launches of [`Trust::Races`](crate::op::Trust::Races): their races are not reported. Without it they
-    /// are, as those of any launch. Launches of [`Trust::Order`](crate::op::Trust::Order) are always believed.
-    pub trust: bool,
     /// Reports memory that is never freed, at the end.
     pub leaks: bool,
     /// Gives advice.
@@ -46,7 +44,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { races: true, trust: false, leaks: true, advice: true }
+        Settings { races: true, leaks: true, advice: true }
     }
 }
 

@@ -49,7 +49,8 @@ impl Graphs {
         match memory {
             NodeMemory::Own(alloc) => {
                 let has_it = |made: &Made| made.graph.alloc(alloc).is_some();
-                Some((to, alloc)).filter(|_| self.graphs.get(&to).is_none_or(has_it))
+                let is_captured = self.captured.contains_key(&to);
+                Some((to, alloc)).filter(|_| is_captured || self.graphs.get(&to).is_none_or(has_it))
             }
             NodeMemory::Foreign { graph, alloc } => Some((graph, alloc)).filter(|_| !self.has_child(to, graph)),
             NodeMemory::External { .. } => None,
@@ -77,7 +78,7 @@ impl Checker {
     /// Refuses memory of a graph whose instances have addresses of their own, unless that graph is in this one, which
     /// is made by hand: a capture has its addresses at once.
     pub(super) fn refuse_symbolic(&mut self, call: Call<'_>, graph: GraphId, owner: GraphId) -> Step {
-        let is_by_hand = self.graphs.graphs.contains_key(&graph);
+        let is_by_hand = !self.graphs.captured.contains_key(&graph);
         if is_by_hand && self.graphs.has_child(graph, owner) || !self.graphs.is_symbolic(owner) {
             return Ok(());
         }

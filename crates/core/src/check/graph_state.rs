@@ -70,6 +70,8 @@ pub(super) struct Captured {
     /// Where the capture began: on which stream, and in the program.
     pub(super) origin: StreamId,
     pub(super) begun: Site,
+    /// Whether it is a copy of a graph that is there, which it takes the place of where it ends well.
+    pub(super) is_copy: bool,
 }
 
 /// All graphs of a program.
@@ -131,10 +133,10 @@ impl Graphs {
 impl Graphs {
     /// A graph by its number, where it is there or is being captured, or an instance of it.
     pub(super) fn known(&self, graph: GraphId) -> Option<&Graph> {
-        let made = self.graphs.get(&graph).map(|made| &made.graph);
-        let captured = || self.captured.get(&graph).map(|captured| &captured.graph);
+        let captured = self.captured.get(&graph).map(|captured| &captured.graph);
+        let made = || self.graphs.get(&graph).map(|made| &made.graph);
         let of_instance = || self.execs.values().map(Instance::graph).find(|it| it.id() == graph);
-        made.or_else(captured).or_else(of_instance)
+        captured.or_else(made).or_else(of_instance)
     }
 
     /// The graph that a stream is captured into.

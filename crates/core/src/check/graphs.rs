@@ -172,6 +172,10 @@ impl Checker {
             What::CaptureBegin { stream, graph, mode, symbolic } => {
                 self.begin_capture(call, stream, graph, mode, symbolic)
             }
+            What::CaptureToGraph { stream, graph, ref after, mode } => {
+                let after = self.nodes(call, graph, after)?;
+                self.begin_capture_to(call, stream, (graph, &after), mode)
+            }
             What::CaptureModeExchange { mode } => {
                 match mode {
                     CaptureMode::Global => drop(self.graphs.modes.remove(&call.op.host)),
@@ -274,7 +278,7 @@ impl Checker {
         if self.graphs.void_graphs.contains(&graph) {
             return Err(quiet());
         }
-        if !self.graphs.graphs.contains_key(&graph) {
+        if !self.graphs.graphs.contains_key(&graph) || self.graphs.captured.contains_key(&graph) {
             let sentence = format!("{} is not there", call.names.title(Thing::Graph(graph)));
             let mut finding = Finding::new(Kind::UnknownName, sentence, "create it, or capture it, first");
             finding.later = Some(self.side(call, self.host_site(call, Act::Read), "used"));

@@ -204,7 +204,7 @@ impl Checker {
     /// Whether the races of a launch of this trust are reported.
     #[inline]
     pub(super) fn looks_for_races(&self, trust: Trust) -> bool {
-        self.settings.races && (trust == Trust::None || trust == Trust::Races && !self.settings.trust)
+        self.settings.races && trust == Trust::None
     }
 
     /// Looks one access up and asks whether it may be here.

@@ -347,14 +347,17 @@ impl Captures {
     /// captured joins. `graph` is that of the event's capture, if it goes on.
     ///
     /// # Errors
-    /// The event's capture has ended ([`CaptureError::CapturedEvent`]) or invalid; the stream is the legacy one or in
-    /// another capture, and then both are invalid.
+    /// The event's capture has ended ([`CaptureError::CapturedEvent`]) or is invalid, or the stream's is; the stream is
+    /// the legacy one or in another capture, and then both are invalid.
     pub fn wait(
         &mut self,
         (stream, role): (StreamId, StreamRole),
         event: &CapturedEvent,
         graph: Option<&mut Graph>,
     ) -> Result<(), CaptureError> {
+        if let Some(here) = self.of(stream) {
+            self.valid(here)?;
+        }
         let there = event.capture;
         let graph = graph.filter(|_| self.captures.contains_key(&there));
         let graph = graph.ok_or(CaptureError::CapturedEvent(there))?;

@@ -177,6 +177,11 @@ impl Graph {
 
     /// Numbers of nodes and allocations below these are given out no more: a copy of this graph gave them out, and came
     /// to nothing. (An allocation has a node, so that there are as many new nodes at least.)
+    pub fn retire_like(&mut self, copy: &Graph) {
+        self.retire(copy.nodes.len(), copy.allocs.len());
+    }
+
+    /// As [`retire_like`](Self::retire_like), of a copy that is gone.
     pub fn retire(&mut self, nodes: usize, allocs: usize) {
         while self.nodes.len() < nodes || self.allocs.len() < allocs {
             let node = self.push(Node::new(NodeKind::Work(Work::Empty), &[], Label::default()), &[]);

@@ -402,6 +402,18 @@ pub enum What {
         /// As for [`What::GraphCreate`].
         symbolic: bool,
     },
+    /// From now on work of the stream becomes nodes of a graph that is there (`cudaStreamBeginCaptureToGraph`). Unless
+    /// the capture ends well the graph is as before, and numbers of its nodes are not given again.
+    CaptureToGraph {
+        /// The stream, the capture's origin.
+        stream: StreamId,
+        /// The graph. Until the capture ends it is used by nothing else.
+        graph: GraphId,
+        /// The nodes that the first captured ones come after.
+        after: SmallVec<[NodeId; 2]>,
+        /// To which threads it forbids unsafe calls.
+        mode: CaptureMode,
+    },
     /// From now on captures forbid unsafe calls to the calling thread as this mode says; a thread begins with the
     /// global one (`cudaThreadExchangeStreamCaptureMode`).
     CaptureModeExchange {
@@ -490,6 +502,7 @@ impl What {
             | What::Launch { stream, .. }
             | What::Copy { stream, .. }
             | What::CaptureBegin { stream, .. }
+            | What::CaptureToGraph { stream, .. }
             | What::CaptureEnd { stream }
             | What::GraphLaunch { stream, .. }
             | What::GraphUpload { stream, .. } => Some(stream),

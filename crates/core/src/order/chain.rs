@@ -176,6 +176,11 @@ impl Chain {
         }
     }
 
+    /// Whether a host knows something by now that this chain has not asked for.
+    pub fn has_news(&self, host: &Host) -> bool {
+        self.host_edition != host.base().edition()
+    }
+
     /// The cold half of [`learn_base`](Chain::learn_base): once for each synchronisation of the host.
     #[cold]
     fn learn_news(&mut self, base: &Arc<Base>, shared: Option<&Arc<Knowledge>>) {

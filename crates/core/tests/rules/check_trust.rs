@@ -9,11 +9,7 @@ const MEMORY: Memory = Memory { id: AllocId(7), generation: 3 };
 /// What a program that is trusted is told, with its line: streams 1 and 2 are there, of device 0, and stream 3, of
 /// device 1.
 fn told(program: &[What]) -> Vec<(usize, Kind)> {
-    told_with(Settings { races: true, trust: true, leaks: false, advice: false }, program)
-}
-
-fn told_with(settings: Settings, program: &[What]) -> Vec<(usize, Kind)> {
-    let mut checker = Checker::new(settings);
+    let mut checker = Checker::new(Settings { leaks: false, advice: false, ..Settings::default() });
     let (names, mut told) = (Names::new(), Vec::new());
     let stream = |stream, device| What::StreamCreate {
         stream: StreamId(stream),
@@ -80,13 +76,6 @@ fn what_was_let_pass_comes_after_the_stream_that_it_missed() {
     // The stream has ended: its end is what is waited for.
     let ended = What::StreamDestroy { stream: StreamId(1) };
     assert_eq!(again(&[ended, follow(2, 1), write(2, Trust::None), free(2, Trust::None)]), [said]);
-}
-
-#[test]
-fn races_that_a_launch_lets_pass_are_found_where_it_is_not_trusted() {
-    let settings = Settings { leaks: false, advice: false, ..Settings::default() };
-    let program = [alloc(1), follow(2, 1), write(1, Trust::Races), write(2, Trust::Races)];
-    assert_eq!(told_with(settings, &program), [(3, Kind::Race)]);
 }
 
 #[test]

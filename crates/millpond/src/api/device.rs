@@ -329,11 +329,8 @@ impl Device {
             waited = waited.and(context.driver.block_on(mark.raw)).and(context.block_on_strays(snapshot));
         }
         waited?;
-        // Before anybody acts on it.
-        if let Some(tracer) = &context.tracer {
-            tracer.synchronized(Place::Source(Location::caller()));
-        }
-        context.synchronized(ends.iter().map(|(snapshot, _)| snapshot));
+        let place = Place::Source(Location::caller());
+        context.synchronized(ends.iter().map(|(snapshot, _)| snapshot), |tracer| tracer.synchronized(place));
         context.in_flight.sweep(&hosts::base());
         context.free_retired();
         context.chains.sweep();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use millpond_core::check::{Act, Fault, Use};
 use millpond_core::ids::StreamId;
-use millpond_core::order::op_at;
+use millpond_core::order::{Host, op_at};
 use millpond_core::pool::{Freed, Frontier};
 use millpond_driver::process;
 
@@ -23,6 +23,7 @@ use crate::state::origin::Origin;
 use crate::state::pool::PoolShared;
 use crate::stream::refused::Refused;
 use crate::stream::release::not_launched;
+use crate::stream::report::Noted;
 use crate::trace::tracer::Tracer;
 use crate::{Buffer, Device};
 
@@ -70,23 +71,23 @@ impl Device {
 
     pub(crate) fn free_now(&self, owned: &Owned, caller: &'static Location<'static>) -> Result<()> {
         let context = self.context();
-        let freed = match self.free_now_once(owned, caller) {
-            Err(error) if error.is_abroad() => {
+        let mut is_settled = false;
+        loop {
+            let mut noted = Noted::default();
+            let Err(mut error) = self.free_now_once(owned, caller, &mut noted) else { return Ok(()) };
+            if error.is_abroad() && !std::mem::replace(&mut is_settled, true) {
                 Listening::of(&owned.allocation);
-                self.free_now_once(owned, caller)
+            } else if noted != Noted::Anew {
+                if noted == Noted::Later {
+                    Tracer::refused(context.tracer.as_ref(), &error, |tracer| tracer.free_owned(owned, None, caller));
+                }
+                context.shorten_help(&mut error);
+                return Err(error);
             }
-            done => done,
-        };
-        let freed = freed.map_err(|mut error| {
-            context.shorten_help(&mut error);
-            error
-        });
-        freed.inspect_err(|error| {
-            Tracer::refused(context.tracer.as_ref(), error, |tracer| tracer.free_owned(owned, None, caller));
-        })
+        }
     }
 
-    fn free_now_once(&self, owned: &Owned, caller: &'static Location<'static>) -> Result<()> {
+    fn free_now_once(&self, owned: &Owned, caller: &'static Location<'static>, noted: &mut Noted) -> Result<()> {
         process::refuse_forked()?;
         let Owned { allocation, generation, .. } = owned;
         if allocation.device != self.context().number {
@@ -111,7 +112,10 @@ impl Device {
             let is_node = self.context().chains.find(point.slot).is_some_and(|it| it.is_of_launches());
             let known = (!is_node && !base.covers(point))
                 .then(|| op_at(base.seen(point.slot)).saturating_sub(op_at(point.seq).saturating_sub(site.op)));
-            return Err(violation(self.context().number, (allocation, &life), fault, later, known).into());
+            let error = violation(self.context().number, (allocation, &life), fault, later, known).into();
+            let (tracer, has_news) = (self.context().tracer.as_ref(), |host: &Host| !Arc::ptr_eq(host.base(), &base));
+            *noted = Tracer::refused_here(tracer, &error, has_news, |it| it.free_owned(owned, None, caller));
+            return Err(error);
         }
         let point = life.history.born().point;
         life.freed.end(Use { point, site: later });

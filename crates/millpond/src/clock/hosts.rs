@@ -15,6 +15,7 @@ use millpond_core::order::{Base, Chain, Host, Knows, Snapshot};
 use millpond_driver::locks::{Mutex, lock};
 
 use crate::sync::ranks;
+use crate::trace::away;
 
 /// The process.
 static HOST: LazyLock<Mutex<ranks::Table, Host>> = LazyLock::new(|| Mutex::new(Host::new(next_host())));
@@ -80,13 +81,27 @@ pub(crate) fn tell(chain: &mut Chain) {
     chain.learn_from(&lock(&HOST));
 }
 
-/// Everything up to these has completed, and the process has synchronised with that.
-pub(crate) fn learn<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) {
+/// Everything up to these has completed, and the process has synchronised with that, which `write` writes into a trace:
+/// before anybody acts on it, and after all that is refused for want of it.
+pub(crate) fn learn<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>, write: impl FnOnce()) {
     let mut host = lock(&HOST);
+    write();
     if host.learn_all(snapshots) {
+        away::synchronize(|point| host.base().covers(point));
         // Before anybody else can find that there is no news: that one's next operation must learn of it as well.
         advance();
     }
+}
+
+/// Writes a refusal into a trace, before the process learns more: false, and nothing is written, where it has learned
+/// something by now that was not asked for.
+pub(crate) fn write_refusal(has_news: impl FnOnce(&Host) -> bool, write: impl FnOnce()) -> bool {
+    let host = lock(&HOST);
+    let is_known = !has_news(&host);
+    if is_known {
+        write();
+    }
+    is_known
 }
 
 /// Every stream of the process has something to learn.

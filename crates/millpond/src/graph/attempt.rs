@@ -1,7 +1,8 @@
 //! Captures into a graph that is there (CUDA: `cudaStreamBeginCaptureToGraph`).
 //!
-//! Knows captures and graphs. The graph is as before unless all goes well. A trace has the nodes, and no capture.
+//! Knows captures and graphs. The graph is as before unless all goes well.
 
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -17,6 +18,8 @@ use crate::stream::handle::Stream;
 struct Attempt<'g> {
     session: Arc<Session>,
     graph: &'g mut Graph,
+    /// Whether the capture has ended well: so it is in the trace, and its nodes are taken out again there.
+    has_ended: bool,
 }
 
 impl Drop for Attempt<'_> {
@@ -29,7 +32,7 @@ impl Drop for Attempt<'_> {
         }
         let body = Arc::make_mut(&mut self.graph.body);
         body.core.retire(nodes as usize, allocs as usize);
-        if let Some(tracer) = &body.context.tracer {
+        if let Some(tracer) = body.context.tracer.as_ref().filter(|_| self.has_ended) {
             (from..nodes).rev().for_each(|node| tracer.node_removed(body.core.id(), NodeId(node)));
         }
     }
@@ -41,6 +44,7 @@ impl Stream {
     ///
     /// # Errors
     /// As for [`capture`](Self::capture); a bad dependency; the graph is of another device, or has symbolic addresses.
+    #[track_caller]
     pub fn capture_to<R>(
         &self,
         graph: &mut Graph,
@@ -56,8 +60,9 @@ impl Stream {
             return Err(Invalid::SymbolicCapture(graph.body.core.id()).into());
         }
         let tails = graph.dependencies(dependencies)?;
-        let attempt = Attempt { session: self.begin(graph.body.attempt(), &tails, mode, None)?, graph };
-        let (captured, recorded) = self.record_until_end(record)?;
+        let session = self.begin(graph.body.attempt(), Some(&tails), mode, Location::caller())?;
+        let mut attempt = Attempt { session, graph, has_ended: false };
+        let (captured, recorded) = self.record_until_end(record, |ended| attempt.has_ended = ended.is_ok())?;
         *attempt.graph = captured;
         Ok(recorded)
     }

@@ -169,7 +169,7 @@ impl Body {
 
     /// The same graph, to be captured into: the free nodes that it gets are forgotten if nothing comes of it.
     pub(crate) fn attempt(&self) -> Self {
-        Self { grant: Grant::attempt(&self.grant), ..self.clone() }
+        Self { grant: Grant::attempt(&self.grant), is_in_capture: true, ..self.clone() }
     }
 
     pub(crate) fn keep(&mut self, node: NodeId, payload: Payload) {

@@ -302,6 +302,11 @@ impl Graphs {
         self.refuse_unsafe(call)
     }
 
+    /// Refuses what a captured stream cannot do; its capture is invalid then.
+    pub(crate) fn refuse_captured(&self, stream: StreamId, call: &'static str) -> Result<()> {
+        self.if_capturing(|recording| recording.check_stream(stream, call))
+    }
+
     /// Refuses an unsafe call of the calling thread, while a capture forbids those: of this device, or of one whose
     /// captures are counted together with its own. Captures that forbid it are invalid then.
     pub(crate) fn refuse_unsafe(&self, call: &'static str) -> Result<()> {
@@ -405,21 +410,29 @@ impl Stream {
         process::refuse_forked()?;
         let (shared, caller) = (&self.shared, Location::caller());
         shared.context.graphs.check_numbers()?;
-        let body = Body::to_capture(&shared.context, Addressing::Fixed);
-        let graph = body.core.id();
-        let begun = self.begin(body, &[], mode, Some(caller));
-        begun.map(drop).inspect_err(|error| {
-            shared.note_refused(error, |tracer| tracer.capture_begun(shared.id, graph, mode, caller));
+        self.begin(Body::to_capture(&shared.context, Addressing::Fixed), None, mode, caller).map(drop)
+    }
+
+    /// Begins a capture, of a new graph or behind some nodes of one that is there.
+    pub(super) fn begin(
+        &self,
+        body: Body,
+        after: Option<&[NodeId]>,
+        mode: CaptureMode,
+        caller: &'static Location<'static>,
+    ) -> Result<Arc<Session>> {
+        let (shared, graph) = (&self.shared, body.core.id());
+        self.try_begin(body, after, mode, caller).inspect_err(|error| {
+            shared.note_refused(error, |tracer| tracer.capture_begun(shared.id, (graph, after), mode, caller));
         })
     }
 
-    /// Begins a capture, in the trace as one where its place is given.
-    pub(super) fn begin(
+    fn try_begin(
         &self,
         mut body: Body,
-        tails: &[NodeId],
+        after: Option<&[NodeId]>,
         mode: CaptureMode,
-        caller: Option<&'static Location<'static>>,
+        caller: &'static Location<'static>,
     ) -> Result<Arc<Session>> {
         let shared = &self.shared;
         let mut state = shared.state.lock();
@@ -431,16 +444,16 @@ impl Stream {
             uses.added(&mut body.core, node);
         }
         let mut recording = lock(&graphs.captures);
-        let begun = recording.captures.begin((shared.id, shared.role), &mut body.core, tails, thread(), mode);
-        let place = caller.map_or(Place::Unknown, Place::Source);
+        let (who, tails) = ((shared.id, shared.role), after.unwrap_or_default());
+        let begun = recording.captures.begin(who, &mut body.core, tails, thread(), mode);
+        let place = Place::Source(caller);
         let capture = begun.map_err(|error| recording.refused(error, shared.id, place))?;
         let begun = Site { act: Act::Read, stream: shared.id, op: 0, place };
         let context = Arc::clone(&shared.context);
         let (is_open, nodes, allocs) = (AtomicBool::new(true), AtomicU32::new(0), AtomicU32::new(0));
-        let is_traced = caller.is_some();
-        let session = Arc::new(Session { id, capture, context, is_open, is_traced, nodes, allocs });
-        if let (Some(tracer), Some(caller)) = (session.tracer(), caller) {
-            tracer.capture_begun(shared.id, id, mode, caller);
+        let session = Arc::new(Session { id, capture, context, is_open, nodes, allocs });
+        if let Some(tracer) = session.tracer() {
+            tracer.capture_begun(shared.id, (id, after), mode, caller);
         }
         recording.open.insert(capture, Open { session: Arc::clone(&session), body, uses, begun });
         graphs.opened();
@@ -507,13 +520,19 @@ impl Stream {
     #[track_caller]
     pub fn capture<R>(&self, record: impl FnOnce(&Stream) -> Result<R>) -> Result<(Graph, R)> {
         self.begin_capture()?;
-        self.record_until_end(record)
+        self.record_until_end(record, |_| ())
     }
 
+    /// As [`capture`](Self::capture), of one that has begun. `look` sees how it ends, whatever is made of that.
     #[track_caller]
-    pub(super) fn record_until_end<R>(&self, record: impl FnOnce(&Stream) -> Result<R>) -> Result<(Graph, R)> {
+    pub(super) fn record_until_end<R>(
+        &self,
+        record: impl FnOnce(&Stream) -> Result<R>,
+        look: impl FnOnce(&Result<Graph>),
+    ) -> Result<(Graph, R)> {
         let recorded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| record(self)));
         let ended = self.end_capture();
+        look(&ended);
         match recorded {
             Ok(recorded) => recorded.and_then(|recorded| Ok((ended?, recorded))),
             Err(panic) => std::panic::resume_unwind(panic),

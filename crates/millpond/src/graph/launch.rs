@@ -16,7 +16,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use millpond_core::check::{Act, Launched, Use};
 use millpond_core::graph::{Asked, Mark as LastAct, Standing};
-use millpond_core::ids::Point;
+use millpond_core::ids::{Point, StreamId};
 use millpond_core::order::{Base, Chain, Knows};
 use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
@@ -43,6 +43,8 @@ use crate::state::stream::{Mode, State, StreamShared};
 use crate::stream::buffer::Buffer;
 use crate::stream::external::traced_in_order;
 use crate::stream::handle::Stream;
+use crate::stream::report::Noted;
+use crate::trace::tracer::Tracer;
 
 /// One launch of a graph, and the memory that it leaves live. Dropping this frees nothing: what is not taken stays live
 /// until it is freed by other means.
@@ -148,7 +150,7 @@ impl GraphExec {
         }
         process::refuse_forked()?;
         exec.context.share.settle();
-        let once = || {
+        let once = |noted: &mut Noted| {
             // What is looked up is let go behind the locks: it may be the last of its kind by then.
             let mut named = None;
             let mut state = shared.state.lock();
@@ -159,21 +161,21 @@ impl GraphExec {
                         Some(found) => found,
                         None => named.insert(exec.find()?),
                     };
-                    exec.launch(shared, &mut state, &mut exec.run.lock(), found, caller)
+                    exec.launch(shared, &mut state, &mut exec.run.lock(), found, (caller, noted))
                 }
             }
         };
         let (mut known, mut was_retried) = (false, false);
         let begun = loop {
-            match once() {
+            let mut noted = Noted::default();
+            match once(&mut noted) {
                 Ok(begun) => break begun,
                 Err(Stopped::Blocked(blocked)) => wait(&exec.context, &blocked)?,
+                Err(Stopped::Refused(_)) if noted == Noted::Anew => {}
                 Err(Stopped::Refused(mut error)) => {
-                    shared.note_refused(&error, |tracer| {
-                        if let Some(traced) = &exec.traced {
-                            tracer.graph_launch(traced, shared.id, std::iter::empty(), caller);
-                        }
-                    });
+                    if noted == Noted::Later {
+                        shared.note_refused(&error, |tracer| exec.note_refused(tracer, shared.id, caller));
+                    }
                     if !shared.add_missing_waits(&mut error, &mut known)
                         && !exec.context.makes_room(&error, &mut was_retried)
                     {
@@ -190,7 +192,7 @@ impl GraphExec {
     /// (CUDA: `cudaGraphUpload`). It may have to wait as a [`launch`](Self::launch) may.
     ///
     /// # Errors
-    /// No memory is left; the device refused; the stream is captured.
+    /// No memory is left; the device refused; the stream is captured, and its capture is invalid then.
     #[track_caller]
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         let (context, caller) = (&self.shared.context, Location::caller());
@@ -222,7 +224,8 @@ impl GraphExec {
         }
         let mut state = shared.state.lock();
         if shared.enter(&mut state)? == Mode::Capturing {
-            return Err(Error::from(Invalid::Uncapturable { call: "upload" }).into());
+            let refused = exec.context.graphs.refuse_captured(shared.id, "upload");
+            return Err(refused.err().unwrap_or(Invalid::Uncapturable { call: "upload" }.into()).into());
         }
         let mut run = exec.run.lock();
         let mut memory = exec.context.graphs.memory();
@@ -283,7 +286,7 @@ impl ExecShared {
         state: &mut State,
         run: &mut Run,
         founds: &Founds,
-        caller: &'static Location<'static>,
+        (caller, noted): (&'static Location<'static>, &mut Noted),
     ) -> std::result::Result<Begun, Stopped> {
         let found = &founds.list;
         let _order = self.events.as_ref().and_then(|_| traced_in_order(&self.context));
@@ -293,7 +296,12 @@ impl ExecShared {
         let before = self.before(state, run, memory.as_deref());
         let launching = Launching { shared, caller, before, waited };
         let mut lives = Lives::new();
-        let waits = self.settle(founds, &mut lives, &launching, state, memory.as_deref_mut())?;
+        let settled = self.settle(founds, &mut lives, &launching, state, memory.as_deref_mut());
+        let waits = settled.inspect_err(|stopped| {
+            if let Stopped::Refused(error) = stopped {
+                *noted = shared.refused_here(state, error, |tracer| self.note_refused(tracer, shared.id, caller));
+            }
+        })?;
         for last in &launching.before {
             last.before(shared, state)?;
         }
@@ -340,6 +348,13 @@ impl ExecShared {
         drop(memory);
         shared.leave(state);
         Ok(refused.map_or(Ok(begun), Err)?)
+    }
+
+    /// A launch that is refused leaves nothing.
+    fn note_refused(&self, tracer: &Tracer, stream: StreamId, caller: &'static Location<'static>) {
+        if let Some(traced) = &self.traced {
+            tracer.graph_launch(traced, stream, std::iter::empty(), caller);
+        }
     }
 
     /// Checks the launch, and binds its addresses to memory: what the memory is to be waited for.

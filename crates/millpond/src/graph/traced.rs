@@ -63,10 +63,23 @@ impl Tracer {
         );
     }
 
+    /// A capture begins, of a new graph or behind some nodes of one that is there.
     #[cold]
-    pub(crate) fn capture_begun(&self, stream: StreamId, graph: GraphId, mode: CaptureMode, caller: Caller) {
+    pub(crate) fn capture_begun(
+        &self,
+        stream: StreamId,
+        (graph, after): (GraphId, Option<&[NodeId]>),
+        mode: CaptureMode,
+        caller: Caller,
+    ) {
+        let after: Option<SmallVec<_>> =
+            after.map(|after| after.iter().map(|node| self.node_number(graph, *node)).collect());
         let (stream, graph) = (self.stream_id(stream), self.graph_id(graph));
-        self.push_of_thread(Place::Source(caller), What::CaptureBegin { stream, graph, mode, symbolic: false });
+        let what = match after {
+            Some(after) => What::CaptureToGraph { stream, graph, after, mode },
+            None => What::CaptureBegin { stream, graph, mode, symbolic: false },
+        };
+        self.push_of_thread(Place::Source(caller), what);
     }
 
     #[cold]

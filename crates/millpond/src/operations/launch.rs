@@ -7,6 +7,7 @@
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 
 use millpond_core::check::{Act, Use};
+use millpond_core::op::Part;
 use millpond_driver::{Driver, DriverError, RawStream, Task, Work};
 
 use crate::clock::hosts;
@@ -22,6 +23,7 @@ use crate::state::origin::Origin;
 use crate::state::stream::{Mode, State, StreamShared};
 use crate::stream::handle::Stream;
 use crate::stream::payload::{Payload, To};
+use crate::stream::report::Noted;
 use crate::sync::garbage::Garbage;
 
 impl StreamShared {
@@ -49,16 +51,20 @@ impl StreamShared {
         let mut work = Some(work);
         let (mut listening, mut known) = (Listening::default(), false);
         loop {
-            match self.try_operate(accesses, job, caller, &mut work, &then, &mut listening) {
+            let mut noted = Noted::default();
+            match self.try_operate(accesses, job, caller, &mut work, &then, (&mut listening, &mut noted)) {
                 Ok(Some(done)) => return Ok(done),
                 // What other processes said before their programs went on is received before memory that they hold is
                 // judged.
                 Ok(None) => listening.receive(),
+                Err(_) if noted == Noted::Anew => {}
                 // What was refused has not begun.
                 Err(mut error) => {
-                    self.note_refused(&error, |tracer| {
-                        tracer.declared_launch(&self.context.graphs, self.id, (accesses, job), caller)
-                    });
+                    if noted == Noted::Later {
+                        self.note_refused(&error, |tracer| {
+                            tracer.declared_launch(&self.context.graphs, self.id, (accesses, job), caller)
+                        });
+                    }
                     if work.is_none() || !self.add_missing_waits(&mut error, &mut known) {
                         return Err(error);
                     }
@@ -76,7 +82,7 @@ impl StreamShared {
         caller: &'static Location<'static>,
         work: &mut Option<W>,
         then: impl Fn(&mut State, R) -> T,
-        listening: &mut Listening,
+        (listening, noted): (&mut Listening, &mut Noted),
     ) -> Result<Option<T>> {
         let mut begin = |to: To<'_, A::Place>| (work.take().expect("it is begun once"))(to);
         let garbage = Garbage::default();
@@ -93,6 +99,7 @@ impl StreamShared {
         let (addresses, failed) = self.want_all(accesses, &mut wanted, &garbage, later);
         let overtaken = |wanted: &Wanted<'_>, life: &Life| self.overtaken(wanted, life, &state, caller);
         let (mut refused, aliased) = wanted::merge::<A>(job, &mut wanted, overtaken);
+        let is_found = failed.is_none() && refused.is_empty();
         let (places, mut lives) = wanted::lives(&wanted);
         if listening.needs(lives.iter().map(|life| &**life)) {
             return Ok(None);
@@ -108,6 +115,14 @@ impl StreamShared {
         }
         // What could not be found was declared after all that was.
         if let Some(error) = wanted::first(refused, no_access).or(failed).or(aliased) {
+            // A name that leads nowhere never will.
+            if is_found {
+                *noted = self.refused_here(&state, &error, |tracer| {
+                    let mut wanted: Few<_> = wanted.iter().collect();
+                    wanted.sort_by_key(|wanted| wanted.at);
+                    tracer.launch(self.id, (used(wanted), job, job.trust()), caller);
+                });
+            }
             return Err(error);
         }
         let result = begin(To::Device(placed(accesses, addresses.into_iter())))?;
@@ -117,8 +132,7 @@ impl StreamShared {
             self.record_access(wanted, &mut lives[*place], used, visit.as_mut(), &state);
         }
         if let Some(tracer) = &self.context.tracer {
-            let used = wanted.iter().map(|it| (it.allocation.get(), it.generation, it.act, it.part));
-            tracer.launch(self.id, (used, job, job.trust()), caller);
+            tracer.launch(self.id, (used(&wanted), job, job.trust()), caller);
         }
         // Published while the lives are held: who frees one of them finds this use among what is in flight.
         match self.submitters.take_declared() {
@@ -128,6 +142,13 @@ impl StreamShared {
         drop((visit, lives));
         Ok(Some(then(&mut state, result)))
     }
+}
+
+/// The accesses as a trace has them.
+fn used<'w, 'b: 'w>(
+    wanted: impl IntoIterator<Item = &'w Wanted<'b>>,
+) -> impl Iterator<Item = (&'w Allocation, u64, Act, Part)> {
+    wanted.into_iter().map(|it| (it.allocation.get(), it.generation, it.act, it.part))
 }
 
 impl StreamShared {

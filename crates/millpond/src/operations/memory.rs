@@ -30,6 +30,7 @@ use crate::stream::handle::Stream;
 use crate::stream::hot::Served;
 use crate::stream::refused::Refused;
 use crate::stream::release::not_launched;
+use crate::stream::report::Noted;
 
 /// A free that is refused hands back what was to be freed, with the reason.
 pub(crate) type FreeResult = std::result::Result<(), (Error, Owned)>;
@@ -87,14 +88,16 @@ impl StreamShared {
     where
         Holder: From<Owned> + Into<Owned>,
     {
-        self.try_free::<false>(owned, caller).or_else(|refused| self.free_again::<Holder>(refused, caller))
+        let mut noted = Noted::default();
+        let freed = self.try_free::<false>(owned, caller, Some(&mut noted));
+        freed.or_else(|refused| self.free_again::<Holder>(refused, noted, caller))
     }
 
     /// As [`free_in_full`](Self::free_in_full), if all that is known of the allocation is this stream's.
     #[cold]
     #[inline(never)]
     pub(crate) fn free_own_in_full(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
-        self.try_free::<true>(owned, caller)
+        self.try_free::<true>(owned, caller, None)
     }
 
     /// As [`free`](Self::free), of a program that is trusted as CUDA trusts it: whatever it did with the memory, on any
@@ -112,7 +115,7 @@ impl StreamShared {
         let life = allocation.life();
         if !life.is_plainly_live(&allocation, generation) {
             drop(life);
-            return self.free_not_plain(state, Owned { allocation, generation, address }, caller);
+            return self.free_not_plain(state, Owned { allocation, generation, address }, caller, None);
         }
         let (rounded, bytes, seq) = self.end_life(&mut state, life, (&allocation, generation), Trust::Order, caller);
         self.shelve(&mut state, Shelved { allocation, seq }, rounded, bytes);
@@ -123,7 +126,12 @@ impl StreamShared {
     /// A free that is refused is tried again once what other processes said is received, and for as long as what it
     /// misses can be put in.
     #[cold]
-    fn free_again<Holder>(&self, refused: (Error, Owned), caller: &'static Location<'static>) -> FreeResult
+    fn free_again<Holder>(
+        &self,
+        refused: (Error, Owned),
+        mut noted: Noted,
+        caller: &'static Location<'static>,
+    ) -> FreeResult
     where
         Holder: From<Owned> + Into<Owned>,
     {
@@ -135,23 +143,32 @@ impl StreamShared {
                 Listening::of(&owned.allocation);
                 held = owned.into();
                 is_settled = true;
-            } else {
+            } else if noted != Noted::Anew {
                 let owned = held.into();
-                self.note_refused(&error, |tracer| tracer.free_owned(&owned, Some(self.id), caller));
+                if noted == Noted::Later {
+                    self.note_refused(&error, |tracer| tracer.free_owned(&owned, Some(self.id), caller));
+                }
                 held = owned.into();
                 if !self.add_missing_waits(&mut error, &mut known) {
                     return Err((error, held.into()));
                 }
             }
-            match self.try_free::<false>(held.into(), caller) {
+            noted = Noted::default();
+            match self.try_free::<false>(held.into(), caller, Some(&mut noted)) {
                 Ok(()) => return Ok(()),
                 Err(again) => (error, held) = (again.0, again.1.into()),
             }
         }
     }
 
+    /// Frees, or says why not; and whether that is in the trace, where it is to be.
     #[inline(never)]
-    fn try_free<const OWN: bool>(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
+    fn try_free<const OWN: bool>(
+        &self,
+        owned: Owned,
+        caller: &'static Location<'static>,
+        noted: Option<&mut Noted>,
+    ) -> FreeResult {
         let Owned { allocation, generation, address } = owned;
         let mut state = self.state.lock();
         match self.enter(&mut state).and_then(|mode| self.check_device(&allocation).map(|()| mode)) {
@@ -172,7 +189,7 @@ impl StreamShared {
         }
         if !is_plainly_freed {
             drop(life);
-            return self.free_not_plain(state, Owned { allocation, generation, address }, caller);
+            return self.free_not_plain(state, Owned { allocation, generation, address }, caller, noted);
         }
         let (rounded, bytes, seq) = self.end_life(&mut state, life, (&allocation, generation), Trust::None, caller);
         self.shelve(&mut state, Shelved { allocation, seq }, rounded, bytes);
@@ -204,6 +221,7 @@ impl StreamShared {
         mut guard: BiasedGuard<'_, State>,
         owned: Owned,
         caller: &'static Location<'static>,
+        noted: Option<&mut Noted>,
     ) -> FreeResult {
         let state = &mut *guard;
         if let Origin::Captured(_) = owned.allocation.origin {
@@ -225,6 +243,9 @@ impl StreamShared {
         if let Err(fault) = checked {
             let later = site(Act::Free, self.id, state.op() + 1, caller);
             let error = self.refuse(state, &owned.allocation, &life, fault, later);
+            if let Some(noted) = noted {
+                *noted = self.refused_here(state, &error, |tracer| tracer.free_owned(&owned, Some(self.id), caller));
+            }
             drop(life);
             return Err((error, owned));
         }

@@ -3,12 +3,30 @@
 use std::panic::Location;
 
 use millpond_core::check::Place;
+use millpond_core::order::Snapshot;
 
 use crate::names::error::{Invalid, Result};
 use crate::names::role::Ask;
-use crate::state::stream::Mode;
+use crate::state::stream::{Mode, StreamShared};
 use crate::stream::event::{At, Event};
 use crate::stream::handle::Stream;
+use crate::trace::away;
+
+impl StreamShared {
+    /// A wait for an event of another device, which may be in another trace, or in none.
+    #[cold]
+    fn trace_wait_abroad(&self, event: &Event, snapshot: &Snapshot, caller: &'static Location<'static>) {
+        let (tracer, place) = (self.context.tracer.as_ref(), Place::Source(caller));
+        match (tracer, &event.traced) {
+            (Some(tracer), Some(event)) if event.is_of(tracer) => return tracer.wait(self.id, event, place),
+            (_, Some(event)) => away::leave(snapshot.point(), event),
+            _ => {}
+        }
+        if let Some(tracer) = tracer {
+            away::wait(tracer, |point| snapshot.covers(point), |event| tracer.wait(self.id, event, place));
+        }
+    }
+}
 
 impl Stream {
     /// Records an event: everything submitted to the stream so far (CUDA: `cudaEventRecord`).
@@ -65,8 +83,13 @@ impl Stream {
                     false => shared.wait_for(&mut state, snapshot, mark.raw)?,
                 }
                 state.chain.submit();
-                if let (Some(tracer), Some(event)) = (&shared.context.tracer, &event.traced) {
-                    tracer.wait(shared.id, event, Place::Source(caller));
+                match is_abroad {
+                    true => shared.trace_wait_abroad(event, snapshot, caller),
+                    false => {
+                        if let (Some(tracer), Some(event)) = (&shared.context.tracer, &event.traced) {
+                            tracer.wait(shared.id, event, Place::Source(caller));
+                        }
+                    }
                 }
                 shared.leave(&mut state);
                 return Ok(());

@@ -21,6 +21,7 @@ use crate::state::in_flight::{End, Everything, Unclosed};
 use crate::state::peers;
 use crate::state::pool::Closing;
 use crate::state::stream::StreamShared;
+use crate::trace::tracer::Tracer;
 
 impl Context {
     /// Closes a stream, or as much of that as the driver does now. What is returned is to be dropped behind all locks.
@@ -29,7 +30,7 @@ impl Context {
         if !unclosed.needs_mark {
             // No other call learns that from a stream that is closed. Nothing was in it that a host would not know of.
             unclosed.progress.complete(unclosed.snapshot.point().seq);
-            hosts::learn([&unclosed.snapshot]);
+            hosts::learn([&unclosed.snapshot], || ());
             self.in_flight.leave(unclosed.seat);
         }
         if unclosed.close(self).is_ok() {
@@ -128,8 +129,12 @@ impl Context {
 
     /// The host has waited until everything up to the snapshots had completed: beyond knowing it, pools may give memory
     /// back (CUDA: a synchronisation honours the release threshold, a query does not).
-    pub(crate) fn synchronized<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone) {
-        self.host_learned(snapshots);
+    pub(crate) fn synchronized<'a>(
+        &self,
+        snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone,
+        write: impl FnOnce(&Tracer),
+    ) {
+        self.host_learned(snapshots, write);
         for pool in self.pools() {
             pool.synchronized();
         }
@@ -146,10 +151,11 @@ impl Context {
         if is_in_item() || ends.is_empty() || !ends.iter().all(is_over) {
             return;
         }
-        if let Some(tracer) = &self.tracer {
-            tracer.synchronized(Place::Unknown);
-        }
-        hosts::learn(ends.iter().map(|(snapshot, _)| snapshot));
+        hosts::learn(ends.iter().map(|(snapshot, _)| snapshot), || {
+            if let Some(tracer) = &self.tracer {
+                tracer.synchronized(Place::Unknown);
+            }
+        });
     }
 
     /// Gives back what nothing uses any more of dropped pools and graphs, and of what was imported.

@@ -141,8 +141,11 @@ macro_rules! access {
                 Self { source, span }
             }
 
-            /// A part of it, by elements.
-            pub(crate) fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
+            /// A part of it, by elements: of what has no [`View`](crate::View), as the memory of an alloc node.
+            ///
+            /// # Errors
+            /// The range is not within it.
+            pub fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
                 Ok(Self { span: self.span.range(range)?, ..self })
             }
 

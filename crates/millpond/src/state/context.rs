@@ -117,15 +117,21 @@ impl Context {
         self.chains.find(slot).map_or_else(SmallVec::new, |chain| chain.strays(seq))
     }
 
-    /// The host knows that everything up to the snapshots has completed: streams learn of it with their next
-    /// operation.
-    pub(crate) fn host_learned<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone) {
+    /// The host knows that everything up to the snapshots has completed, and a trace by `write`: streams learn of it
+    /// with their next operation.
+    pub(crate) fn host_learned<'a>(
+        &self,
+        snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone,
+        write: impl FnOnce(&Tracer),
+    ) {
         for snapshot in snapshots.clone() {
             if let Some(progress) = self.chains.find(snapshot.point().slot) {
                 progress.complete(snapshot.point().seq);
             }
         }
-        hosts::learn(snapshots);
+        hosts::learn(snapshots, || {
+            self.tracer.as_deref().map(write);
+        });
         self.share.host_learned(self);
     }
 }

@@ -16,8 +16,6 @@ pub(crate) struct Session {
     pub(crate) capture: CaptureId,
     pub(crate) context: Arc<Context>,
     pub(crate) is_open: AtomicBool,
-    /// Whether a trace has it as a capture; else it has nodes.
-    pub(crate) is_traced: bool,
     /// How many numbers of nodes and allocations the graph has given out.
     pub(crate) nodes: AtomicU32,
     pub(crate) allocs: AtomicU32,
@@ -31,7 +29,7 @@ impl Session {
 
     /// Who writes down what its streams do.
     pub(crate) fn tracer(&self) -> Option<&Arc<Tracer>> {
-        self.context.tracer.as_ref().filter(|_| self.is_traced)
+        self.context.tracer.as_ref()
     }
 }
 

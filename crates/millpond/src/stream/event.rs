@@ -89,11 +89,11 @@ impl Event {
         let (snapshot, mark, context) = self.live(caller, Tracer::event_over)?;
         let over = context.driver.is_over(mark.raw)? && context.are_strays_over(snapshot)?;
         if over {
-            // Written down before anybody acts on it.
-            if let (Some(tracer), Some(event)) = (&context.tracer, &self.traced) {
-                tracer.event_over(event, caller);
-            }
-            context.host_learned([snapshot]);
+            context.host_learned([snapshot], |tracer| {
+                if let Some(event) = &self.traced {
+                    tracer.event_over(event, caller);
+                }
+            });
         }
         Ok(over)
     }
@@ -115,10 +115,11 @@ impl Event {
         let (snapshot, mark, context) = self.live(caller, Tracer::synchronized_with)?;
         context.driver.block_on(mark.raw)?;
         context.block_on_strays(snapshot)?;
-        if let (Some(tracer), Some(event)) = (&context.tracer, &self.traced) {
-            tracer.synchronized_with(event, caller);
-        }
-        context.synchronized([snapshot]);
+        context.synchronized([snapshot], |tracer| {
+            if let Some(event) = &self.traced {
+                tracer.synchronized_with(event, caller);
+            }
+        });
         Ok(())
     }
 

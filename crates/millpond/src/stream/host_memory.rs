@@ -29,7 +29,7 @@ use bytemuck::Pod;
 use millpond_core::check::{Act, Use};
 use millpond_core::ids::{AllocId, Point, Slot, StreamId};
 use millpond_core::op::Part;
-use millpond_core::order::op_at;
+use millpond_core::order::{Host, op_at};
 use millpond_driver::locks::lock;
 use millpond_driver::process;
 
@@ -42,6 +42,7 @@ use crate::state::context::Context;
 use crate::state::origin::Origin;
 use crate::state::origin::Pinning;
 use crate::state::retired::Retired;
+use crate::stream::report::Noted;
 use crate::trace::tracer::Tracer;
 
 /// `len` elements of host memory, owned, that copies read and write in stream order (CUDA: `cudaMallocHost`).
@@ -157,21 +158,26 @@ impl<T: Pod> PinnedBuffer<T> {
         process::refuse_forked()?;
         let Some(owned) = &self.owned else { return Ok(()) };
         let (context, allocation) = (&*self.context, &*owned.allocation);
-        let (base, life) = (hosts::base(), allocation.life());
-        let checked = life.history.check_use(act, Part::WHOLE, &HostKnows(&base), true);
-        let Err(fault) = checked else { return Ok(()) };
-        let Use { point, site: earlier } = fault.earlier;
-        let known =
-            (!base.covers(point)).then(|| op_at(base.seen(point.slot)).saturating_sub(op_at(point.seq) - earlier.op));
-        let later = site(act, StreamId::HOST, 0, caller);
-        let mut error: Error = violation(context.number, (allocation, &life), fault, later, known).into();
-        drop(life);
-        context.shorten_help(&mut error);
-        context.report(&error);
-        Tracer::refused(context.tracer.as_ref(), &error, |tracer| {
-            tracer.host_access(allocation.id, owned.generation, act, caller);
-        });
-        Err(error)
+        loop {
+            let (base, life) = (hosts::base(), allocation.life());
+            let checked = life.history.check_use(act, Part::WHOLE, &HostKnows(&base), true);
+            let Err(fault) = checked else { return Ok(()) };
+            let Use { point, site: earlier } = fault.earlier;
+            let known = (!base.covers(point))
+                .then(|| op_at(base.seen(point.slot)).saturating_sub(op_at(point.seq) - earlier.op));
+            let later = site(act, StreamId::HOST, 0, caller);
+            let mut error: Error = violation(context.number, (allocation, &life), fault, later, known).into();
+            let (tracer, has_news) = (context.tracer.as_ref(), |host: &Host| !Arc::ptr_eq(host.base(), &base));
+            let noted = Tracer::refused_here(tracer, &error, has_news, |tracer| {
+                tracer.host_access(allocation.id, owned.generation, act, caller);
+            });
+            drop(life);
+            if noted != Noted::Anew {
+                context.shorten_help(&mut error);
+                context.report(&error);
+                return Err(error);
+            }
+        }
     }
 }
 

@@ -8,13 +8,15 @@ use std::sync::Arc;
 
 use millpond_core::check::{Act, Edge, Finding, Kind, Side};
 use millpond_core::ids::StreamId;
-use millpond_core::order::Knows;
+use millpond_core::order::{Host, Knows};
 use millpond_driver::Driver;
 
+use crate::clock::hosts;
 use crate::names::error::{Error, Result};
+use crate::names::shadow;
 use crate::names::violations::Violations;
 use crate::state::context::Context;
-use crate::state::stream::StreamShared;
+use crate::state::stream::{State, StreamShared};
 use crate::trace::tracer::Tracer;
 
 impl Context {
@@ -38,7 +40,42 @@ enum Followed {
     Not,
 }
 
+/// Whether a refusal is in the trace. Where it is written under the locks under which it was decided, what other
+/// threads do is before both or behind both.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Noted {
+    /// It can be written behind those locks: nothing that is done later makes it right.
+    #[default]
+    Later,
+    Here,
+    /// It is to be decided anew: the process has synchronised meanwhile, and the trace has that.
+    Anew,
+}
+
+impl Tracer {
+    /// Has a violation written down where it is decided, by who asks with `has_news` whether the process has learned
+    /// something since.
+    #[cold]
+    pub(crate) fn refused_here(
+        tracer: Option<&Arc<Tracer>>,
+        error: &Error,
+        has_news: impl FnOnce(&Host) -> bool,
+        write: impl FnOnce(&Tracer),
+    ) -> Noted {
+        // What waits for other processes is asked again once they were heard.
+        let Some(tracer) = tracer.filter(|_| error.is_verdict() && !error.is_abroad()) else { return Noted::Later };
+        let write = || shadow::judged(Some(error), || write(tracer));
+        if hosts::write_refusal(has_news, write) { Noted::Here } else { Noted::Anew }
+    }
+}
+
 impl StreamShared {
+    /// As [`Tracer::refused_here`], of an operation of this stream.
+    #[cold]
+    pub(crate) fn refused_here(&self, state: &State, error: &Error, write: impl FnOnce(&Tracer)) -> Noted {
+        Tracer::refused_here(self.context.tracer.as_ref(), error, |host| state.chain.has_news(host), write)
+    }
+
     /// Reports a refusal, where that is the setting, and puts in what is missing. Whether the operation is to be tried
     /// again: once also where it was there by then, which `known` says. No lock is held.
     #[cold]
@@ -69,12 +106,9 @@ impl StreamShared {
         Tracer::refused(self.tracer(), error, write);
     }
 
-    /// Who writes the stream's operations down: none where it is captured into a graph that was there, whose nodes
-    /// are written as such.
+    /// Who writes the stream's operations down.
     pub(crate) fn tracer(&self) -> Option<&Arc<Tracer>> {
-        let tracer = self.context.tracer.as_ref()?;
-        let is_seen = self.state.lock().capture.as_ref().is_none_or(|session| session.is_traced);
-        is_seen.then_some(tracer)
+        self.context.tracer.as_ref()
     }
 
     /// Puts later work of this stream after all work of another.

@@ -33,6 +33,7 @@ millpond_driver::ranks! {
     Slots "numbers of chains";
     Chains "the chains";
     Table "a table";
+    Away "events that left their traces";
     Traced "names in a trace";
     TraceOutput "a trace";
 }

@@ -1,5 +1,6 @@
 //! What the program does, written down as it is decided.
 
+pub(crate) mod away;
 pub(crate) mod callers;
 pub(crate) mod shares;
 pub(crate) mod tracer;

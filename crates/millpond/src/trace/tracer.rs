@@ -67,6 +67,18 @@ pub(crate) struct TracedEvent {
     pub(crate) id: EventId,
 }
 
+impl TracedEvent {
+    /// Whose it is.
+    pub(crate) fn tracer(&self) -> &Tracer {
+        &self.tracer
+    }
+
+    /// Whether this one writes its trace.
+    pub(crate) fn is_of(&self, tracer: &Tracer) -> bool {
+        tracer.is_beside(&self.tracer)
+    }
+}
+
 impl Drop for TracedEvent {
     fn drop(&mut self) {
         if process::is_forked() {

@@ -7,7 +7,7 @@ use std::path::Path;
 use millpond::config::Trace;
 use millpond::error::Invalid;
 use millpond::graph::{CaptureMode, Instantiate};
-use millpond::{Device, Error, HostConfig, Stream};
+use millpond::{Buffer, Device, Error, HostConfig, Stream};
 use millpond_core::check::{Kind, Settings};
 
 use crate::common::traced;
@@ -325,4 +325,151 @@ fn a_name_outlives_its_graph() {
         drop(graph);
         said.of(s.memset(x.write(), 1));
     });
+}
+
+/// Foreign code may use halves of an allocation at once: its trace says so.
+#[test]
+fn unordered_work_of_foreign_code_passes() {
+    agreed("halves", &["use-before-alloc", "free-before-use"], |said, [device]| {
+        let [a, b] = streams(&device);
+        let x = a.alloc::<u8>(&device.default_pool(), 64).unwrap();
+        let (low, high) = (x.view().slice(..32).unwrap(), x.view().slice(32..).unwrap());
+        // SAFETY: nothing is submitted.
+        said.of(unsafe { b.enqueue(high.write(), |_, _| Ok(())) });
+        b.wait(&a.record().unwrap()).unwrap();
+        // SAFETY: as above.
+        unsafe { a.enqueue(low.write(), |_, _| Ok(())) }.unwrap();
+        // SAFETY: as above.
+        unsafe { b.enqueue(high.write(), |_, _| Ok(())) }.unwrap();
+        // The work on `b` is missed.
+        said.of(a.free(x));
+    });
+}
+
+/// A capture into a graph that is there: what it refuses, and the graph afterwards, which is as before.
+#[test]
+fn captures_into_a_graph_that_is_there_are_in_the_trace() {
+    agreed("into-a-graph", &["use-before-alloc", "capture", "capture", "use-before-alloc"], |said, [device]| {
+        let ([s, t], mode) = (streams(&device), CaptureMode::Global);
+        let pool = device.default_pool();
+        let out = s.alloc::<u32>(&pool, 4).unwrap();
+        let mut graph = device.graph().unwrap();
+        let x = graph.add_alloc::<u32>(&[], 4).unwrap();
+        let fill = graph.add_memset(&[graph.node_of(x).unwrap()], x.write(), 4).unwrap();
+        // Nothing comes after the alloc node.
+        said.of(s.capture_to(&mut graph, &[], mode, |s| s.copy(x.read(), out.write())));
+        said.of(s.capture_to(&mut graph, &[fill], mode, |s| {
+            let y = s.alloc::<u32>(&pool, 4)?;
+            s.memset(y.write(), 1)?;
+            s.free_alloc_node(x)?;
+            t.synchronize()
+        }));
+        // A branch is not joined.
+        said.of(s.capture_to(&mut graph, &[fill], mode, |s| {
+            t.wait(&s.record()?)?;
+            t.memset(x.write(), 2)
+        }));
+        // The capture ends well, and nothing is made of it.
+        let failed = s.capture_to(&mut graph, &[fill], mode, |s| {
+            s.memset(x.write(), 3)?;
+            Err::<(), Error>(Invalid::Stale.into())
+        });
+        assert!(failed.is_err() && graph.len() == 2);
+        s.capture_to(&mut graph, &[fill], mode, |s| {
+            s.copy(x.read(), out.write())?;
+            s.free_alloc_node(x)
+        })
+        .unwrap();
+        let free = graph.nodes().last().copied().unwrap();
+        graph.add_memset(&[free], out.write(), 5).unwrap();
+        graph.instantiate(Instantiate::default()).unwrap().launch(&s).unwrap();
+        said.of(t.memset(out.write(), 1));
+        s.free(out).unwrap();
+    });
+}
+
+/// Tries until it is done, while another thread synchronises with a stream: how often it was refused.
+fn tries(stream: &Stream, mut attempt: impl FnMut() -> bool) -> usize {
+    std::thread::scope(|scope| {
+        scope.spawn(|| stream.synchronize().unwrap());
+        std::iter::repeat_with(&mut attempt).take_while(|is_done| !is_done).count()
+    })
+}
+
+/// One thread synchronises while another one tries the same until it may: what was refused stands before the
+/// synchronisation that it missed, what was done behind it.
+#[test]
+fn a_try_that_is_refused_stands_before_the_synchronisation_that_it_missed() {
+    const ROUNDS: usize = 500;
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("told_twice-threads.trace");
+    let trace = Trace::create(&path).unwrap();
+    let device = Device::host(HostConfig::default().trace(trace.clone())).unwrap();
+    let (pool, [s, t]) = (device.default_pool(), streams(&device));
+    let mut pinned = device.pinned::<u8>(64).unwrap();
+    let mut refused = 0;
+    for round in 0..ROUNDS {
+        let x = s.alloc::<u8>(&pool, 64).unwrap();
+        s.memset(x.write(), 1).unwrap();
+        s.copy_to_pinned(x.read(), pinned.write()).unwrap();
+        let mut held = Some(x);
+        let mut free = |free: &dyn Fn(Buffer<u8>) -> Option<Buffer<u8>>| {
+            tries(&s, || {
+                held = held.take().and_then(free);
+                held.is_none()
+            })
+        };
+        refused += match round % 3 {
+            0 => free(&|x| t.free(x).err().map(|refused| refused.buffer)),
+            1 => free(&|x| device.free(x).err().map(|refused| refused.buffer)),
+            _ => tries(&s, || pinned.as_slice().is_ok()),
+        };
+        let Some(x) = held else { continue };
+        s.memset(x.write(), 1).unwrap();
+        let mut graph = device.graph().unwrap();
+        graph.add_memset(&[], x.write(), 3).unwrap();
+        let exec = graph.instantiate(Instantiate::default()).unwrap();
+        refused += match round % 2 {
+            0 => tries(&s, || t.memset(x.write(), 2).is_ok()),
+            _ => tries(&s, || exec.launch(&t).is_ok()),
+        };
+        s.wait(&t.record().unwrap()).unwrap();
+        s.free(x).unwrap();
+    }
+    drop((pinned, s, t, pool, device, trace));
+    let settings = Settings { leaks: false, advice: false, ..Settings::default() };
+    let findings = traced::findings(&path, settings, |_| true);
+    assert!(findings.iter().all(|it| it.kind.is_order()), "{findings:#?}");
+    assert_eq!(findings.len(), refused, "as often as live");
+}
+
+/// What a stream or the host knows by a device that writes no trace, or another one, is in the trace as well.
+#[test]
+fn what_is_known_by_a_device_of_another_trace_is_known() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    for by_host in [false, true] {
+        let path = folder.join(format!("told_twice-away-{by_host}.trace"));
+        let trace = Trace::create(&path).unwrap();
+        let other = Trace::create(path.with_extension("other")).unwrap();
+        let here = Device::host(HostConfig::default().trace(trace.clone())).unwrap();
+        let plain = Device::host(HostConfig::default()).unwrap();
+        let there = Device::host(HostConfig::default().trace(other.clone())).unwrap();
+        let ([s, t], [a, _], [b, _]) = (streams(&here), streams(&plain), streams(&there));
+        let x = s.alloc::<u8>(&here.default_pool(), 64).unwrap();
+        a.wait(&s.record().unwrap()).unwrap();
+        b.wait(&a.record().unwrap()).unwrap();
+        let y = s.alloc::<u8>(&here.default_pool(), 64).unwrap();
+        match by_host {
+            true => b.synchronize().unwrap(),
+            false => t.wait(&b.record().unwrap()).unwrap(),
+        }
+        t.memset(x.write(), 1).unwrap();
+        let refused = t.memset(y.write(), 1).unwrap_err();
+        assert_eq!(rule(&refused), "use-before-alloc", "that came later");
+        t.free(x).unwrap();
+        s.free(y).unwrap();
+        drop((s, t, a, b, here, plain, there, trace, other));
+        let settings = Settings { advice: false, ..Settings::default() };
+        let kinds: Vec<_> = traced::findings(&path, settings, |_| true).iter().map(|it| it.kind).collect();
+        assert_eq!(kinds, [Kind::UseBeforeAlloc]);
+    }
 }

@@ -118,7 +118,7 @@ const ALL: usize = usize::MAX;
 
 /// What the checker refuses of a program.
 fn refused(ops: &[Op]) -> Vec<Refusal> {
-    let settings = Settings { races: true, trust: false, leaks: false, advice: false };
+    let settings = Settings { races: true, leaks: false, advice: false };
     let (names, mut checker, mut findings) = (Names::default(), Checker::new(settings), Vec::new());
     for op in ops {
         checker.check(op, &names, &mut findings);

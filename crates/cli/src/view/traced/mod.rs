@@ -197,6 +197,7 @@ impl Builder {
     fn graph_of(&self, what: &What) -> Option<GraphId> {
         match what {
             What::CaptureBegin { graph, .. }
+            | What::CaptureToGraph { graph, .. }
             | What::GraphNode { graph, .. }
             | What::GraphEdge { graph, .. }
             | What::GraphEdgeRemove { graph, .. }

@@ -97,4 +97,5 @@ table! {
     50 Free { memory, stream, trust }
     51 Launch { stream, accesses, trust, name }
     52 Follow { stream, after }
+    53 CaptureToGraph { stream, graph, after, mode }
 }

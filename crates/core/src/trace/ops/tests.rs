@@ -128,7 +128,7 @@ fn stream_op() -> impl Strategy<Value = What> {
 fn graph_op() -> impl Strategy<Value = What> {
     let mode = prop_oneof![Just(CaptureMode::Global), Just(CaptureMode::ThreadLocal), Just(CaptureMode::Relaxed)];
     let after = prop::collection::vec(number().prop_map(NodeId), 0..4).prop_map(SmallVec::from_vec);
-    (0_u8..19, (number(), number(), number()), any::<bool>(), mode, node(), after, memory(), prop::option::of(name()))
+    (0_u8..20, (number(), number(), number()), any::<bool>(), mode, node(), after, memory(), prop::option::of(name()))
         .prop_map(|(kind, (a, b, c), yes, mode, node, after, memory, name)| {
             let (graph, exec, stream, ticket) = (GraphId(a), ExecId(b), StreamId(c), TicketId(c));
             let (from, to) = (NodeId(b), NodeId(c));
@@ -151,6 +151,7 @@ fn graph_op() -> impl Strategy<Value = What> {
                 15 => What::Import { ticket, memory },
                 16 => What::GraphUpload { exec, stream },
                 17 => What::CopyName { graph, node: memory, memory: Memory::first(b) },
+                18 => What::CaptureToGraph { stream, graph, after, mode },
                 _ => What::CaptureModeExchange { mode },
             }
         })

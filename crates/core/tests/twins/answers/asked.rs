@@ -6,7 +6,7 @@ use millpond_core::op::{Names, Op};
 use super::program::Kinds;
 
 /// Violations alone are looked for.
-pub(crate) const VIOLATIONS: Settings = Settings { races: true, trust: false, leaks: false, advice: false };
+pub(crate) const VIOLATIONS: Settings = Settings { races: true, leaks: false, advice: false };
 
 impl Kinds {
     /// Programs of streams, events and memory; some have host threads, and some streams that end.

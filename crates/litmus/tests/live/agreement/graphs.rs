@@ -9,8 +9,15 @@ use super::maker::{Capture, Exec, Graph, Maker, Own};
 impl Maker {
     pub(crate) fn begin(&mut self) {
         let origin = self.stream();
-        if self.capture.is_some() || self.legacy.as_ref() == Some(&origin) {
+        if self.legacy.as_ref() == Some(&origin) {
             return self.access();
+        }
+        if let Some(capture) = &self.capture {
+            // Another one beside it.
+            if self.aside.is_some() || capture.inside.contains(&origin) || !self.random.one_in(3) {
+                return self.access();
+            }
+            self.aside = self.capture.take();
         }
         let name = self.fresh('g');
         let mode = self.random.pick(&["", "", " relaxed", " thread-local"]);
@@ -29,7 +36,8 @@ impl Maker {
                 }
                 2..=5 if !own.is_empty() => {
                     let (own, act) = (self.random.pick(&own), self.random.pick(&["read", "write"]));
-                    self.say(format!("{act} {stream} {}", own.name));
+                    let part = self.part();
+                    self.say(format!("{act} {stream} {}{part}", own.name));
                 }
                 2..=6 => {
                     if let Some(name) = self.some_memory() {
@@ -105,6 +113,7 @@ impl Maker {
         }
         self.say(format!("end capture {}", capture.origin));
         self.graphs.push(capture.graph);
+        self.capture = self.aside.take();
     }
 
     /// A graph by hand.
@@ -185,7 +194,10 @@ impl Maker {
                 graph.own.push(Own { name: name.clone(), is_freed: false });
                 format!("alloc {name} 256")
             }
-            3..=6 if !graph.own.is_empty() => format!("{act} {}", self.random.pick(&graph.own).name),
+            3..=6 if !graph.own.is_empty() => {
+                let (own, part) = (self.random.pick(&graph.own).name, self.part());
+                format!("{act} {own}{part}")
+            }
             7 | 8 if graph.own.iter().any(|own| !own.is_freed) || !graph.own.is_empty() && self.random.one_in(4) => {
                 let at = self.random.below(graph.own.len());
                 graph.own[at].is_freed = true;

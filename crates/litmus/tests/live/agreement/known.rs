@@ -167,6 +167,24 @@ const KNOWN: &[(&str, &[&str])] = &[
          launch x t\nwrite s a",
         &["12 use-before-alloc"],
     ),
+    // A wait of a stream whose capture is invalid does nothing to another capture.
+    (
+        "stream s\nstream t\nstream u nonblocking\ncapture s as g\nsynchronize u\ncapture t as h relaxed\n\
+         record e t\nwait s e\nrecord f u\nwait t f\nend capture s\nend capture t",
+        &["5 capture-unsupported", "10 capture-isolation"],
+    ),
+    // Parts of an alloc node's memory.
+    (
+        "graph g\nnode n in g: alloc a 256\nnode w in g after n: write a[0..128]\nnode r in g after n: read a[128..256]\n\
+         node v in g after n: write a[100..200]\nx = instantiate g",
+        &["5 race"],
+    ),
+    // An upload makes its stream's capture invalid, and no other.
+    (
+        "stream s\nstream t\ngraph g\nnode n in g: empty\nx = instantiate g\ncapture s as h\ncapture t as i\n\
+         upload x s\nend capture s\nend capture t",
+        &["8 capture-unsupported"],
+    ),
     // An instance with memory nodes is updated from its own graph alone.
     (
         "graph g\nnode n in g: alloc a 256\ngraph h symbolic\nnode m in h: alloc b 256\nx = instantiate g\n\

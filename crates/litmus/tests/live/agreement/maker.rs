@@ -59,6 +59,8 @@ pub(crate) struct Maker {
     pub(crate) graphs: Vec<Graph>,
     pub(crate) execs: Vec<Exec>,
     pub(crate) capture: Option<Capture>,
+    /// The one that began before it, and goes on.
+    pub(crate) aside: Option<Capture>,
     /// Whether streams are of two devices. Then there are no graphs, which are of one.
     pub(crate) several: bool,
     /// Whether there is a second host thread.
@@ -81,7 +83,9 @@ fn made(mut maker: Maker) -> Vec<String> {
     for _ in 0..statements {
         maker.statement();
     }
-    maker.end_capture();
+    while maker.capture.is_some() {
+        maker.end_capture();
+    }
     maker.lines
 }
 
@@ -129,6 +133,7 @@ impl Maker {
             graphs,
             execs,
             capture: None,
+            aside: None,
             several,
             has_thread,
             next: 0,
@@ -369,11 +374,12 @@ impl Maker {
             0 if self.streams.len() > 2 => {
                 let at = 1 + self.random.below(self.streams.len() - 1);
                 // A capture that is given up by that is found by the checker alone, as a leak is.
-                if self.capture.as_ref().is_some_and(|capture| capture.origin == self.streams[at]) {
+                let mut captures: Vec<_> = self.capture.iter_mut().chain(&mut self.aside).collect();
+                if captures.iter().any(|capture| capture.origin == self.streams[at]) {
                     return;
                 }
                 let stream = self.streams.remove(at);
-                self.capture.iter_mut().for_each(|capture| capture.inside.retain(|inside| *inside != stream));
+                captures.iter_mut().for_each(|capture| capture.inside.retain(|inside| *inside != stream));
                 self.legacy = self.legacy.take().filter(|legacy| *legacy != stream);
                 self.say(format!("destroy {stream}"));
             }

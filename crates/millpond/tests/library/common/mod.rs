@@ -311,11 +311,6 @@ pub(crate) fn reuse(follow_event_dependencies: bool, allow_opportunistic: bool, 
     ReusePolicy { follow_event_dependencies, allow_opportunistic, allow_internal_dependencies: allow_internal }
 }
 
-/// A pool that keeps all that it has, with this reuse policy.
-pub(crate) fn keeping(reuse: ReusePolicy) -> PoolConfig {
-    PoolConfig::default().release_threshold(u64::MAX).reuse(reuse)
-}
-
 /// `stream` uses a buffer, without looking at it.
 #[track_caller]
 pub(crate) fn touch(stream: &Stream, buffer: &Buffer<u8>) {

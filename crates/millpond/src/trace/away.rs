@@ -1,0 +1,43 @@
+//! What leaves a trace: an event of its devices that a device of another trace, or of none, waits for. Who learns of the
+//! event by such a device learns it in the event's own trace, too.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use millpond_core::ids::Point;
+use millpond_core::op::{Place, What};
+use millpond_driver::locks::{Mutex, lock};
+
+use crate::sync::ranks;
+use crate::trace::tracer::{TracedEvent, Tracer};
+
+/// The events that were waited for elsewhere and that the process has not synchronised with yet, with where they stand.
+static AWAY: Mutex<ranks::Away, Vec<(Point, Arc<TracedEvent>)>> = Mutex::new(Vec::new());
+
+/// Whether there ever was one.
+static IS_USED: AtomicBool = AtomicBool::new(false);
+
+/// A device that writes no such trace waits for an event, which stands at a point.
+#[cold]
+pub(crate) fn leave(at: Point, event: &Arc<TracedEvent>) {
+    IS_USED.store(true, Ordering::Release);
+    lock(&AWAY).push((at, Arc::clone(event)));
+}
+
+/// A stream waits for what comes after all points that it `covers`: those of its own trace are waited for there.
+#[cold]
+pub(crate) fn wait(tracer: &Tracer, covers: impl Fn(Point) -> bool, write: impl Fn(&TracedEvent)) {
+    let is_back = |(at, event): &&(Point, Arc<TracedEvent>)| event.is_of(tracer) && covers(*at);
+    lock(&AWAY).iter().filter(is_back).for_each(|(_, event)| write(event));
+}
+
+/// The process has synchronised with all that it `covers`.
+#[inline]
+pub(crate) fn synchronize(covers: impl Fn(Point) -> bool) {
+    if !IS_USED.load(Ordering::Acquire) {
+        return;
+    }
+    for (_, event) in lock(&AWAY).extract_if(.., |(at, _)| covers(*at)) {
+        event.tracer().push(Place::Unknown, What::EventSynchronize { event: event.id });
+    }
+}
