@@ -1,5 +1,5 @@
-//! What leaves a trace: an event of its devices that a device of another trace, or of none, waits for. Who learns of the
-//! event by such a device learns it in the event's own trace, too.
+//! What leaves a trace: an event of its devices that a device of another trace, or of none, waits for. Who learns of
+//! the event by such a device learns it in the event's own trace, too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -175,8 +175,8 @@ const KNOWN: &[(&str, &[&str])] = &[
     ),
     // Parts of an alloc node's memory.
     (
-        "graph g\nnode n in g: alloc a 256\nnode w in g after n: write a[0..128]\nnode r in g after n: read a[128..256]\n\
-         node v in g after n: write a[100..200]\nx = instantiate g",
+        "graph g\nnode n in g: alloc a 256\nnode w in g after n: write a[0..128]\n\
+         node r in g after n: read a[128..256]\nnode v in g after n: write a[100..200]\nx = instantiate g",
         &["5 race"],
     ),
     // An upload makes its stream's capture invalid, and no other.
