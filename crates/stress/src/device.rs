@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use millpond::config::{ReusePolicy, Slack};
 use millpond::cuda::CudaConfig;
-use millpond::{Device, DeviceConfig, GIB, PoolConfig};
+use millpond::{Device, DeviceConfig, Error, GIB, Pool, PoolConfig};
 use millpond_driver::{CallKind, Checked, Counting, CudaDriver, Driver, Failing, HostDriver, Schedule, Tapped};
 
 use crate::dawdle::Dawdle;
@@ -178,6 +178,23 @@ pub(crate) fn pool_config(setting: &Setting, kind: DeviceKind, number: u32) -> (
         .guard(setting.guards && matches!(kind, DeviceKind::Host | DeviceKind::Seeded) && random.chance(60))
         .shareable(matches!(kind, DeviceKind::Host) && random.chance(if setting.has(Kind::Lend) { 85 } else { 8 }));
     (config, is_strict)
+}
+
+/// A pool; some lend more than was asked for.
+pub(crate) fn make_pool(device: &Device, config: PoolConfig, chance: u32) -> Result<Pool, Error> {
+    match config.shareable && chance >> 20 & 3 == 0 {
+        true => device.pool_sharing_chunks(config),
+        false => device.pool(config),
+    }
+}
+
+/// A pool's settings from now on.
+pub(crate) fn set_pool(pool: &Pool, config: &PoolConfig, was_strict: bool, is_strict: bool) {
+    pool.set_release_threshold(config.release_threshold);
+    // A pool that added waits once may have done so for blocks that are still free.
+    if is_strict || !was_strict {
+        pool.set_reuse(config.reuse);
+    }
 }
 
 /// Calls that are made to fail.

@@ -4,7 +4,7 @@
 //! Kernels hold this and no handle of the library. An order is a set of kernels that have not run yet: who comes after
 //! a kernel has it in its set. That is naive, and knows less than the checker.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -12,6 +12,10 @@ use crate::finding::{finding, lock};
 
 /// Set by a kernel when it has done its work.
 pub(crate) type Done = Arc<AtomicBool>;
+
+/// Those of a graph's kernel, in the order of its launches, in which it runs. None once a launch failed: whether its
+/// kernel runs is not known.
+pub(crate) type Launches = Arc<Mutex<Option<VecDeque<Done>>>>;
 
 /// Kernels that come before something, without those that have run.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +39,8 @@ impl Before {
         other.0.iter().filter(|it| !has_run(it)).for_each(|it| self.add(it));
     }
 
-    fn covers(&self, done: &Done) -> bool {
+    /// Whether a kernel comes before it, or has run.
+    pub(crate) fn covers(&self, done: &Done) -> bool {
         has_run(done) || self.0.iter().any(|it| Arc::ptr_eq(it, done))
     }
 
@@ -55,6 +60,27 @@ struct Former {
     uses: Before,
 }
 
+/// A kernel that had not run when its memory's addresses served again.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending {
+    pub(crate) kernel: Done,
+    /// Who has them now, from where to where.
+    claimed: (u32, u64, u64),
+    /// Who had them.
+    had: (u32, u64, u64),
+}
+
+impl Pending {
+    /// Nothing orders it before the memory that has its addresses.
+    pub(crate) fn is_unordered(&self) -> ! {
+        let ((life, start, end), (whose, from, to)) = (self.claimed, self.had);
+        finding(&format!(
+            "a{life} got {start:#x}..{end:#x}; a{whose} had {from:#x}..{to:#x}, a kernel of it had not run, and \
+             nothing orders it before"
+        ))
+    }
+}
+
 /// Who has which addresses: the live ones, and the former uses of the others.
 #[derive(Debug, Default)]
 struct Owners {
@@ -69,7 +95,6 @@ pub(crate) struct Figures {
     pub(crate) operations: AtomicU64,
     pub(crate) refusals: AtomicU64,
     pub(crate) words: AtomicU64,
-    pub(crate) skipped: AtomicU64,
     pub(crate) modelled: AtomicU64,
 }
 
@@ -92,26 +117,20 @@ impl Ground {
         self.lost.iter().any(|lost| lost.load(Ordering::Acquire))
     }
 
-    /// `life` has these addresses from now on. `knows` is what its first use comes after, where that is known for sure
-    /// and the pool adds no order of its own: then all former uses come before it or have run.
-    pub(crate) fn claim(&self, life: u32, (start, bytes): (u64, u64), knows: Option<&Before>) {
+    /// `life` has these addresses from now on. The kernels of who had them before that have not run: each must come
+    /// before its first use where the pool adds no order of its own.
+    pub(crate) fn claim(&self, life: u32, (start, bytes): (u64, u64)) -> Vec<Pending> {
         let (mut owners, end) = (lock(&self.owners), start + bytes);
         let below = owners.live.range(..end).next_back().map(|(&start, &(end, life))| (start, end, life));
         if let Some((other, stop, whose)) = below.filter(|&(_, stop, _)| stop > start) {
             finding(&format!("a{life} got {start:#x}..{end:#x}, and a{whose} has {other:#x}..{stop:#x}"));
         }
         owners.live.insert(start, (end, life));
-        for (at, former) in owners.cut(start, end) {
-            if let Some(knows) = knows
-                && !former.uses.0.iter().all(|done| knows.covers(done))
-            {
-                let Former { life: whose, end: stop, .. } = former;
-                finding(&format!(
-                    "a{life} got {start:#x}..{end:#x}; a{whose} had {at:#x}..{stop:#x}, a kernel of it has not run, \
-                     and nothing orders it before"
-                ));
-            }
-        }
+        let pending = |(at, Former { end: stop, life: whose, uses }): (u64, Former)| {
+            let left = uses.0.into_iter().filter(|done| !has_run(done));
+            left.map(move |kernel| Pending { kernel, claimed: (life, start, end), had: (whose, at, stop) })
+        };
+        owners.cut(start, end).into_iter().flat_map(pending).collect()
     }
 
     /// A life is about to end: what was done to its addresses.

@@ -10,9 +10,10 @@
 //! | `device` | the devices that programs run on, and how they end |
 //! | `ground` | who has which bytes, which kernels run, which have run |
 //! | `stage` | what the threads of a program share |
-//! | `model` | what was accepted is in order by the litmus model's tasks, what was refused is not |
+//! | `model` | by the litmus model: what was accepted is in order, what was refused is not, memory serves in order |
 //! | `replay` | a naive device reads what reached the driver |
 //! | `text` | operations as lines of a litmus program |
+//! | `steps` | a thread of a program, of either kind: operations one by one, and an end |
 //! | `program` | one program, from fresh devices to the last drop |
 //! | `parent` | processes that run programs; what they find is made small |
 //! | `preempt` | threads are stopped wherever they are |
@@ -48,4 +49,5 @@ mod replay;
 pub mod settings;
 pub mod sharing;
 mod stage;
+mod steps;
 mod text;

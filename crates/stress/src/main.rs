@@ -84,7 +84,8 @@ fn worker(options: &HashMap<&str, &str>) -> Result<(), String> {
             break;
         }
     }
-    println!("sum {} {} {} {}", total.programs, total.operations, total.refusals, total.words);
+    let Count { programs, operations, refusals, words, modelled } = total;
+    println!("sum {programs} {operations} {refusals} {words} {modelled}");
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! Whether a list of operations is in order, by the litmus model's tasks and plain reachability.
+//! Which operations of a list come before which, and whether all are in order, by the litmus model's tasks and plain
+//! reachability.
 //!
 //! The model makes streams, events, graphs and launches into tasks with edges, without clocks and apart from the
 //! checker and the library.
@@ -11,55 +12,87 @@ use millpond_litmus::model::{Effect, Model};
 /// Tasks of a model that is looked at.
 const TASKS: usize = 1500;
 
-/// What is out of order; none where nothing is. `Err` where the model cannot be asked.
-pub(crate) fn disorder(ops: &[Op]) -> Result<Option<String>, ()> {
-    // What was never launched the model launches at the end; that is behind this one.
-    let (host, stream) = (HostId(0), StreamId(u32::MAX));
-    let end = Op { host, place: Place::Line(u32::MAX), what: What::StreamSynchronize { stream } };
-    let ops = ops.iter().cloned().chain([end]).collect();
-    let mut model = Model::new(&Program::of(ops)).map_err(drop)?;
-    model.tasks.truncate(model.tasks.iter().position(|it| it.line == u32::MAX).unwrap_or(0));
-    if model.tasks.len() > TASKS {
-        return Err(());
-    }
-    let words = model.tasks.len().div_ceil(64);
-    let mut before: Vec<Vec<u64>> = Vec::with_capacity(model.tasks.len());
-    for task in &model.tasks {
-        let mut mine = vec![0_u64; words];
-        for need in &task.needs {
-            mine[need / 64] |= 1 << (need % 64);
-            mine.iter_mut().zip(&before[*need]).for_each(|(mine, its)| *mine |= its);
+/// A kernel of the list: its line, and that of the launch for one of a graph.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kernel {
+    pub(crate) line: u32,
+    pub(crate) launch: Option<u32>,
+}
+
+/// Operations in the model's order.
+pub(crate) struct Order {
+    model: Model,
+    /// Of each task those that come before it, a bit each.
+    before: Vec<Vec<u64>>,
+}
+
+impl Order {
+    /// The order of operations; none where the model cannot be asked.
+    pub(crate) fn of(ops: &[Op]) -> Option<Self> {
+        // What was never launched the model launches at the end; that is behind this one.
+        let (host, stream) = (HostId(0), StreamId(u32::MAX));
+        let end = Op { host, place: Place::Line(u32::MAX), what: What::StreamSynchronize { stream } };
+        let ops = ops.iter().cloned().chain([end]).collect();
+        let mut model = Model::new(&Program::of(ops)).ok()?;
+        model.tasks.truncate(model.tasks.iter().position(|it| it.line == u32::MAX).unwrap_or(0));
+        if model.tasks.len() > TASKS {
+            return None;
         }
-        before.push(mine);
+        let words = model.tasks.len().div_ceil(64);
+        let mut before: Vec<Vec<u64>> = Vec::with_capacity(model.tasks.len());
+        for task in &model.tasks {
+            let mut mine = vec![0_u64; words];
+            for need in &task.needs {
+                mine[need / 64] |= 1 << (need % 64);
+                mine.iter_mut().zip(&before[*need]).for_each(|(mine, its)| *mine |= its);
+            }
+            before.push(mine);
+        }
+        Some(Self { model, before })
     }
-    let comes_before = |one: usize, other: usize| before[other][one / 64] >> (one % 64) & 1 == 1;
-    let mut acts: Vec<Vec<(usize, Effect)>> = vec![Vec::new(); model.lives.len()];
-    for (at, task) in model.tasks.iter().enumerate() {
-        task.effects.iter().for_each(|effect| acts[effect.life].push((at, *effect)));
+
+    fn comes_before(&self, one: usize, other: usize) -> bool {
+        self.before[other][one / 64] >> (one % 64) & 1 == 1
     }
-    for (life, acts) in model.lives.iter().zip(&acts) {
-        let birth = acts.iter().find(|it| it.1.act == Act::Allocate).map(|it| it.0);
-        for (nth, (at, effect)) in acts.iter().enumerate() {
-            let is_born = life.is_there || birth.is_some_and(|birth| birth == *at || comes_before(birth, *at));
-            let is_fine = |(other, (then, its)): (usize, &(usize, Effect))| {
-                let is_ordered = comes_before(*then, *at) || comes_before(*at, *then) || then == at;
-                other == nth
-                    || match (effect.act, its.act) {
-                        (Act::Free, Act::Free) => false,
-                        (Act::Allocate, _) | (_, Act::Allocate) | (Act::Read, Act::Read) => true,
-                        (Act::Free, _) => comes_before(*then, *at),
-                        (_, Act::Free) => comes_before(*at, *then),
-                        _ => is_ordered || !effect.part.overlaps(its.part),
-                    }
-            };
-            let met = acts.iter().enumerate().find(|it| !is_fine(*it)).map(|(_, (other, its))| (other, its.act));
-            if !is_born || met.is_some() {
-                let line = |at: usize| (model.tasks[at].line, model.tasks[at].launch);
-                let met = met.map(|(other, act)| format!("{act:?} of {:?}", line(*other)));
-                let act = effect.act;
-                return Ok(Some(format!("line {:?}: {act:?} of {}, beside {met:?}", line(*at), life.name)));
+
+    /// Whether a kernel comes before other work of a stream. What is not in the list comes before all.
+    pub(crate) fn is_before(&self, one: Kernel, other: u32) -> bool {
+        let task = |line, launch| self.model.tasks.iter().position(|it| (it.line, it.launch) == (line, launch));
+        let both = task(one.line, one.launch).zip(task(other, None));
+        both.is_none_or(|(one, other)| self.comes_before(one, other))
+    }
+
+    /// What is out of order; none where nothing is.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let Self { model, .. } = self;
+        let mut acts: Vec<Vec<(usize, Effect)>> = vec![Vec::new(); model.lives.len()];
+        for (at, task) in model.tasks.iter().enumerate() {
+            task.effects.iter().for_each(|effect| acts[effect.life].push((at, *effect)));
+        }
+        for (life, acts) in model.lives.iter().zip(&acts) {
+            let birth = acts.iter().find(|it| it.1.act == Act::Allocate).map(|it| it.0);
+            for (nth, (at, effect)) in acts.iter().enumerate() {
+                let is_born = life.is_there || birth.is_some_and(|it| it == *at || self.comes_before(it, *at));
+                let is_fine = |(other, (then, its)): (usize, &(usize, Effect))| {
+                    let is_ordered = self.comes_before(*then, *at) || self.comes_before(*at, *then) || then == at;
+                    other == nth
+                        || match (effect.act, its.act) {
+                            (Act::Free, Act::Free) => false,
+                            (Act::Allocate, _) | (_, Act::Allocate) | (Act::Read, Act::Read) => true,
+                            (Act::Free, _) => self.comes_before(*then, *at),
+                            (_, Act::Free) => self.comes_before(*at, *then),
+                            _ => is_ordered || !effect.part.overlaps(its.part),
+                        }
+                };
+                let met = acts.iter().enumerate().find(|it| !is_fine(*it)).map(|(_, (other, its))| (other, its.act));
+                if !is_born || met.is_some() {
+                    let line = |at: usize| (model.tasks[at].line, model.tasks[at].launch);
+                    let met = met.map(|(other, act)| format!("{act:?} of {:?}", line(*other)));
+                    let act = effect.act;
+                    return Some(format!("line {:?}: {act:?} of {}, beside {met:?}", line(*at), life.name));
+                }
             }
         }
+        None
     }
-    Ok(None)
 }

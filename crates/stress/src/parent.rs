@@ -95,9 +95,10 @@ pub fn run(plan: &Plan) -> usize {
             }
         }
     }
-    let Count { programs, operations, refusals, words } = total;
+    let Count { programs, operations, refusals, words, modelled } = total;
     println!(
-        "{operations} operations in {programs} programs, {refusals} refused, {} MiB verified, {} s, {found} findings",
+        "{operations} operations in {programs} programs, {modelled} of them modelled, {refusals} refused, \
+         {} MiB verified, {} s, {found} findings",
         words >> 17,
         begun.elapsed().as_secs()
     );
@@ -122,8 +123,10 @@ fn worker(name: Name, time: Duration) -> Result<Count, Failure> {
     match sum.filter(|_| status == "exit status: 0") {
         Some(sum) => {
             let numbers: Vec<u64> = sum.split(' ').filter_map(|it| it.parse().ok()).collect();
-            let [programs, operations, refusals, words] = numbers[..] else { panic!("a worker said `{sum}`") };
-            Ok(Count { programs, operations, refusals, words })
+            let [programs, operations, refusals, words, modelled] = numbers[..] else {
+                panic!("a worker said `{sum}`")
+            };
+            Ok(Count { programs, operations, refusals, words, modelled })
         }
         None => {
             let is_hang = err.contains("no progress") || err.contains("do not go") || status == "killed";

@@ -12,6 +12,7 @@ use crate::op::{Op, Program};
 use crate::settings::DeviceKind;
 use crate::sharing::{self, World};
 use crate::stage::Stage;
+use crate::steps::Runs;
 
 /// What a program did.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,6 +22,7 @@ pub struct Count {
     pub operations: u64,
     pub refusals: u64,
     pub words: u64,
+    pub modelled: u64,
 }
 
 impl Count {
@@ -30,6 +32,7 @@ impl Count {
         self.operations += other.operations;
         self.refusals += other.refusals;
         self.words += other.words;
+        self.modelled += other.modelled;
     }
 }
 
@@ -67,26 +70,25 @@ const ENDING: u64 = u64::MAX - 1;
 pub fn run(program: &Program, kind: DeviceKind, log: Option<File>, watched: &Watched) -> Count {
     let Program { setting, seed, .. } = *program;
     let progress: Vec<Arc<AtomicU64>> = program.threads.iter().map(|_| Arc::default()).collect();
-    let end = Arc::<AtomicU64>::default();
-    *lock(&watched.0) = progress.iter().chain([&end]).cloned().collect();
-    let numbered = (0..).zip(&progress).map(|(number, progress)| (number, Arc::clone(progress)));
+    *lock(&watched.0) = progress.clone();
+    let numbers = 0..program.threads.len();
     let stage = match setting.has(Kind::Lend) {
         true => {
             let world = World::new(setting, kind, seed, log);
-            let made = numbered.map(|(number, progress)| sharing::Thread::new(&world, number, progress));
-            run_all(made.zip(&program.threads).collect(), |thread, ops| thread.run(ops));
+            let made = numbers.map(|number| sharing::Thread::new(&world, number));
+            run_all(&world.stage, made.collect(), program, &progress);
             world.stage
         }
         false => {
             let stage = Stage::new(setting, kind, seed, log);
             // All are made before one begins: a thread may drop a device.
-            let made = numbered.map(|(number, progress)| maker::Thread::new(&stage, number, progress));
-            run_all(made.zip(&program.threads).collect(), |thread, ops| thread.run(ops, seed));
+            let made = numbers.map(|number| maker::Thread::new(&stage, number));
+            run_all(&stage, made.collect(), program, &progress);
             stage
         }
     };
     let ground = Arc::clone(&stage.ground);
-    end.store(ENDING, Ordering::Relaxed);
+    progress.iter().for_each(|end| end.store(ENDING, Ordering::Relaxed));
     stage.end(seed.is_multiple_of(2));
     let figures = &ground.figures;
     lock(&watched.0).clear();
@@ -95,17 +97,29 @@ pub fn run(program: &Program, kind: DeviceKind, log: Option<File>, watched: &Wat
         operations: figures.operations.load(Ordering::Relaxed),
         refusals: figures.refusals.load(Ordering::Relaxed),
         words: figures.words.load(Ordering::Relaxed),
+        modelled: figures.modelled.load(Ordering::Relaxed),
     }
 }
 
 /// One alone runs on this thread.
-fn run_all<T: Send>(mut threads: Vec<(T, &Vec<Op>)>, run: impl Fn(T, &[Op]) + Sync) {
-    match threads.pop() {
-        Some((thread, ops)) if threads.is_empty() => run(thread, ops),
-        last => std::thread::scope(|scope| {
-            for (thread, ops) in threads.into_iter().chain(last) {
+fn run_all<T: Runs>(stage: &Stage, threads: Vec<T>, program: &Program, progress: &[Arc<AtomicU64>]) {
+    let run = |(mut thread, (ops, progress)): (T, (&Vec<Op>, &Arc<AtomicU64>))| {
+        for (at, op) in ops.iter().enumerate() {
+            progress.store(at as u64 + 1, Ordering::Relaxed);
+            stage.ground.figures.operations.fetch_add(1, Ordering::Relaxed);
+            thread.step(*op);
+        }
+        progress.store(ENDING, Ordering::Relaxed);
+        thread.finish(program.seed);
+        progress.store(u64::MAX, Ordering::Relaxed);
+    };
+    let threads = threads.into_iter().zip(program.threads.iter().zip(progress));
+    match threads.len() {
+        1 => threads.for_each(run),
+        _ => std::thread::scope(|scope| {
+            for thread in threads {
                 let run = &run;
-                scope.spawn(move || run(thread, ops));
+                scope.spawn(move || run(thread));
             }
         }),
     }

@@ -13,6 +13,7 @@ use crate::device::{Dev, check_gone, open};
 use crate::finding::{finding, lock};
 use crate::ground::{Before, Ground};
 use crate::kind::Kind;
+use crate::random::Random;
 use crate::settings::{DeviceKind, Setting};
 
 /// A buffer on its way to another thread, and an event after its uses.
@@ -66,6 +67,17 @@ impl Stage {
     /// Whether kernels are closures that really run.
     pub(crate) fn runs_kernels(&self) -> bool {
         matches!(self.kind, DeviceKind::Host | DeviceKind::Seeded)
+    }
+
+    /// How long a kernel takes, in microseconds.
+    pub(crate) fn micros(&self, chance: u32) -> u64 {
+        let mut random = Random::new(u64::from(chance));
+        match random.below(4) {
+            _ if self.setting.slow == 0 => 0,
+            0 => random.below(self.setting.slow),
+            1 => random.below(40),
+            _ => 0,
+        }
     }
 
     /// Whether memory is real.

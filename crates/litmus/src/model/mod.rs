@@ -113,7 +113,7 @@ impl Model {
     /// The model of a program.
     ///
     /// # Errors
-    /// It has more than [`TASKS_MAX`] tasks, or updates an instance that has memory of its own.
+    /// It has more than [`TASKS_MAX`] tasks, or updates an instance to other memory of its own.
     pub fn new(program: &Program) -> Result<Model, TooMuch> {
         lower::lower(program)
     }

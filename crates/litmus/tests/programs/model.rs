@@ -3,7 +3,7 @@
 use crate::files::corpus;
 use crate::mutated;
 use millpond_core::check::{Finding, Kind};
-use millpond_core::op::What;
+use millpond_core::op::{Act, What};
 use millpond_litmus::Program;
 use millpond_litmus::model::Harm;
 use millpond_litmus::model::Model;
@@ -50,6 +50,47 @@ fn every_wrong_order_has_a_schedule_that_shows_it_and_no_right_program_has_one()
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
     assert!(shown >= 60 && right >= 90, "{shown} violations shown, {right} right programs");
     assert!(denied >= 6, "{denied} uses without access shown");
+}
+
+/// Rules of launches: each of these is right, no schedule does damage, and nothing is freed twice.
+#[test]
+fn launches_uploads_and_updates_of_one_instance_come_one_after_the_other() {
+    let after_an_upload = "a = alloc s 512\ngraph g\nnode n in g: write a\nx = instantiate g\nlaunch x s\nupload x t\n\
+                           write t a\nfree t a";
+    let left_with_a_child = "graph h\nnode m in h: alloc b 512\ngraph g\nnode n in g: alloc a 512\n\
+                             node c in g after n: child h\nx = instantiate g\nlaunch x s\ndestroy x\n\
+                             y = instantiate g auto-free\nlaunch y s";
+    let updated_from_its_graph = "graph g\nnode n in g: alloc a 512\nnode m in g after n: write a\n\
+                                  x = instantiate g auto-free\nlaunch x s\nupdate x from g\nlaunch x t";
+    for text in [after_an_upload, left_with_a_child, updated_from_its_graph] {
+        let text = format!("set leaks off\nstream s nonblocking\nstream t nonblocking\n{text}");
+        let program = Program::parse(&text).expect("it can be read");
+        assert!(program.check().is_empty(), "{:?}\n{text}", program.check());
+        let model = Model::new(&program).unwrap_or_else(|why| panic!("{why}\n{text}"));
+        let all = model.explore(1 << 14).expect("it is small");
+        assert!(all.damages.is_empty(), "{:?}\n{text}", all.damages);
+        for life in 0..model.lives.len() {
+            let effects = model.tasks.iter().flat_map(|task| &task.effects);
+            let frees = effects.filter(|it| it.life == life && it.act == Act::Free).count();
+            assert!(frees <= 1, "{} is freed {frees} times\n{text}", model.lives[life].name);
+        }
+    }
+}
+
+/// Where nothing says which record of an event a node of the same launch waits for, or is the last, there is no order.
+#[test]
+fn records_of_one_event_that_nothing_orders_order_nothing() {
+    let waits_beside = "event e\nwrite s a\nrecord e s\ngraph g\nnode r in g: record e\nnode w in g: wait e\n\
+                        node n in g after w: write a\nx = instantiate g\nlaunch x t";
+    let records_beside = "event e\ngraph g\nnode n in g: write a\nnode m in g: empty\nnode v in g after m: record e\n\
+                          node r in g after n: record e\nx = instantiate g\nlaunch x s\nwait t e\nwrite t a";
+    for text in [waits_beside, records_beside] {
+        let text = format!("set leaks off\nstream s nonblocking\nstream t nonblocking\na = alloc s 512\n{text}");
+        let program = Program::parse(&text).expect("it can be read");
+        assert!(program.check().iter().any(|it| it.kind.is_about_order()), "{:?}\n{text}", program.check());
+        let all = Model::new(&program).expect("it has a model").explore(1 << 14).expect("it is small");
+        assert!(!all.damages.is_empty(), "no schedule shows it\n{text}");
+    }
 }
 
 /// Programs that nobody meant: those that the checker has nothing to say of have no schedule that does damage.

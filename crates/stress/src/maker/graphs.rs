@@ -3,7 +3,9 @@
 //! A graph writes memory of its own, looks at it, frees it or leaves it live, and uses some of the thread's memory.
 //! Every launch does the same, so that one pattern serves all.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use millpond_core::op::{Access, Act, CaptureMode, Mark, Memory, NodeOp, Trust, What};
@@ -12,10 +14,21 @@ use smallvec::SmallVec;
 
 use super::{Buf, Thread, pick, place};
 use crate::bytes::{Content, Look, Of};
-use crate::ground::Before;
+use crate::finding::{finding, lock};
+use crate::ground::{Before, Done, Launches};
 use crate::kind::Kind;
+use crate::model::Kernel;
 use crate::op::Op;
 use crate::random::{Random, mix};
+
+/// A kernel of a graph that writes memory of the thread.
+#[derive(Clone, Debug)]
+struct Outside {
+    memory: Memory,
+    content: Content,
+    line: u32,
+    launches: Launches,
+}
 
 /// A graph at hand.
 #[derive(Clone, Debug, Default)]
@@ -25,9 +38,11 @@ pub(super) struct Made {
     /// What a launch leaves live: its words, and what is in it.
     outputs: Vec<(Memory, usize, Content)>,
     /// Memory of the thread that it uses, and what it writes there.
-    outside: Vec<(Memory, Content)>,
+    outside: Vec<Outside>,
     /// Events that it records.
     records: Vec<EventId>,
+    /// An event that it waits for before it uses memory of the thread.
+    gate: Option<EventId>,
     has_memory: bool,
 }
 
@@ -38,8 +53,6 @@ pub(super) struct Exec {
     made: Made,
     /// Whether a launch frees what the one before left.
     frees: bool,
-    /// Kernels that its next launch comes after, as it comes after the last one.
-    last: Before,
 }
 
 /// A graph in the making, node by node.
@@ -48,6 +61,26 @@ struct Draft {
     /// Memory that is live at this point: its words, what is in it, who wrote it and who has read it.
     live: Vec<(Memory, usize, Content, Vec<NodeId>)>,
     random: Random,
+}
+
+impl Outside {
+    /// It is about to be launched: set when its kernel has run.
+    fn launch(&self) -> Option<Done> {
+        let done = Done::default();
+        lock(&self.launches).as_mut().map(|launches| {
+            launches.push_back(Arc::clone(&done));
+            done
+        })
+    }
+
+    /// It was not launched, or that is not known.
+    fn not_launched(&self, is_unsure: bool) {
+        let mut launches = lock(&self.launches);
+        match is_unsure {
+            true => launches.take().into_iter().flatten().for_each(|done| done.store(true, Ordering::Release)),
+            false => drop(launches.as_mut().and_then(VecDeque::pop_back)),
+        }
+    }
 }
 
 impl Draft {
@@ -75,6 +108,21 @@ impl Thread<'_> {
         }
     }
 
+    /// A kernel, or bytes of the host, that leave this in memory of the thread, and what is known of it.
+    fn outside_work(&self, buf: &Buf, content: Content, micros: u64) -> (Work, Outside) {
+        let work = self.work_of((buf.memory, buf.words), Content::Unknown, content, micros);
+        let launches = Launches::new(Mutex::new(self.runs_closures().then(VecDeque::new)));
+        let line = self.ops.len() as u32 + 1;
+        let outside = Outside { memory: buf.memory, content, line, launches: Arc::clone(&launches) };
+        let Work::Kernel(mut kernel) = work else { return (work, outside) };
+        let says = move |reads: &[&[u8]], writes: &mut [&mut [u8]]| {
+            kernel(reads, writes);
+            let done = lock(&launches).as_mut().and_then(VecDeque::pop_front);
+            done.into_iter().for_each(|done| done.store(true, Ordering::Release));
+        };
+        (Work::Kernel(Box::new(says)), outside)
+    }
+
     /// Adds a node; its number, where it was added.
     fn add(&mut self, draft: &mut Draft, after: &[NodeId], node: NodeOp, work: Option<Work>) -> Option<NodeId> {
         let (graph, after) = (draft.made.id, SmallVec::from_slice(after));
@@ -90,7 +138,7 @@ impl Thread<'_> {
         let bits = draft.random.below(17);
         let words = 1 + draft.random.below(1 << bits) as usize;
         let (memory, content) = (self.new_memory(), Content::Words(mix(draft.random.number())));
-        let micros = if draft.random.chance(20) { 30 } else { 0 };
+        let micros = self.stage.micros(draft.random.number() as u32);
         let node = NodeOp::Alloc { memory, bytes: words as u64 * 8 };
         let Some(alloc) = self.add(draft, &after, node, None) else { return };
         draft.made.has_memory = true;
@@ -115,15 +163,13 @@ impl Thread<'_> {
     }
 
     /// A node that records an external event, or waits for one.
-    fn add_event(&mut self, draft: &mut Draft, after: &[NodeId], records: bool) {
-        let Some(event) = pick(&self.externals, draft.random.number() as u32).and_then(|at| self.externals[at].clone())
-        else {
-            return;
-        };
-        let node = if records { NodeOp::EventRecord(event.id) } else { NodeOp::EventWait(event.id) };
-        if self.add(draft, after, node, None).is_some() && records {
-            draft.made.records.push(event.id);
-        }
+    fn add_event(&mut self, draft: &mut Draft, after: &[NodeId], records: bool) -> Option<(EventId, NodeId)> {
+        let at = pick(&self.externals, draft.random.number() as u32)?;
+        let event = self.externals[at].as_ref()?.id;
+        let node = if records { NodeOp::EventRecord(event) } else { NodeOp::EventWait(event) };
+        let node = self.add(draft, after, node, None)?;
+        draft.made.records.extend(records.then_some(event));
+        Some((event, node))
     }
 
     pub(super) fn build(&mut self, op: Op) {
@@ -197,16 +243,20 @@ impl Thread<'_> {
 
     /// Nodes use memory of the thread, and one may own some.
     fn use_outside(&mut self, draft: &mut Draft, op: Op) {
+        let is_gated = self.stage.setting.event_nodes && draft.random.chance(30);
+        let gate = is_gated.then(|| self.add_event(draft, &[], false)).flatten();
+        draft.made.gate = gate.map(|it| it.0);
         for at in 0..self.bufs.len() {
             let Some(buf) = self.bufs[at].clone() else { continue };
             if buf.pool.is_none() || buf.device != 0 || !draft.random.chance(15) {
                 continue;
             }
-            let (after, content) = (draft.some(), Content::Words(mix(u64::from(buf.memory.id.0 ^ op.c))));
-            let work = self.work_of((buf.memory, buf.words), Content::Unknown, content, 0);
+            let (mut after, content) = (draft.some(), Content::Words(mix(u64::from(buf.memory.id.0 ^ op.c))));
+            after.extend(gate.map(|it| it.1).filter(|it| !after.contains(it)));
+            let (work, outside) = self.outside_work(&buf, content, self.stage.micros(draft.random.number() as u32));
             let write = NodeOp::Kernel(SmallVec::from_slice(&[Access::whole(buf.memory, Act::Write)]));
             if self.add(draft, &after, write, Some(work)).is_some() {
-                draft.made.outside.push((buf.memory, content));
+                draft.made.outside.push(outside);
                 self.bufs[at].iter_mut().for_each(|buf| buf.is_in_graph = true);
             }
         }
@@ -251,7 +301,9 @@ impl Thread<'_> {
         if !self.perform(What::CaptureBegin { stream, graph, mode, symbolic: false }) {
             return;
         }
+        let begun = self.ops.len() - 1;
         let mut made = Made { id: graph, has_memory: true, ..Made::default() };
+        let mut is_loose = false;
         for _ in 0..1 + random.below(4) {
             self.captured_event(stream, &mut made, &mut random);
             let (memory, words) = (self.new_memory(), 1 + random.below(9000) as usize);
@@ -267,11 +319,11 @@ impl Thread<'_> {
             {
                 if self.runs_closures() {
                     let work = self.work_of((memory, words), content, content, 0);
-                    self.captured(side, memory, Act::Read, work);
+                    is_loose |= self.captured(side, memory, Act::Read, work);
                 }
                 // Now and then the join is forgotten.
-                if !random.chance(4) {
-                    self.fork(side, stream);
+                if !random.chance(4) && self.fork(side, stream) {
+                    is_loose = false;
                 }
             }
             match random.below(4) {
@@ -287,15 +339,22 @@ impl Thread<'_> {
             && let Some(buf) = self.bufs[at].clone().filter(|it| it.pool.is_some() && it.device == 0)
         {
             let content = Content::Words(mix(random.number()));
-            let work = self.work_of((buf.memory, buf.words), Content::Unknown, content, 0);
+            let (work, outside) = self.outside_work(&buf, content, self.stage.micros(random.number() as u32));
             if self.captured(stream, buf.memory, Act::Write, work) {
-                made.outside.push((buf.memory, content));
+                made.outside.push(outside);
                 self.bufs[at].iter_mut().for_each(|buf| buf.is_in_graph = true);
             }
         }
         if self.perform(What::CaptureEnd { stream }) && self.run.graph_of(graph).is_some() {
-            self.keep(made, op);
-        } else if !self.is_exact() || self.has_failed {
+            if is_loose {
+                finding("a capture ends well, and the work of another stream was not joined to it");
+            }
+            return self.keep(made, op);
+        }
+        // What was to be captured is no part of the program.
+        self.wrong.retain(|at| *at < begun);
+        self.followed.extend(begun..self.ops.len());
+        if !self.is_exact() || self.has_failed {
             // Whether it goes on is not the same to both: it ends with its stream.
             self.give_up(stream);
         }
@@ -325,7 +384,11 @@ impl Thread<'_> {
                     made.records.push(event.id);
                 }
             }
-            false => drop(self.perform(What::EventWait { event: event.id, stream, external: true })),
+            false => {
+                if self.perform(What::EventWait { event: event.id, stream, external: true }) {
+                    made.gate = Some(event.id);
+                }
+            }
         }
     }
 
@@ -343,9 +406,7 @@ impl Thread<'_> {
         if self.perform(What::Instantiate { graph: made.id, exec, auto_free_on_launch: frees }) {
             let at = place(&self.execs, exec.0);
             self.drop_exec_at(at);
-            // An instance before had the same addresses.
-            let last = self.launched.get(&made.id).cloned().unwrap_or_default();
-            self.execs[at] = Some(Exec { id: exec, made: made.clone(), frees, last });
+            self.execs[at] = Some(Exec { id: exec, made: made.clone(), frees });
         }
     }
 
@@ -358,11 +419,11 @@ impl Thread<'_> {
     pub(super) fn launch(&mut self, op: Op) {
         let (Some(on), Some(at)) = (pick(&self.streams, op.a), pick(&self.execs, op.b)) else { return };
         let (Some(line), Some(exec)) = (self.streams[on].clone(), self.execs[at].clone()) else { return };
-        let Exec { id, made, frees, last } = exec;
+        let Exec { id, made, frees } = exec;
         if line.device != 0 {
             return;
         }
-        let is_there = |it: &&Buf| made.outside.iter().any(|(memory, _)| *memory == it.memory);
+        let is_there = |it: &&Buf| made.outside.iter().any(|of| of.memory == it.memory);
         let outside: Vec<Memory> = self.bufs.iter().flatten().filter(is_there).map(|it| it.memory).collect();
         // What an earlier launch left, one of an instance that is gone, too: this one frees it first.
         let execs: Vec<ExecId> = self.execs.iter().flatten().map(|it| it.id).collect();
@@ -370,10 +431,21 @@ impl Thread<'_> {
         let is_left =
             |it: &Buf| it.launched_by.is_some_and(|(by, node)| by == id || (!execs.contains(&by) && is_remade(node)));
         let left: Vec<Memory> = self.bufs.iter().flatten().filter(|it| is_left(it)).map(|it| it.memory).collect();
+        // The graph itself comes after what it uses, by an event that it waits for, which may be an old one; or its
+        // stream does.
+        let gate = made.gate.filter(|_| op.c >> 4 & 3 != 0);
+        let gate = gate.and_then(|gate| self.externals.iter().flatten().find(|it| it.id == gate).map(|it| it.id));
+        let by = gate.and_then(|_| pick(&self.streams, op.a >> 4)).filter(|by| *by != on);
         if !op.c.is_multiple_of(4) {
-            for memory in outside.iter().chain(&left) {
+            for memory in outside.iter() {
+                self.order(by.unwrap_or(on), &[Access::whole(*memory, Act::Write)]);
+            }
+            for memory in &left {
                 self.order(on, &[Access::whole(*memory, Act::Write)]);
             }
+        }
+        if let Some((gate, by)) = gate.zip(by) {
+            self.record_at(gate, by);
         }
         let mut ended = Vec::new();
         for at in 0..self.bufs.len() {
@@ -383,10 +455,11 @@ impl Thread<'_> {
             }
         }
         self.before(on);
-        self.learned.join(&last);
+        let flags: Vec<Option<Done>> = made.outside.iter().map(Outside::launch).collect();
         let is_done = self.perform(What::GraphLaunch { exec: id, stream: line.id });
         if !is_done {
             let is_partial = self.has_failed;
+            made.outside.iter().for_each(|of| of.not_launched(is_partial));
             for (at, buf, range) in ended {
                 match is_partial {
                     false => self.restore(at, buf, range),
@@ -406,11 +479,11 @@ impl Thread<'_> {
             return;
         }
         self.after(on, None);
-        if let (Some(line), Some(exec)) = (&self.streams[on], &mut self.execs[at]) {
-            exec.last = line.before.clone();
-            if made.has_memory {
-                self.launched.insert(made.id, line.before.clone());
-            }
+        let launch = Some(self.ops.len() as u32);
+        for (of, done) in made.outside.iter().zip(flags) {
+            let Some(done) = done else { continue };
+            self.after_kernel(on, Some((&done, Kernel { line: of.line, launch })));
+            self.bufs.iter_mut().flatten().filter(|it| it.memory == of.memory).for_each(|it| it.uses.add(&done));
         }
         for event in self.externals.iter_mut().flatten().filter(|it| made.records.contains(&it.id)) {
             event.before = Before::default();
@@ -424,8 +497,8 @@ impl Thread<'_> {
             stale.take_if(|memory| made.outputs.iter().any(|it| it.0 == *memory));
         }
         for buf in self.bufs.iter_mut().flatten() {
-            if let Some((_, content)) = made.outside.iter().find(|(memory, _)| *memory == buf.memory) {
-                buf.content = *content;
+            if let Some(of) = made.outside.iter().rfind(|of| of.memory == buf.memory) {
+                buf.content = of.content;
             }
         }
         self.take_launched(&made, id, op);
@@ -450,7 +523,7 @@ impl Thread<'_> {
             let Some(buffer) = self.run.buffer(memory) else { continue };
             let range = (buffer.address(), buffer.bytes());
             self.stage.say(self.number, format_args!("# a{} is at {:#x}", memory.id.0, range.0));
-            self.stage.ground.claim(memory.id.0, range, None);
+            self.stage.ground.claim(memory.id.0, range);
             let to = place(&self.bufs, op.b);
             let (launched_by, content, uses) = (Some((exec, *node)), *content, Before::default());
             let (words, pool) = (*words, None);

@@ -1,6 +1,7 @@
 //! An operation is done by the library and by the checker, and what they refuse is compared.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millpond::Error;
@@ -12,7 +13,7 @@ use millpond_runner::{Cannot, Refusal, Work};
 use super::Thread;
 use crate::finding::finding;
 use crate::kind::Kind;
-use crate::model::disorder;
+use crate::model::Order;
 use crate::text;
 
 /// So many refused operations of a program the model is asked about.
@@ -89,6 +90,7 @@ impl Thread<'_> {
             Err(Cannot::Failed(error)) => {
                 self.is_failure(&error);
                 self.has_failed = true;
+                self.not_done(&error.to_string());
                 // It may have been done in part.
                 let is_plain = matches!(
                     op.what,
@@ -99,13 +101,12 @@ impl Thread<'_> {
                         | What::EventRecord { .. }
                         | What::EventWait { .. }
                 );
-                self.has_lost_track |= !is_plain;
-                self.not_done(&error.to_string())
+                if !is_plain {
+                    self.lose_track();
+                }
+                false
             }
-            Err(Cannot::Ask(why)) => {
-                self.stage.ground.figures.skipped.fetch_add(1, Ordering::Relaxed);
-                self.not_done(&why)
-            }
+            Err(Cannot::Ask(why)) => self.not_done(&why),
         }
     }
 
@@ -116,8 +117,9 @@ impl Thread<'_> {
         match result {
             Err(error @ (Error::Driver(_) | Error::DeviceLost { .. })) => {
                 self.is_failure(&error);
-                self.has_lost_track = true;
-                return self.not_done(&error.to_string());
+                self.not_done(&error.to_string());
+                self.lose_track();
+                return false;
             }
             Err(error) => {
                 if let Some(kind) = millpond_runner::kind_of(&error, act) {
@@ -131,8 +133,8 @@ impl Thread<'_> {
 
     /// Both do it, and what they say is not compared.
     pub(super) fn end_quietly(&mut self, what: What) {
+        self.lose_track();
         let op = self.next(what);
-        self.has_lost_track = true;
         drop(self.run.step(&op));
         self.by_runner.extend(&self.run.found().verdict);
         self.checker.check(&op, &Names::default(), &mut Vec::new());
@@ -177,6 +179,12 @@ impl Thread<'_> {
         if !is_meant {
             finding(&format!("nothing was to fail: {}", error.report()));
         }
+    }
+
+    /// From now on the library may know more than the checker; up to here the model can be asked.
+    pub(super) fn lose_track(&mut self) {
+        self.ask_the_model();
+        self.has_lost_track = true;
     }
 
     /// The operation at hand was not done, and the checker is not asked.
@@ -257,7 +265,8 @@ impl Thread<'_> {
             other => {
                 // It has changed more than can be followed.
                 let is_a_launch = matches!(other, What::GraphLaunch { .. });
-                (self.has_lost_track, self.has_failed) = (true, is_a_launch);
+                self.has_failed = is_a_launch;
+                self.lose_track();
                 return !is_a_launch;
             }
         };
@@ -284,19 +293,25 @@ impl Thread<'_> {
         }
     }
 
-    /// The model finds in order what was accepted, and out of order what was refused for its order.
-    pub(super) fn ask_the_model(&mut self) {
-        // The model has one thread's operations: what another thread waited for is in none of them. And a capture that
-        // ended badly leaves operations that mean something else to it.
-        if !self.is_exact() || self.refused.iter().any(|it| is_of_captures(it.kind)) {
+    /// The model finds in order what was accepted, and who got memory after those that had it; and out of order what
+    /// was refused for its order.
+    pub(super) fn ask_the_model(&self) {
+        // The model has one thread's operations: what another thread waited for is in none of them.
+        if !self.is_exact() {
             return;
         }
         let is_done = |at: &usize| !self.wrong.contains(at) && !self.followed.contains(at);
         let upto = |end: usize| (0..end).filter(is_done).map(|at| self.ops[at].clone()).collect::<Vec<_>>();
-        let Ok(wrong_order) = disorder(&upto(self.ops.len())) else { return };
+        let Some(order) = Order::of(&upto(self.ops.len())) else { return };
         self.stage.ground.figures.modelled.fetch_add(1, Ordering::Relaxed);
-        if let Some(what) = wrong_order {
+        if let Some(what) = order.fault() {
             finding(&format!("accepted, and the model finds it out of order: {what}"));
+        }
+        for (pending, born) in &self.reused {
+            let kernel = self.kernels.iter().find(|(done, _)| Arc::ptr_eq(done, &pending.kernel));
+            if kernel.is_some_and(|(_, kernel)| !order.is_before(*kernel, *born)) {
+                pending.is_unordered();
+            }
         }
         for at in self.wrong.iter().take(WRONG) {
             let mut ops = upto(*at);
@@ -304,7 +319,7 @@ impl Thread<'_> {
             let begun = ops.iter().filter(|op| matches!(op.what, What::CaptureBegin { .. })).count();
             let ended = ops.iter().filter(|op| matches!(op.what, What::CaptureEnd { .. })).count();
             ops.push(self.ops[*at].clone());
-            if begun == ended && disorder(&ops) == Ok(None) {
+            if begun == ended && Order::of(&ops).is_some_and(|order| order.fault().is_none()) {
                 finding(&format!("refused, and the model finds it in order: {}", text::line(&self.ops[*at], 0)));
             }
         }

@@ -23,17 +23,6 @@ impl Thread<'_> {
         self.stage.runs_kernels().then(|| Arc::new(AtomicBool::new(false)))
     }
 
-    /// How long a kernel takes, in microseconds.
-    pub(super) fn micros(&self, chance: u32) -> u64 {
-        let mut random = Random::new(u64::from(chance));
-        match random.below(4) {
-            _ if self.stage.setting.slow == 0 => 0,
-            0 => random.below(self.stage.setting.slow),
-            1 => random.below(40),
-            _ => 0,
-        }
-    }
-
     /// A new name of memory.
     pub(super) fn new_memory(&self) -> Memory {
         Memory::first(self.stage.number())
@@ -59,12 +48,12 @@ impl Thread<'_> {
             return self.check_full(&pool, line.id, words);
         }
         self.after(on, None);
-        let is_sure = pool.is_strict && !line.is_shared && self.stage.runs_kernels() && self.is_exact();
-        let knows = self.streams[on].as_ref().map(|line| line.before.clone()).filter(|_| is_sure);
+        let (is_sure, born) = (pool.is_strict && !line.is_shared && self.is_exact(), self.ops.len() as u32);
         let Some(buffer) = self.run.buffer(memory) else { return };
         let range = (buffer.address(), buffer.bytes());
         self.stage.say(self.number, format_args!("# at {:#x}", range.0));
-        self.stage.ground.claim(memory.id.0, range, knows.as_ref());
+        let former = self.stage.ground.claim(memory.id.0, range);
+        self.reused.extend(former.into_iter().filter(|_| is_sure).map(|pending| (pending, born)));
         let (device, pool, uses) = (line.device, Some(pool.id), Before::default());
         let content = Content::Unknown;
         let at = place(&self.bufs, op.b);
@@ -160,7 +149,7 @@ impl Thread<'_> {
 
     /// A kernel of memory.
     fn kernel(&self, buf: &Buf, after: Content, of: Of, done: Option<Done>, chance: u32) -> Look {
-        let (ground, micros) = (Arc::clone(&self.stage.ground), self.micros(chance));
+        let (ground, micros) = (Arc::clone(&self.stage.ground), self.stage.micros(chance));
         Look { ground, life: buf.memory.id.0, before: buf.content, doubt: None, after, done, micros, of }
     }
 
@@ -254,7 +243,8 @@ impl Thread<'_> {
             self.check_over(on, "copy_to_host");
             self.tell(What::StreamSynchronize { stream: line.id });
         } else if self.refused.len() == was_refused && self.submitted(line.device) > struck {
-            // Only the wait failed: whether it counts as a use is not known.
+            // Only the wait failed: whether it counts as a use is not known, nor what comes after it.
+            self.lose_track();
             if let Some(buf) = self.bufs[at].take() {
                 self.let_go(buf);
             }

@@ -13,21 +13,21 @@ mod owning;
 mod things;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use millpond::config::PoolConfig;
 use millpond_core::check::{Checker, Settings};
-use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, PoolId, StreamId};
+use millpond_core::ids::{DeviceId, EventId, ExecId, PoolId, StreamId};
 use millpond_core::op::{Memory, Op as CoreOp, StreamRole};
 use millpond_runner::{Place, Refusal, Run, Schedule, Timing};
 
 use crate::bytes::Content;
-use crate::ground::Before;
+use crate::ground::{Before, Done, Pending};
 use crate::kind::Kind;
+use crate::model::Kernel;
 use crate::op::Op;
 use crate::settings::DeviceKind;
 use crate::stage::Stage;
+use crate::steps::{Runs, step};
 use graphs::{Exec, Made};
 
 /// How a stream stands to the legacy default stream.
@@ -103,8 +103,10 @@ pub(crate) struct Thread<'w> {
     followed: Vec<usize>,
     /// Whether the library may know more than the checker.
     has_lost_track: bool,
-    /// Kernels that come before the end of the last launch of each graph with memory nodes.
-    launched: HashMap<GraphId, Before>,
+    /// Kernels that say when they have run.
+    kernels: Vec<(Done, Kernel)>,
+    /// Kernels that had not run when their memory's addresses served again, and the line where those did.
+    reused: Vec<(Pending, u32)>,
     streams: Vec<Option<Line>>,
     pools: Vec<Option<PoolAt>>,
     bufs: Vec<Option<Buf>>,
@@ -127,7 +129,6 @@ pub(crate) struct Thread<'w> {
     defaults: HashSet<(usize, StreamRole)>,
     /// Kernels that the stream at hand comes after with its next operation.
     learned: Before,
-    progress: Arc<AtomicU64>,
 }
 
 /// One of those that are there.
@@ -141,6 +142,11 @@ pub(crate) fn place<T>(table: &[Option<T>], number: u32) -> usize {
     (0..table.len()).find(|at| table[*at].is_none()).unwrap_or(number as usize % table.len())
 }
 
+/// An empty table of so many places.
+pub(crate) fn places<T>(count: usize) -> Vec<Option<T>> {
+    (0..count).map(|_| None).collect()
+}
+
 /// The device of that number.
 pub(crate) fn device_id(at: usize) -> DeviceId {
     DeviceId(at as u32)
@@ -148,7 +154,7 @@ pub(crate) fn device_id(at: usize) -> DeviceId {
 
 impl<'w> Thread<'w> {
     /// A thread without objects.
-    pub(crate) fn new(stage: &'w Stage, number: usize, progress: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(stage: &'w Stage, number: usize) -> Self {
         let place = match stage.kind {
             DeviceKind::Host => Place::Host(Timing::Fast),
             DeviceKind::Seeded => Place::Host(Timing::Seeded(0)),
@@ -160,9 +166,6 @@ impl<'w> Thread<'w> {
         let mut run = Run::new(device(0), place, None);
         (1..stage.devices.len()).for_each(|at| run.give_device(device_id(at), device(at)));
         let settings = Settings { races: true, leaks: false, advice: false };
-        fn places<T>(count: usize) -> Vec<Option<T>> {
-            (0..count).map(|_| None).collect()
-        }
         Self {
             stage,
             number,
@@ -174,7 +177,8 @@ impl<'w> Thread<'w> {
             wrong: Vec::new(),
             followed: Vec::new(),
             has_lost_track: false,
-            launched: HashMap::new(),
+            kernels: Vec::new(),
+            reused: Vec::new(),
             streams: places(4),
             pools: places(3),
             bufs: places(10),
@@ -189,59 +193,25 @@ impl<'w> Thread<'w> {
             closed: Vec::new(),
             defaults: HashSet::new(),
             learned: Before::default(),
-            progress,
         }
     }
+}
 
-    /// Runs operations, then drops everything in an order of chance.
-    pub(crate) fn run(mut self, ops: &[Op], seed: u64) {
-        for (at, op) in ops.iter().enumerate() {
-            self.progress.store(at as u64 + 1, Ordering::Relaxed);
-            self.stage.ground.figures.operations.fetch_add(1, Ordering::Relaxed);
-            self.step(*op);
-        }
-        self.progress.store(u64::MAX - 1, Ordering::Relaxed);
-        self.ask_the_model();
-        for buf in self.bufs.iter().flatten() {
-            if let Some(buffer) = self.run.buffer(buf.memory) {
-                self.stage.ground.release(buf.memory.id.0, buffer.address(), &buf.uses);
-            }
-        }
-        let Thread { run, progress, .. } = self;
-        run.drop_in_order((seed >> 1) as usize);
-        progress.store(u64::MAX, Ordering::Relaxed);
-    }
-
+impl Runs for Thread<'_> {
     fn step(&mut self, op: Op) {
-        match op.kind {
-            Kind::Open => self.open(op),
+        step!(self, op, {
             Kind::Share => self.share(op),
             Kind::UseShared => self.use_shared(op),
-            Kind::Close => self.close(op),
             Kind::DropDevice => self.drop_device(op),
-            Kind::MakePool => self.make_pool(op),
-            Kind::DropPool => self.drop_pool(op),
-            Kind::SetPool => self.set_pool(op),
-            Kind::Trim => self.trim(op),
-            Kind::Look => self.look(op),
-            Kind::Alloc => self.alloc(op),
             Kind::Write => self.write(op, false),
             Kind::WritePart => self.write(op, true),
             Kind::Read => self.read(op, false),
             Kind::ReadPart => self.read(op, true),
-            Kind::Copy => self.copy(op),
-            Kind::Free | Kind::FreeAddress => self.free(op),
-            Kind::Drop => self.drop_buf(op),
-            Kind::FreeNow => self.free_now(op),
-            Kind::Stale => self.use_stale(op),
+            Kind::FreeAddress => self.free(op),
             Kind::Give => self.give(op),
             Kind::Take => self.take(op),
-            Kind::Record => self.record(op),
-            Kind::Wait => self.wait(op),
             Kind::RecordExternal => self.record_external(op),
             Kind::WaitExternal => self.wait_external(op),
-            Kind::SyncEvent | Kind::IsOver => self.ask_event(op),
-            Kind::SyncStream | Kind::IsIdle => self.ask_stream(op),
             Kind::SyncDevice => self.synchronize(op.a as usize % self.stage.devices.len()),
             Kind::Hold => self.hold(op),
             Kind::Owning => self.own_by_kernel(op),
@@ -258,8 +228,18 @@ impl<'w> Thread<'w> {
             Kind::DropExec => self.drop_exec(op),
             Kind::TrimGraphs => self.trim_graphs(op),
             // Other processes come in `sharing` alone.
-            Kind::Spawn | Kind::Lend | Kind::Redeem | Kind::Work | Kind::Return | Kind::Ask => {}
-            Kind::Borrow | Kind::Repay | Kind::Flood | Kind::Kill | Kind::HangUp => {}
+            Kind::Spawn | Kind::Lend | Kind::Redeem | Kind::Work | Kind::Return | Kind::Ask => {},
+            Kind::Borrow | Kind::Repay | Kind::Flood | Kind::Kill | Kind::HangUp => {},
+        });
+    }
+
+    fn finish(self, chance: u64) {
+        self.ask_the_model();
+        for buf in self.bufs.iter().flatten() {
+            if let Some(buffer) = self.run.buffer(buf.memory) {
+                self.stage.ground.release(buf.memory.id.0, buffer.address(), &buf.uses);
+            }
         }
+        self.run.drop_in_order((chance >> 1) as usize);
     }
 }

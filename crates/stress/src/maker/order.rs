@@ -1,11 +1,14 @@
 //! What orders things: events, external events, synchronisation. Beside the checker, which kernels come before what.
 
+use std::sync::Arc;
+
 use millpond_core::ids::EventId;
 use millpond_core::op::{Access, Mark, What};
 
-use super::{EventAt, Thread, Tie, device_id, pick, place};
+use super::{EventAt, Line, Thread, Tie, device_id, pick, place};
 use crate::ground::{Before, Done};
 use crate::kind::Kind;
+use crate::model::Kernel;
 use crate::op::Op;
 
 impl Thread<'_> {
@@ -30,11 +33,18 @@ impl Thread<'_> {
 
     /// An operation of a stream was done.
     pub(super) fn after(&mut self, on: usize, done: Option<&Done>) {
+        let line = self.ops.len() as u32;
+        self.after_kernel(on, done.map(|done| (done, Kernel { line, launch: None })));
+    }
+
+    /// A kernel of it was, or none.
+    pub(super) fn after_kernel(&mut self, on: usize, kernel: Option<(&Done, Kernel)>) {
         let learned = std::mem::take(&mut self.learned);
         if let Some(line) = &mut self.streams[on] {
             line.before.join(&learned);
-            done.into_iter().for_each(|done| line.before.add(done));
+            kernel.into_iter().for_each(|(done, _)| line.before.add(done));
         }
+        self.kernels.extend(kernel.map(|(done, kernel)| (Arc::clone(done), kernel)));
     }
 
     /// The host has waited for a stream.
@@ -115,18 +125,27 @@ impl Thread<'_> {
     }
 
     pub(super) fn record_external(&mut self, op: Op) {
-        let Some(on) = pick(&self.streams, op.a) else { return };
-        let Some(line) = self.streams[on].clone().filter(|it| it.device == 0) else { return };
+        let is_first = |line: &Option<Line>| line.as_ref().is_some_and(|it| it.device == 0);
+        let Some(on) = pick(&self.streams, op.a).filter(|on| is_first(&self.streams[*on])) else { return };
         let at = place(&self.externals, op.b);
-        let is_old = op.c & 3 != 0;
-        let id = self.externals[at].take().filter(|_| is_old).map_or_else(|| EventId(self.stage.number()), |it| it.id);
+        if op.c & 3 == 0 || self.externals[at].is_none() {
+            self.externals[at] = Some(EventAt { id: EventId(self.stage.number()), before: Before::default() });
+        }
+        if let Some(id) = self.externals[at].as_ref().map(|it| it.id) {
+            self.record_at(id, on);
+        }
+    }
+
+    /// An external event is recorded on a stream.
+    pub(super) fn record_at(&mut self, event: EventId, on: usize) {
+        let Some(line) = self.streams[on].clone() else { return };
         self.before(on);
-        self.name_external(id, line.id);
-        if self.perform(What::EventRecord { event: id, stream: line.id, external: false, mark: Mark::Completion }) {
+        self.name_external(event, line.id);
+        if self.perform(What::EventRecord { event, stream: line.id, external: false, mark: Mark::Completion }) {
             self.after(on, None);
         }
         let before = self.streams[on].as_ref().map(|it| it.before.clone()).unwrap_or_default();
-        self.externals[at] = Some(EventAt { id, before });
+        self.externals.iter_mut().flatten().filter(|it| it.id == event).for_each(|it| it.before = before.clone());
     }
 
     /// The runner learns that an event is an external one.
@@ -172,9 +191,9 @@ impl Thread<'_> {
             _ if line.tie == Tie::Legacy => return,
             _ => {
                 let Some(idle) = self.run.stream_of(stream).map(|it| it.is_idle()) else { return };
-                if idle.is_err() {
+                if idle.is_err() && self.stage.setting.has(Kind::Fail) {
                     // Whether it came to a record is not known.
-                    self.has_lost_track |= self.stage.setting.has(Kind::Fail);
+                    self.lose_track();
                 }
                 let idle = self.is_fine("is_idle()", idle) == Some(true);
                 self.tell(What::StreamQuery { stream, is_idle: idle });

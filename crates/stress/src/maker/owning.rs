@@ -137,7 +137,7 @@ impl Thread<'_> {
         if self.streams[on].as_ref().is_none_or(|line| line.id != stream.0) {
             return;
         }
-        let (micros, done) = (self.micros(op.c), self.flag());
+        let (micros, done) = (self.stage.micros(op.c), self.flag());
         let (stage, set) = (Arc::clone(&cargo.stage), done.clone());
         let kernel = move |_: &[&[u8]], _: &mut [&mut [u8]]| {
             pause(micros);

@@ -11,7 +11,7 @@ use smallvec::smallvec;
 
 use super::{Line, PoolAt, Thread, Tie, device_id, pick, place};
 use crate::bytes::pause;
-use crate::device::{FAILING, pool_config};
+use crate::device::{FAILING, make_pool, pool_config, set_pool};
 use crate::finding::{MEANT, finding, lock};
 use crate::ground::Before;
 use crate::op::Op;
@@ -96,11 +96,7 @@ impl Thread<'_> {
         let Some(handle) = self.stage.device(device) else { return };
         let (config, is_strict) = pool_config(self.stage.setting, self.stage.kind, op.c);
         let id = PoolId(self.stage.number());
-        // Some lend more than was asked for.
-        let pool = match config.shareable && op.c >> 20 & 3 == 0 {
-            true => handle.pool_sharing_chunks(config.clone()),
-            false => handle.pool(config.clone()),
-        };
+        let pool = make_pool(&handle, config.clone(), op.c);
         let Some(pool) = self.is_fine(&format!("a pool of device {device}: {config:?}"), pool) else { return };
         self.tell(What::PoolCreate { pool: id, exportable: config.shareable, device: Some(device_id(device)) });
         self.run.give_pool(id, pool);
@@ -127,11 +123,7 @@ impl Thread<'_> {
         let Some(known) = &mut self.pools[at] else { return };
         let Some(pool) = self.run.pool(known.id) else { return };
         self.stage.say(self.number, format_args!("# p{} from now on: {config:?}", known.id.0));
-        pool.set_release_threshold(config.release_threshold);
-        // A pool that added waits once may have done so for blocks that are still free.
-        if is_strict || !known.is_strict {
-            pool.set_reuse(config.reuse);
-        }
+        set_pool(pool, &config, known.is_strict, is_strict);
     }
 
     pub(super) fn trim(&mut self, op: Op) {
@@ -200,7 +192,7 @@ impl Thread<'_> {
     pub(super) fn panic(&mut self, op: Op) {
         let Some(on) = pick(&self.streams, op.a).filter(|_| self.stage.kind == DeviceKind::Host) else { return };
         let Some(device) = self.streams[on].as_ref().map(|line| line.device) else { return };
-        let (ground, micros) = (Arc::clone(&self.stage.ground), self.micros(op.c));
+        let (ground, micros) = (Arc::clone(&self.stage.ground), self.stage.micros(op.c));
         let kernel = move |_: &[&[u8]], _: &mut [&mut [u8]]| {
             pause(micros);
             ground.lost[device].store(true, Ordering::Release);

@@ -365,7 +365,7 @@ impl Thread<'_> {
         let content = content.unwrap_or(Content::Unknown);
         let text = content.to_text();
         let name = loan.name;
-        let (micros, is_late) = (self.micros(op.c) * 4, expect == Expect::Accepted && op.c >> 6 & 1 == 0);
+        let (micros, is_late) = (self.world.stage.micros(op.c) * 4, expect == Expect::Accepted && op.c >> 6 & 1 == 0);
         let line = match act {
             Act::Read => format!("check {on} {name} {text}"),
             _ if op.c >> 7 & 3 == 0 => format!("put {on} {name} {text}"),
@@ -442,7 +442,7 @@ impl Thread<'_> {
         let buffer = import(&self.device(), &Self::ticket_of(&answer));
         self.judge("import", Expect::Accepted, buffer.as_ref().err());
         let Ok(buffer) = buffer else { return };
-        self.world.stage.ground.claim(id, (buffer.address(), buffer.bytes()), None);
+        self.world.stage.ground.claim(id, (buffer.address(), buffer.bytes()));
         let party_of = Some(Arc::clone(&party));
         let wrote = Use { point: filled, writes: true, frees: false, party: party_of, done: None };
         let (uses, from, doubt) = (vec![wrote], Some(party), Some(doubt));

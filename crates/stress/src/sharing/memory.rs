@@ -16,17 +16,6 @@ use crate::op::Op;
 use crate::random::{Random, mix};
 
 impl Thread<'_> {
-    /// How long a kernel takes.
-    pub(super) fn micros(&self, chance: u32) -> u64 {
-        let mut random = Random::new(u64::from(chance));
-        match random.below(4) {
-            _ if self.world.stage.setting.slow == 0 => 0,
-            0 => random.below(self.world.stage.setting.slow),
-            1 => random.below(40),
-            _ => 0,
-        }
-    }
-
     pub(super) fn alloc(&mut self, op: Op) {
         let (Some(held), Some(at)) = (self.stream(op.a), pick(&self.pools, op.b)) else { return };
         let Some(pool) = self.pools[at].clone() else { return };
@@ -46,7 +35,10 @@ impl Thread<'_> {
         let is_sure = pool.is_strict && held.line.is_sure() && self.world.stage.is_exact();
         let knows = is_sure.then(|| self.world.oracle.kernels(&knows));
         self.say(format_args!("// b{id} is at {:#x}", buffer.address()));
-        self.world.stage.ground.claim(id, (buffer.address(), buffer.bytes()), knows.as_ref());
+        let former = self.world.stage.ground.claim(id, (buffer.address(), buffer.bytes()));
+        if let Some(pending) = former.iter().find(|it| knows.as_ref().is_some_and(|knows| !knows.covers(&it.kernel))) {
+            pending.is_unordered();
+        }
         let life = Life { is_shareable: pool.is_shareable, ..Life::new(id, born, Content::Unknown) };
         let at = place(&self.bufs, op.b);
         self.put(at, Buf { buffer, life });
@@ -162,7 +154,7 @@ impl Thread<'_> {
 
     /// A kernel of a buffer.
     fn kernel(&self, buf: &Buf, after: Content, done: &Done, chance: u32) -> Kernel {
-        let (ground, micros) = (Arc::clone(&self.world.stage.ground), self.micros(chance));
+        let (ground, micros) = (Arc::clone(&self.world.stage.ground), self.world.stage.micros(chance));
         let Life { id, content, ref doubt, .. } = buf.life;
         let (doubt, done, of) = (doubt.clone(), Some(Arc::clone(done)), Of { first: 0, all: buf.buffer.len() / 8 });
         Look { ground, life: id, before: content, doubt, after, done, micros, of }.kernel()

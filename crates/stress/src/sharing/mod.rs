@@ -17,16 +17,17 @@ mod things;
 mod world;
 
 use std::cell::RefCell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use millpond::{Device, Error, Event, View};
 use millpond_reach::Past;
 
 use crate::finding::{finding, lock};
 use crate::kind::Kind;
-use crate::maker::{Tie, pick};
+use crate::maker::{Tie, pick, places};
 use crate::op::Op;
+use crate::random::mix;
+use crate::steps::{Runs, step};
 use life::{Expect, Life};
 use loans::{Importer, Offered};
 use oracle::Line;
@@ -59,69 +60,13 @@ pub(crate) struct Thread<'w> {
     parked: Vec<(Life, u64)>,
     /// What a stream learns with the operation at hand.
     learned: RefCell<Option<(usize, Past)>>,
-    /// The number of the operation at hand, for whoever watches.
-    progress: Arc<AtomicU64>,
 }
 
-/// An empty table of so many places.
-fn places<T>(count: usize) -> Vec<Option<T>> {
-    (0..count).map(|_| None).collect()
-}
-
-impl<'w> Thread<'w> {
-    /// A thread without objects.
-    pub(crate) fn new(world: &'w World, number: usize, progress: Arc<AtomicU64>) -> Self {
-        Self {
-            world,
-            number,
-            streams: places(4),
-            pools: places(3),
-            bufs: places(10),
-            events: places(4),
-            stale: places(3),
-            importers: places(2),
-            tickets: places(3),
-            parked: Vec::new(),
-            learned: RefCell::default(),
-            progress,
-        }
-    }
-
-    /// Runs operations, then drops everything in an order of chance.
-    pub(crate) fn run(mut self, ops: &[Op]) {
-        for (at, op) in ops.iter().enumerate() {
-            self.progress.store(at as u64 + 1, Ordering::Relaxed);
-            self.world.stage.ground.figures.operations.fetch_add(1, Ordering::Relaxed);
-            self.step(*op);
-        }
-        self.progress.store(u64::MAX - 1, Ordering::Relaxed);
-        let order = self.world.stage.number().wrapping_mul(0x9E37_79B9) ^ ops.len() as u32;
-        let progress = Arc::clone(&self.progress);
-        self.finish(order);
-        progress.store(u64::MAX, Ordering::Relaxed);
-    }
-
+impl Runs for Thread<'_> {
     fn step(&mut self, op: Op) {
-        match op.kind {
-            Kind::Open => self.open(op),
-            Kind::Close => self.close(op),
-            Kind::MakePool => self.make_pool(op),
-            Kind::DropPool => self.drop_pool(op),
-            Kind::SetPool => self.set_pool(op),
-            Kind::Trim => self.trim(op),
-            Kind::Look => self.look(op),
-            Kind::Alloc => self.alloc(op),
+        step!(self, op, {
             Kind::Write => self.write(op),
             Kind::Read => self.read(op),
-            Kind::Copy => self.copy(op),
-            Kind::Free => self.free(op),
-            Kind::Drop => self.drop_buf(op),
-            Kind::FreeNow => self.free_now(op),
-            Kind::Stale => self.use_stale(op),
-            Kind::Record => self.record(op),
-            Kind::Wait => self.wait(op),
-            Kind::SyncEvent | Kind::IsOver => self.ask_event(op),
-            Kind::SyncStream | Kind::IsIdle => self.ask_stream(op),
             Kind::SyncDevice => self.synchronize(),
             Kind::Spawn => self.spawn(op),
             Kind::Lend => self.lend(op),
@@ -134,7 +79,65 @@ impl<'w> Thread<'w> {
             Kind::Flood => self.flood(op),
             Kind::Kill | Kind::HangUp => self.end_importer(op),
             // All else is tried without other processes.
-            _ => {}
+            _ => {},
+        });
+    }
+
+    fn finish(mut self, chance: u64) {
+        let order = mix(chance) as u32;
+        self.say(format_args!("// the thread ends and drops what is left"));
+        if order & 64 == 0 {
+            self.end_importers(order >> 7);
+        }
+        let bufs = std::mem::take(&mut self.bufs);
+        let drop_bufs = || {
+            for buf in bufs.into_iter().flatten() {
+                self.world.stage.ground.release(buf.life.id, buf.buffer.address(), &buf.life.kernels());
+                self.world.stage.say(self.number, format_args!("drop(b{});", buf.life.id));
+                drop(buf);
+            }
+        };
+        match order % 4 {
+            0 => {
+                drop_bufs();
+                self.streams.clear();
+                self.pools.clear();
+            }
+            1 => {
+                self.streams.clear();
+                drop_bufs();
+                self.pools.clear();
+            }
+            2 => {
+                self.pools.clear();
+                self.streams.clear();
+                drop_bufs();
+            }
+            _ => {
+                self.pools.clear();
+                drop_bufs();
+                self.streams.clear();
+            }
+        }
+        self.end_importers(order >> 7);
+    }
+}
+
+impl<'w> Thread<'w> {
+    /// A thread without objects.
+    pub(crate) fn new(world: &'w World, number: usize) -> Self {
+        Self {
+            world,
+            number,
+            streams: places(4),
+            pools: places(3),
+            bufs: places(10),
+            events: places(4),
+            stale: places(3),
+            importers: places(2),
+            tickets: places(3),
+            parked: Vec::new(),
+            learned: RefCell::default(),
         }
     }
 
@@ -234,44 +237,5 @@ impl<'w> Thread<'w> {
         if !is_fine {
             finding(&format!("{call}: refused, and it is right: {}", error.report()));
         }
-    }
-
-    /// Drops what is left.
-    fn finish(mut self, order: u32) {
-        self.say(format_args!("// the thread ends and drops what is left"));
-        if order & 64 == 0 {
-            self.end_importers(order >> 7);
-        }
-        let bufs = std::mem::take(&mut self.bufs);
-        let drop_bufs = || {
-            for buf in bufs.into_iter().flatten() {
-                self.world.stage.ground.release(buf.life.id, buf.buffer.address(), &buf.life.kernels());
-                self.world.stage.say(self.number, format_args!("drop(b{});", buf.life.id));
-                drop(buf);
-            }
-        };
-        match order % 4 {
-            0 => {
-                drop_bufs();
-                self.streams.clear();
-                self.pools.clear();
-            }
-            1 => {
-                self.streams.clear();
-                drop_bufs();
-                self.pools.clear();
-            }
-            2 => {
-                self.pools.clear();
-                self.streams.clear();
-                drop_bufs();
-            }
-            _ => {
-                self.pools.clear();
-                drop_bufs();
-                self.streams.clear();
-            }
-        }
-        self.end_importers(order >> 7);
     }
 }

@@ -7,7 +7,7 @@ use millpond_reach::Past;
 use super::life::Expect;
 use super::world::{Held, HeldPool};
 use super::{Thread, pick};
-use crate::device::pool_config;
+use crate::device::{make_pool, pool_config, set_pool};
 use crate::finding::finding;
 use crate::maker::{Tie, place};
 use crate::op::Op;
@@ -65,12 +65,8 @@ impl Thread<'_> {
         let (config, is_strict) = pool_config(self.world.stage.setting, self.world.stage.kind, op.c);
         let number = self.world.stage.number();
         self.say(format_args!("let p{number} = device.pool({config:?})?;"));
-        // Some lend more than was asked for.
         let is_shareable = config.shareable;
-        let pool = match config.shareable && op.c >> 20 & 3 == 0 {
-            true => device.pool_sharing_chunks(config),
-            false => device.pool(config),
-        };
+        let pool = make_pool(&device, config, op.c);
         self.judge("making a pool", Expect::Accepted, pool.as_ref().err());
         if let Ok(pool) = pool {
             let to = place(&self.pools, op.a);
@@ -90,11 +86,7 @@ impl Thread<'_> {
         let (config, is_strict) = pool_config(self.world.stage.setting, self.world.stage.kind, op.c);
         let Some(pool) = &mut self.pools[at] else { return };
         self.world.stage.say(self.number, format_args!("p{}.set_..({config:?});", pool.number));
-        pool.pool.set_release_threshold(config.release_threshold);
-        // A pool that added waits once may have done so for blocks that are still free.
-        if is_strict || !pool.is_strict {
-            pool.pool.set_reuse(config.reuse);
-        }
+        set_pool(&pool.pool, &config, pool.is_strict, is_strict);
     }
 
     pub(super) fn trim(&mut self, op: Op) {

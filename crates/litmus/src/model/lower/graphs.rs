@@ -9,8 +9,8 @@ use millpond_core::op::{Access, Memory, NodeOp, What};
 
 use super::Lower;
 use super::memory::Named;
-use crate::model::TooMuch;
-use launches::has_allocs;
+use crate::model::{Task, TooMuch};
+use launches::allocs;
 
 /// What a node does.
 #[derive(Clone, Debug)]
@@ -128,12 +128,15 @@ impl Lower<'_> {
                 let made = self.graphs.entry(graph).or_default();
                 made.is_run = true;
                 let Graph { nodes, mut at, .. } = made.clone();
-                at.retain(|_| nodes.iter().any(has_allocs));
+                at.retain(|_| !allocs(&nodes).is_empty());
                 let left = at.iter().filter_map(|graph| self.addresses.get(graph));
-                let outputs = left.flat_map(|(_, outputs)| outputs.clone()).collect();
+                let mut outputs: Vec<_> = left.flat_map(|(_, outputs)| outputs.clone()).collect();
+                // A launch of a graph with children left the same at the addresses of each.
+                outputs.sort_unstable_by_key(|(_, life)| *life);
+                outputs.dedup();
                 self.execs.insert(exec, Exec { outputs, ..Exec::new(nodes, at, auto_free) });
             }
-            What::GraphUpload { .. } => return Err(TooMuch("an instance is uploaded".into())),
+            What::GraphUpload { exec, stream } => self.upload_exec(exec, stream),
             What::GraphLaunch { exec, stream } => self.launch_exec(exec, stream),
             What::Take { exec, node, memory } => {
                 let life = self.latest_of.get(&(exec, node)).copied();
@@ -161,12 +164,27 @@ impl Lower<'_> {
         self.execs.insert(exec, launched);
     }
 
+    /// An upload comes after the launches before, and is that alone.
+    fn upload_exec(&mut self, exec: ExecId, stream: StreamId) {
+        let Some(found) = self.execs.get(&exec).filter(|_| !self.captures.contains_key(&stream)).cloned() else {
+            return;
+        };
+        let (mut needs, who) = (self.needs(stream), self.who(stream));
+        needs.extend(self.launches_before(&found));
+        let task = self.push(Task { needs, who, ..Task::default() });
+        self.stream(stream).last = Some(task);
+        for graph in &found.at {
+            self.addresses.entry(*graph).or_default().0 = task;
+        }
+        self.execs.insert(exec, Exec { last: Some(task), ..found });
+    }
+
     fn update(&mut self, exec: ExecId, graph: GraphId) -> Result<(), TooMuch> {
         let nodes = self.graphs.get(&graph).map_or_else(Vec::new, |graph| graph.nodes.clone());
         self.graphs.entry(graph).or_default().is_run = true;
         let Some(exec) = self.execs.get_mut(&exec) else { return Ok(()) };
-        if nodes.iter().chain(&exec.nodes).any(has_allocs) {
-            return Err(TooMuch("an instance with memory of its own is updated".into()));
+        if allocs(&nodes) != allocs(&exec.nodes) {
+            return Err(TooMuch("an instance is updated to other memory of its own".into()));
         }
         exec.nodes = nodes;
         Ok(())

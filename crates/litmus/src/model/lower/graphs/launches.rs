@@ -1,6 +1,6 @@
 //! Launches become tasks: one that begins it, one for each node, one that ends it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use millpond_core::ids::{EventId, ExecId, GraphId};
 use millpond_core::op::{Access, Act, Memory};
@@ -15,6 +15,7 @@ struct Launch {
     /// The lives that it gives memory of its own.
     own: HashMap<Memory, usize>,
     records: Vec<(EventId, usize)>,
+    waits: Vec<(EventId, usize)>,
 }
 
 impl Lower<'_> {
@@ -32,10 +33,15 @@ impl Lower<'_> {
         }
     }
 
+    /// The ends of the launches that the next one of an instance comes after.
+    pub(super) fn launches_before(&self, exec: &Exec) -> Vec<usize> {
+        let before = exec.at.iter().filter_map(|graph| Some(self.addresses.get(graph)?.0));
+        before.chain(exec.last).collect()
+    }
+
     pub(super) fn launch_graph(&mut self, mut needs: Vec<usize>, who: String, mut exec: Exec) -> Exec {
         let line = self.line;
-        needs.extend(exec.last);
-        needs.extend(exec.at.iter().filter_map(|graph| Some(self.addresses.get(graph)?.0)));
+        needs.extend(self.launches_before(&exec));
         // What the launch before left, and was not freed since.
         let freed = |life: &usize| self.model.lives[*life].users.iter().any(|task| self.frees(*task, *life));
         let left: Vec<usize> = exec.outputs.iter().map(|(_, life)| *life).filter(|life| !freed(life)).collect();
@@ -43,9 +49,9 @@ impl Lower<'_> {
         let effects = frees.collect();
         let is_hidden = line == 0;
         let begin = self.push(Task { needs, effects, who: who.clone(), is_hidden, ..Task::default() });
-        let mut launch = Launch { line, own: HashMap::new(), records: Vec::new() };
+        let mut launch = Launch { line, own: HashMap::new(), records: Vec::new(), waits: Vec::new() };
         let mut ends = self.run_nodes(&exec.nodes, &mut launch, &[begin], &who);
-        exec.outputs = launch.own.into_iter().collect();
+        exec.outputs = std::mem::take(&mut launch.own).into_iter().collect();
         exec.outputs.sort_unstable_by_key(|(_, life)| *life);
         ends.push(begin);
         let end = self.push(Task { needs: ends, who, is_hidden: true, ..Task::default() });
@@ -53,10 +59,48 @@ impl Lower<'_> {
         for graph in &exec.at {
             self.addresses.insert(*graph, (end, exec.outputs.clone()));
         }
-        for (event, record) in launch.records {
-            self.events.insert(event, Stands::Task(record));
-        }
+        self.order_events(&launch);
         exec
+    }
+
+    /// A wait node waits for what its event holds before the launch, unless a record node that it does not come before
+    /// may overwrite that. Afterwards the event holds the last of its records; where several may be that, what comes
+    /// before all of these.
+    fn order_events(&mut self, launch: &Launch) {
+        for (event, wait) in &launch.waits {
+            let own = |(of, record): &(EventId, usize)| of == event && !self.up_to(*record).contains(wait);
+            if let Some(Stands::Task(record)) = self.events.get(event)
+                && !launch.records.iter().any(own)
+            {
+                let (record, needs) = (*record, &mut self.model.tasks[*wait].needs);
+                needs.push(record);
+                needs.sort_unstable();
+                needs.dedup();
+            }
+        }
+        for (event, _) in &launch.records {
+            let all: Vec<usize> = launch.records.iter().filter(|it| it.0 == *event).map(|it| it.1).collect();
+            let is_last = |record: &&usize| all.iter().all(|it| it == *record || !self.up_to(*it).contains(*record));
+            let last: Vec<BTreeSet<usize>> = all.iter().filter(is_last).map(|record| self.up_to(*record)).collect();
+            let common = |task: &usize| last.iter().all(|before| before.contains(task));
+            let needs: Vec<usize> = last[0].iter().copied().filter(common).collect();
+            let held = match last.len() {
+                1 => needs[needs.len() - 1],
+                _ => self.push(Task { needs, is_hidden: true, ..Task::default() }),
+            };
+            self.events.insert(*event, Stands::Task(held));
+        }
+    }
+
+    /// A task, and those that come before it.
+    fn up_to(&self, task: usize) -> BTreeSet<usize> {
+        let (mut open, mut seen) = (vec![task], BTreeSet::new());
+        while let Some(at) = open.pop() {
+            if seen.insert(at) {
+                open.extend(&self.model.tasks[at].needs);
+            }
+        }
+        seen
     }
 
     fn frees(&self, task: usize, life: usize) -> bool {
@@ -87,14 +131,7 @@ impl Lower<'_> {
         over.into_iter().flatten().flatten().collect()
     }
 
-    fn run_node(
-        &mut self,
-        node: &Node,
-        launch: &mut Launch,
-        mut needs: Vec<usize>,
-        who: &str,
-        at: usize,
-    ) -> Vec<usize> {
+    fn run_node(&mut self, node: &Node, launch: &mut Launch, needs: Vec<usize>, who: &str, at: usize) -> Vec<usize> {
         let effects = match &node.work {
             Work::Child(nodes) => {
                 let mut ends = self.run_nodes(nodes, launch, &needs, who);
@@ -110,40 +147,17 @@ impl Lower<'_> {
             }
             Work::Alloc(memory) => vec![Effect::of_all(launch.own[memory], Act::Allocate)],
             Work::Free(memory) => self.node_effect(launch, *memory, Act::Free),
-            Work::Record(_) => Vec::new(),
-            Work::Wait(event) => {
-                // A record of the same launch before it has overwritten what the event held.
-                let own = |(of, task): &(EventId, usize)| of == event && self.comes_after(&needs, *task);
-                if let Some(Stands::Task(record)) = self.events.get(event)
-                    && !launch.records.iter().any(own)
-                {
-                    needs.push(*record);
-                }
-                Vec::new()
-            }
+            Work::Record(_) | Work::Wait(_) => Vec::new(),
         };
         let who = format!("{who}, node {at}");
         let (line, from) = (node.line, Some(launch.line).filter(|line| *line > 0));
         let task = self.push(Task { needs, effects, line, launch: from, who, is_hidden: false });
-        if let Work::Record(event) = node.work {
-            launch.records.push((event, task));
+        match node.work {
+            Work::Record(event) => launch.records.push((event, task)),
+            Work::Wait(event) => launch.waits.push((event, task)),
+            _ => {}
         }
         vec![task]
-    }
-
-    /// Whether one of some tasks is, or comes after, another one.
-    fn comes_after(&self, tasks: &[usize], task: usize) -> bool {
-        let (mut open, mut seen) = (tasks.to_vec(), Vec::new());
-        while let Some(at) = open.pop() {
-            if at == task {
-                return true;
-            }
-            if at > task && !seen.contains(&at) {
-                seen.push(at);
-                open.extend(&self.model.tasks[at].needs);
-            }
-        }
-        false
     }
 
     fn node_effect(&mut self, launch: &Launch, memory: Memory, act: Act) -> Vec<Effect> {
@@ -154,10 +168,12 @@ impl Lower<'_> {
     }
 }
 
-pub(super) fn has_allocs(node: &Node) -> bool {
-    match &node.work {
-        Work::Alloc(_) => true,
-        Work::Child(nodes) => nodes.iter().any(has_allocs),
-        _ => false,
-    }
+/// What the alloc nodes among some nodes, and in their children, are called.
+pub(super) fn allocs(nodes: &[Node]) -> Vec<Memory> {
+    let of = |node: &Node| match &node.work {
+        Work::Alloc(memory) => vec![*memory],
+        Work::Child(nodes) => allocs(nodes),
+        _ => Vec::new(),
+    };
+    nodes.iter().flat_map(of).collect()
 }
