@@ -439,7 +439,7 @@ impl Body {
         };
         self.core.check_dependencies(dependencies)?;
         if let Some((graph, alloc)) = granted {
-            let refused = |it: Finding| it.at(self.side(self.site(Act::Free, place)));
+            let refused = |it: Box<Finding>| it.at(self.side(self.site(Act::Free, place)));
             graphs.check_grant(graph, alloc, &self.grant).map_err(refused)?;
         }
         let node = self.core.add_free(dependencies, memory, self.label(place))?;

@@ -58,7 +58,10 @@ pub(crate) struct Recording {
 }
 
 /// The captures in progress that are counted for several devices: who counts each, and those of its device.
-static TOGETHER: Mutex<ranks::Table, Vec<(Arc<str>, Arc<Mutex<ranks::Captures, Recording>>)>> = Mutex::new(Vec::new());
+static TOGETHER: Mutex<ranks::Table, Vec<Counted>> = Mutex::new(Vec::new());
+
+/// The captures of a device, and what counts them.
+type Counted = (Arc<str>, Arc<Mutex<ranks::Captures, Recording>>);
 /// How many there are.
 static OPEN_TOGETHER: AtomicUsize = AtomicUsize::new(0);
 

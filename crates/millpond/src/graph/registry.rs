@@ -220,10 +220,10 @@ impl Graphs {
         graph: GraphId,
         alloc: GraphAllocId,
         who: &Grant,
-    ) -> std::result::Result<(), Finding> {
+    ) -> std::result::Result<(), Box<Finding>> {
         match lock(&self.grants).get(&(graph, alloc)).and_then(Weak::upgrade) {
             Some(other) if other.graph != who.graph => {
-                Err(Finding::freed_by_other(&other.graph.to_string(), alloc, &graph.to_string()))
+                Err(Finding::freed_by_other(&other.graph.to_string(), alloc, &graph.to_string()).into())
             }
             _ => Ok(()),
         }

@@ -14,7 +14,7 @@ use super::made::{change, each, expect, filled, instance, is_kind, is_of_graph, 
 use crate::common::visit;
 
 fn is_unfreed(error: &Error) -> bool {
-    is_kind(&error, Kind::UnfreedLaunch)
+    is_kind(error, Kind::UnfreedLaunch)
 }
 
 fn is_no_allocation(error: &Error) -> bool {
