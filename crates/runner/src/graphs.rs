@@ -81,6 +81,12 @@ impl Run {
                     return Ok(Said::Done);
                 }
                 let made = self.graph(*graph)?;
+                let is_second = self.instances.all.values().any(|(_, of)| of == graph);
+                if is_second && !self.memory.scratch.is_empty() {
+                    return cannot(
+                        "reading nodes copy to memory of theirs, which instances that run at once would share",
+                    );
+                }
                 match made.instantiate(Instantiate::default().auto_free_on_launch(*auto_free_on_launch)) {
                     Ok(made) => {
                         self.instances.all.insert(*exec, (made, *graph));

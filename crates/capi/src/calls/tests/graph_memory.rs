@@ -16,8 +16,8 @@ use crate::calls::exec::{
     millpond_graph_exec_destroy, millpond_graph_exec_t, millpond_graph_instantiate, millpond_graph_launch,
 };
 use crate::calls::graph::{
-    millpond_graph_add_child_graph_node, millpond_graph_add_mem_alloc_node, millpond_graph_add_mem_free_node,
-    millpond_graph_add_memset_node, millpond_graph_create, millpond_graph_destroy, millpond_graph_get_node_count,
+    millpond_graph_add_mem_alloc_node, millpond_graph_add_mem_free_node, millpond_graph_add_memset_node,
+    millpond_graph_create, millpond_graph_destroy, millpond_graph_get_node_count,
 };
 use crate::calls::memory::{millpond_free_async, millpond_malloc_async};
 use crate::calls::stream::{millpond_stream_destroy, millpond_stream_per_thread};
@@ -151,24 +151,6 @@ fn what_an_instance_leaves_is_known_when_its_graph_has_another_node_there() {
             must(c!(millpond_memset_async(memory.wrapping_byte_add(100), 7, 100, stream)));
             must(c!(millpond_free_async(memory, stream)));
         }
-    });
-}
-
-/// A child is in its parent as it was.
-#[test]
-fn a_parent_means_the_memory_of_its_child_as_it_was() {
-    right("child", |device, stream| {
-        let (mut child, mut parent) = (Line::new(device), Line::new(device));
-        let memory = child.alloc(512);
-        parent.add(|node, graph, after, count| {
-            c!(millpond_graph_add_child_graph_node(node, graph, after, count, child.graph))
-        });
-        child.free(memory);
-        assert_eq!(child.alloc(512), memory);
-        parent.fill(memory, 512);
-        must(c!(millpond_graph_launch(parent.instance(), stream)));
-        must(c!(millpond_memset_async(memory, 7, 512, stream)));
-        must(c!(millpond_free_async(memory, stream)));
     });
 }
 
