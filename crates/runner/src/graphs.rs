@@ -81,12 +81,6 @@ impl Run {
                     return Ok(Said::Done);
                 }
                 let made = self.graph(*graph)?;
-                let is_second = self.instances.all.values().any(|(_, of)| of == graph);
-                if is_second && !self.memory.scratch.is_empty() {
-                    return cannot(
-                        "reading nodes copy to memory of theirs, which instances that run at once would share",
-                    );
-                }
                 match made.instantiate(Instantiate::default().auto_free_on_launch(*auto_free_on_launch)) {
                     Ok(made) => {
                         self.instances.all.insert(*exec, (made, *graph));
@@ -319,6 +313,12 @@ impl Run {
         if is_captured && !self.memory.scratch.is_empty() {
             return cannot("reading nodes copy to memory of theirs, which is one for all places of a child");
         }
+        if !is_captured && !self.memory.scratch.is_empty() {
+            let first = *self.instances.copying.get(&graph).unwrap_or(&exec);
+            if first != exec {
+                return cannot("reading nodes copy to memory of theirs, which instances that run at once would share");
+            }
+        }
         let launch = match made.launch(self.stream(stream)?) {
             Ok(_) if is_captured => {
                 let around = self.graphs.capture_of(stream).map(|capture| capture.graph);
@@ -340,6 +340,7 @@ impl Run {
             }
             Err(error) => return Ok(Said::Refused(error, Act::Read)),
         };
+        self.instances.copying.entry(graph).or_insert(exec);
         let nodes: Vec<(Memory, millpond::graph::MemAllocNode<u8>)> = self
             .memory
             .held

@@ -199,6 +199,8 @@ struct Instances {
     unmade: HashSet<Memory>,
     /// Whether memory may not be there because an instance, its update, a copy or a child was refused.
     is_any_unmade: bool,
+    /// The one instance of a graph that was launched: nodes that copy have memory that instances would share.
+    copying: HashMap<GraphId, ExecId>,
 }
 
 /// A program of one process on its way. Its memory is dropped before the streams that it was used on.
