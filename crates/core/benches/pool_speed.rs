@@ -1,11 +1,11 @@
 //! Time of the pool's own work, without a driver: pairs, random replacement, many holes.
 //!
-//! `cargo bench -p millpond-core --bench pool_speed -- [shelf|pairs|holes|replacement|random]`. In nanoseconds a pair,
+//! `cargo bench -p millpond-core --bench pool_speed -- [cache|pairs|holes|replacement|random]`. In nanoseconds a pair,
 //! of many short runs the least and the median: the machine is shared, and the least is what the code costs.
 
 use millpond_core::ids::{BlockId, Point, Seq, Slot};
 use millpond_core::order::{Completed, Knows, Learns};
-use millpond_core::pool::{Freed, Grant, Pool, PoolConfig, Shelf, Step};
+use millpond_core::pool::{Freed, Grant, Pool, PoolConfig, Step, StreamCache};
 use millpond_core::units::{GIB, KIB, MIB, Range};
 use std::time::Instant;
 
@@ -119,14 +119,14 @@ fn pairs(bytes: u64) -> String {
     summary((0..31).map(|_| timed(20_000, || pair(&mut bench))).collect())
 }
 
-fn shelf_pairs() -> String {
-    let mut shelf = Shelf::new();
-    shelf.put(64 * KIB, (BlockId(1), Point { slot: Slot(0), seq: 1 })).expect("there is room");
-    let pair = |shelf: &mut Shelf<_>| {
-        let block = shelf.take(std::hint::black_box(64 * KIB)).expect("it was put");
-        shelf.put(std::hint::black_box(64 * KIB), block).expect("there is room");
+fn cache_pairs() -> String {
+    let mut cache = StreamCache::new();
+    cache.put(64 * KIB, (BlockId(1), Point { slot: Slot(0), seq: 1 })).expect("there is room");
+    let pair = |cache: &mut StreamCache<_>| {
+        let block = cache.take(std::hint::black_box(64 * KIB)).expect("it was put");
+        cache.put(std::hint::black_box(64 * KIB), block).expect("there is room");
     };
-    summary((0..31).map(|_| timed(50_000, || pair(&mut shelf))).collect())
+    summary((0..31).map(|_| timed(50_000, || pair(&mut cache))).collect())
 }
 
 /// 1 KiB pairs among so many free holes of 1 KiB.
@@ -219,8 +219,8 @@ fn random_allocations(count: u64, most: u64) {
 
 fn main() {
     let wanted = std::env::args().skip(1).find(|word| !word.starts_with('-')).unwrap_or_default();
-    if "shelf".contains(&wanted) {
-        println!("shelf, 64 KiB pair: {}", shelf_pairs());
+    if "cache".contains(&wanted) {
+        println!("cache, 64 KiB pair: {}", cache_pairs());
     }
     if "pairs".contains(&wanted) {
         for bytes in [512, 64 * KIB, MIB, 32 * MIB] {

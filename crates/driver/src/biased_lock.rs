@@ -1,7 +1,7 @@
 //! A lock for what one thread uses nearly always: that thread takes it without a read-modify-write.
 //!
 //! Knows nothing of what it guards. The simple version is a spin lock: one atomic compare-and-swap to take it, a plain
-//! store to give it back. That swap costs more than all else that serves memory from a shelf. The departure: a thread
+//! store to give it back. That swap costs more than all else that serves memory from a cache. The departure: a thread
 //! that has taken the lock many times in a row becomes its *owner* (a biased lock), and from then on says in `held`
 //! that it is inside, with a plain store. Whoever else wants the lock takes the spin lock and ends the ownership first.
 //! Between the owner's store to `held` and its look at `owner` nothing orders the processor: the other side makes up

@@ -144,7 +144,7 @@ fn schedule(model: &Model, lines: &[&str], seed: u64, order: &[usize], damage: &
         Harm::Freed(by) => {
             format!("`{name}` is freed already, by {}: these bytes are poison, or another allocation's", line(by))
         }
-        Harm::Overtaken(by) => {
+        Harm::StaleName(by) => {
             format!("{}, which comes later in the program, has run: `{name}` is not what it should be", line(by))
         }
         Harm::Held => format!("another process still holds `{name}`"),

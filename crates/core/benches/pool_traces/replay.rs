@@ -1,9 +1,9 @@
-//! Plays a trace through shelves and pool as the layer above does, and counts.
+//! Plays a trace through caches and pool as the layer above does, and counts.
 
 use crate::trace::{Event, Trace};
 use millpond_core::ids::{BlockId, Point, Slot};
 use millpond_core::order::{Completed, Knows};
-use millpond_core::pool::{Freed, Grant, Pool, PoolConfig, Shelf, Slack, Step};
+use millpond_core::pool::{Freed, Grant, Pool, PoolConfig, Slack, Step, StreamCache};
 use millpond_core::units::{GIB, MIB, Range};
 use std::time::Instant;
 
@@ -22,10 +22,10 @@ pub(crate) struct Outcome {
 struct Stream {
     slot: Slot,
     seq: u64,
-    shelf: Shelf<Put>,
+    cache: StreamCache<Put>,
 }
 
-/// A block on a shelf.
+/// A block in a cache.
 struct Put {
     block: BlockId,
     freed: Point,
@@ -61,7 +61,7 @@ struct Replay {
 /// So many passes over a trace.
 pub(crate) fn replay(trace: &Trace, slack: Slack, passes: usize) -> Vec<Outcome> {
     let config = PoolConfig { slack, release_threshold: u64::MAX, ..PoolConfig::default() };
-    let stream = |slot| Stream { slot: Slot(slot), seq: 0, shelf: Shelf::new() };
+    let stream = |slot| Stream { slot: Slot(slot), seq: 0, cache: StreamCache::new() };
     let mut replay = Replay {
         pool: Pool::new(config, Range::new(1 << 40, 4096 * GIB)),
         streams: (0..trace.streams).map(stream).collect(),
@@ -103,10 +103,10 @@ impl Replay {
     fn alloc(&mut self, rounded: u64, stream: usize) -> BlockId {
         let who = &mut self.streams[stream];
         who.seq += 1;
-        if let Some(put) = who.shelf.take(rounded) {
+        if let Some(put) = who.cache.take(rounded) {
             return put.block;
         }
-        for put in who.shelf.drain() {
+        for put in who.cache.drain() {
             self.pool.free(put.block, Freed::after(put.freed));
         }
         match self.pool.fit(rounded, who) {
@@ -127,8 +127,8 @@ impl Replay {
 
     fn drain(&mut self) {
         for stream in &mut self.streams {
-            self.pool.count_served(stream.shelf.count_served());
-            for put in stream.shelf.drain() {
+            self.pool.count_served(stream.cache.count_served());
+            for put in stream.cache.drain() {
                 self.pool.free(put.block, Freed::after(put.freed));
             }
         }
@@ -160,7 +160,7 @@ impl Replay {
         let who = &mut self.streams[stream];
         who.seq += 1;
         let freed = Point { slot: who.slot, seq: who.seq };
-        if let Err(put) = who.shelf.put(rounded, Put { block, freed }) {
+        if let Err(put) = who.cache.put(rounded, Put { block, freed }) {
             self.pool.free(put.block, Freed::after(put.freed));
         }
     }

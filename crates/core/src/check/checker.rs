@@ -205,7 +205,7 @@ pub struct Checker {
     /// What other devices may do with memory of a pool or a device.
     pub(super) reach: FxHashMap<Lender, LetIn>,
     /// How other devices used the memory of a pool last: of each chain the newest read, and the newest write.
-    pub(super) abroad: FxHashMap<(PoolId, DeviceId), BTreeMap<(Slot, bool), Use>>,
+    pub(super) foreign: FxHashMap<(PoolId, DeviceId), BTreeMap<(Slot, bool), Use>>,
     pub(super) graphs: Graphs,
     advised: FxHashSet<(Kind, String)>,
     /// Advice to leave a wait out, by its line: given at the end, where no execution of that line needed it.
@@ -231,7 +231,7 @@ impl Checker {
             pools_made: 0,
             pools_from: u32::MAX,
             reach: FxHashMap::default(),
-            abroad: FxHashMap::default(),
+            foreign: FxHashMap::default(),
             graphs: Graphs::default(),
             advised: FxHashSet::default(),
             doubtful: Vec::new(),
@@ -449,11 +449,11 @@ impl Checker {
             What::PoolDestroy { pool } => {
                 self.check_pool(call, pool)?;
                 self.pools.remove(&pool);
-                self.abroad.retain(|(of, _), _| *of != pool);
+                self.foreign.retain(|(of, _), _| *of != pool);
             }
             What::PoolAccess { pool, device, reach } => {
                 self.check_pool(call, pool)?;
-                self.check_unused_abroad(call, pool, device, reach)?;
+                self.check_unused_foreign(call, pool, device, reach)?;
                 self.reach.entry(Lender::Pool(pool)).or_default().set(device, reach);
             }
             What::PeerAccess { owner, device, is_enabled } => {

@@ -107,7 +107,7 @@ impl Checker {
             },
             Found::Named(Named::Freed(number)) => Err(self.after_free(call, memory, self.lives.freed(number), later)),
             Found::Named(Named::Void) => Err(quiet()),
-            Found::Stale => Err(self.overtaken(call, memory, later)),
+            Found::Stale => Err(self.stale_name(call, memory, later)),
             Found::Unknown => Err(match self.graphs.freed.get(&memory) {
                 Some(freed) => self.after_free(call, memory, Some(*freed), later),
                 None => self.never_allocated(call, memory, later),
@@ -117,13 +117,13 @@ impl Checker {
 
     /// An act by a name whose number has another life by now.
     #[cold]
-    fn overtaken(&self, call: Call<'_>, memory: Memory, later: Site) -> Refused {
+    fn stale_name(&self, call: Call<'_>, memory: Memory, later: Site) -> Refused {
         let freed = self.lives.freed_as(memory);
         let (bytes, name) = freed.map_or((0, None), |freed| (freed.bytes, freed.name));
         let subject = self.subject(call, memory, bytes, name);
         let freed = freed.map(|freed| self.act_side(call, freed.by.site));
         let anew = self.lives.latest(memory.id).map(|latest| self.act_side(call, latest.site));
-        Box::new(Finding::overtaken(subject, freed, anew, self.act_side(call, later)))
+        Box::new(Finding::stale_name(subject, freed, anew, self.act_side(call, later)))
     }
 
     /// An act on memory that is freed; `freed` is not known where that is too long ago.

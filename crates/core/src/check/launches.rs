@@ -269,7 +269,7 @@ impl Checker {
             let device = instance.exec.nodes()[mark.node.index()].label.device;
             let own = || self.time.stream(whole.site.stream).map(|stream| stream.kept.device);
             if let Some(device) = device.or_else(own).filter(|_| import.is_none() && mark.act != Act::Free) {
-                self.note_abroad(life, device, Use { site: Site { act: mark.act, ..whole.site }, ..whole });
+                self.note_foreign(life, device, Use { site: Site { act: mark.act, ..whole.site }, ..whole });
             }
             if let Some(free) = launched.leave(&mark, |used| self.lives.add_use(life, import, used, mark.part, knew)) {
                 self.end(life, free);

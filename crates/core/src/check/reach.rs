@@ -40,7 +40,7 @@ struct Lent {
 impl Checker {
     /// Whether a use of memory has to ask what its pool grants to another device: for most that is seen at once.
     #[inline]
-    pub(super) fn is_abroad(&self, source: &Source, seat: Seat) -> bool {
+    pub(super) fn is_foreign(&self, source: &Source, seat: Seat) -> bool {
         match *source {
             Source::Stream { device, .. } => device != self.time.at(seat).kept.device,
             Source::Launch(..) => !self.graphs.kept.is_empty(),
@@ -82,11 +82,11 @@ impl Checker {
     }
 
     /// Notes a use of memory, by a device, where its pool had to let that in.
-    pub(super) fn note_abroad(&mut self, life: LifeId, device: DeviceId, used: Use) {
+    pub(super) fn note_foreign(&mut self, life: LifeId, device: DeviceId, used: Use) {
         let Source::Stream { pool, device: owner, .. } = self.lives.at(life).source else { return };
         // What a pool that is gone granted stays as it is.
         if owner != device && !self.is_gone(pool) {
-            let known = self.abroad.entry((pool, device)).or_default();
+            let known = self.foreign.entry((pool, device)).or_default();
             let at = (used.point.slot, used.site.act == Act::Write);
             let before = known.insert(at, used);
             self.time.answer.tell(|done| done.changes.push(Change::Foreign { pool, device, used: at, before }));
@@ -94,10 +94,10 @@ impl Checker {
     }
 
     /// Whether the host knows of all uses that a pool will not grant any more that they have completed.
-    pub(super) fn check_unused_abroad(&mut self, call: Call<'_>, pool: PoolId, device: DeviceId, left: Reach) -> Step {
+    pub(super) fn check_unused_foreign(&mut self, call: Call<'_>, pool: PoolId, device: DeviceId, left: Reach) -> Step {
         let base = self.time.base(call.op.host);
         let knows = HostKnows(&base);
-        let uses = self.abroad.get(&(pool, device)).into_iter().flat_map(BTreeMap::values);
+        let uses = self.foreign.get(&(pool, device)).into_iter().flat_map(BTreeMap::values);
         let is_cut = |used: &&Use| needed(used.site.act) > left && !knows.covers(used.point);
         let cut: Vec<Use> = uses.filter(is_cut).copied().collect();
         let Some(first) = cut.first() else { return Ok(()) };

@@ -218,7 +218,7 @@ impl Checker {
             return Ok(target);
         }
         let life = self.lives.at(target.life);
-        if self.is_abroad(&life.source, seat) {
+        if self.is_foreign(&life.source, seat) {
             let user = if let What::Copy { .. } = call.op.what { User::Other(None) } else { User::Kernel(None) };
             self.check_reach(call, target, user, self.site(call, seat, access.act))?;
         }
@@ -288,8 +288,8 @@ impl Checker {
             life.history.settle(|point| time.is_settled(point));
             life.settle_at = 16.max(2 * life.history.len());
         }
-        if self.is_abroad(&self.lives.at(target.life).source, seat) {
-            self.note_abroad(target.life, self.time.at(seat).kept.device, new);
+        if self.is_foreign(&self.lives.at(target.life).source, seat) {
+            self.note_foreign(target.life, self.time.at(seat).kept.device, new);
         }
     }
 

@@ -75,7 +75,7 @@ impl Checker {
                 }
             }
             Change::Foreign { pool, device, used, before } => {
-                if let Some(known) = self.abroad.get_mut(&(pool, device)) {
+                if let Some(known) = self.foreign.get_mut(&(pool, device)) {
                     match before {
                         Some(before) => drop(known.insert(used, before)),
                         None => drop(known.remove(&used)),
@@ -194,7 +194,7 @@ impl Checker {
             self.lives.add_provisional(life, import, (used, mark.part), &self.time.at(seat).chain, &mut changes);
             let device = instance.exec.nodes()[mark.node.index()].label.device;
             if import.is_none() {
-                self.note_abroad(life, device.unwrap_or(self.time.at(seat).kept.device), used);
+                self.note_foreign(life, device.unwrap_or(self.time.at(seat).kept.device), used);
                 changes.append(self.time.answer.changes());
             }
         }

@@ -44,7 +44,7 @@ impl Finding {
 
     /// An act by a name from before memory was freed and allocated anew. The free is not known where that is too long
     /// ago; `anew` is what allocated it last, if that lives.
-    pub fn overtaken(subject: Subject, freed: Option<Side>, anew: Option<Side>, later: Side) -> Self {
+    pub fn stale_name(subject: Subject, freed: Option<Side>, anew: Option<Side>, later: Side) -> Self {
         let what = match subject.bytes {
             0 => subject.id.to_string(),
             _ => subject.to_string(),

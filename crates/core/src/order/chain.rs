@@ -325,11 +325,11 @@ mod tests {
         b.wait(&a.snapshot());
         let recorded = b.snapshot();
         // The other order gives the two chains other slots.
-        let abroad = |point: Point| Point { slot: Slot(point.slot.0 + 10), ..point };
-        let snapshot = Snapshot::foreign(abroad(recorded.point()), recorded.points().into_iter().map(abroad));
+        let foreign = |point: Point| Point { slot: Slot(point.slot.0 + 10), ..point };
+        let snapshot = Snapshot::foreign(foreign(recorded.point()), recorded.points().into_iter().map(foreign));
         let mut c = chain(2);
-        assert!(c.wait(&snapshot) && c.covers(abroad(on_a)) && c.covers(abroad(on_b)));
-        assert!(!c.covers(abroad(a.submit())) && !c.covers(abroad(b.submit())));
+        assert!(c.wait(&snapshot) && c.covers(foreign(on_a)) && c.covers(foreign(on_b)));
+        assert!(!c.covers(foreign(a.submit())) && !c.covers(foreign(b.submit())));
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub(super) const NONE: u32 = u32::MAX;
 pub(super) enum State {
     /// A place of the slab that is no block now.
     Unused,
-    /// Handed out: in the program's hands, on a shelf, or waiting for its memory to be mapped.
+    /// Handed out: in the program's hands, in a cache, or waiting for its memory to be mapped.
     Held,
     /// Free and wholly mapped.
     Free,

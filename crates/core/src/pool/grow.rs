@@ -45,7 +45,7 @@ enum Use {
 impl Pool {
     /// A block of `bytes`, rounded up to the grain, for `who`, with the memory that it takes.
     ///
-    /// To be called after [`fit`](Self::fit) has failed, the shelves are drained and the device was asked how far it
+    /// To be called after [`fit`](Self::fit) has failed, the caches are drained and the device was asked how far it
     /// is. `refusals` says how often the system has already refused memory in this request: the pool then uses all idle
     /// memory before it asks again (1), asks for no more than it gave back (2), gives up (3).
     ///

@@ -128,7 +128,7 @@ impl Lanes {
 }
 
 impl Lane {
-    /// Nearly always at the end; a block that lay on a shelf goes a little before.
+    /// Nearly always at the end; a block that lay in a cache goes a little before.
     #[inline]
     fn enqueue(&mut self, blocks: &mut Blocks, id: u32) {
         let comes_after = |other: &Frontier| match (other.single(), blocks[id].after.single()) {

@@ -24,6 +24,7 @@
 mod audit;
 mod bins;
 mod block;
+mod cache;
 mod config;
 mod defragment;
 mod fit;
@@ -35,17 +36,16 @@ mod landmarks;
 mod lanes;
 mod locate;
 mod shadow;
-mod shelf;
 mod slack;
 mod steps;
 mod trim;
 mod window;
 
+pub use cache::StreamCache;
 pub use config::{Exhausted, Grant, PoolConfig, ReusePolicy, Shortage, Slack};
 pub use freed::Freed;
 pub use frontier::Frontier;
 pub use locate::{Located, Neighbour};
-pub use shelf::Shelf;
 pub use steps::Step;
 
 use crate::ids::{BlockId, ChunkId};
@@ -163,7 +163,7 @@ impl Pool {
         self.heap.retire(completed);
     }
 
-    /// Counts requests that shelves served, so that the allowance for moving memory follows the program's pace.
+    /// Counts requests that caches served, so that the allowance for moving memory follows the program's pace.
     pub fn count_served(&mut self, requests: u64) {
         self.budget.earn(requests);
     }
@@ -178,7 +178,7 @@ impl Pool {
         self.space.reserved_high()
     }
 
-    /// Bytes of held blocks: in the program's hands or on shelves.
+    /// Bytes of held blocks: in the program's hands or in caches.
     pub fn held(&self) -> u64 {
         self.held
     }

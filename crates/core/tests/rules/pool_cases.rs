@@ -121,7 +121,7 @@ fn another_stream_gets_it_when_the_free_comes_before_or_is_over() {
     }
 }
 
-/// A free that comes back late, from a shelf, comes after nothing that its own stream did since: of three neighbours it
+/// A free that comes back late, from a cache, comes after nothing that its own stream did since: of three neighbours it
 /// merges with the one that must wait for it, and not with the one whose last user came later still.
 #[test]
 fn a_free_that_comes_back_late_opens_no_later_one_beside_it() {

@@ -15,7 +15,7 @@ pub enum Harm {
     /// This task has freed it: poison, or another allocation's bytes.
     Freed(usize),
     /// This task, which the program does later, has run already, and one of the two writes.
-    Overtaken(usize),
+    StaleName(usize),
     /// Another process holds it.
     Held,
 }
@@ -68,7 +68,7 @@ impl Model {
                         .filter(overlaps)
                         .any(|it| it.act == Act::Write || (it.act == Act::Read && act == Act::Write))
                 {
-                    add(Harm::Overtaken(user));
+                    add(Harm::StaleName(user));
                 }
             }
             let is_over =
@@ -82,7 +82,7 @@ impl Model {
     /// The lines that a damage is about: of the task, of what it met, and of the allocation.
     fn lines(&self, damage: &Damage) -> Vec<u32> {
         let met = match damage.harm {
-            Harm::Freed(other) | Harm::Overtaken(other) => Some(other),
+            Harm::Freed(other) | Harm::StaleName(other) => Some(other),
             Harm::NotBorn | Harm::Held => None,
         };
         let birth = |task: &usize| self.tasks[*task].effects.contains(&Effect::of_all(damage.life, Act::Allocate));

@@ -109,7 +109,7 @@ fn what_passes_has_no_schedule_that_does_damage() {
         let runs =
             |task: &usize| model.tasks[*task].launch.is_some() || !is_of_a_graph(&program, model.tasks[*task].line);
         let damage = all.damages.iter().find(|damage| match damage.harm {
-            Harm::Freed(other) | Harm::Overtaken(other) => runs(&damage.task) && runs(&other),
+            Harm::Freed(other) | Harm::StaleName(other) => runs(&damage.task) && runs(&other),
             Harm::NotBorn | Harm::Held => runs(&damage.task),
         });
         if let Some(damage) = damage {

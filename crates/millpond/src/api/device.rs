@@ -326,7 +326,7 @@ impl Device {
         }
         let mut waited = Ok(());
         for (snapshot, mark) in &ends {
-            waited = waited.and(context.driver.block_on(mark.raw)).and(context.block_on_strays(snapshot));
+            waited = waited.and(context.driver.block_on(mark.raw)).and(context.block_on_side_work(snapshot));
         }
         waited?;
         let place = Place::Source(Location::caller());

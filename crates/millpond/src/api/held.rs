@@ -19,8 +19,8 @@ use crate::api::device::Device;
 use crate::api::raw::{RawMemory, Whose};
 use crate::names::error::Result;
 use crate::state::allocation::Owned;
+use crate::state::caches::Cached;
 use crate::state::origin::Origin;
-use crate::state::shelves::Shelved;
 use crate::state::stream::Mode;
 use crate::state::stream::{State, StreamShared};
 use crate::stream::buffer::Buffer;
@@ -35,8 +35,8 @@ pub struct Freeing<'s> {
     state: BiasedGuard<'s, State>,
     /// Whether what is freed now goes to the device, and to no graph.
     is_live: bool,
-    /// What was freed, and is yet to be put on the shelf: the block, its bytes and the life's.
-    freed: Option<(Shelved, u64, u64)>,
+    /// What was freed, and is yet to be put in the cache: the block, its bytes and the life's.
+    freed: Option<(Cached, u64, u64)>,
     caller: &'static Location<'static>,
 }
 
@@ -56,7 +56,7 @@ impl Freeing<'_> {
         let ended = self.stream.end_life(&mut self.state, life, (allocation, *generation), Trust::None, self.caller);
         let (rounded, bytes, seq) = ended;
         let owned = buffer.take_owned();
-        self.freed = owned.map(|Owned { allocation, .. }| (Shelved { allocation, seq }, rounded, bytes));
+        self.freed = owned.map(|Owned { allocation, .. }| (Cached { allocation, seq }, rounded, bytes));
         true
     }
 }
@@ -65,7 +65,7 @@ impl Drop for Freeing<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some((freed, rounded, bytes)) = self.freed.take() {
-            self.stream.shelve(&mut self.state, freed, rounded, bytes);
+            self.stream.put_in_cache(&mut self.state, freed, rounded, bytes);
             self.stream.leave(&mut self.state);
         }
     }

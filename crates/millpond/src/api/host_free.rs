@@ -75,7 +75,7 @@ impl Device {
         loop {
             let mut noted = Noted::default();
             let Err(mut error) = self.free_now_once(owned, caller, &mut noted) else { return Ok(()) };
-            if error.is_abroad() && !std::mem::replace(&mut is_settled, true) {
+            if error.is_foreign() && !std::mem::replace(&mut is_settled, true) {
                 Listening::of(&owned.allocation);
             } else if noted != Noted::Anew {
                 if noted == Noted::Later {
@@ -101,7 +101,7 @@ impl Device {
         let mut life = allocation.life();
         let later = site(Act::Free, StreamId::HOST, 0, caller);
         if life.generation != *generation {
-            return Err(allocation.overtaken(&life, *generation, side(allocation.device, later)).into());
+            return Err(allocation.stale_name(&life, *generation, side(allocation.device, later)).into());
         }
         let checked = match life.freed.now() {
             Some(free) => Err(Fault::after_free(free, Act::Free)),

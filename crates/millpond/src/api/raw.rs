@@ -181,7 +181,7 @@ impl Stream {
     #[inline]
     pub(crate) fn free_own(&self, buffer: Buffer<u8>) -> std::result::Result<(), Refused<u8>> {
         let mut buffer = buffer;
-        if self.shared.free_to_shelf::<true>(buffer.place(), Location::caller()) {
+        if self.shared.free_to_cache::<true>(buffer.place(), Location::caller()) {
             return Ok(());
         }
         let (owned, len) = buffer.into_owned();
@@ -266,9 +266,9 @@ impl StreamShared {
             && let Origin::Pool(pool) = &allocation.origin
         {
             pool.context.meet(&shared.context);
-            pool.context.chains.insert_abroad(shared.slot, &shared.progress, &shared.context.driver);
+            pool.context.chains.insert_foreign(shared.slot, &shared.progress, &shared.context.driver);
             used.site.stream = shared.id.of_device(shared.context.number);
-            pool.used_abroad(shared.context.number, used);
+            pool.used_foreign(shared.context.number, used);
         }
         life.history.add_use(used, part, &state.chain);
         if let Some(tracer) = &shared.context.tracer {

@@ -19,7 +19,7 @@ use crate::sync::sweep::Sweep;
 #[derive(Clone, Debug)]
 pub(crate) enum Listed {
     /// The device, or the driver of another device whose chain it is.
-    Chain { progress: Arc<Progress>, abroad: Option<Arc<CountedDriver>> },
+    Chain { progress: Arc<Progress>, foreign: Option<Arc<CountedDriver>> },
     /// None: another device's chain that ended there and has completed.
     Over(Seq),
 }
@@ -29,8 +29,8 @@ impl Listed {
     pub(crate) fn wait(&self, driver: &dyn Driver, raw: RawStream) -> millpond_driver::Result<()> {
         match self {
             Listed::Over(_) => Ok(()),
-            Listed::Chain { progress, abroad: None } => progress.with_mark(driver, |mark| driver.wait(raw, mark)),
-            Listed::Chain { progress, abroad: Some(their) } => {
+            Listed::Chain { progress, foreign: None } => progress.with_mark(driver, |mark| driver.wait(raw, mark)),
+            Listed::Chain { progress, foreign: Some(their) } => {
                 progress.with_mark(&**their, |mark| driver.wait_foreign(raw, &their.fence(mark)?))
             }
         }
@@ -40,21 +40,21 @@ impl Listed {
     pub(crate) fn block(&self, driver: &dyn Driver) -> millpond_driver::Result<()> {
         match self {
             Listed::Over(_) => Ok(()),
-            Listed::Chain { progress, abroad } => progress.block(abroad.as_ref().map_or(driver, |their| &**their)),
+            Listed::Chain { progress, foreign } => progress.block(foreign.as_ref().map_or(driver, |their| &**their)),
         }
     }
 
     /// The end of all work so far; none of a chain that has ended.
     fn end_now(&self, driver: &Arc<CountedDriver>) -> Option<millpond_driver::Result<EndThen>> {
-        let Listed::Chain { progress, abroad } = self else { return None };
-        Some(progress.end_now(abroad.as_ref().unwrap_or(driver)))
+        let Listed::Chain { progress, foreign } = self else { return None };
+        Some(progress.end_now(foreign.as_ref().unwrap_or(driver)))
     }
 
     fn is_over(&self, seq: Seq, driver: &dyn Driver) -> bool {
         match self {
             Listed::Over(end) => seq <= *end,
-            Listed::Chain { progress, abroad } => {
-                progress.is_over(seq, abroad.as_ref().map_or(driver, |their| &**their))
+            Listed::Chain { progress, foreign } => {
+                progress.is_over(seq, foreign.as_ref().map_or(driver, |their| &**their))
             }
         }
     }
@@ -67,13 +67,13 @@ impl Listed {
         }
     }
 
-    fn is_abroad(&self) -> bool {
-        matches!(self, Listed::Chain { abroad: Some(_), .. })
+    fn is_foreign(&self) -> bool {
+        matches!(self, Listed::Chain { foreign: Some(_), .. })
     }
 
     /// Where it is another device's and closed, and all of it has completed: the end.
     fn is_over_for_good(&self) -> Option<Seq> {
-        let Listed::Chain { progress, abroad: Some(their) } = self else { return None };
+        let Listed::Chain { progress, foreign: Some(their) } = self else { return None };
         progress.end_if_over(&**their)
     }
 }
@@ -88,7 +88,7 @@ pub(crate) struct Chains {
 struct Table {
     by_slot: Vec<Option<Listed>>,
     /// How many are of other devices, and when those are looked for that have completed.
-    abroad: usize,
+    foreign: usize,
     sweep: Sweep,
 }
 
@@ -103,9 +103,9 @@ impl Table {
         if self.by_slot.len() <= slot.index() {
             self.by_slot.resize(slot.index() + 1, None);
         }
-        self.abroad += usize::from(listed.is_abroad());
+        self.foreign += usize::from(listed.is_foreign());
         let former = self.by_slot[slot.index()].replace(listed);
-        self.abroad -= usize::from(former.as_ref().is_some_and(Listed::is_abroad));
+        self.foreign -= usize::from(former.as_ref().is_some_and(Listed::is_foreign));
         former
     }
 
@@ -118,8 +118,8 @@ impl Table {
                 gone.push(std::mem::replace(listed, Listed::Over(end)));
             }
         }
-        self.abroad -= gone.len();
-        self.sweep.done(self.abroad);
+        self.foreign -= gone.len();
+        self.sweep.done(self.foreign);
         gone
     }
 }
@@ -154,20 +154,20 @@ impl Chains {
 
     /// A chain begins in `slot`.
     pub(crate) fn insert(&self, slot: Slot, progress: Arc<Progress>) {
-        let former = self.write().list(slot, Listed::Chain { progress, abroad: None });
+        let former = self.write().list(slot, Listed::Chain { progress, foreign: None });
         // Behind the lock: it may be the last to know another device.
         drop(former);
     }
 
     /// A chain of another device uses memory of this one.
-    pub(crate) fn insert_abroad(&self, slot: Slot, progress: &Arc<Progress>, driver: &Arc<CountedDriver>) {
+    pub(crate) fn insert_foreign(&self, slot: Slot, progress: &Arc<Progress>, driver: &Arc<CountedDriver>) {
         if self.find(slot).is_some_and(|known| Arc::ptr_eq(&known, progress)) {
             return;
         }
-        let listed = Listed::Chain { progress: Arc::clone(progress), abroad: Some(Arc::clone(driver)) };
+        let listed = Listed::Chain { progress: Arc::clone(progress), foreign: Some(Arc::clone(driver)) };
         let mut table = self.write();
         let former = table.list(slot, listed);
-        let gone = if table.sweep.is_due(table.abroad) { table.sweep() } else { Vec::new() };
+        let gone = if table.sweep.is_due(table.foreign) { table.sweep() } else { Vec::new() };
         drop(table);
         // As above.
         drop((former, gone));
@@ -175,7 +175,7 @@ impl Chains {
 
     /// Lets other devices go whose chains have completed: a device that is gone is not kept by those that it visited.
     pub(crate) fn sweep(&self) {
-        if self.read().abroad > 0 {
+        if self.read().foreign > 0 {
             let gone = self.write().sweep();
             drop(gone);
         }
@@ -203,10 +203,10 @@ pub(crate) struct Poll<'a> {
 
 impl Poll<'_> {
     /// Whether all work of other devices has completed that is known here.
-    pub(crate) fn is_over_abroad(&self) -> bool {
+    pub(crate) fn is_over_foreign(&self) -> bool {
         self.table.by_slot.iter().flatten().all(|chain| match chain {
-            Listed::Chain { progress, abroad: Some(_) } => chain.is_over(progress.last(Slot(0)).seq, self.driver),
-            Listed::Chain { abroad: None, .. } | Listed::Over(_) => true,
+            Listed::Chain { progress, foreign: Some(_) } => chain.is_over(progress.last(Slot(0)).seq, self.driver),
+            Listed::Chain { foreign: None, .. } | Listed::Over(_) => true,
         })
     }
 }

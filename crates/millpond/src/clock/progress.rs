@@ -33,13 +33,13 @@ pub(crate) struct Progress {
     /// or where it is another thread's default stream.
     ahead: Mutex<ranks::Table, Option<(Mark, Seq)>>,
     /// Whether some of its work is where the stream's marks do not cover it.
-    has_strays: AtomicBool,
-    strays: Mutex<ranks::Table, Vec<Stray>>,
+    has_side_work: AtomicBool,
+    side_work: Mutex<ranks::Table, Vec<SideWork>>,
 }
 
 /// Work of a launch that the driver took on another stream of its own, and would not put the launching stream after.
 #[derive(Debug)]
-struct Stray {
+struct SideWork {
     /// The launch.
     seq: Seq,
     /// The end of that work; where none could be had that is never known.
@@ -89,7 +89,7 @@ pub(crate) enum Ahead {
 }
 
 impl EndThen {
-    /// Whether the device is past it, which the chain knows then; an error means no. But for stray work, which is asked
+    /// Whether the device is past it, which the chain knows then; an error means no. But for side work, which is asked
     /// for by itself.
     pub(crate) fn settle(&self) -> bool {
         let is_past = self.mark.has_passed();
@@ -102,7 +102,7 @@ impl EndThen {
     /// What the device has still to pass. Where that is nothing, the chain knows it then.
     pub(crate) fn ahead(&self) -> Ahead {
         let own = Some(Arc::clone(&self.mark));
-        let marks: SmallVec<[_; 1]> = std::iter::once(own).chain(self.progress.strays(self.seq)).collect();
+        let marks: SmallVec<[_; 1]> = std::iter::once(own).chain(self.progress.side_work(self.seq)).collect();
         let driver = self.mark.driver();
         for mark in marks {
             let Some(mark) = mark else { return Ahead::Unmarked };
@@ -145,40 +145,40 @@ impl Progress {
             end: OnceLock::new(),
             is_shared: AtomicBool::new(false),
             ahead: Mutex::default(),
-            has_strays: AtomicBool::new(false),
-            strays: Mutex::default(),
+            has_side_work: AtomicBool::new(false),
+            side_work: Mutex::default(),
         }
     }
 
     /// The launch that is being made has work with this end, which the stream does not come after.
     #[cold]
-    pub(crate) fn stray(&self, end: Option<Arc<Mark>>) {
+    pub(crate) fn add_side_work(&self, end: Option<Arc<Mark>>) {
         let seq = self.submitted.load(Ordering::Acquire) + 1;
-        lock(&self.strays).push(Stray { seq, end });
-        self.has_strays.store(true, Ordering::Release);
+        lock(&self.side_work).push(SideWork { seq, end });
+        self.has_side_work.store(true, Ordering::Release);
     }
 
-    /// The ends of stray work up to `seq`, to be waited for as well. A device that marks none is lost.
-    pub(crate) fn strays(&self, seq: Seq) -> SmallVec<[Option<Arc<Mark>>; 1]> {
-        match self.has_strays.load(Ordering::Acquire) {
-            true => lock(&self.strays).iter().filter(|it| it.seq <= seq).map(|it| it.end.clone()).collect(),
+    /// The ends of side work up to `seq`, to be waited for as well. A device that marks none is lost.
+    pub(crate) fn side_work(&self, seq: Seq) -> SmallVec<[Option<Arc<Mark>>; 1]> {
+        match self.has_side_work.load(Ordering::Acquire) {
+            true => lock(&self.side_work).iter().filter(|it| it.seq <= seq).map(|it| it.end.clone()).collect(),
             false => SmallVec::new(),
         }
     }
 
-    /// The last position before stray work, as far as is known.
+    /// The last position before side work, as far as is known.
     fn reach(&self) -> Seq {
-        match self.has_strays.load(Ordering::Acquire) {
-            true => lock(&self.strays).iter().map(|it| it.seq - 1).min().unwrap_or(Seq::MAX),
+        match self.has_side_work.load(Ordering::Acquire) {
+            true => lock(&self.side_work).iter().map(|it| it.seq - 1).min().unwrap_or(Seq::MAX),
             false => Seq::MAX,
         }
     }
 
     /// As [`reach`](Self::reach), once the device was asked.
     fn reach_now(&self, driver: &dyn Driver) -> Seq {
-        if self.has_strays.load(Ordering::Acquire) {
-            let is_over = |it: &mut Stray| it.end.as_ref().is_some_and(|end| driver.peek(end.raw) == Ok(true));
-            let over: Vec<Stray> = lock(&self.strays).extract_if(.., is_over).collect();
+        if self.has_side_work.load(Ordering::Acquire) {
+            let is_over = |it: &mut SideWork| it.end.as_ref().is_some_and(|end| driver.peek(end.raw) == Ok(true));
+            let over: Vec<SideWork> = lock(&self.side_work).extract_if(.., is_over).collect();
             drop(over);
         }
         self.reach()
@@ -296,12 +296,12 @@ impl Progress {
     pub(crate) fn block(&self, driver: &dyn Driver) -> millpond_driver::Result<()> {
         let submitted = self.submitted.load(Ordering::Acquire);
         self.with_mark(driver, |mark| driver.block_on(mark))?;
-        self.block_on_strays(submitted, driver)
+        self.block_on_side_work(submitted, driver)
     }
 
     /// As [`block`](Self::block), where the stream's own work up to `seq` has completed.
-    fn block_on_strays(&self, seq: Seq, driver: &dyn Driver) -> millpond_driver::Result<()> {
-        for end in self.strays(seq) {
+    fn block_on_side_work(&self, seq: Seq, driver: &dyn Driver) -> millpond_driver::Result<()> {
+        for end in self.side_work(seq) {
             end.map_or_else(|| Err(no_end()), |end| driver.block_on(end.raw))?;
         }
         // Whoever waited for it need not ask: a device that blocks may refuse to answer.

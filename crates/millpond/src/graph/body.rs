@@ -312,7 +312,7 @@ impl Body {
         }
         let life = allocation.life();
         if life.generation != generation {
-            return Err(allocation.overtaken(&life, generation, self.side(later)).into());
+            return Err(allocation.stale_name(&life, generation, self.side(later)).into());
         }
         if let Some(free) = life.freed.now() {
             let freed = side(self.context.number, free.site);

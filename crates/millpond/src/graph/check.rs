@@ -167,8 +167,8 @@ impl Judged<'_, '_> {
         let refused = match wrong.what {
             Problem::Fault(fault) => shared.refuse(self.state, &found.allocation, life, fault, later),
             Problem::NotLive(graph, alloc) => self.exec.context.graphs.not_live((graph, alloc), later),
-            Problem::Overtaken { generation } => {
-                found.allocation.overtaken(life, generation, side(found.allocation.device, later)).into()
+            Problem::StaleName { generation } => {
+                found.allocation.stale_name(life, generation, side(found.allocation.device, later)).into()
             }
         };
         within(refused, wrong.site)
@@ -264,7 +264,7 @@ enum Problem {
     /// No launch has left it.
     NotLive(GraphId, GraphAllocId),
     /// Another life has begun in the same place.
-    Overtaken {
+    StaleName {
         /// The one that is meant.
         generation: u64,
     },
@@ -297,7 +297,7 @@ impl Outside {
     fn wrong_life(&self, life: &Life) -> Option<Wrong<'_>> {
         let (act, site) = (self.act(), self.site());
         if let Some(generation) = self.lives.iter().copied().find(|generation| life.generation != *generation) {
-            return Some(Wrong { act, what: Problem::Overtaken { generation }, site });
+            return Some(Wrong { act, what: Problem::StaleName { generation }, site });
         }
         let free = life.freed.now()?;
         match &self.whose {

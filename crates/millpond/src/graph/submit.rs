@@ -5,7 +5,7 @@
 //!
 //! Invariant **rejoined**: whatever a launch has given to a lane comes before the launching stream's later work, even
 //! where the driver refused on the way. Where it refuses that as well, which a lost device does, the lane's work is
-//! known as stray: no thread takes the launch for over before it.
+//! known as side work: no thread takes the launch for over before it.
 
 use std::sync::Arc;
 
@@ -120,7 +120,7 @@ impl ExecShared {
             }
             end = Some(Arc::new(mark));
         }
-        stream.progress.stray(end);
+        stream.progress.add_side_work(end);
     }
 }
 

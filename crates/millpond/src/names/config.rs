@@ -141,7 +141,7 @@ pub struct PoolConfig {
     /// No physical chunk is larger, in bytes. Default 512 MiB.
     pub chunk_bytes_max: u64,
     /// Make freed addresses inaccessible, so that a stray access faults instead of reading old data. Blocks are then
-    /// multiples of a page and never rest on shelves; for finding bugs, not for speed. Default off.
+    /// multiples of a page and never rest in caches; for finding bugs, not for speed. Default off.
     pub guard: bool,
     /// Make chunks that can be handed to other processes (CUDA: `cudaMemPoolProps::handleTypes`, file descriptors).
     /// Each chunk then takes a file descriptor, and each allocation has chunks of its own, of the device's granularity:

@@ -70,7 +70,7 @@ impl Error {
     }
 
     /// Whether the other side is another process, whose word may be on its way.
-    pub(crate) fn is_abroad(&self) -> bool {
+    pub(crate) fn is_foreign(&self) -> bool {
         self.violation().and_then(|it| it.earlier.as_ref()).is_some_and(|earlier| earlier.process.is_some())
     }
 

@@ -84,7 +84,7 @@ impl PoolShared {
         process::refuse_forked()?;
         let nearest = match Self::find_here(context, pointer) {
             Ok(owned) => return Ok(owned),
-            Err(Nearest::Outside { .. }) => Self::find_abroad(context, pointer).unwrap_or_else(|| {
+            Err(Nearest::Outside { .. }) => Self::find_foreign(context, pointer).unwrap_or_else(|| {
                 let live = context.pools().into_iter().filter_map(|pool| pool.nearest(pointer));
                 Nearest::Outside { nearest: live.min_by_key(|(_, bytes)| *bytes) }
             }),
@@ -123,7 +123,7 @@ impl PoolShared {
 
     /// What another device of the process has at an address; those whose addresses are made up are not asked.
     #[cold]
-    fn find_abroad(context: &Context, pointer: u64) -> Option<Nearest> {
+    fn find_foreign(context: &Context, pointer: u64) -> Option<Nearest> {
         context.driver.peer()?;
         // One at a time: whoever is asked here is kept open meanwhile.
         let others = peers::numbers_of_peers().into_iter().filter(|number| *number != context.number);

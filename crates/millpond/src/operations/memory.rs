@@ -1,8 +1,8 @@
 //! Memory allocated and freed in stream order, whatever is in the way of the hot path: something to learn, a capture,
 //! memory of graphs and of other processes, what is lent, and what is to be refused.
 //!
-//! Where nothing is, `stream/hot.rs` has done it already. What misses the shelf goes to the heap (`stream/relieve.rs`),
-//! what is freed to a shelf or a heap (`stream/release.rs`).
+//! Where nothing is, `stream/hot.rs` has done it already. What misses the cache goes to the heap
+//! (`stream/make_room.rs`), what is freed to a cache or a heap (`stream/release.rs`).
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::names::error::{Error, Invalid, Nearest, Result};
 use crate::names::stream_names::side;
 use crate::pool::handle::Pool;
 use crate::state::allocation::{Owned, site};
+use crate::state::caches::Cached;
 use crate::state::ends::{free_import, free_in_graph};
 use crate::state::listening::{Listening, check_free};
 use crate::state::origin::Origin;
 use crate::state::pool::PoolShared;
 use crate::state::session::Session;
-use crate::state::shelves::Shelved;
 use crate::state::stream::{Mode, State, StreamShared};
 use crate::stream::buffer::{Buffer, Kept};
 use crate::stream::handle::Stream;
@@ -36,7 +36,7 @@ use crate::stream::report::Noted;
 pub(crate) type FreeResult = std::result::Result<(), (Error, Owned)>;
 
 impl StreamShared {
-    /// Everything else: the shelf has none; or something was to be learned, and the shelf was not asked.
+    /// Everything else: the cache has none; or something was to be learned, and the cache was not asked.
     #[cold]
     #[inline(never)]
     pub(crate) fn alloc_in_full(
@@ -63,7 +63,7 @@ impl StreamShared {
                 let captured = self.capture_alloc(&state, pool, bytes, caller);
                 return state.counted(captured);
             }
-            if let Some(served) = self.take_from_shelf(&mut state, pool, bytes, caller) {
+            if let Some(served) = self.take_from_cache(&mut state, pool, bytes, caller) {
                 return Ok(served);
             }
         }
@@ -77,7 +77,7 @@ impl StreamShared {
         Holder: From<Owned> + Into<Owned>,
     {
         let mut held = Some(owned);
-        self.free_to_shelf::<false>(&mut held, caller);
+        self.free_to_cache::<false>(&mut held, caller);
         held.map_or(Ok(()), |owned| self.free_in_full::<Holder>(owned, caller))
     }
 
@@ -118,7 +118,7 @@ impl StreamShared {
             return self.free_not_plain(state, Owned { allocation, generation, address }, caller, None);
         }
         let (rounded, bytes, seq) = self.end_life(&mut state, life, (&allocation, generation), Trust::Order, caller);
-        self.shelve(&mut state, Shelved { allocation, seq }, rounded, bytes);
+        self.put_in_cache(&mut state, Cached { allocation, seq }, rounded, bytes);
         self.leave(&mut state);
         Ok(())
     }
@@ -138,7 +138,7 @@ impl StreamShared {
         let (mut error, mut held) = (refused.0, Holder::from(refused.1));
         let (mut is_settled, mut known) = (false, false);
         loop {
-            if error.is_abroad() && !is_settled {
+            if error.is_foreign() && !is_settled {
                 let owned = held.into();
                 Listening::of(&owned.allocation);
                 held = owned.into();
@@ -192,7 +192,7 @@ impl StreamShared {
             return self.free_not_plain(state, Owned { allocation, generation, address }, caller, noted);
         }
         let (rounded, bytes, seq) = self.end_life(&mut state, life, (&allocation, generation), Trust::None, caller);
-        self.shelve(&mut state, Shelved { allocation, seq }, rounded, bytes);
+        self.put_in_cache(&mut state, Cached { allocation, seq }, rounded, bytes);
         self.leave(&mut state);
         Ok(())
     }
@@ -232,7 +232,7 @@ impl StreamShared {
         if life.generation != owned.generation {
             let later = site(Act::Free, self.id, state.op() + 1, caller);
             let error =
-                owned.allocation.overtaken(&life, owned.generation, side(owned.allocation.device, later)).into();
+                owned.allocation.stale_name(&life, owned.generation, side(owned.allocation.device, later)).into();
             drop(life);
             return Err((error, owned));
         }
@@ -256,8 +256,8 @@ impl StreamShared {
             let Owned { allocation, .. } = owned;
             match was_lent {
                 // Others may reach it still: that is the heap's to see to.
-                true => self.free_to_heap(state, Shelved { allocation, seq }, rounded, bytes),
-                false => self.shelve(state, Shelved { allocation, seq }, rounded, bytes),
+                true => self.free_to_heap(state, Cached { allocation, seq }, rounded, bytes),
+                false => self.put_in_cache(state, Cached { allocation, seq }, rounded, bytes),
             }
             self.leave(state);
             return Ok(());
@@ -333,7 +333,7 @@ impl Stream {
         if count.bytes() == 0 {
             return Ok(Buffer::new(None, count));
         }
-        let served = match self.shared.alloc_from_shelf(&pool.shared, count.bytes(), caller) {
+        let served = match self.shared.alloc_from_cache(&pool.shared, count.bytes(), caller) {
             Some(served) => Ok(served),
             None => self.shared.alloc_in_full(pool.arc(), count.bytes(), caller),
         };
@@ -350,7 +350,7 @@ impl Stream {
     pub fn free<T: Pod>(&self, buffer: Buffer<T>) -> std::result::Result<(), Refused<T>> {
         let caller = Location::caller();
         let mut buffer = buffer;
-        match self.shared.free_to_shelf::<false>(buffer.place(), caller) {
+        match self.shared.free_to_cache::<false>(buffer.place(), caller) {
             true => {
                 // Nothing is left in it.
                 std::mem::forget(buffer);

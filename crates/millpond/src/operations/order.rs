@@ -15,7 +15,7 @@ use crate::trace::away;
 impl StreamShared {
     /// A wait for an event of another device, which may be in another trace, or in none.
     #[cold]
-    fn trace_wait_abroad(&self, event: &Event, snapshot: &Snapshot, caller: &'static Location<'static>) {
+    fn trace_wait_foreign(&self, event: &Event, snapshot: &Snapshot, caller: &'static Location<'static>) {
         let (tracer, place) = (self.context.tracer.as_ref(), Place::Source(caller));
         match (tracer, &event.traced) {
             (Some(tracer), Some(event)) if event.is_of(tracer) => return tracer.wait(self.id, event, place),
@@ -74,17 +74,17 @@ impl Stream {
     #[track_caller]
     pub fn wait(&self, event: &Event) -> Result<()> {
         let (shared, caller) = (&self.shared, Location::caller());
-        let is_abroad = event.device() != shared.context.number;
+        let is_foreign = event.device() != shared.context.number;
         let mut state = shared.state.lock();
         let waited = match (shared.enter(&mut state), &event.at) {
             (Ok(Mode::Live), At::Live { snapshot, mark, context }) => {
-                match is_abroad {
+                match is_foreign {
                     true => shared.wait_foreign(&mut state, snapshot, mark, context)?,
                     false => shared.wait_for(&mut state, snapshot, mark.raw)?,
                 }
                 state.chain.submit();
-                match is_abroad {
-                    true => shared.trace_wait_abroad(event, snapshot, caller),
+                match is_foreign {
+                    true => shared.trace_wait_foreign(event, snapshot, caller),
                     false => {
                         if let (Some(tracer), Some(event)) = (&shared.context.tracer, &event.traced) {
                             tracer.wait(shared.id, event, Place::Source(caller));
@@ -94,7 +94,7 @@ impl Stream {
                 shared.leave(&mut state);
                 return Ok(());
             }
-            (Ok(_), _) if is_abroad => {
+            (Ok(_), _) if is_foreign => {
                 let (what, with) = ("an event".into(), shared.title());
                 Err(Invalid::OtherDevice { what, with }.into())
             }

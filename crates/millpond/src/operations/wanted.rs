@@ -83,21 +83,21 @@ pub(crate) fn lives<'w>(wanted: &'w [Wanted<'_>]) -> (Few<usize>, Few<BiasedGuar
 }
 
 /// Merges reads of the same bytes; accesses are sorted by allocation, and by their first byte. Returns what is wrong
-/// with them: names of lives that have ended, as `overtaken` says it, with their places among the declared accesses;
+/// with them: names of lives that have ended, as `stale_name` says it, with their places among the declared accesses;
 /// and bytes that are written and named twice, where the job may not do that.
 #[inline]
 pub(crate) fn merge<A: Access>(
     job: Job,
     wanted: &mut Few<Wanted<'_>>,
-    overtaken: impl Fn(&Wanted<'_>, &Life) -> Error,
+    stale_name: impl Fn(&Wanted<'_>, &Life) -> Error,
 ) -> (Vec<(usize, Error)>, Option<Error>) {
     let mut refused = Vec::new();
-    if wanted.windows(2).any(is_overtaken) {
+    if wanted.windows(2).any(is_stale_name) {
         wanted.retain(|it| {
             let life = it.allocation.get().life();
             let is_live = it.generation == life.generation;
             if !is_live {
-                refused.push((it.at, overtaken(it, &life)));
+                refused.push((it.at, stale_name(it, &life)));
             }
             is_live
         });
@@ -145,7 +145,7 @@ pub(crate) fn first(mut refused: Vec<(usize, Error)>, no_access: Option<Vec<(usi
 }
 
 /// Whether one launch names two lives of an allocation: one of them has ended, and its place was used again.
-fn is_overtaken(pair: &[Wanted<'_>]) -> bool {
+fn is_stale_name(pair: &[Wanted<'_>]) -> bool {
     pair[0].is_of(&pair[1]) && pair[0].generation != pair[1].generation
 }
 
@@ -167,7 +167,7 @@ impl StreamShared {
         let checked = match life.freed.now() {
             Some(free) if life.generation == wanted.generation => Err(Fault::after_free(free, wanted.act)),
             _ if life.generation != wanted.generation => {
-                return Err(self.overtaken(wanted, life, state, caller));
+                return Err(self.stale_name(wanted, life, state, caller));
             }
             _ => life.history.check_use(wanted.act, wanted.part, &state.chain, races),
         };
@@ -179,7 +179,7 @@ impl StreamShared {
 
     /// An access by a name of a life before the present one.
     #[cold]
-    pub(crate) fn overtaken(
+    pub(crate) fn stale_name(
         &self,
         wanted: &Wanted<'_>,
         life: &Life,
@@ -187,7 +187,7 @@ impl StreamShared {
         caller: &'static Location<'static>,
     ) -> Error {
         let later = site(wanted.act, self.id, state.op() + 1, caller);
-        wanted.allocation.get().overtaken(life, wanted.generation, side(wanted.allocation.get().device, later)).into()
+        wanted.allocation.get().stale_name(life, wanted.generation, side(wanted.allocation.get().device, later)).into()
     }
 
     /// Finds the allocations of all declared accesses, sorted as their locks are taken: the address of each access, and

@@ -99,7 +99,7 @@ impl Context {
             && let slot = snapshot.point().slot
             && let Some(seq) = slots.open_after(slot)
         {
-            let mut ends = std::iter::once(Some(end)).chain(progress.strays(seq));
+            let mut ends = std::iter::once(Some(end)).chain(progress.side_work(seq));
             let waits = |end: Option<Arc<Mark>>| end.is_some_and(|end| self.driver.wait(raw, end.raw).is_ok());
             if ends.all(waits) {
                 return (Chain::after(&snapshot, seq, base), Some(progress));
@@ -124,7 +124,7 @@ impl Context {
     /// used its memory.
     pub(crate) fn is_idle(&self) -> bool {
         let chains = self.in_flight.chains();
-        self.chains.poll(&*self.driver).is_over_abroad() && chains.iter().all(|chain| chain.is_idle(&*self.driver))
+        self.chains.poll(&*self.driver).is_over_foreign() && chains.iter().all(|chain| chain.is_idle(&*self.driver))
     }
 
     /// The host has waited until everything up to the snapshots had completed: beyond knowing it, pools may give memory
@@ -146,8 +146,9 @@ impl Context {
     /// that it used can be freed. Within a kernel nothing is waited for, nor known.
     fn wait_for_end(&self) {
         let ends = self.in_flight.ended();
-        let is_over =
-            |(snapshot, mark): &End| self.driver.block_on(mark.raw).is_ok() && self.block_on_strays(snapshot).is_ok();
+        let is_over = |(snapshot, mark): &End| {
+            self.driver.block_on(mark.raw).is_ok() && self.block_on_side_work(snapshot).is_ok()
+        };
         if is_in_item() || ends.is_empty() || !ends.iter().all(is_over) {
             return;
         }

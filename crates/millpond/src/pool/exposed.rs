@@ -2,7 +2,7 @@
 //!
 //! Invariant **exposed-last**: a file of a chunk cannot be called back, so memory that others could reach is not reused
 //! after its free. In pools that keep allocations apart, a block that a foreign process was
-//! lent, or whose files were handed out, never rests on a shelf and never returns to the heap as free memory: it is
+//! lent, or whose files were handed out, never rests in a cache and never returns to the heap as free memory: it is
 //! *condemned* with its free, held until its uses have completed, and then its chunks are destroyed while the heap's
 //! lock is held, so that no stream gets it in between. Where the pool itself is destroyed, it all goes back to the
 //! system anyway.

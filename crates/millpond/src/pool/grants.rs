@@ -147,7 +147,7 @@ impl<'a> Visit<'a> {
                 continue;
             }
             // Whoever wants to know what has completed there asks this device.
-            pool.context.chains.insert_abroad(stream.slot, &stream.progress, &stream.context.driver);
+            pool.context.chains.insert_foreign(stream.slot, &stream.progress, &stream.context.driver);
         }
         (visit, refused)
     }
@@ -164,7 +164,7 @@ impl<'a> Visit<'a> {
 impl PoolShared {
     /// A device's work uses the pool's memory, let in or not. INVARIANT: seen-off.
     #[cold]
-    pub(crate) fn used_abroad(&self, device: u32, by: Use) {
+    pub(crate) fn used_foreign(&self, device: u32, by: Use) {
         lock(&self.grants).used(device, by);
     }
 }

@@ -1,6 +1,6 @@
 //! Memory that a pool gives back to the system: on request, at a synchronisation, and when the pool is destroyed.
 //!
-//! Shelves are emptied first, of streams whose lock is free. Knows pools and the shelves of streams; no requests.
+//! Caches are emptied first, of streams whose lock is free. Knows pools and the caches of streams; no requests.
 
 use millpond_driver::process;
 
@@ -12,17 +12,17 @@ use crate::state::pool::{Heap, PoolShared};
 use crate::state::stream::{State, StreamShared};
 
 impl PoolShared {
-    /// Takes everything off the streams' shelves, back to the heap. `own` is the stream whose lock the caller holds;
+    /// Takes everything out of the streams' caches, back to the heap. `own` is the stream whose lock the caller holds;
     /// other streams that stay busy for so many looks keep theirs.
-    pub(crate) fn drain_shelves(&self, own: Option<(&StreamShared, &mut State)>, patience: u32) {
-        // To the heap under the stream's lock: a block is always on the shelf or in the heap, for whoever looks.
+    pub(crate) fn drain_caches(&self, own: Option<(&StreamShared, &mut State)>, patience: u32) {
+        // To the heap under the stream's lock: a block is always in the cache or in the heap, for whoever looks.
         let clear = |state: &mut State| {
-            let State { chain, shelves, .. } = state;
-            if let Some(shelf) = shelves.find(self) {
-                let served = shelf.blocks.count_served();
+            let State { chain, caches, .. } = state;
+            if let Some(cache) = caches.find(self) {
+                let served = cache.blocks.count_served();
                 let mut heap = self.lock();
                 heap.pool.count_served(served);
-                heap.take_back(chain, shelf.clear());
+                heap.take_back(chain, cache.clear());
             }
         };
         let own = own.map(|(stream, state)| {
@@ -45,7 +45,7 @@ impl PoolShared {
     /// Gives memory back to the system until `keep_bytes` are left, as far as nothing uses it.
     pub(crate) fn trim_to(&self, keep_bytes: u64) -> Result<()> {
         process::refuse_forked()?;
-        self.drain_shelves(None, 0);
+        self.drain_caches(None, 0);
         let mut heap = self.lock();
         self.destroy_exposed(&mut heap);
         let poll = self.context.chains.poll(&*self.context.driver);
@@ -84,7 +84,7 @@ impl PoolShared {
         heap.pool.retire(&KnownToHost(&base));
         if heap.pool.reserved() > heap.pool.kept_bytes() || heap.pool.is_fragmented() {
             drop(heap);
-            self.drain_shelves(None, 0);
+            self.drain_caches(None, 0);
             heap = self.lock();
             heap.pool.synchronized(&KnownToHost(&base));
             // What the system refuses to take back or to move stays where it is.

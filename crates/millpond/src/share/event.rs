@@ -72,7 +72,7 @@ impl Event {
         }
         // What others did is sent as far as there is room: their number must not keep this device from exporting.
         let room = POINTS_MAX - known.len();
-        known.extend(context.completed_abroad().into_iter().chain(theirs).take(room));
+        known.extend(context.completed_foreign().into_iter().chain(theirs).take(room));
         // A chain that is forgotten has completed.
         let over = ForeignEnd { point: ForeignPoint { device: number, slot: 0, seq: 0 }, process: 0 };
         let end = foreign(snapshot.point()).unwrap_or(over);

@@ -13,7 +13,7 @@
 //! anybody says of this device's chains must be true of them already.
 //!
 //! A speaker is needed while it holds something; while another process holds memory that it used, which knows of its
-//! uses and has to learn that they have completed ([`Context::completed_abroad`]); and while memory is imported here
+//! uses and has to learn that they have completed ([`Context::completed_foreign`]); and while memory is imported here
 //! that it used. When the last that needs it is gone, its chains are forgotten, and their slots serve other chains:
 //! whose positions then go on counting, so that no point is ever mistaken for one of a chain before. What is known by
 //! hearsay alone has no end that could be seen: beyond so many unused chains the oldest are forgotten. What is said of
@@ -356,7 +356,7 @@ impl Context {
 
     /// What others did that has completed, as they call it: it comes before all that this device does from now on. Of
     /// processes that have a number here: an importer that takes another's device for its own speaks for itself only.
-    pub(super) fn completed_abroad(&self) -> Vec<ForeignEnd> {
+    pub(super) fn completed_foreign(&self) -> Vec<ForeignEnd> {
         let chains = lock(&self.share.foreign.chains);
         let over = chains.here.iter().filter(|(_, chain)| chain.over > chain.origin);
         let ends = over.filter_map(|(name, chain)| chains.foreign_end(name, chain.over - chain.origin));

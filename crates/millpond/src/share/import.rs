@@ -26,7 +26,7 @@ use crate::names::share_error::ShareError;
 use crate::state::allocation::{Allocation, Life, Owned};
 use crate::state::context::Context;
 use crate::state::ends::drop_import;
-use crate::state::listening::is_abroad;
+use crate::state::listening::is_foreign;
 use crate::state::origin::{Imported, Origin};
 use crate::state::pool::PoolShared;
 
@@ -123,7 +123,7 @@ impl Sharing {
     ) {
         let base = hosts::base();
         let latest = life.history.latest();
-        let own = latest.iter().filter(|known| !is_abroad(known)).chain(&free);
+        let own = latest.iter().filter(|known| !is_foreign(known)).chain(&free);
         let open: Vec<Use> = own.filter(|known| !base.covers(known.point)).copied().collect();
         drop(life);
         let Some(import) = lock(&self.shared).imports.remove(&id) else { return };

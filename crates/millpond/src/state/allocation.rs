@@ -1,10 +1,10 @@
 //! One entry of a pool's table: it holds one allocation after another.
 //!
 //! An [`Allocation`] is made once and serves for ever: with one block after another, and within a block with one *life*
-//! after another, while it passes between the program and a stream's shelf without any shared lock. A generation tells
+//! after another, while it passes between the program and a stream's cache without any shared lock. A generation tells
 //! the lives apart.
 //!
-//! Invariant **one-owner**: an allocation is with exactly one of: a live buffer, a shelf, or the table's vacant
+//! Invariant **one-owner**: an allocation is with exactly one of: a live buffer, a cache, or the table's vacant
 //! entries. The pool's table refers to it only to answer questions about pointers and views.
 
 use std::fmt;
@@ -191,10 +191,10 @@ impl Allocation {
 
     /// An act on a life from before the present one.
     #[cold]
-    pub(crate) fn overtaken(&self, life: &Life, generation: u64, later: Side) -> Finding {
+    pub(crate) fn stale_name(&self, life: &Life, generation: u64, later: Side) -> Finding {
         let freed = self.free_of(life, generation).map(|free| side(self.device, free.site));
         let anew = side(self.device, life.history.born().site);
-        Finding::overtaken(Subject { bytes: 0, name: None, ..self.subject(life) }, freed, Some(anew), later)
+        Finding::stale_name(Subject { bytes: 0, name: None, ..self.subject(life) }, freed, Some(anew), later)
     }
 
     /// What a violation says it is about.
@@ -213,12 +213,12 @@ impl Allocation {
         }
     }
 
-    /// Its pool, for what rests on shelves and in heaps: that is from pools.
+    /// Its pool, for what rests in caches and in heaps: that is from pools.
     #[inline]
     pub(crate) fn pool(&self) -> &Arc<PoolShared> {
         match &self.origin {
             Origin::Pool(pool) => pool,
-            _ => unreachable!("one-owner: only allocations of pools are on shelves"),
+            _ => unreachable!("one-owner: only allocations of pools are on caches"),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a device's streams, pools and graphs share.
 //!
 //! Held by every stream, pool and buffer; it refers to them weakly. Nothing here is touched where memory is served from
-//! a stream's shelf, but the epoch, which is read.
+//! a stream's cache, but the epoch, which is read.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -100,21 +100,21 @@ impl Context {
     }
 
     /// Whether what the marks of a position do not cover has completed as well.
-    pub(crate) fn are_strays_over(&self, snapshot: &Snapshot) -> Result<bool> {
-        let strays = self.strays(snapshot).into_iter();
-        let over = strays.map(|end| end.map_or_else(|| Err(no_end()), |end| self.driver.is_over(end.raw)));
+    pub(crate) fn is_side_work_over(&self, snapshot: &Snapshot) -> Result<bool> {
+        let side_work = self.side_work(snapshot).into_iter();
+        let over = side_work.map(|end| end.map_or_else(|| Err(no_end()), |end| self.driver.is_over(end.raw)));
         Ok(over.collect::<millpond_driver::Result<Vec<bool>>>()?.into_iter().all(|it| it))
     }
 
     /// Waits for what the marks of a position do not cover.
-    pub(crate) fn block_on_strays(&self, snapshot: &Snapshot) -> millpond_driver::Result<()> {
-        let mut strays = self.strays(snapshot).into_iter();
-        strays.try_for_each(|end| end.map_or_else(|| Err(no_end()), |end| self.driver.block_on(end.raw)))
+    pub(crate) fn block_on_side_work(&self, snapshot: &Snapshot) -> millpond_driver::Result<()> {
+        let mut side_work = self.side_work(snapshot).into_iter();
+        side_work.try_for_each(|end| end.map_or_else(|| Err(no_end()), |end| self.driver.block_on(end.raw)))
     }
 
-    fn strays(&self, snapshot: &Snapshot) -> SmallVec<[Option<Arc<Mark>>; 1]> {
+    fn side_work(&self, snapshot: &Snapshot) -> SmallVec<[Option<Arc<Mark>>; 1]> {
         let Point { slot, seq } = snapshot.point();
-        self.chains.find(slot).map_or_else(SmallVec::new, |chain| chain.strays(seq))
+        self.chains.find(slot).map_or_else(SmallVec::new, |chain| chain.side_work(seq))
     }
 
     /// The host knows that everything up to the snapshots has completed, and a trace by `write`: streams learn of it

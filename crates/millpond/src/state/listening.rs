@@ -67,7 +67,7 @@ impl Listening {
 pub(crate) fn check_free(allocation: &Allocation, life: &Life, who: &impl Knows) -> std::result::Result<(), Fault> {
     match &allocation.origin {
         Origin::Imported(_) => {
-            let own = life.history.uses().filter(|known| !is_abroad(known));
+            let own = life.history.uses().filter(|known| !is_foreign(known));
             match own.copied().find(|earlier| !who.covers(earlier.point)) {
                 Some(earlier) => Err(Fault::new(Kind::FreeBeforeUse, earlier)),
                 None => Ok(()),
@@ -93,12 +93,12 @@ pub(crate) fn park(life: &mut Life) -> bool {
 
 /// The points of what this process did to a life: what others did has completed.
 pub(crate) fn own_points(life: &Life) -> impl Iterator<Item = Point> + '_ {
-    let uses = life.history.uses().filter(|known| !is_abroad(known)).map(|known| known.point);
+    let uses = life.history.uses().filter(|known| !is_foreign(known)).map(|known| known.point);
     std::iter::once(life.history.born().point).chain(uses)
 }
 
 /// Whether another process did it.
-pub(crate) fn is_abroad(known: &Use) -> bool {
+pub(crate) fn is_foreign(known: &Use) -> bool {
     matches!(known.site.place, Place::Process(_))
 }
 

@@ -5,6 +5,7 @@
 pub(crate) mod access;
 pub(crate) mod aliased;
 pub(crate) mod allocation;
+pub(crate) mod caches;
 pub(crate) mod context;
 pub(crate) mod ends;
 pub(crate) mod freed;
@@ -19,6 +20,5 @@ pub(crate) mod peers;
 pub(crate) mod pool;
 pub(crate) mod retired;
 pub(crate) mod session;
-pub(crate) mod shelves;
 pub(crate) mod stream;
 pub(crate) mod traced;

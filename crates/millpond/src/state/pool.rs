@@ -1,7 +1,7 @@
 //! The shared half of a pool behind one lock: the heap, the table of allocations and what is used.
 //!
-//! Streams come here only when their own shelf misses. Knows allocations; of streams only the counts of
-//! their shelves.
+//! Streams come here only when their own cache misses. Knows allocations; of streams only the counts of
+//! their caches.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,9 +20,9 @@ use crate::names::statistics::PoolStatistics;
 use crate::pool::exposed::Exposed;
 use crate::pool::grants::Grants;
 use crate::state::allocation::Allocation;
+use crate::state::caches::CacheCount;
 use crate::state::context::Context;
 use crate::state::origin::Origin;
-use crate::state::shelves::ShelfCount;
 use crate::state::stream::StreamShared;
 use crate::sync::ranks;
 
@@ -58,16 +58,16 @@ pub(crate) struct Uses {
     pub(crate) is_apart: bool,
 }
 
-/// A stream's shelf in this pool, as the pool sees it.
+/// A stream's cache in this pool, as the pool sees it.
 #[derive(Debug)]
-struct ShelfRef {
+struct CacheRef {
     stream: Weak<StreamShared>,
-    count: Arc<ShelfCount>,
+    count: Arc<CacheCount>,
 }
 
 /// The heap with all that is kept in step with it.
 #[derive(Debug)]
-#[repr(align(128))] // What streams read that are served from their shelves is on other cache lines than its lock.
+#[repr(align(128))] // What streams read that are served from their caches is on other cache lines than its lock.
 pub(crate) struct Heap {
     pub(crate) pool: millpond_core::pool::Pool,
     /// The driver's handle of each chunk.
@@ -85,11 +85,11 @@ pub(crate) struct Heap {
     table: Vec<Arc<Allocation>>,
     /// Those without a block. The reference that is here goes out with a block and comes back with it, uncounted.
     vacant: Vec<Arc<Allocation>>,
-    shelves: Vec<ShelfRef>,
-    /// Bytes in use, less what the shelves' counts say.
+    caches: Vec<CacheRef>,
+    /// Bytes in use, less what the caches' counts say.
     used: i64,
     used_high: u64,
-    /// How far shelves that are gone rose above what they left in use, since the last look.
+    /// How far caches that are gone rose above what they left in use, since the last look.
     peak: i64,
     /// What had left the heap at the last look: until the next, all that is used is part of it.
     out: u64,
@@ -118,7 +118,7 @@ impl Heap {
             next_serial: 0,
             table: Vec::new(),
             vacant: Vec::new(),
-            shelves: Vec::new(),
+            caches: Vec::new(),
             used: 0,
             used_high: 0,
             peak: 0,
@@ -197,10 +197,10 @@ impl Heap {
         self.returned += 1;
     }
 
-    /// Blocks that a chain freed return from its shelf.
+    /// Blocks that a chain freed return from its cache.
     #[inline]
-    pub(crate) fn take_back(&mut self, chain: &Chain, shelved: impl Iterator<Item = (Arc<Allocation>, Seq)>) {
-        shelved.for_each(|(allocation, seq)| self.give_back(allocation, Freed::at(chain, seq)));
+    pub(crate) fn take_back(&mut self, chain: &Chain, cached: impl Iterator<Item = (Arc<Allocation>, Seq)>) {
+        cached.for_each(|(allocation, seq)| self.give_back(allocation, Freed::at(chain, seq)));
     }
 
     /// Whether no block is held any more.
@@ -230,7 +230,7 @@ impl Heap {
         self.table.iter()
     }
 
-    /// Counts bytes that went to the program (or came back) without a shelf, and keeps the high mark. What the shelves
+    /// Counts bytes that went to the program (or came back) without a cache, and keeps the high mark. What the caches
     /// did before counts without them.
     pub(crate) fn count_used(&mut self, bytes: i64) {
         let now = self.settle() as i64 + bytes;
@@ -240,13 +240,13 @@ impl Heap {
 
     /// Brings the high mark up to date; bytes used now.
     ///
-    /// Between two looks only shelves serve and are served, each in an order that only it knows. So their peaks
+    /// Between two looks only caches serve and are served, each in an order that only it knows. So their peaks
     /// count together: exact where one of them has moved, and else not below what was used at once, nor above what had
     /// left the heap. What a stream does at the very moment of the look may be seen by the next one.
     fn settle(&mut self) -> u64 {
         let (mut now, mut most) = (self.used, self.used + std::mem::take(&mut self.peak));
-        for shelf in &self.shelves {
-            let (used, peak) = shelf.count.look();
+        for cache in &self.caches {
+            let (used, peak) = cache.count.look();
             now += used;
             most += peak;
         }
@@ -311,15 +311,15 @@ impl PoolShared {
         }
     }
 
-    /// Whether freed blocks go to the heap at once instead of resting on shelves. Asked under a stream's lock: who
+    /// Whether freed blocks go to the heap at once instead of resting in caches. Asked under a stream's lock: who
     /// changes it takes that lock afterwards.
     #[inline]
-    pub(crate) fn bypasses_shelves(&self) -> bool {
+    pub(crate) fn bypasses_caches(&self) -> bool {
         self.bypasses.load(Ordering::Relaxed) > 0
     }
 
     /// One more reason for that, or one less.
-    pub(crate) fn bypass_shelves(&self, bypass: bool) {
+    pub(crate) fn bypass_caches(&self, bypass: bool) {
         match bypass {
             true => self.bypasses.fetch_add(1, Ordering::AcqRel),
             false => self.bypasses.fetch_sub(1, Ordering::AcqRel),
@@ -329,44 +329,44 @@ impl PoolShared {
     /// It is destroyed: nothing new comes from here.
     pub(crate) fn stop_serving(&self) {
         self.destroyed.store(true, Ordering::Release);
-        self.bypass_shelves(true);
+        self.bypass_caches(true);
     }
 
     pub(crate) fn is_destroyed(&self) -> bool {
         self.destroyed.load(Ordering::Acquire)
     }
 
-    /// Enters a stream's new shelf.
-    pub(crate) fn add_shelf(&self, stream: Weak<StreamShared>) -> Arc<ShelfCount> {
-        let count = Arc::<ShelfCount>::default();
+    /// Enters a stream's new cache.
+    pub(crate) fn add_cache(&self, stream: Weak<StreamShared>) -> Arc<CacheCount> {
+        let count = Arc::<CacheCount>::default();
         let mut heap = self.lock();
-        count.set_place(heap.shelves.len());
-        heap.shelves.push(ShelfRef { stream, count: Arc::clone(&count) });
+        count.set_place(heap.caches.len());
+        heap.caches.push(CacheRef { stream, count: Arc::clone(&count) });
         count
     }
 
-    /// The shelf of a stream that is closed goes: what lies on it returns, what it counted is the heap's now.
-    pub(crate) fn return_shelf(
+    /// The cache of a stream that is closed goes: what lies on it returns, what it counted is the heap's now.
+    pub(crate) fn return_cache(
         &self,
         chain: &Chain,
-        shelved: impl Iterator<Item = (Arc<Allocation>, Seq)>,
-        count: &ShelfCount,
+        cached: impl Iterator<Item = (Arc<Allocation>, Seq)>,
+        count: &CacheCount,
     ) {
         let mut heap = self.lock();
-        heap.take_back(chain, shelved);
+        heap.take_back(chain, cached);
         let (used, peak) = count.look();
         heap.used += used;
         heap.peak += peak - used;
         let at = count.place();
-        heap.shelves.swap_remove(at);
-        if let Some(moved) = heap.shelves.get(at) {
+        heap.caches.swap_remove(at);
+        if let Some(moved) = heap.caches.get(at) {
             moved.count.set_place(at);
         }
     }
 
-    /// The streams with a shelf here.
+    /// The streams with a cache here.
     pub(crate) fn streams(&self) -> Vec<Arc<StreamShared>> {
-        self.lock().shelves.iter().filter_map(|shelf| shelf.stream.upgrade()).collect()
+        self.lock().caches.iter().filter_map(|cache| cache.stream.upgrade()).collect()
     }
 
     /// The allocation that a view names; whether the life it means still lasts is for the caller to see.

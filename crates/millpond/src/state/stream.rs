@@ -1,4 +1,4 @@
-//! What belongs to one stream behind its own lock: its chain, and its shelves of recently freed blocks.
+//! What belongs to one stream behind its own lock: its chain, and its caches of recently freed blocks.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,12 +13,12 @@ use millpond_driver::locks::Biased;
 
 use crate::clock::progress::Progress;
 use crate::names::stream_names;
+use crate::state::caches::{PoolCache, StreamCaches};
 use crate::state::context::Context;
 use crate::state::in_flight::Seat;
 use crate::state::numbers::StreamNumber;
 use crate::state::pool::{Heap, PoolShared};
 use crate::state::session::Session;
-use crate::state::shelves::{PoolShelf, Shelves};
 use crate::sync::ranks;
 
 /// Who submits to a stream: this library alone, or the program as well, by the handle that it has of it.
@@ -116,7 +116,7 @@ pub(crate) struct State {
     pub(crate) capture: Option<Arc<Session>>,
     /// The node of it that gets what now comes to the device's stream.
     pub(crate) window: Option<NodeId>,
-    pub(crate) shelves: Shelves,
+    pub(crate) caches: StreamCaches,
 }
 
 /// What becomes of an operation.
@@ -139,7 +139,7 @@ impl State {
             is_noted: false,
             capture: None,
             window: None,
-            shelves: Shelves::default(),
+            caches: StreamCaches::default(),
         }
     }
 
@@ -158,20 +158,20 @@ impl State {
         captured
     }
 
-    /// What fell off a pool's shelf returns to the heap, and what lies on it where `all` does.
+    /// What fell out of a pool's cache returns to the heap, and what lies on it where `all` does.
     #[inline]
     pub(crate) fn return_to(&mut self, heap: &mut Heap, pool: &PoolShared, all: bool) {
-        let Self { shelves, chain, .. } = self;
-        let Some(shelf) = shelves.find(pool) else { return };
+        let Self { caches, chain, .. } = self;
+        let Some(cache) = caches.find(pool) else { return };
         match all {
-            true => heap.take_back(chain, shelf.clear()),
-            false => heap.take_back(chain, shelf.clear_fallen()),
+            true => heap.take_back(chain, cache.clear()),
+            false => heap.take_back(chain, cache.clear_fallen()),
         }
     }
 
-    /// The shelf for a pool, made where there is none.
+    /// The cache for a pool, made where there is none.
     #[inline(always)]
-    pub(crate) fn shelf_or_new(&mut self, stream: &StreamShared, pool: &Arc<PoolShared>) -> &mut PoolShelf {
-        self.shelves.find_or_add(pool, || pool.add_shelf(stream.me.clone()))
+    pub(crate) fn cache_or_new(&mut self, stream: &StreamShared, pool: &Arc<PoolShared>) -> &mut PoolCache {
+        self.caches.find_or_add(pool, || pool.add_cache(stream.me.clone()))
     }
 }

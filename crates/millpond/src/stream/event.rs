@@ -87,7 +87,7 @@ impl Event {
     #[doc(hidden)]
     pub fn poll(&self, caller: &'static Location<'static>) -> Result<bool> {
         let (snapshot, mark, context) = self.live(caller, Tracer::event_over)?;
-        let over = context.driver.is_over(mark.raw)? && context.are_strays_over(snapshot)?;
+        let over = context.driver.is_over(mark.raw)? && context.is_side_work_over(snapshot)?;
         if over {
             context.host_learned([snapshot], |tracer| {
                 if let Some(event) = &self.traced {
@@ -114,7 +114,7 @@ impl Event {
     pub(crate) fn wait(&self, caller: &'static Location<'static>) -> Result<()> {
         let (snapshot, mark, context) = self.live(caller, Tracer::synchronized_with)?;
         context.driver.block_on(mark.raw)?;
-        context.block_on_strays(snapshot)?;
+        context.block_on_side_work(snapshot)?;
         context.synchronized([snapshot], |tracer| {
             if let Some(event) = &self.traced {
                 tracer.synchronized_with(event, caller);

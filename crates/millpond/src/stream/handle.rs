@@ -147,7 +147,7 @@ impl StreamShared {
         Ok(Mode::Live)
     }
 
-    /// Closes the stream: its shelves go back to their pools, its number can be used again once its work is known to
+    /// Closes the stream: its caches go back to their pools, its number can be used again once its work is known to
     /// have completed.
     fn close(&self, keep: Option<Keep>) {
         if process::is_forked() {
@@ -168,7 +168,7 @@ impl StreamShared {
         if state.capture.take().is_some() {
             self.context.graphs.abandon(self.id, &mut state, &garbage);
         }
-        let mut shelves = std::mem::take(&mut state.shelves);
+        let mut caches = std::mem::take(&mut state.caches);
         let closed = self.context.close_stream(Unclosed {
             seat: self.seat,
             raw: self.raw,
@@ -182,11 +182,11 @@ impl StreamShared {
         });
         lock(&self.context.slots).close(state.chain.last());
         // A pool goes, if this was the last to know it, behind the locks.
-        let pools: SmallVec<[_; 1]> = shelves.iter_mut().filter_map(|shelf| shelf.owner.upgrade()).collect();
+        let pools: SmallVec<[_; 1]> = caches.iter_mut().filter_map(|cache| cache.owner.upgrade()).collect();
         for pool in &pools {
-            if let Some(shelf) = shelves.find(pool) {
-                let count = Arc::clone(&shelf.count);
-                pool.return_shelf(&state.chain, shelf.clear(), &count);
+            if let Some(cache) = caches.find(pool) {
+                let count = Arc::clone(&cache.count);
+                pool.return_cache(&state.chain, cache.clear(), &count);
             }
         }
         drop(state);

@@ -1,7 +1,7 @@
-//! The hot path of memory: an allocation that the stream's shelf serves, and a free that goes there.
+//! The hot path of memory: an allocation that the stream's cache serves, and a free that goes there.
 //!
-//! It takes the stream's lock, looks on the shelf, checks and goes; no lock is shared with another stream and no driver
-//! call is made. Nothing is in the way where there is nothing to learn, and the shelf has the block or the life is
+//! It takes the stream's lock, looks in the cache, checks and goes; no lock is shared with another stream and no driver
+//! call is made. Nothing is in the way where there is nothing to learn, and the cache has the block or the life is
 //! plainly over. Whatever else is the case is found before anything has changed, and `operations/memory.rs` does the
 //! call from its beginning. So there is one way through each function here, straight down; what it calls is cold.
 //!
@@ -18,9 +18,9 @@ use millpond_core::units::round_up;
 use millpond_driver::prefetch;
 
 use crate::state::allocation::{Allocation, Owned, site};
+use crate::state::caches::Cached;
 use crate::state::origin::Origin;
 use crate::state::pool::PoolShared;
-use crate::state::shelves::Shelved;
 use crate::state::stream::{State, StreamShared};
 
 /// A life that has begun.
@@ -30,35 +30,35 @@ impl StreamShared {
     /// Allocates `bytes`, not 0, from this point of the stream on, where nothing is in the way: the entry, and which
     /// life of it begins.
     #[inline(never)]
-    pub(crate) fn alloc_from_shelf(
+    pub(crate) fn alloc_from_cache(
         &self,
         pool: &PoolShared,
         bytes: u64,
         caller: &'static Location<'static>,
     ) -> Option<Served> {
         match self.state.try_own() {
-            Some(mut state) if self.is_current(&state) => self.take_from_shelf(&mut state, pool, bytes, caller),
+            Some(mut state) if self.is_current(&state) => self.take_from_cache(&mut state, pool, bytes, caller),
             Some(_) => None,
-            None => self.alloc_from_shared_shelf(pool, bytes, caller),
+            None => self.alloc_from_shared_cache(pool, bytes, caller),
         }
     }
 
-    /// As [`alloc_from_shelf`](Self::alloc_from_shelf), where this thread does not own the stream's lock.
+    /// As [`alloc_from_cache`](Self::alloc_from_cache), where this thread does not own the stream's lock.
     #[cold]
     #[inline(never)]
-    fn alloc_from_shared_shelf(
+    fn alloc_from_shared_cache(
         &self,
         pool: &PoolShared,
         bytes: u64,
         caller: &'static Location<'static>,
     ) -> Option<Served> {
         let mut state = self.state.lock();
-        if self.is_current(&state) { self.take_from_shelf(&mut state, pool, bytes, caller) } else { None }
+        if self.is_current(&state) { self.take_from_cache(&mut state, pool, bytes, caller) } else { None }
     }
 
-    /// A life begins in a block of the shelf, where one fits.
+    /// A life begins in a block of the cache, where one fits.
     #[inline(always)]
-    pub(crate) fn take_from_shelf(
+    pub(crate) fn take_from_cache(
         &self,
         state: &mut State,
         pool: &PoolShared,
@@ -66,9 +66,9 @@ impl StreamShared {
         caller: &'static Location<'static>,
     ) -> Option<Served> {
         let rounded = round_up(bytes, pool.grain)?;
-        let shelf = state.shelves.find(pool)?;
-        let Shelved { allocation, .. } = shelf.blocks.take(rounded)?;
-        shelf.count.take(bytes);
+        let cache = state.caches.find(pool)?;
+        let Cached { allocation, .. } = cache.blocks.take(rounded)?;
+        cache.count.take(bytes);
         state.chain.submit();
         let mut life = allocation.life();
         life.begin(bytes, self.last_use(state, Act::Allocate, caller));
@@ -85,7 +85,7 @@ impl StreamShared {
     /// it is memory of a pool that no other process has, and all that was done to it comes before this point. With
     /// `OWN` all of that has to be this stream's own. Whether it did: where it did not, nothing has happened.
     #[inline(never)]
-    pub(crate) fn free_to_shelf<const OWN: bool>(
+    pub(crate) fn free_to_cache<const OWN: bool>(
         &self,
         held: &mut Option<Owned>,
         caller: &'static Location<'static>,
@@ -94,14 +94,14 @@ impl StreamShared {
         prefetch(&*owned.allocation);
         match self.state.try_own() {
             Some(mut state) => self.put_if_over::<OWN>(&mut state, held, caller),
-            None => self.free_to_shared_shelf::<OWN>(held, caller),
+            None => self.free_to_shared_cache::<OWN>(held, caller),
         }
     }
 
-    /// As [`free_to_shelf`](Self::free_to_shelf), where this thread does not own the stream's lock.
+    /// As [`free_to_cache`](Self::free_to_cache), where this thread does not own the stream's lock.
     #[cold]
     #[inline(never)]
-    fn free_to_shared_shelf<const OWN: bool>(
+    fn free_to_shared_cache<const OWN: bool>(
         &self,
         held: &mut Option<Owned>,
         caller: &'static Location<'static>,
@@ -122,11 +122,11 @@ impl StreamShared {
         let Some(Owned { allocation, generation, .. }) = &*held else { return false };
         let (entry, generation) = (&**allocation, *generation);
         let Origin::Pool(pool) = &entry.origin else { return false };
-        let State { chain, birth, shelves, .. } = &mut *state;
-        // It is of the stream's own device: there are shelves for no other's pools.
-        let Some(shelf) = shelves.find(pool) else { return false };
+        let State { chain, birth, caches, .. } = &mut *state;
+        // It is of the stream's own device: there are caches for no other's pools.
+        let Some(cache) = caches.find(pool) else { return false };
         let mut life = entry.life();
-        if !life.is_unlent(generation) || !life.is_over_for(chain, OWN) || pool.bypasses_shelves() {
+        if !life.is_unlent(generation) || !life.is_over_for(chain, OWN) || pool.bypasses_caches() {
             return false;
         }
         let point = chain.submit();
@@ -137,7 +137,7 @@ impl StreamShared {
         let (rounded, bytes) = (life.range.bytes, life.bytes);
         drop(life);
         let Some(Owned { allocation, .. }) = held.take() else { return false };
-        if let Some(pool) = shelf.put(Shelved { allocation, seq: point.seq }, rounded, bytes) {
+        if let Some(pool) = cache.put(Cached { allocation, seq: point.seq }, rounded, bytes) {
             self.return_fallen(state, &pool);
         }
         self.leave(state);

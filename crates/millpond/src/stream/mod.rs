@@ -1,4 +1,4 @@
-//! What streams do in any operation: take blocks off shelves and put them back, record and wait, for each other, the
+//! What streams do in any operation: take blocks off caches and put them back, record and wait, for each other, the
 //! default streams, the host and other devices. And the buffers that own their memory.
 
 pub(crate) mod buffer;
@@ -11,13 +11,13 @@ pub(crate) mod help;
 pub(crate) mod host_memory;
 pub(crate) mod hot;
 pub(crate) mod kernel;
+pub(crate) mod make_room;
 pub(crate) mod named;
 pub(crate) mod native;
 pub(crate) mod payload;
 pub(crate) mod record;
 pub(crate) mod refused;
 pub(crate) mod release;
-pub(crate) mod relieve;
 pub(crate) mod report;
 pub(crate) mod supply;
 pub(crate) mod window;

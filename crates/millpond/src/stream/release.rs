@@ -1,9 +1,9 @@
-//! Where memory goes that is freed: onto its stream's shelf, or to the heap; and a free that is refused, as an error.
+//! Where memory goes that is freed: onto its stream's cache, or to the heap; and a free that is refused, as an error.
 //!
 //! A free that the program asks for ends the life at the stream's next point, a drop at none: it is after everything
 //! declared so far.
 //!
-//! Invariant **ordered-reuse**: a shelf holds blocks freed on its own stream, so that whatever takes one comes after
+//! Invariant **ordered-reuse**: a cache holds blocks freed on its own stream, so that whatever takes one comes after
 //! that free; the heap hands a block to a stream only by the pool's rule LEGAL.
 
 use std::panic::Location;
@@ -22,11 +22,11 @@ use crate::names::error::{Error, Invalid, Result};
 use crate::names::stream_names::{dropped, side};
 use crate::pool::shell;
 use crate::state::allocation::{Allocation, Life, Owned, site, violation};
+use crate::state::caches::Cached;
 use crate::state::ends::{drop_import, drop_in_graph};
 use crate::state::listening::{own_points, park};
 use crate::state::origin::Origin;
 use crate::state::pool::PoolShared;
-use crate::state::shelves::Shelved;
 use crate::state::stream::{State, StreamShared};
 
 impl StreamShared {
@@ -95,30 +95,30 @@ impl StreamShared {
         violation(self.context.number, (allocation, life), fault, later, known).into()
     }
 
-    /// Puts a freed block on the stream's shelf; what falls off waits for the next visit to the heap.
+    /// Puts a freed block on the stream's cache; what falls off waits for the next visit to the heap.
     #[inline(always)] // As for `end_life`.
-    pub(crate) fn shelve(&self, state: &mut State, freed: Shelved, rounded: u64, bytes: u64) {
-        let Shelved { allocation, seq } = freed;
+    pub(crate) fn put_in_cache(&self, state: &mut State, freed: Cached, rounded: u64, bytes: u64) {
+        let Cached { allocation, seq } = freed;
         let pool = allocation.pool();
-        if pool.bypasses_shelves() {
-            return self.free_to_heap(state, Shelved { allocation, seq }, rounded, bytes);
+        if pool.bypasses_caches() {
+            return self.free_to_heap(state, Cached { allocation, seq }, rounded, bytes);
         }
-        let many_fell = state.shelf_or_new(self, pool).put(Shelved { allocation, seq }, rounded, bytes);
+        let many_fell = state.cache_or_new(self, pool).put(Cached { allocation, seq }, rounded, bytes);
         if let Some(pool) = many_fell {
             self.return_fallen(state, &pool);
         }
     }
 
-    /// What fell off the shelf returns to the heap.
+    /// What fell out of the cache returns to the heap.
     #[cold]
     #[inline(never)]
     pub(crate) fn return_fallen(&self, state: &mut State, pool: &PoolShared) {
         state.return_to(&mut pool.lock(), pool, false);
     }
 
-    /// A block goes to the heap without resting on a shelf.
+    /// A block goes to the heap without resting in a cache.
     #[cold]
-    pub(crate) fn free_to_heap(&self, state: &State, freed: Shelved, rounded: u64, bytes: u64) {
+    pub(crate) fn free_to_heap(&self, state: &State, freed: Cached, rounded: u64, bytes: u64) {
         let pool = Arc::clone(freed.allocation.pool());
         if pool.guard {
             let range = Range::new(freed.allocation.address(), rounded);
@@ -185,7 +185,7 @@ impl PoolShared {
             let free = state.chain.pass();
             life.freed.end(Use { point: free, site: dropped(home.id) });
             drop(life);
-            home.shelve(state, Shelved { allocation, seq: free.seq }, rounded, bytes);
+            home.put_in_cache(state, Cached { allocation, seq: free.seq }, rounded, bytes);
             return home.progress.publish(free.seq);
         }
         let after = Frontier::of(own_points(&life));

@@ -63,7 +63,7 @@ impl Tracer {
         write: impl FnOnce(&Tracer),
     ) -> Noted {
         // What waits for other processes is asked again once their messages were received.
-        let Some(tracer) = tracer.filter(|_| error.is_verdict() && !error.is_abroad()) else { return Noted::Later };
+        let Some(tracer) = tracer.filter(|_| error.is_verdict() && !error.is_foreign()) else { return Noted::Later };
         let write = || shadow::judged(Some(error), || write(tracer));
         if hosts::write_refusal(has_news, write) { Noted::Here } else { Noted::Anew }
     }

@@ -2,7 +2,7 @@
 //!
 //! Simple version: wait until something is freed. Departures: what was freed between the refusal and the wait must
 //! count, so that each thread keeps how often that had happened when it was refused; what is freed meanwhile must not
-//! rest on shelves, where only one stream finds it; and memory that was freed before the refusal may be held by work in
+//! rest in caches, where only one stream finds it; and memory that was freed before the refusal may be held by work in
 //! flight, of whose end no thread is informed, so that the wait looks again and again.
 //!
 //! Nothing is kept for the one who waits: another thread may be faster, and its next request is refused again.
@@ -29,7 +29,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(1);
 const LOOKS_FOR_LOSS: u64 = 64;
 
 /// How often a request that would be refused looks whether another stream is still busy. A stream that has its lock for
-/// long has either nothing on its shelf, as it looks for memory itself, or waits for this very one.
+/// long has either nothing in its cache, as it looks for memory itself, or waits for this very one.
 const PATIENCE: u32 = 200;
 
 /// A request has found no memory as yet: while this lives, freed blocks of these pools go to the heap at once.
@@ -37,22 +37,22 @@ pub(crate) struct Shortage(Vec<FoundPool>);
 
 impl Shortage {
     pub(crate) fn of(pools: Vec<FoundPool>) -> Self {
-        pools.iter().for_each(|pool| pool.bypass_shelves(true));
+        pools.iter().for_each(|pool| pool.bypass_caches(true));
         Self(pools)
     }
 
-    /// What rests on shelves goes to the heaps, also what rests on those of busy streams. `own` is the stream whose
+    /// What rests in caches goes to the heaps, also what rests on those of busy streams. `own` is the stream whose
     /// lock the caller holds.
     pub(crate) fn drain(&self, mut own: Option<(&StreamShared, &mut State)>) {
         for pool in &self.0 {
-            pool.drain_shelves(own.as_mut().map(|(stream, state)| (*stream, &mut **state)), PATIENCE);
+            pool.drain_caches(own.as_mut().map(|(stream, state)| (*stream, &mut **state)), PATIENCE);
         }
     }
 }
 
 impl Drop for Shortage {
     fn drop(&mut self) {
-        self.0.iter().for_each(|pool| pool.bypass_shelves(false));
+        self.0.iter().for_each(|pool| pool.bypass_caches(false));
     }
 }
 

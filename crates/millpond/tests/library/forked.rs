@@ -149,10 +149,10 @@ fn program() {
     let (stream, other) = (device.stream().unwrap(), device.non_blocking_stream().unwrap());
     let a = stream.alloc::<u8>(&pool, 4096).unwrap();
     let b = other.alloc::<u8>(&shared, 4096).unwrap();
-    let shelved = stream.alloc::<u8>(&pool, 4096).unwrap();
+    let cached = stream.alloc::<u8>(&pool, 4096).unwrap();
     stream.memset(a.write(), 5).unwrap();
     other.memset(b.write(), 6).unwrap();
-    stream.free(shelved).unwrap();
+    stream.free(cached).unwrap();
     let (event, outside, inner) = (stream.record_timed().unwrap(), device.external_event(), device.graph().unwrap());
     let mut graph = device.graph().unwrap();
     let node = graph.add_alloc::<u8>(&[], 4096).unwrap();

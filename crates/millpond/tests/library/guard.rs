@@ -27,7 +27,7 @@ fn read_after(free: bool, guard: bool) {
     };
     stream.synchronize().unwrap();
     // SAFETY: where the buffer is live this reads its memory; where it is freed the pool keeps the pages mapped, and
-    // reading them is the stray access that this test is about.
+    // reading them is the side work access that this test is about.
     let byte = unsafe { address.read_volatile() };
     assert_eq!(byte, 7);
     drop(kept);
@@ -36,7 +36,7 @@ fn read_after(free: bool, guard: bool) {
 #[test]
 fn in_a_process_of_its_own() {
     match std::env::var(CASE).as_deref() {
-        Ok("stray") => read_after(true, true),
+        Ok("side_work") => read_after(true, true),
         Ok("twin") => read_after(false, true),
         Ok("unguarded") => read_after(true, false),
         _ => {}
@@ -49,7 +49,7 @@ fn run(case: &str) -> std::process::ExitStatus {
 
 #[test]
 fn a_stray_access_faults() {
-    assert_eq!(run("stray").signal(), Some(SIGSEGV));
+    assert_eq!(run("side_work").signal(), Some(SIGSEGV));
 }
 
 #[test]

@@ -302,7 +302,7 @@ fn a_launch_finds_idle_memory_or_is_refused() {
             let refused = act().expect_err("nothing is left").to_string();
             assert!(refused.contains("memory"), "{refused}");
             assert_eq!(whole.on.device.graph_memory().reserved_bytes, 0, "a refusal keeps nothing");
-            // The pool keeps what is freed, and the graph finds it there, also on the shelf of its own stream.
+            // The pool keeps what is freed, and the graph finds it there, also in the cache of its own stream.
             held.drain(..2).for_each(|piece| stream.free(piece.x).unwrap());
             stream.synchronize().unwrap();
             act().expect("what the pool keeps idle");

@@ -1,4 +1,4 @@
-//! Two threads that allocate and free on their own streams share no lock while their shelves serve them.
+//! Two threads that allocate and free on their own streams share no lock while their caches serve them.
 
 use std::sync::Barrier;
 
@@ -9,7 +9,7 @@ const SIZES: [usize; 3] = [512, 64 << 10, 1 << 20];
 
 fn churn(stream: &Stream, pool: &Pool, pairs: usize) {
     for i in 0..pairs {
-        // Three sizes in turn, two of them live at once: all within what a shelf keeps.
+        // Three sizes in turn, two of them live at once: all within what a cache keeps.
         let held = stream.alloc::<u8>(pool, SIZES[i % 3]).unwrap();
         let other = stream.alloc::<u8>(pool, SIZES[(i + 1) % 3]).unwrap();
         stream.free(held).unwrap();
@@ -49,7 +49,7 @@ fn shared_locks_of_two_threads(device: &Device) {
 }
 
 #[test]
-fn shelves_share_no_lock_on_the_host_device() {
+fn caches_share_no_lock_on_the_host_device() {
     shared_locks_of_two_threads(&Device::host(HostConfig::default()).unwrap());
 }
 

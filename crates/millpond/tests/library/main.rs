@@ -6,6 +6,8 @@
 mod common;
 
 mod api;
+mod cache_schedules;
+mod caches;
 mod fault;
 mod forked;
 mod given_back;
@@ -26,8 +28,6 @@ mod outside;
 mod reports;
 mod second_free;
 mod share;
-mod shelf_schedules;
-mod shelves;
 mod suite;
 mod system_limits;
 mod told_twice;

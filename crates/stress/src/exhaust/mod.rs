@@ -70,7 +70,7 @@ const BETWEEN: [Act; 5] = [
     Act::Alloc { on: 1, units: 2 },
 ];
 
-/// The same, and `a` is freed, too, and on its stream's shelf.
+/// The same, and `a` is freed, too, and on its stream's cache.
 const THEN_FREED: [Act; 6] = [BETWEEN[0], BETWEEN[1], BETWEEN[2], BETWEEN[3], BETWEEN[4], Act::Free { on: 0, of: 0 }];
 
 /// Nothing yet; two neighbours of two streams; and the two above.

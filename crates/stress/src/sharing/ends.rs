@@ -71,7 +71,7 @@ impl Thread<'_> {
                 }
             }
             5 => {
-                let Some((event, past)) = self.event_abroad(who, on) else { return };
+                let Some((event, past)) = self.event_foreign(who, on) else { return };
                 self.say(format_args!("event.synchronize()?; // of another process, after {past:?}"));
                 let waited = event.synchronize();
                 self.judge("Event::synchronize", Expect::Accepted, waited.as_ref().err());
@@ -80,7 +80,7 @@ impl Thread<'_> {
                 }
             }
             _ => {
-                if let (Some(held), Some((event, past))) = (self.stream(op.b), self.event_abroad(who, on)) {
+                if let (Some(held), Some((event, past))) = (self.stream(op.b), self.event_foreign(who, on)) {
                     self.wait_for(&held, &event, &past);
                 }
             }

@@ -94,7 +94,7 @@ impl Life {
     }
 
     /// What follows from what other processes did, where that is in order only if this one knows of it.
-    pub(super) fn expect_abroad(&self, knows: &Past, act: Act) -> Option<Expect> {
+    pub(super) fn expect_foreign(&self, knows: &Past, act: Act) -> Option<Expect> {
         let is_import = self.from.is_some();
         if is_import && act == Act::Free {
             return None;

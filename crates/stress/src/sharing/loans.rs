@@ -174,13 +174,13 @@ impl Thread<'_> {
             uses.any(|it| it.meets(act) && !knows.covers(it.point))
         };
         if is_open(self) {
-            self.order_abroad(held, at);
+            self.order_foreign(held, at);
         }
         !is_open(self)
     }
 
     /// Puts a stream after all that other processes did to a buffer, by events of theirs.
-    pub(super) fn order_abroad(&mut self, held: &Held, at: usize) {
+    pub(super) fn order_foreign(&mut self, held: &Held, at: usize) {
         for who in 0..self.importers.len() {
             for on in 0..STREAMS {
                 let knows = self.before_next(&held.line);
@@ -190,7 +190,7 @@ impl Thread<'_> {
                 if points.filter(|point| point.chain == chain).all(|point| knows.covers(point)) {
                     continue;
                 }
-                if let Some((event, past)) = self.event_abroad(who, on) {
+                if let Some((event, past)) = self.event_foreign(who, on) {
                     self.wait_for(held, &event, &past);
                 }
             }
@@ -198,7 +198,7 @@ impl Thread<'_> {
     }
 
     /// An event of another process, imported: what comes before it.
-    pub(super) fn event_abroad(&mut self, who: usize, on: usize) -> Option<(millpond::Event, Past)> {
+    pub(super) fn event_foreign(&mut self, who: usize, on: usize) -> Option<(millpond::Event, Past)> {
         let answer = self.ask(who, &format!("record {on}"), Expect::Accepted)?;
         let importer = self.importers[who].as_ref()?;
         let mut past = importer.knows(on);

@@ -79,7 +79,7 @@ impl Thread<'_> {
             uses.chain([life.born]).filter(|point| !knows.covers(*point)).collect::<Vec<_>>()
         };
         if life.stays() {
-            self.order_abroad(held, at);
+            self.order_foreign(held, at);
         }
         let knows = self.before_next(&held.line);
         for point in misses(&knows) {
@@ -165,8 +165,8 @@ impl Thread<'_> {
         if act == Act::Free && self.is_lent_out(life) {
             return Expect::Refused;
         }
-        let abroad = life.expect_abroad(knows, act);
-        abroad.unwrap_or_else(|| self.expect(life.is_right(knows, act), &held.line))
+        let foreign = life.expect_foreign(knows, act);
+        foreign.unwrap_or_else(|| self.expect(life.is_right(knows, act), &held.line))
     }
 
     pub(super) fn read(&mut self, op: Op) {
@@ -298,7 +298,7 @@ impl Thread<'_> {
             self.synchronize();
         }
         let knows = self.host();
-        let expect = match (life.is_right(&knows, Act::Free), life.expect_abroad(&knows, Act::Free)) {
+        let expect = match (life.is_right(&knows, Act::Free), life.expect_foreign(&knows, Act::Free)) {
             _ if self.is_lent_out(&life) => Expect::Refused,
             (true, _) => Expect::Accepted,
             (false, Some(expect)) => expect,

@@ -71,9 +71,9 @@ fn no_text_names_a_place_in_this_library() {
     must(c!(millpond_graph_instantiate(&mut exec, graph, 0)));
     must(c!(millpond_free_async(memory, stream)));
     must(c!(millpond_malloc_async(&mut memory, 100, stream)));
-    let overtaken = refused(c!(millpond_graph_launch(exec, stream)), MILLPOND_ERROR_ORDER);
-    assert!(overtaken.contains("allocated anew: stream"), "{overtaken}");
-    has_no_place(&overtaken);
+    let stale_name = refused(c!(millpond_graph_launch(exec, stream)), MILLPOND_ERROR_ORDER);
+    assert!(stale_name.contains("allocated anew: stream"), "{stale_name}");
+    has_no_place(&stale_name);
 
     must(c!(millpond_event_create(&mut event)));
     must(c!(millpond_stream_begin_capture(stream)));

@@ -35,7 +35,7 @@ pub(crate) struct Program {
     device: Device,
     live: Vec<Live>,
     /// Freed by the program at a stream's point, and not returned to the pool yet.
-    shelved: Vec<(Live, Point)>,
+    cached: Vec<(Live, Point)>,
 }
 
 impl Program {
@@ -47,7 +47,7 @@ impl Program {
             order: Order::new(style.streams),
             device: Device { granule, ..Device::default() },
             live: Vec::new(),
-            shelved: Vec::new(),
+            cached: Vec::new(),
             random: Rng::with_seed(seed),
             style,
         }
@@ -57,7 +57,7 @@ impl Program {
         for _ in 0..operations {
             let stream = self.random.u64(..u64::from(self.style.streams)) as usize;
             if self.random.u64(..100) < 5 {
-                self.unshelve();
+                self.uncache();
             }
             match self.random.u64(..100) {
                 0..42 => self.alloc(stream),
@@ -173,21 +173,21 @@ impl Program {
         self.device.free(live.range, &after);
         match (after.points().eq([point]), self.random.u64(..10)) {
             (true, 0..4) => self.pool.free(live.block, Freed::at(&self.order.streams[stream], point.seq)),
-            (true, 4..8) => self.shelved.push((live, point)),
+            (true, 4..8) => self.cached.push((live, point)),
             _ => self.pool.free(live.block, Freed::after(after)),
         }
     }
 
     /// A stream returns what it freed before: by now it may know more than it did there.
-    fn unshelve(&mut self) {
-        for (live, point) in std::mem::take(&mut self.shelved) {
+    fn uncache(&mut self) {
+        for (live, point) in std::mem::take(&mut self.cached) {
             self.pool.free(live.block, Freed::at(&self.order.streams[point.slot.index()], point.seq));
         }
     }
 
     /// All held blocks: the program's and those on the way back.
     fn held(&self) -> Vec<Range> {
-        self.live.iter().chain(self.shelved.iter().map(|(live, _)| live)).map(|live| live.range).collect()
+        self.live.iter().chain(self.cached.iter().map(|(live, _)| live)).map(|live| live.range).collect()
     }
 
     fn trim(&mut self) {
@@ -199,7 +199,7 @@ impl Program {
     }
 
     fn locate(&mut self) {
-        self.unshelve();
+        self.uncache();
         let address = (1 << 30) + self.random.u64(..2 * self.device.reserved() + 4096);
         let inside = self.live.iter().find(|live| live.range.contains(address));
         let below = self.live.iter().filter(|live| live.range.end() <= address).map(|live| live.range).max();
@@ -256,7 +256,7 @@ impl Program {
         while !self.live.is_empty() {
             self.free(0);
         }
-        self.unshelve();
+        self.uncache();
         self.order.complete_all();
         self.pool.trim(0, &self.order.over);
         self.drain_steps();

@@ -52,11 +52,11 @@ fn what_was_refused_of_a_graphs_memory_is_recorded() {
 #[test]
 fn a_recorded_use_of_another_device_keeps_its_access() {
     let [here, there] = [(); 2].map(|()| Device::host(HostConfig::default()).expect("a host device"));
-    let (own, abroad) = (here.stream().expect("a stream"), there.stream().expect("a stream"));
+    let (own, foreign) = (here.stream().expect("a stream"), there.stream().expect("a stream"));
     let pool = here.pool(PoolConfig::default()).expect("a pool");
     pool.grant(&there, PeerAccess::ReadWrite).expect("both are host devices");
     let buffer = own.alloc::<u8>(&pool, 4096).expect("memory");
-    abroad.record_use(&buffer.raw().expect("it has bytes")).expect("it is live");
+    foreign.record_use(&buffer.raw().expect("it has bytes")).expect("it is live");
     pool.revoke(&there).expect_err("it may be used there");
     there.synchronize().expect("it ends");
     pool.revoke(&there).expect("nothing uses it");

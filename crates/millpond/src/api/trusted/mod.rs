@@ -6,9 +6,9 @@
 //! submitted it, and the work of the stream that it is made on.
 //!
 //! The hot path shares no lock between streams: the stream is found in a table ([`streams`]), memory comes from and
-//! goes to its shelf. Who allocates keeps the buffers, and says of each whether streams were recorded for it.
+//! goes to its cache. Who allocates keeps the buffers, and says of each whether streams were recorded for it.
 //!
-//! Invariant `own-stream-only`: a free rests on a stream's shelf only where the memory is that stream's alone; what the
+//! Invariant `own-stream-only`: a free rests in a stream's cache only where the memory is that stream's alone; what the
 //! stream is known to come after elsewhere says nothing of work that only the program knows. A program of CUDA's own
 //! calls promises more: its free comes after every use, on whatever stream ([`Trusted::free_at`]).
 

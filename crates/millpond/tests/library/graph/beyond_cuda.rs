@@ -13,9 +13,9 @@ fn whole(device: &Device) -> Result<(Graph, [GraphNode; 4])> {
     let x = graph.add_alloc::<u32>(&[], 16)?;
     let alloc = graph.node_of(x).unwrap();
     let fill = graph.add_memset(&[alloc], x.write(), 1)?;
-    let stray = graph.add_empty(&[alloc])?;
+    let side_work = graph.add_empty(&[alloc])?;
     let free = graph.add_free(&[fill], x)?;
-    Ok((graph, [alloc, fill, stray, free]))
+    Ok((graph, [alloc, fill, side_work, free]))
 }
 
 fn launch(graph: &Graph, device: &Device) -> Result<()> {
@@ -26,9 +26,9 @@ fn launch(graph: &Graph, device: &Device) -> Result<()> {
 fn nodes_and_edges_can_be_removed_before_instantiation() {
     each(|on| {
         let device = &on.device;
-        let (mut graph, [alloc, _, stray, free]) = whole(device)?;
-        graph.remove_edge(alloc, stray)?;
-        graph.remove_node(stray)?;
+        let (mut graph, [alloc, _, side_work, free]) = whole(device)?;
+        graph.remove_edge(alloc, side_work)?;
+        graph.remove_node(side_work)?;
         launch(&graph, device)?;
         // Without its free node the memory outlives the graph.
         graph.remove_node(free)?;
@@ -45,9 +45,9 @@ fn removal_does_not_reach_an_instance() {
     each(|on| {
         let device = &on.device;
         let stream = device.stream()?;
-        let (mut graph, [_, fill, stray, free]) = whole(device)?;
+        let (mut graph, [_, fill, side_work, free]) = whole(device)?;
         let exec = graph.instantiate(Instantiate::default())?;
-        [free, fill, stray].into_iter().try_for_each(|node| graph.remove_node(node))?;
+        [free, fill, side_work].into_iter().try_for_each(|node| graph.remove_node(node))?;
         for _ in 0..3 {
             let _ = exec.launch(&stream)?;
         }
@@ -186,7 +186,7 @@ fn a_child_graph_has_one_parent_and_no_instance() {
 fn a_child_graph_keeps_the_memory_nodes_that_it_moved_with() {
     each(|on| {
         let device = &on.device;
-        let (mut graph, [alloc, fill, stray, free]) = whole(device)?;
+        let (mut graph, [alloc, fill, side_work, free]) = whole(device)?;
         let ((mut other, _), mut parent) = (whole(device)?, device.graph()?);
         let (own, outer) = (graph.add_alloc::<u32>(&[], 16)?, parent.add_alloc::<u32>(&[], 16)?);
         let left = other.add_alloc::<u32>(&[], 16)?;
@@ -209,8 +209,8 @@ fn a_child_graph_keeps_the_memory_nodes_that_it_moved_with() {
         parent.add_free(&[child], own)?;
         other.add_free(&[other.node_of(left).unwrap()], left)?;
         // Other nodes, and edges, are a matter of the graph alone.
-        graph.remove_edge(alloc, stray)?;
-        graph.remove_node(stray)?;
+        graph.remove_edge(alloc, side_work)?;
+        graph.remove_node(side_work)?;
         graph.add_edge(alloc, free)?;
         graph.add_empty(&[fill])?;
         launch(&other, device)?;

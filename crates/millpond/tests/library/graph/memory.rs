@@ -296,7 +296,7 @@ fn a_child_graph_has_pages_of_its_own() {
 }
 
 /// A launch is not refused for what nothing uses any more: memory of a pool that is gone, of a graph that is gone, on
-/// the streams' shelves of another pool.
+/// the streams' caches of another pool.
 #[test]
 fn a_launch_gets_what_is_idle() -> Result<()> {
     const HELD: usize = 60 * MIB as usize;

@@ -14,32 +14,32 @@ const BYTES: usize = 1 << 20;
 
 fn program(here: &Device, there: &Device) {
     let pool = again(|| here.pool(PoolConfig::default()));
-    let (own, abroad) = (again(|| here.stream()), again(|| there.stream()));
+    let (own, foreign) = (again(|| here.stream()), again(|| there.stream()));
     let order = |earlier: &millpond::Stream, later: &millpond::Stream| {
         let event = again(|| earlier.record());
         again(|| later.wait(&event));
     };
     let x = again(|| own.alloc::<u8>(&pool, BYTES));
     again(|| own.memset(x.write(), 3));
-    let y = again(|| abroad.alloc::<u8>(&there.default_pool(), BYTES));
-    order(&own, &abroad);
-    assert!(abroad.copy(x.read(), y.write()).is_err(), "nothing is granted");
+    let y = again(|| foreign.alloc::<u8>(&there.default_pool(), BYTES));
+    order(&own, &foreign);
+    assert!(foreign.copy(x.read(), y.write()).is_err(), "nothing is granted");
     for round in 0..2 {
         again(|| pool.grant(there, PeerAccess::ReadWrite));
         // Mapped under the grant.
         let more = again(|| own.alloc::<u8>(&pool, 64 << 20));
         again(|| own.memset(more.write(), 4 + round));
-        order(&own, &abroad);
-        again(|| abroad.copy(x.read(), y.write()));
-        again(|| abroad.memset(x.write(), 3));
-        again(|| abroad.copy_to_host(y.read()).map(|found| assert_eq!(found, [3; BYTES])));
-        let last = again(|| abroad.copy_to_host(more.view().slice((64 << 20) - 4..)?.read()));
+        order(&own, &foreign);
+        again(|| foreign.copy(x.read(), y.write()));
+        again(|| foreign.memset(x.write(), 3));
+        again(|| foreign.copy_to_host(y.read()).map(|found| assert_eq!(found, [3; BYTES])));
+        let last = again(|| foreign.copy_to_host(more.view().slice((64 << 20) - 4..)?.read()));
         assert_eq!(last, [4 + round; 4]);
-        again(|| abroad.synchronize());
+        again(|| foreign.synchronize());
         drop(more);
         again(|| pool.revoke(there));
         assert_eq!(pool.access_of(there), PeerAccess::None);
-        assert!(abroad.copy(x.read(), y.write()).is_err(), "it is revoked");
+        assert!(foreign.copy(x.read(), y.write()).is_err(), "it is revoked");
     }
     again(|| own.copy_to_host(x.read()).map(|found| assert_eq!(found, [3; BYTES])));
     drop((x, y));

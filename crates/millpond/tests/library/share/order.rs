@@ -266,8 +266,8 @@ fn an_own_event_that_comes_back_takes_no_edge_away() {
     fill(&here.stream, &buffer, 1).unwrap();
     second.wait(&here.stream.record().unwrap()).unwrap();
     let event = second.record().unwrap();
-    let abroad = there.device.import_event(&event.export().unwrap()).unwrap();
-    third.wait(&here.device.import_event(&abroad.export().unwrap()).unwrap()).unwrap();
+    let foreign = there.device.import_event(&event.export().unwrap()).unwrap();
+    third.wait(&here.device.import_event(&foreign.export().unwrap()).unwrap()).unwrap();
     assert_eq!(violation(&fill(&third, &buffer, 2).unwrap_err()).kind, Kind::UseBeforeAlloc);
     third.wait(&event).unwrap();
     fill(&third, &buffer, 2).unwrap();

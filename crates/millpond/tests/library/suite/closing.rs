@@ -92,7 +92,7 @@ fn a_dropped_pool_waits_for_its_own_work_only() {
     });
 }
 
-/// Tens of thousands of streams, each with a shelf, are closed one after the other: a list that is walked for each of
+/// Tens of thousands of streams, each with a cache, are closed one after the other: a list that is walked for each of
 /// them would take minutes.
 #[test]
 fn very_many_streams_are_closed() {

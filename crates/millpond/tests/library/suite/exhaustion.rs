@@ -137,12 +137,12 @@ fn scattered_memory_serves_a_large_request() {
 }
 
 #[test]
-fn other_streams_shelves_are_emptied_first() {
+fn other_streams_caches_are_emptied_first() {
     on_every_device_of(TOTAL, |on| {
         let pool = keeping(on);
         let streams: [Stream; 4] = on.streams();
         for stream in &streams {
-            // 15 MiB of four sizes stay with each stream: on its shelf, or fallen off it.
+            // 15 MiB of four sizes stay with each stream: in its cache, or fallen off it.
             let held: Vec<_> = [1, 2, 4, 8].map(|count| stream.alloc::<u8>(&pool, mib(count)).unwrap()).into();
             held.iter().for_each(|x| touch(stream, x));
             held.into_iter().for_each(|x| stream.free(x).unwrap());
@@ -154,7 +154,7 @@ fn other_streams_shelves_are_emptied_first() {
     });
 }
 
-/// What one pool keeps idle serves the other, also where it lies on the shelf of the very stream that asks.
+/// What one pool keeps idle serves the other, also where it lies in the cache of the very stream that asks.
 #[test]
 fn another_pools_idle_memory_is_taken() {
     on_every_device_of(TOTAL, |on| {

@@ -53,35 +53,40 @@ fn assert_refused(result: Result<(), Error>, here: &Device, there: &Device, call
 fn a_grant_lets_another_device_in_to_all_of_a_pool() {
     on_peers(|here, there| {
         let (pool, other) = (here.pool(PoolConfig::default()).unwrap(), there.default_pool());
-        let (own, abroad) = (here.stream().unwrap(), there.stream().unwrap());
+        let (own, foreign) = (here.stream().unwrap(), there.stream().unwrap());
         let before = filled(&own, &pool, 3);
-        let local = abroad.alloc::<u8>(&other, 1 << 20).unwrap();
-        order(&own, &abroad);
-        assert_refused(abroad.copy(before.read(), local.write()), here, there, "pool.grant(&device, PeerAccess::Read)");
-        assert_refused(abroad.memset(before.write(), 9), here, there, "pool.grant(&device, PeerAccess::ReadWrite)");
+        let local = foreign.alloc::<u8>(&other, 1 << 20).unwrap();
+        order(&own, &foreign);
+        assert_refused(
+            foreign.copy(before.read(), local.write()),
+            here,
+            there,
+            "pool.grant(&device, PeerAccess::Read)",
+        );
+        assert_refused(foreign.memset(before.write(), 9), here, there, "pool.grant(&device, PeerAccess::ReadWrite)");
         assert_eq!(pool.access_of(there), PeerAccess::None);
 
         pool.grant(there, PeerAccess::ReadWrite).unwrap();
         assert_eq!(pool.access_of(there), PeerAccess::ReadWrite);
         assert_eq!((pool.access_of(here), other.access_of(here)), (PeerAccess::ReadWrite, PeerAccess::None));
         let after = filled(&own, &pool, 4);
-        order(&own, &abroad);
+        order(&own, &foreign);
         for (memory, value) in [(&before, 3), (&after, 4)] {
-            abroad.copy(memory.read(), local.write()).unwrap();
-            assert_eq!(abroad.copy_to_host(local.read()).unwrap(), vec![value; 1 << 20]);
-            assert_eq!(abroad.copy_to_host(memory.view().read()).unwrap(), vec![value; 1 << 20]);
-            abroad.memset(memory.write(), value + 10).unwrap();
+            foreign.copy(memory.read(), local.write()).unwrap();
+            assert_eq!(foreign.copy_to_host(local.read()).unwrap(), vec![value; 1 << 20]);
+            assert_eq!(foreign.copy_to_host(memory.view().read()).unwrap(), vec![value; 1 << 20]);
+            foreign.memset(memory.write(), value + 10).unwrap();
         }
-        order(&abroad, &own);
+        order(&foreign, &own);
         assert_eq!(own.copy_to_host(before.read()).unwrap(), vec![13; 1 << 20]);
         assert_eq!(own.copy_to_host(after.read()).unwrap(), vec![14; 1 << 20]);
 
         pool.revoke(there).unwrap();
         assert_eq!(pool.access_of(there), PeerAccess::None);
-        assert_refused(visit(&abroad, after.read()), here, there, "PeerAccess::Read");
+        assert_refused(visit(&foreign, after.read()), here, there, "PeerAccess::Read");
         own.free(before).unwrap();
         own.free(after).unwrap();
-        abroad.free(local).unwrap();
+        foreign.free(local).unwrap();
         here.synchronize().unwrap();
         assert_eq!(pool.statistics().reserved_bytes, 0);
     });
@@ -95,20 +100,20 @@ fn a_grant_to_read_lets_nobody_write() {
     }
     on_peers(|here, there| {
         let pool = here.pool(PoolConfig::default()).unwrap();
-        let (own, abroad) = (here.stream().unwrap(), there.stream().unwrap());
+        let (own, foreign) = (here.stream().unwrap(), there.stream().unwrap());
         let memory = filled(&own, &pool, 3);
-        order(&own, &abroad);
+        order(&own, &foreign);
         pool.grant(there, PeerAccess::Read).unwrap();
-        visit(&abroad, memory.read()).unwrap();
-        assert_refused(abroad.memset(memory.write(), 9), here, there, "grants it read access");
+        visit(&foreign, memory.read()).unwrap();
+        assert_refused(foreign.memset(memory.write(), 9), here, there, "grants it read access");
         pool.grant(there, PeerAccess::ReadWrite).unwrap();
-        abroad.memset(memory.write(), 9).unwrap();
+        foreign.memset(memory.write(), 9).unwrap();
         // Less than before is as to revoke.
         let refused = pool.grant(there, PeerAccess::Read).unwrap_err();
         assert!(matches!(refused.invalid(), Some(Invalid::InUse { .. })), "{refused}");
-        abroad.synchronize().unwrap();
+        foreign.synchronize().unwrap();
         pool.grant(there, PeerAccess::Read).unwrap();
-        assert_eq!(abroad.copy_to_host(memory.read()).unwrap(), vec![9; 1 << 20]);
+        assert_eq!(foreign.copy_to_host(memory.read()).unwrap(), vec![9; 1 << 20]);
     });
 }
 
@@ -152,21 +157,21 @@ fn uses_of_two_devices_are_ordered_by_events() {
     on_peers(|here, there| {
         let pool = here.pool(PoolConfig::default()).unwrap();
         pool.grant(there, PeerAccess::ReadWrite).unwrap();
-        let (own, abroad) = (here.stream().unwrap(), there.stream().unwrap());
+        let (own, foreign) = (here.stream().unwrap(), there.stream().unwrap());
         let memory = filled(&own, &pool, 3);
-        let early = abroad.memset(memory.write(), 9).unwrap_err();
+        let early = foreign.memset(memory.write(), 9).unwrap_err();
         assert_eq!(kind_of(&early), Kind::UseBeforeAlloc);
         if here.name().number < 255 && there.name().number < 255 {
             let text = early.to_string();
             let side = |stream: &Stream, device: &Device| format!("{} of device {}", stream.id(), device.name().number);
-            assert!(text.contains(&side(&own, here)) && text.contains(&side(&abroad, there)), "{text}");
+            assert!(text.contains(&side(&own, here)) && text.contains(&side(&foreign, there)), "{text}");
         }
-        order(&own, &abroad);
-        abroad.memset(memory.write(), 9).unwrap();
+        order(&own, &foreign);
+        foreign.memset(memory.write(), 9).unwrap();
         assert_eq!(kind_of(&visit(&own, memory.read()).unwrap_err()), Kind::Race);
         let refused = own.free(memory).unwrap_err();
         assert_eq!(kind_of(&refused.error), Kind::FreeBeforeUse);
-        order(&abroad, &own);
+        order(&foreign, &own);
         assert_eq!(own.copy_to_host(refused.buffer.read()).unwrap(), vec![9; 1 << 20]);
         own.free(refused.buffer).unwrap();
     });
@@ -178,12 +183,12 @@ fn what_the_host_was_told_by_one_device_counts_on_the_other() {
     on_peers(|here, there| {
         let pool = here.pool(PoolConfig::default()).unwrap();
         pool.grant(there, PeerAccess::ReadWrite).unwrap();
-        let (own, abroad) = (here.stream().unwrap(), there.stream().unwrap());
+        let (own, foreign) = (here.stream().unwrap(), there.stream().unwrap());
         let memory = filled(&own, &pool, 3);
         own.synchronize().unwrap();
-        abroad.memset(memory.write(), 9).unwrap();
+        foreign.memset(memory.write(), 9).unwrap();
         assert_eq!(kind_of(&visit(&own, memory.read()).unwrap_err()), Kind::Race);
-        abroad.synchronize().unwrap();
+        foreign.synchronize().unwrap();
         visit(&own, memory.write()).unwrap();
         there.synchronize().unwrap();
         assert!(here.free_address(memory.address()).is_err(), "the write on its own device");
@@ -191,8 +196,8 @@ fn what_the_host_was_told_by_one_device_counts_on_the_other() {
         here.free_address(memory.address()).unwrap();
 
         let memory = filled(&own, &pool, 5);
-        order(&own, &abroad);
-        abroad.memset(memory.write(), 6).unwrap();
+        order(&own, &foreign);
+        foreign.memset(memory.write(), 6).unwrap();
         own.synchronize().unwrap();
         assert_eq!(here.free_address(memory.address()).unwrap_err().violation().unwrap().kind, Kind::FreeBeforeUse);
         there.synchronize().unwrap();
@@ -208,19 +213,19 @@ fn two_devices_hand_memory_back_and_forth() {
         let (left, right) = (here.pool(PoolConfig::default()).unwrap(), there.pool(PoolConfig::default()).unwrap());
         left.grant(there, PeerAccess::ReadWrite).unwrap();
         right.grant(here, PeerAccess::ReadWrite).unwrap();
-        let (own, abroad) = (here.stream().unwrap(), there.stream().unwrap());
+        let (own, foreign) = (here.stream().unwrap(), there.stream().unwrap());
         let mut memory = filled(&own, &left, 0);
         for round in 0..40u8 {
-            let next = abroad.alloc::<u8>(&right, 1 << 20).unwrap();
-            order(&own, &abroad);
-            abroad.copy(memory.read(), next.write()).unwrap();
-            order(&abroad, &own);
+            let next = foreign.alloc::<u8>(&right, 1 << 20).unwrap();
+            order(&own, &foreign);
+            foreign.copy(memory.read(), next.write()).unwrap();
+            order(&foreign, &own);
             own.free(memory).unwrap();
             memory = own.alloc::<u8>(&left, 1 << 20).unwrap();
             own.copy(next.read(), memory.write()).unwrap();
             own.memset(memory.view().slice(0..=usize::from(round)).unwrap().write(), round).unwrap();
-            order(&own, &abroad);
-            abroad.free(next).unwrap();
+            order(&own, &foreign);
+            foreign.free(next).unwrap();
         }
         let found = own.copy_to_host(memory.read()).unwrap();
         assert!(found[..40].iter().all(|it| *it == 39) && found[40..].iter().all(|it| *it == 0));
@@ -236,11 +241,11 @@ fn access_in_use_is_not_taken_away() {
     on_peers(|here, there| {
         let pool = here.pool(PoolConfig::default()).unwrap();
         pool.grant(there, PeerAccess::ReadWrite).unwrap();
-        let (own, abroad) = (here.stream().unwrap(), there.stream().unwrap());
+        let (own, foreign) = (here.stream().unwrap(), there.stream().unwrap());
         let memory = filled(&own, &pool, 3);
-        order(&own, &abroad);
-        visit(&abroad, memory.write()).unwrap();
-        order(&abroad, &own);
+        order(&own, &foreign);
+        visit(&foreign, memory.write()).unwrap();
+        order(&foreign, &own);
         // Also where the memory is freed already: the work may still run.
         own.free(memory).unwrap();
         let refused = pool.revoke(there).unwrap_err();
@@ -260,7 +265,7 @@ fn a_grant_holds_wherever_memory_moves() {
     on_peers(|here, there| {
         let config = PoolConfig::default().slack(Slack::Fixed(0.0));
         let pool = here.pool(config).unwrap();
-        let (own, abroad) = (here.stream().unwrap(), there.stream().unwrap());
+        let (own, foreign) = (here.stream().unwrap(), there.stream().unwrap());
         pool.grant(there, PeerAccess::ReadWrite).unwrap();
         let mut live: Vec<(Buffer<u8>, u8)> = Vec::new();
         for round in 0..30u8 {
@@ -275,12 +280,12 @@ fn a_grant_holds_wherever_memory_moves() {
                 own.synchronize().unwrap();
                 pool.trim_to(0).unwrap();
             }
-            order(&own, &abroad);
+            order(&own, &foreign);
             for (memory, value) in &live {
-                let found = abroad.copy_to_host(memory.read()).unwrap();
+                let found = foreign.copy_to_host(memory.read()).unwrap();
                 assert!(found.iter().all(|it| it == value), "round {round}, {value}");
             }
-            order(&abroad, &own);
+            order(&foreign, &own);
         }
     });
 }
@@ -323,19 +328,19 @@ fn memory_outlives_its_device_under_anothers_work() {
         let (here, there) = (host(), host());
         let pool = here.pool(PoolConfig::default()).unwrap();
         pool.grant(&there, PeerAccess::ReadWrite).unwrap();
-        let (own, abroad) = (here.stream().unwrap(), there.stream().unwrap());
+        let (own, foreign) = (here.stream().unwrap(), there.stream().unwrap());
         let memory = filled(&own, &pool, 6);
-        order(&own, &abroad);
+        order(&own, &foreign);
         let (go, gate) = channel::<()>();
         let (tell, told) = channel();
         let read = move |memory: &[u8]| {
             let _ = gate.recv();
             let _ = tell.send(memory.iter().all(|it| *it == 6));
         };
-        abroad.launch(memory.read(), read).unwrap();
-        let result = abroad.record().unwrap();
+        foreign.launch(memory.read(), read).unwrap();
+        let result = foreign.record().unwrap();
         drop((memory, pool, own, here));
-        drop((abroad, go));
+        drop((foreign, go));
         result.synchronize().unwrap();
         assert_eq!(told.recv(), Ok(true));
     }
@@ -351,20 +356,20 @@ fn dropped_memory_waits_for_other_devices() {
     let (here, there) = (host(), host());
     let pool = here.pool(PoolConfig::default()).unwrap();
     pool.grant(&there, PeerAccess::Read).unwrap();
-    let (own, abroad) = (here.stream().unwrap(), there.stream().unwrap());
+    let (own, foreign) = (here.stream().unwrap(), there.stream().unwrap());
     for is_busy in [true, false] {
         let memory = filled(&own, &pool, 6);
-        order(&own, &abroad);
+        order(&own, &foreign);
         let (go, gate) = channel::<()>();
         let (tell, told) = channel();
         let read = move |memory: &[u8]| {
             let _ = gate.recv();
             let _ = tell.send(memory.iter().all(|it| *it == 6));
         };
-        abroad.launch(memory.read(), read).unwrap();
+        foreign.launch(memory.read(), read).unwrap();
         if !is_busy {
             drop(go);
-            abroad.synchronize().unwrap();
+            foreign.synchronize().unwrap();
             drop(memory);
             assert_eq!(told.recv(), Ok(true));
             continue;
@@ -378,7 +383,7 @@ fn dropped_memory_waits_for_other_devices() {
         own.free(next).unwrap();
     }
     drop((own, pool));
-    abroad.synchronize().unwrap();
+    foreign.synchronize().unwrap();
     here.synchronize().unwrap();
 }
 
@@ -390,7 +395,7 @@ fn a_driver_that_fails_loses_no_grant() {
         let here = Device::with_driver(driver.clone(), DeviceConfig::default()).unwrap();
         let there = Device::host(HostConfig::default()).unwrap();
         let pool = here.pool(PoolConfig::default()).unwrap();
-        let (own, abroad) = (here.stream().unwrap(), there.stream().unwrap());
+        let (own, foreign) = (here.stream().unwrap(), there.stream().unwrap());
         let memory: Vec<_> = (0..4).map(|value| filled(&own, &pool, value)).collect();
         let high = own.alloc::<u8>(&pool, 32 * MIB as usize).unwrap();
         own.synchronize().unwrap();
@@ -408,7 +413,7 @@ fn a_driver_that_fails_loses_no_grant() {
         pool.grant(&there, PeerAccess::ReadWrite).unwrap();
         own.synchronize().unwrap();
         for (value, memory) in memory.iter().enumerate() {
-            assert_eq!(abroad.copy_to_host(memory.read()).unwrap(), vec![value as u8; 1 << 20]);
+            assert_eq!(foreign.copy_to_host(memory.read()).unwrap(), vec![value as u8; 1 << 20]);
         }
         drop((memory, high, more));
         here.synchronize().unwrap();
@@ -427,7 +432,7 @@ fn a_grant_that_cannot_be_restored_is_gone() {
     let here = Device::with_driver(driver.clone(), DeviceConfig::default()).unwrap();
     let there = Device::host(HostConfig::default()).unwrap();
     let pool = here.pool(PoolConfig::default()).unwrap();
-    let (own, abroad) = (here.stream().unwrap(), there.stream().unwrap());
+    let (own, foreign) = (here.stream().unwrap(), there.stream().unwrap());
     let memory = filled(&own, &pool, 1);
     let high = own.alloc::<u8>(&pool, 32 * MIB as usize).unwrap();
     own.synchronize().unwrap();
@@ -437,7 +442,7 @@ fn a_grant_that_cannot_be_restored_is_gone() {
     let refused = pool.revoke(&there).unwrap_err();
     assert!(matches!(refused, Error::Driver(_)), "{refused}");
     assert_eq!(pool.access_of(&there), PeerAccess::ReadWrite, "all was restored");
-    assert_eq!(abroad.copy_to_host(memory.read()).unwrap(), vec![1; 1 << 20]);
+    assert_eq!(foreign.copy_to_host(memory.read()).unwrap(), vec![1; 1 << 20]);
     let reason = DriverError::Failed { call: "let_in", reason: "out of order".into() };
     driver.fail_every(CallKind::LetIn, reason);
     assert!(pool.revoke(&there).is_err());

@@ -22,7 +22,7 @@ impl<'a> Program<'a> {
         Self { streams, pool, live, used: 0, high: 0 }
     }
 
-    /// Allocates or frees on a stream: small and large, of few sizes, so that shelves serve many.
+    /// Allocates or frees on a stream: small and large, of few sizes, so that caches serve many.
     fn step(&mut self, stream: usize, random: &mut Rng) {
         let live = &mut self.live[stream];
         if live.len() < 12 && random.u64(..100) < 55 {
@@ -65,19 +65,19 @@ fn one_stream_is_counted_exactly() {
     });
 }
 
-/// A large block that comes from the heap after many small ones went to the shelf was never live with them.
+/// A large block that comes from the heap after many small ones went to the cache was never live with them.
 #[test]
-fn what_was_on_the_shelf_meanwhile_does_not_count() {
+fn what_was_on_the_cache_meanwhile_does_not_count() {
     on_every_device(|on| {
         let (stream, pool) = (on.stream(), on.pool(PoolConfig::default()));
         let small = || -> Vec<Buffer<u8>> { (0..8).map(|_| stream.alloc(&pool, 1 << 20).unwrap()).collect() };
         let free = |all: Vec<Buffer<u8>>| all.into_iter().for_each(|it| stream.free(it).unwrap());
         free(small());
-        // Again, from the shelf.
+        // Again, from the cache.
         free(small());
         let large = stream.alloc::<u8>(&pool, 8 << 20).unwrap();
         assert_eq!(pool.statistics().used_high_bytes, 8 << 20);
-        // It goes to the heap without a shelf, while the small ones are out again.
+        // It goes to the heap without a cache, while the small ones are out again.
         let all = small();
         on.device.synchronize().unwrap();
         on.device.free(large).unwrap();

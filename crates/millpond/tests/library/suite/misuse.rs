@@ -208,7 +208,7 @@ fn a_second_free_says_where_the_first_was() {
 
 /// A buffer whose memory was freed by its address, and taken again by another, harms nobody when it is dropped.
 #[test]
-fn an_overtaken_buffer_is_harmless() {
+fn a_stale_buffer_is_harmless() {
     on_every_device(|on| {
         let stream = on.stream();
         let (old, _) = named(on, &stream, "old", 4096);

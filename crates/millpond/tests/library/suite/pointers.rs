@@ -101,7 +101,7 @@ fn null() {
     });
 }
 
-/// On a shelf, in the heap, and with its memory given back.
+/// On a cache, in the heap, and with its memory given back.
 #[test]
 fn freed() {
     on_every_device(|on| {

@@ -247,9 +247,9 @@ fn allocations_outlive_their_pool() {
         let since = |kind| on.device.driver_calls()[kind] - before[kind];
         let x = stream.alloc::<u8>(&pool, 3 * MIB as usize).unwrap();
         let y = stream.alloc::<u8>(&pool, 100).unwrap();
-        let shelved = other.alloc::<u8>(&pool, 4096).unwrap();
+        let cached = other.alloc::<u8>(&pool, 4096).unwrap();
         stream.memset(x.write(), 9).unwrap();
-        other.free(shelved).unwrap();
+        other.free(cached).unwrap();
         drop(pool);
         if on.has_memory {
             assert_eq!(stream.copy_to_host(x.read()).unwrap(), vec![9; 3 * MIB as usize]);

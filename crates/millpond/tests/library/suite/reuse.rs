@@ -300,7 +300,7 @@ fn data_is_right_under_every_policy() {
     });
 }
 
-/// A block rests on its stream's shelf, and the stream learns of a neighbour's free only after that: whoever waited for
+/// A block rests on its stream's cache, and the stream learns of a neighbour's free only after that: whoever waited for
 /// the first free alone gets the first block alone.
 #[test]
 fn what_a_stream_learned_after_a_free_opens_no_neighbour_by_it() {
@@ -315,7 +315,7 @@ fn what_a_stream_learned_after_a_free_opens_no_neighbour_by_it() {
         let busy = on.hold(&right, high.write());
         right.free(high).unwrap();
         let _miss = right.alloc::<u8>(&pool, 128 << 10).unwrap(); // the heap gets the upper block
-        left.free(low).unwrap(); // this one rests on a shelf
+        left.free(low).unwrap(); // this one rests in a cache
         third.wait(&left.record().unwrap()).unwrap();
         left.wait(&right.record().unwrap()).unwrap(); // news that came after the free
         let _miss = left.alloc::<u8>(&pool, 256 << 10).unwrap(); // the heap gets the lower block
@@ -327,10 +327,10 @@ fn what_a_stream_learned_after_a_free_opens_no_neighbour_by_it() {
 }
 
 /// Three neighbours that are free after work of several streams: what a stream frees early, what it used later, and
-/// what it used last, which is not over. A block that rested on the stream's shelf meanwhile joins the second and says
+/// what it used last, which is not over. A block that rested on the stream's cache meanwhile joins the second and says
 /// nothing of the third.
 #[test]
-fn a_block_from_a_shelf_does_not_vouch_for_what_its_stream_did_since() {
+fn a_block_from_a_cache_does_not_vouch_for_what_its_stream_did_since() {
     let sim = sim(Schedule::AtWait, 64 * GIB);
     let device = Device::with_driver(sim.clone(), DeviceConfig::default()).unwrap();
     let pool = device.pool(PoolConfig::default()).unwrap();

@@ -171,6 +171,6 @@ fn a_pool_of_another_device_is_refused_on_every_path() {
     let own = stream.alloc::<u8>(&pools[0], 64).unwrap();
     assert!(is_refused());
     stream.free(own).unwrap();
-    // There is now a block of that size on the stream's shelf for its own pool of that number.
+    // There is now a block of that size on the stream's cache for its own pool of that number.
     assert!(is_refused());
 }

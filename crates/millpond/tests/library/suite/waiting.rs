@@ -26,7 +26,7 @@ fn a_wait_for_memory_ends_with_a_free_or_its_time() {
     let x = one.alloc::<u8>(&pool, 4 << 20).unwrap();
     assert!(matches!(other.alloc::<u8>(&pool, 4096), Err(Error::OutOfMemory(_))));
     assert!(!pool.wait_for_memory(SHORT).unwrap(), "nothing comes back");
-    // What is freed between the refusal and the wait counts, also where it rests on a shelf.
+    // What is freed between the refusal and the wait counts, also where it rests in a cache.
     let _ = other.alloc::<u8>(&pool, 4096).unwrap_err();
     one.free(x).unwrap();
     assert!(pool.wait_for_memory(LONG).unwrap());
@@ -118,12 +118,12 @@ fn a_wait_for_memory_ends_with_work_in_flight_of_another_device() {
     let reuse = ReusePolicy { allow_internal_dependencies: false, ..Default::default() };
     let pool = here.pool(PoolConfig::default().max_bytes(4 * MIB).reuse(reuse)).unwrap();
     pool.grant(&there, PeerAccess::ReadWrite).unwrap();
-    let (stream, abroad) = (here.stream().unwrap(), there.stream().unwrap());
+    let (stream, foreign) = (here.stream().unwrap(), there.stream().unwrap());
     let x = stream.alloc::<u8>(&pool, 4 << 20).unwrap();
-    abroad.wait(&stream.record().unwrap()).unwrap();
+    foreign.wait(&stream.record().unwrap()).unwrap();
     let gate = Arc::new(Barrier::new(2));
     let kernel = Arc::clone(&gate);
-    abroad
+    foreign
         .launch(x.write(), move |_| {
             kernel.wait();
         })
@@ -133,7 +133,7 @@ fn a_wait_for_memory_ends_with_work_in_flight_of_another_device() {
     assert!(!pool.wait_for_memory(SHORT).unwrap(), "the kernel runs on");
     let _ = stream.alloc::<u8>(&pool, 4 << 20).unwrap_err();
     gate.wait();
-    abroad.synchronize().unwrap();
+    foreign.synchronize().unwrap();
     assert!(pool.wait_for_memory(LONG).unwrap());
     stream.free(stream.alloc::<u8>(&pool, 4 << 20).unwrap()).unwrap();
 }

@@ -1,5 +1,5 @@
-//! A stream has a shelf for each pool that it frees to, whichever it met first, and goes on with those that are left
-//! when a pool is gone. Of a pool that is destroyed nothing stays on a shelf.
+//! A stream has a cache for each pool that it frees to, whichever it met first, and goes on with those that are left
+//! when a pool is gone. Of a pool that is destroyed nothing stays in a cache.
 
 use millpond::{Buffer, Device, HostConfig, Pool, PoolConfig, Stream};
 
@@ -21,13 +21,13 @@ fn asked(stream: &Stream, pools: &[Pool]) -> millpond::Result<Vec<u64>> {
 }
 
 #[test]
-fn each_pool_has_a_shelf_of_a_stream_and_goes_without_the_others() -> millpond::Result<()> {
+fn each_pool_has_a_cache_of_a_stream_and_goes_without_the_others() -> millpond::Result<()> {
     let device = Device::host(HostConfig::default())?;
     let stream = device.stream()?;
     let pool = || device.pool(PoolConfig::default());
     let mut pools = vec![pool()?, pool()?, pool()?];
     assert_eq!(asked(&stream, &pools)?, [0; 3]);
-    // The pool goes whose shelf was the first, and another comes.
+    // The pool goes whose cache was the first, and another comes.
     drop(pools.remove(0));
     assert_eq!(asked(&stream, &pools)?, [0; 2]);
     pools.push(pool()?);
@@ -40,7 +40,7 @@ fn each_pool_has_a_shelf_of_a_stream_and_goes_without_the_others() -> millpond::
 }
 
 #[test]
-fn another_threads_pairs_are_served_from_the_same_shelves() -> millpond::Result<()> {
+fn another_threads_pairs_are_served_from_the_same_caches() -> millpond::Result<()> {
     let device = Device::host(HostConfig::default())?;
     let (stream, pools) = (device.stream()?, [device.pool(PoolConfig::default())?]);
     // Often enough that this thread owns the locks.
@@ -66,12 +66,12 @@ fn a_pool_that_is_destroyed_while_a_stream_is_busy_goes_with_the_next_synchronis
     };
     pair(&destroyed)?;
     let mut buffer = stream.alloc::<u8>(&kept, 1000)?;
-    // The stream is locked, so that who destroys the pool cannot look at its shelves.
+    // The stream is locked, so that who destroys the pool cannot look at its caches.
     let mut freeing = stream.freeing()?;
     std::thread::scope(|scope| scope.spawn(|| drop(destroyed)).join()).expect("no panic");
     assert!(freeing.try_free(&mut buffer));
     drop(freeing);
-    assert_eq!(device.picture().len(), before + 1, "a block of it rests on the stream's shelf");
+    assert_eq!(device.picture().len(), before + 1, "a block of it rests on the stream's cache");
     device.synchronize()?;
     assert_eq!(device.picture().len(), before, "its memory and its addresses are given back");
     pair(&kept)

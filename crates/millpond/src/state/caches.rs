@@ -1,4 +1,4 @@
-//! A stream's shelves, by pool: of nearly all streams there is one, and it is found by one comparison.
+//! A stream's caches, by pool: of nearly all streams there is one, and it is found by one comparison.
 //!
 //! Knows pools by where they are.
 
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::ids::Seq;
-use millpond_core::pool::Shelf;
+use millpond_core::pool::StreamCache;
 
 use crate::state::allocation::Allocation;
 use crate::state::pool::PoolShared;
@@ -14,38 +14,38 @@ use crate::state::pool::PoolShared;
 /// So many blocks wait for a visit to the heap; then the stream makes one.
 const FALLEN_MAX: usize = 32;
 
-/// The shelves of one stream, each for another pool.
+/// The caches of one stream, each for another pool.
 #[derive(Debug, Default)]
-pub(crate) struct Shelves {
+pub(crate) struct StreamCaches {
     /// The one that there was first, beside what else the stream's lock guards.
-    first: Option<PoolShelf>,
-    others: Vec<PoolShelf>,
+    first: Option<PoolCache>,
+    others: Vec<PoolCache>,
 }
 
-/// A stream's shelf for one pool.
+/// A stream's cache for one pool.
 #[derive(Debug)]
-pub(crate) struct PoolShelf {
+pub(crate) struct PoolCache {
     /// Where the pool is. Nothing else comes to be there while `owner` refers to it.
     at: usize,
-    pub(crate) count: Arc<ShelfCount>,
-    pub(crate) blocks: Shelf<Shelved>,
-    /// What fell off the shelf, on its way back to the heap with the next visit there.
-    pub(crate) fallen: Vec<Shelved>,
+    pub(crate) count: Arc<CacheCount>,
+    pub(crate) blocks: StreamCache<Cached>,
+    /// What fell out of the cache, on its way back to the heap with the next visit there.
+    pub(crate) fallen: Vec<Cached>,
     pub(crate) owner: Weak<PoolShared>,
 }
 
-/// A freed block on a shelf.
+/// A freed block in a cache.
 #[derive(Debug)]
-pub(crate) struct Shelved {
+pub(crate) struct Cached {
     pub(crate) allocation: Arc<Allocation>,
     /// Where on this stream's chain it was freed.
     pub(crate) seq: Seq,
 }
 
-impl Shelves {
-    /// The shelf for a pool, once there is one.
+impl StreamCaches {
+    /// The cache for a pool, once there is one.
     #[inline(always)]
-    pub(crate) fn find(&mut self, pool: &PoolShared) -> Option<&mut PoolShelf> {
+    pub(crate) fn find(&mut self, pool: &PoolShared) -> Option<&mut PoolCache> {
         match &mut self.first {
             Some(first) if first.is_for(pool) => Some(first),
             _ if self.others.is_empty() => None,
@@ -54,11 +54,11 @@ impl Shelves {
     }
 
     #[inline(never)]
-    fn find_in<'s>(others: &'s mut [PoolShelf], pool: &PoolShared) -> Option<&'s mut PoolShelf> {
-        others.iter_mut().find(|shelf| shelf.is_for(pool))
+    fn find_in<'s>(others: &'s mut [PoolCache], pool: &PoolShared) -> Option<&'s mut PoolCache> {
+        others.iter_mut().find(|cache| cache.is_for(pool))
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut PoolShelf> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut PoolCache> {
         self.first.iter_mut().chain(&mut self.others)
     }
 
@@ -67,8 +67,8 @@ impl Shelves {
     pub(crate) fn find_or_add(
         &mut self,
         pool: &Arc<PoolShared>,
-        count: impl FnOnce() -> Arc<ShelfCount>,
-    ) -> &mut PoolShelf {
+        count: impl FnOnce() -> Arc<CacheCount>,
+    ) -> &mut PoolCache {
         match &self.first {
             Some(first) if first.is_for(pool) => self.first.as_mut().expect("it was looked at just now"),
             _ => self.find_other_or_add(pool, count),
@@ -76,25 +76,25 @@ impl Shelves {
     }
 
     #[inline(never)]
-    fn find_other_or_add(&mut self, pool: &Arc<PoolShared>, count: impl FnOnce() -> Arc<ShelfCount>) -> &mut PoolShelf {
-        if let Some(at) = self.others.iter().position(|shelf| shelf.is_for(pool)) {
+    fn find_other_or_add(&mut self, pool: &Arc<PoolShared>, count: impl FnOnce() -> Arc<CacheCount>) -> &mut PoolCache {
+        if let Some(at) = self.others.iter().position(|cache| cache.is_for(pool)) {
             return &mut self.others[at];
         }
-        // Shelves whose pools are gone make room.
-        let is_wanted = |shelf: &PoolShelf| shelf.owner.strong_count() > 0;
-        self.first.take_if(|shelf| !is_wanted(shelf));
+        // Caches whose pools are gone make room.
+        let is_wanted = |cache: &PoolCache| cache.owner.strong_count() > 0;
+        self.first.take_if(|cache| !is_wanted(cache));
         self.others.retain(is_wanted);
         let (at, owner) = (Arc::as_ptr(pool).addr(), Arc::downgrade(pool));
-        let shelf = PoolShelf { at, count: count(), blocks: Shelf::new(), fallen: Vec::new(), owner };
+        let cache = PoolCache { at, count: count(), blocks: StreamCache::new(), fallen: Vec::new(), owner };
         if self.first.is_none() {
-            return self.first.insert(shelf);
+            return self.first.insert(cache);
         }
-        self.others.push(shelf);
+        self.others.push(cache);
         self.others.last_mut().expect("pushed just now")
     }
 }
 
-impl PoolShelf {
+impl PoolCache {
     /// Whether it is this pool's. Numbers do not tell: another device has pools of the same numbers.
     #[inline]
     pub(crate) fn is_for(&self, pool: &PoolShared) -> bool {
@@ -104,7 +104,7 @@ impl PoolShelf {
     /// Puts a freed block, with the bytes of its life. What falls off waits; the pool, where so much does that it is to
     /// return to the heap.
     #[inline(always)]
-    pub(crate) fn put(&mut self, freed: Shelved, rounded: u64, bytes: u64) -> Option<Arc<PoolShared>> {
+    pub(crate) fn put(&mut self, freed: Cached, rounded: u64, bytes: u64) -> Option<Arc<PoolShared>> {
         self.count.put(bytes);
         match self.blocks.put(rounded, freed) {
             Ok(()) => None,
@@ -113,35 +113,35 @@ impl PoolShelf {
     }
 
     #[inline(never)]
-    fn fall(&mut self, fallen: Shelved) -> Option<Arc<PoolShared>> {
+    fn fall(&mut self, fallen: Cached) -> Option<Arc<PoolShared>> {
         self.fallen.push(fallen);
         if self.fallen.len() < FALLEN_MAX { None } else { self.owner.upgrade() }
     }
 
     /// Takes everything off: first what fell off before.
     pub(crate) fn clear(&mut self) -> impl Iterator<Item = (Arc<Allocation>, Seq)> + '_ {
-        self.fallen.drain(..).chain(self.blocks.drain()).map(Shelved::into_parts)
+        self.fallen.drain(..).chain(self.blocks.drain()).map(Cached::into_parts)
     }
 
     /// Takes off what fell off.
     pub(crate) fn clear_fallen(&mut self) -> impl Iterator<Item = (Arc<Allocation>, Seq)> + '_ {
-        self.fallen.drain(..).map(Shelved::into_parts)
+        self.fallen.drain(..).map(Cached::into_parts)
     }
 }
 
-impl Shelved {
+impl Cached {
     #[inline]
     fn into_parts(self) -> (Arc<Allocation>, Seq) {
         (self.allocation, self.seq)
     }
 }
 
-/// What a stream's shelf did to the used bytes since the heap was given them. The pool looks only when it needs the
+/// What a stream's cache did to the used bytes since the heap was given them. The pool looks only when it needs the
 /// figure: the stream alone writes, under its lock, and the pool reads under its own.
 #[derive(Debug, Default)]
 #[repr(align(128))] // No cache line is shared with another stream's.
-pub(crate) struct ShelfCount {
-    /// Bytes taken from the shelf less bytes put on it.
+pub(crate) struct CacheCount {
+    /// Bytes taken from the cache less bytes put on it.
     used: AtomicI64,
     /// The highest that was since the last look.
     peak: AtomicI64,
@@ -149,7 +149,7 @@ pub(crate) struct ShelfCount {
     place: AtomicUsize,
 }
 
-impl ShelfCount {
+impl CacheCount {
     pub(crate) fn place(&self) -> usize {
         self.place.load(Ordering::Relaxed)
     }
@@ -158,7 +158,7 @@ impl ShelfCount {
         self.place.store(place, Ordering::Relaxed);
     }
 
-    /// The shelf served a request.
+    /// The cache served a request.
     #[inline]
     pub(crate) fn take(&self, bytes: u64) {
         let used = self.used.load(Ordering::Relaxed) + bytes as i64;
@@ -177,7 +177,7 @@ impl ShelfCount {
         (used, peak.max(used))
     }
 
-    /// The shelf took a freed block.
+    /// The cache took a freed block.
     #[inline]
     pub(crate) fn put(&self, bytes: u64) {
         self.used.store(self.used.load(Ordering::Relaxed) - bytes as i64, Ordering::Relaxed);

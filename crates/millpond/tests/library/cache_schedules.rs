@@ -1,12 +1,12 @@
-//! The protocol of the shelves under explored schedules: streams serve themselves, a stream that lacks memory drains
+//! The protocol of the caches under explored schedules: streams serve themselves, a stream that lacks memory drains
 //! all others whose lock is free, and a block is in exactly one place all the time.
 //!
-//! The shelf is the real one; the locks are the explorer's, used as the library uses its own: a stream's lock is held
-//! while its shelf is used, the heap's is taken after it, another stream's is only tried.
+//! The cache is the real one; the locks are the explorer's, used as the library uses its own: a stream's lock is held
+//! while its cache is used, the heap's is taken after it, another stream's is only tried.
 
 use std::collections::HashSet;
 
-use millpond_core::pool::Shelf;
+use millpond_core::pool::StreamCache;
 use shuttle::sync::{Arc, Mutex};
 use shuttle::thread;
 
@@ -18,7 +18,7 @@ const BLOCKS: u32 = 5;
 const SIZE: u64 = 512;
 
 struct Machine {
-    shelves: Vec<Mutex<Shelf<u32>>>,
+    caches: Vec<Mutex<StreamCache<u32>>>,
     heap: Mutex<Vec<u32>>,
     /// Blocks in the program's hands.
     live: Mutex<HashSet<u32>>,
@@ -26,14 +26,14 @@ struct Machine {
 
 impl Machine {
     fn alloc(&self, stream: usize) -> Option<u32> {
-        let mut shelf = self.shelves[stream].lock().unwrap();
-        let block = shelf.take(SIZE).or_else(|| self.heap.lock().unwrap().pop()).or_else(|| {
-            let mut drained: Vec<u32> = shelf.drain().collect();
-            for (other, shelf) in self.shelves.iter().enumerate() {
+        let mut cache = self.caches[stream].lock().unwrap();
+        let block = cache.take(SIZE).or_else(|| self.heap.lock().unwrap().pop()).or_else(|| {
+            let mut drained: Vec<u32> = cache.drain().collect();
+            for (other, cache) in self.caches.iter().enumerate() {
                 if other != stream
-                    && let Ok(mut shelf) = shelf.try_lock()
+                    && let Ok(mut cache) = cache.try_lock()
                 {
-                    drained.extend(shelf.drain());
+                    drained.extend(cache.drain());
                 }
             }
             let mut heap = self.heap.lock().unwrap();
@@ -45,9 +45,9 @@ impl Machine {
     }
 
     fn free(&self, stream: usize, block: u32) {
-        let mut shelf = self.shelves[stream].lock().unwrap();
+        let mut cache = self.caches[stream].lock().unwrap();
         assert!(self.live.lock().unwrap().remove(&block), "block {block} was not live");
-        if let Err(fallen) = shelf.put(SIZE, block) {
+        if let Err(fallen) = cache.put(SIZE, block) {
             self.heap.lock().unwrap().push(fallen);
         }
     }
@@ -55,7 +55,7 @@ impl Machine {
 
 fn program() {
     let machine = Arc::new(Machine {
-        shelves: (0..STREAMS).map(|_| Mutex::new(Shelf::new())).collect(),
+        caches: (0..STREAMS).map(|_| Mutex::new(StreamCache::new())).collect(),
         heap: Mutex::new((0..BLOCKS).collect()),
         live: Mutex::default(),
     });
@@ -71,9 +71,9 @@ fn program() {
     };
     let threads: Vec<_> = (0..STREAMS).map(run).collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    let on_shelves = machine.shelves.iter().map(|shelf| shelf.lock().unwrap().len()).sum::<usize>();
+    let on_caches = machine.caches.iter().map(|cache| cache.lock().unwrap().len()).sum::<usize>();
     let in_heap = machine.heap.lock().unwrap().len();
-    assert_eq!(on_shelves + in_heap, BLOCKS as usize, "a block was lost");
+    assert_eq!(on_caches + in_heap, BLOCKS as usize, "a block was lost");
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! A stream's own store of blocks just freed: served again without the pool.
 //!
 //! The simple version is a map from size to a stack of any height. It was measured to cost 1 to 40 % of footprint on
-//! recorded programs: a block on a shelf can neither merge nor serve a smaller request, and what is put in its stead is
-//! in the way later. So the shelf is the [`PLACES`] blocks freed last: enough for what allocates and frees in a loop,
+//! recorded programs: a block in a cache can neither merge nor serve a smaller request, and what is put in its stead is
+//! in the way later. So the cache is the [`PLACES`] blocks freed last: enough for what allocates and frees in a loop,
 //! and too few to shape the heap. Without a table of sizes there is nothing to look up, and a take or a put is a few
 //! nanoseconds. A large block rests here only in such a loop: where it was the last that was asked for, and one of its
-//! size was freed before it. On a miss the stream drains its shelf into the heap first.
+//! size was freed before it. On a miss the stream drains its cache into the heap first.
 //!
 //! Knows sizes only. It lives in its stream's state, behind that stream's lock.
 //!
@@ -21,7 +21,7 @@ const LARGE: u64 = MIB;
 
 /// The blocks freed last, by exact size, last in first out.
 #[derive(Debug)]
-pub struct Shelf<T> {
+pub struct StreamCache<T> {
     /// The place put to last; the places form a ring.
     top: u32,
     served: u64,
@@ -33,14 +33,14 @@ pub struct Shelf<T> {
     items: [Option<T>; PLACES],
 }
 
-impl<T> Default for Shelf<T> {
+impl<T> Default for StreamCache<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T> Shelf<T> {
-    /// An empty shelf.
+impl<T> StreamCache<T> {
+    /// An empty cache.
     pub fn new() -> Self {
         let (sizes, items) = ([0; PLACES], std::array::from_fn(|_| None));
         Self { top: 0, served: 0, asked: 0, large: 0, sizes, items }
@@ -168,22 +168,22 @@ mod tests {
 
     #[test]
     fn the_last_put_is_taken_first_by_exact_size() {
-        let mut shelf = Shelf::new();
+        let mut cache = StreamCache::new();
         for item in 0..4 {
-            shelf.put(512 + 512 * (item % 2), item).unwrap();
+            cache.put(512 + 512 * (item % 2), item).unwrap();
         }
-        assert_eq!(shelf.take(1024), Some(3));
-        assert_eq!(shelf.take(512), Some(2));
-        assert_eq!(shelf.take(2048), None);
-        assert_eq!(shelf.take(1024), Some(1));
-        assert_eq!((shelf.len(), shelf.count_served()), (1, 3));
-        assert_eq!(shelf.drain().collect::<Vec<_>>(), [0]);
-        assert!(shelf.is_empty());
+        assert_eq!(cache.take(1024), Some(3));
+        assert_eq!(cache.take(512), Some(2));
+        assert_eq!(cache.take(2048), None);
+        assert_eq!(cache.take(1024), Some(1));
+        assert_eq!((cache.len(), cache.count_served()), (1, 3));
+        assert_eq!(cache.drain().collect::<Vec<_>>(), [0]);
+        assert!(cache.is_empty());
     }
 
     #[test]
-    fn it_agrees_with_a_list_and_drops_only_the_oldest_of_a_full_shelf() {
-        let (mut shelf, mut twin) = (Shelf::new(), Vec::<(u64, u64)>::new());
+    fn it_agrees_with_a_list_and_drops_only_the_oldest_of_a_full_cache() {
+        let (mut cache, mut twin) = (StreamCache::new(), Vec::<(u64, u64)>::new());
         let mut random = 0x9E37_79B9_7F4A_7C15_u64;
         for item in 0..20_000 {
             random ^= random << 13;
@@ -193,52 +193,52 @@ mod tests {
             if random.is_multiple_of(2) {
                 let oldest = (twin.len() == PLACES).then(|| twin.remove(0).1);
                 twin.push((bytes, item));
-                assert_eq!(shelf.put(bytes, item).err(), oldest);
+                assert_eq!(cache.put(bytes, item).err(), oldest);
             } else {
                 let last = twin.iter().rposition(|kept| kept.0 == bytes);
-                assert_eq!(shelf.take(bytes), last.map(|at| twin.remove(at).1));
+                assert_eq!(cache.take(bytes), last.map(|at| twin.remove(at).1));
             }
-            assert_eq!(shelf.len(), twin.len());
+            assert_eq!(cache.len(), twin.len());
         }
     }
 
     #[test]
     fn a_large_block_rests_only_in_a_loop() {
-        let mut shelf = Shelf::new();
-        assert_eq!((shelf.take(2 * MIB), shelf.put(2 * MIB, 0)), (None, Err(0)));
-        assert_eq!((shelf.take(2 * MIB), shelf.put(2 * MIB, 1)), (None, Ok(())), "the second time around");
-        assert_eq!((shelf.take(2 * MIB), shelf.put(2 * MIB, 2)), (Some(1), Ok(())));
-        assert_eq!((shelf.take(2 * MIB), shelf.take(512)), (Some(2), None));
-        assert_eq!(shelf.put(2 * MIB, 3), Err(3), "another was asked for in between");
-        assert_eq!((shelf.take(4 * MIB), shelf.put(4 * MIB, 4)), (None, Err(4)), "another size");
-        assert_eq!(shelf.put(MIB, 5), Ok(()), "not large");
+        let mut cache = StreamCache::new();
+        assert_eq!((cache.take(2 * MIB), cache.put(2 * MIB, 0)), (None, Err(0)));
+        assert_eq!((cache.take(2 * MIB), cache.put(2 * MIB, 1)), (None, Ok(())), "the second time around");
+        assert_eq!((cache.take(2 * MIB), cache.put(2 * MIB, 2)), (Some(1), Ok(())));
+        assert_eq!((cache.take(2 * MIB), cache.take(512)), (Some(2), None));
+        assert_eq!(cache.put(2 * MIB, 3), Err(3), "another was asked for in between");
+        assert_eq!((cache.take(4 * MIB), cache.put(4 * MIB, 4)), (None, Err(4)), "another size");
+        assert_eq!(cache.put(MIB, 5), Ok(()), "not large");
     }
 
     #[test]
     fn nothing_is_lost_when_it_is_full() {
-        let mut shelf = Shelf::new();
+        let mut cache = StreamCache::new();
         let mut out = Vec::new();
         for item in 0..1000u64 {
-            out.extend(shelf.put((item % 7 + 1) * 512, item).err());
+            out.extend(cache.put((item % 7 + 1) * 512, item).err());
             if item % 3 == 0 {
-                out.extend(shelf.take((item % 5 + 1) * 512));
+                out.extend(cache.take((item % 5 + 1) * 512));
             }
         }
-        assert_eq!(shelf.len(), 1000 - out.len());
-        out.extend(shelf.drain());
+        assert_eq!(cache.len(), 1000 - out.len());
+        out.extend(cache.drain());
         out.sort_unstable();
         assert_eq!(out, (0..1000).collect::<Vec<_>>());
     }
 
     #[test]
     fn what_a_drain_left_is_there_still() {
-        let mut shelf = Shelf::new();
+        let mut cache = StreamCache::new();
         for item in 0..4 {
-            shelf.put(512, item).unwrap();
+            cache.put(512, item).unwrap();
         }
-        let first = shelf.drain().next().unwrap();
-        assert_eq!(shelf.len(), 3);
-        let mut all: Vec<_> = shelf.drain().chain([first]).collect();
+        let first = cache.drain().next().unwrap();
+        assert_eq!(cache.len(), 3);
+        let mut all: Vec<_> = cache.drain().chain([first]).collect();
         all.sort_unstable();
         assert_eq!(all, [0, 1, 2, 3]);
     }

@@ -1,9 +1,9 @@
-//! The cold half of serving memory: the shelf missed.
+//! The cold half of serving memory: the cache missed.
 //!
-//! The heap is asked in the order of what it costs: a block that fits as things are; the same after the shelves are
+//! The heap is asked in the order of what it costs: a block that fits as things are; the same after the caches are
 //! drained and the device was asked what has completed; moved or new physical memory; and, before anything is refused,
 //! idle memory of the device's other pools and graphs. Locks: the stream's is held, the heap's is taken after it; other
-//! streams' shelves are looked at only where their lock is free this moment.
+//! streams' caches are looked at only where their lock is free this moment.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl StreamShared {
         }
     }
 
-    /// The shelf missed: to the heap.
+    /// The cache missed: to the heap.
     #[cold]
     #[inline(never)]
     pub(crate) fn alloc_slow(
@@ -55,7 +55,7 @@ impl StreamShared {
             Ok(grant) => grant,
             Err(_) => {
                 drop(heap);
-                let grant = self.relieve(state, pool, bytes)?;
+                let grant = self.make_room(state, pool, bytes)?;
                 heap = pool.lock();
                 grant
             }
@@ -105,16 +105,16 @@ impl StreamShared {
         })
     }
 
-    /// No block fits: the shelves are drained, the device is asked what has completed, memory is moved or made.
+    /// No block fits: the caches are drained, the device is asked what has completed, memory is moved or made.
     #[cold]
-    fn relieve(&self, state: &mut State, pool: &PoolShared, bytes: u64) -> Result<Grant> {
-        pool.drain_shelves(Some((self, state)), 0);
+    fn make_room(&self, state: &mut State, pool: &PoolShared, bytes: u64) -> Result<Grant> {
+        pool.drain_caches(Some((self, state)), 0);
         self.refuse_beyond(pool, bytes)?;
         let memory = self.context.properties.total_bytes;
         let (mut shortage, mut before) = (None, None);
         let mut heap = pool.lock();
         pool.destroy_exposed(&mut heap);
-        // What the host knows to have completed may serve any stream, whatever the policy, also what lay on a shelf
+        // What the host knows to have completed may serve any stream, whatever the policy, also what lay in a cache
         // meanwhile.
         heap.pool.retire(&KnownToHost(&hosts::base()));
         let reserved = heap.pool.reserved();
@@ -127,7 +127,7 @@ impl StreamShared {
                 }
                 match heap.pool.fit(bytes, &state.chain) {
                     Ok(grant) => return Ok(grant),
-                    // What rests on shelves is held, too, until `insist` has fetched it.
+                    // What rests in caches is held, too, until `insist` has fetched it.
                     Err(_) => match heap.pool.beyond(bytes, memory, true) {
                         Some(exhausted) => Err(exhausted),
                         None => heap.pool.grow(bytes, &state.chain, &poll, refusals),
@@ -191,14 +191,14 @@ impl StreamShared {
     fn trim_others(&self, state: &mut State, pool: &PoolShared) {
         self.context.finish_closing();
         self.context.pools().iter().filter(|other| other.id != pool.id).for_each(|other| {
-            // This stream's own shelf is behind the lock that it holds.
-            other.drain_shelves(Some((self, state)), 0);
+            // This stream's own cache is behind the lock that it holds.
+            other.drain_caches(Some((self, state)), 0);
             let _ = other.trim_to(0);
         });
         let _ = trim_graph_memory(&self.context);
     }
 
-    /// The last thing before a request is refused: nothing new rests on a shelf meanwhile, and what rests on those of
+    /// The last thing before a request is refused: nothing new rests in a cache meanwhile, and what rests on those of
     /// busy streams is fetched, too.
     #[cold]
     fn insist(&self, state: &mut State) -> Shortage {
@@ -246,7 +246,7 @@ impl StreamShared {
 impl Context {
     /// Whether memory was missing for something else than a pool, so that it is to be done again: for as long as pools
     /// give memory back, also dropped ones, and once in any case, because what graphs give back may be what the failed
-    /// attempt itself had got. No lock is held: what rests on the calling thread's own shelves is found, too.
+    /// attempt itself had got. No lock is held: what rests on the calling thread's own caches is found, too.
     #[cold]
     pub(crate) fn makes_room(&self, error: &Error, was_retried: &mut bool) -> bool {
         if !matches!(error, Error::Driver(error) if matches!(**error, DriverError::OutOfMemory { .. })) {
