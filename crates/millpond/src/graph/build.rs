@@ -320,7 +320,7 @@ impl Graph {
     /// same; it is that of an earlier allocation where that one's free comes before, by edges that are there now.
     ///
     /// # Errors
-    /// A bad dependency; no bytes; more than the device's memory; [`GraphError::Copy`]: the graph has moved into
+    /// A bad dependency; no bytes; more than the device's memory; a violation: the graph has moved into
     /// another one ([`add_child`](Self::add_child)).
     #[track_caller]
     pub fn add_alloc<T: Pod>(&mut self, dependencies: &[GraphNode], len: usize) -> Result<MemAllocNode<T>> {
@@ -340,7 +340,7 @@ impl Graph {
     /// A free node (CUDA: `cudaGraphAddMemFreeNode`), for memory of this graph or of another one that leaves it live.
     ///
     /// # Errors
-    /// A bad dependency; a second free node for one allocation, here or in another graph; [`GraphError::Copy`] as for
+    /// A bad dependency; a second free node for one allocation, here or in another graph; a violation as for
     /// [`add_alloc`](Self::add_alloc).
     #[track_caller]
     pub fn add_free<T: Pod>(&mut self, dependencies: &[GraphNode], memory: MemAllocNode<T>) -> Result<GraphNode> {
