@@ -418,10 +418,8 @@ impl Checker {
     }
 
     pub(super) fn end_capture(&mut self, call: Call<'_>, stream: StreamId) -> Step {
-        // Of the legacy default stream, too: it orders nothing.
-        if self.time.look(call.op.host, stream).is_none() {
-            return Err(self.no_stream(call, stream));
-        }
+        // Of the legacy default stream it is refused as its operations are (measured: 906).
+        self.look(call, stream)?;
         let ended = self.graphs.captures.end(stream, u64::from(call.op.host.0));
         let ended = ended.map_err(|error| self.capture_refused(call, error, stream))?;
         let Some(mut captured) = self.graphs.take_captured(ended.capture) else { return Ok(()) };

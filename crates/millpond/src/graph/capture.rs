@@ -492,6 +492,9 @@ impl Stream {
         // Where that is refused the capture is invalid, and its end says why.
         let seen = shared.close_window(&mut state);
         let graphs = &shared.context.graphs;
+        if shared.role.standing() == Standing::Barrier {
+            graphs.refuse_legacy_use(&shared.context).map_err(not_yet)?;
+        }
         let mut recording = lock(&graphs.captures);
         let (number, at) = (recording.device, (shared.id, Place::Source(caller)));
         let ended = recording.captures.end(shared.id, thread());

@@ -340,6 +340,18 @@ fn an_end_without_a_begin_is_refused() {
     });
 }
 
+/// `STREAM_CAPTURE_IMPLICIT`: the end of a capture, of the legacy default stream, is refused as its operations are.
+#[test]
+fn an_end_on_the_legacy_stream_spoils_a_capture() {
+    each_alone(|on| {
+        let device = &on.device;
+        let stream = captured(device);
+        assert_eq!(code(device.legacy_stream().end_capture().unwrap_err()), 906);
+        assert_spoiled(&stream);
+        Ok(())
+    });
+}
+
 /// `STREAM_CAPTURE_WRONG_THREAD`: it goes on, and ends where it began; a relaxed one ends anywhere.
 #[test]
 fn an_end_in_another_thread_is_refused_unless_the_capture_is_relaxed() {
