@@ -111,6 +111,8 @@ impl Instantiate {
 #[derive(Clone)]
 pub struct GraphExec {
     pub(crate) shared: Arc<ExecShared>,
+    /// Who looks an instance up, to name what it did, has no handle: for its graph it is gone with the last of these.
+    pub(super) instance: Arc<Instance>,
 }
 
 /// See the module.
@@ -141,7 +143,6 @@ pub(crate) struct ExecShared {
     /// What a trace knows it as.
     pub(crate) traced: Option<Arc<TracedExec>>,
     pub(crate) run: Biased<ranks::Run, Run>,
-    instance: Arc<Instance>,
     _grants: Vec<Arc<Grant>>,
 }
 
@@ -287,7 +288,6 @@ impl GraphExec {
             auto_free: settings.auto_free_on_launch,
             traced: None,
             run: Biased::default(),
-            instance,
             _grants: grants,
         };
         shared.open_lanes()?;
@@ -306,7 +306,7 @@ impl GraphExec {
         }
         let shared = Arc::new(shared);
         context.graphs.enter_exec(&shared);
-        Ok(Self { shared })
+        Ok(Self { shared, instance })
     }
 
     /// Takes over what the nodes of a graph of the same shape do (CUDA: `cudaGraphExecUpdate`): kernels, copies, fills,
@@ -342,7 +342,7 @@ impl GraphExec {
         }
         draft(old)?.instantiate(0, false).check_update(&new).map_err(|it| Finding::of_update(&it))?;
         let settings = Instantiate { auto_free_on_launch: self.shared.auto_free };
-        Self::make(new, &graph.body, settings, Arc::clone(&self.shared.instance), Some(&self.shared))
+        Self::make(new, &graph.body, settings, Arc::clone(&self.instance), Some(&self.shared))
     }
 
     /// Where this instance has an alloc node's memory: the node's own address, or where that is symbolic the one that

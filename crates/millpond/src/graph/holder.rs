@@ -12,7 +12,7 @@ use crate::names::error::Result;
 use crate::names::shown::shown;
 use crate::sync::ranks;
 
-/// An instance holds one of its own, so that its graph can see whether it is there.
+/// The handles of an instance share one of its own, so that its graph can see whether any is left.
 #[derive(Debug)]
 pub(crate) struct Instance;
 

@@ -68,7 +68,7 @@ use crate::trace::tracer::Tracer;
 #[derive(Debug)]
 pub struct Launch {
     /// Where it has outputs.
-    exec: Option<Arc<ExecShared>>,
+    exec: Option<GraphExec>,
     begun: Begun,
 }
 
@@ -90,7 +90,7 @@ impl Launch {
                 _ => Err(Invalid::NoOutput.into()),
             };
         };
-        let exec = self.exec.as_deref().filter(|exec| name.device == exec.context.number);
+        let exec = self.exec.as_ref().map(|exec| &*exec.shared).filter(|exec| name.device == exec.context.number);
         let is_it = |output: &Output| (output.graph, output.alloc) == (name.graph, name.alloc);
         let found = exec.and_then(|exec| Some((exec, exec.outputs.iter().position(is_it)?)));
         let (exec, at) = found.ok_or(Invalid::NoOutput)?;
@@ -99,7 +99,9 @@ impl Launch {
 
     /// All that this launch leaves live and that was not taken, by bytes: for programs that know memory by its address.
     pub fn take_all(&self) -> Vec<Buffer<u8>> {
-        let Some(exec) = self.exec.as_deref().filter(|_| !process::is_forked()) else { return Vec::new() };
+        let Some(exec) = self.exec.as_ref().map(|exec| &*exec.shared).filter(|_| !process::is_forked()) else {
+            return Vec::new();
+        };
         let take = |(at, output): (usize, &Output)| {
             let count = Count::of_bytes(output.bytes)?;
             Some(Buffer::new(Some(self.take_output(exec, at).ok()?), count))
@@ -184,7 +186,7 @@ impl GraphExec {
                 }
             }
         };
-        let exec = (!exec.outputs.is_empty()).then(|| Arc::clone(&self.shared));
+        let exec = (!exec.outputs.is_empty()).then(|| self.clone());
         Ok(Launch { exec, begun })
     }
 
