@@ -360,6 +360,13 @@ impl Thread<'_> {
         }
     }
 
+    /// The names of a graph's nodes may mean what a launch left.
+    fn forget_stale(&mut self, made: &Made) {
+        for stale in &mut self.stale {
+            stale.take_if(|memory| made.outputs.iter().any(|it| it.0 == *memory));
+        }
+    }
+
     /// A stream goes, whatever the two say.
     fn give_up(&mut self, stream: StreamId) {
         if let Some(at) = self.streams.iter().position(|it| it.as_ref().is_some_and(|it| it.id == stream)) {
@@ -468,6 +475,7 @@ impl Thread<'_> {
                 }
             }
             if is_partial {
+                self.forget_stale(&made);
                 // The driver may have got some of it before it refused the rest: that counts as a use of all.
                 for at in 0..self.bufs.len() {
                     let is_met = |it: &mut Buf| outside.contains(&it.memory) || is_left(it);
@@ -492,10 +500,7 @@ impl Thread<'_> {
             let at = place(&self.stale, op.c);
             self.stale[at] = Some(buf.memory);
         }
-        // The names of nodes mean what this launch left.
-        for stale in &mut self.stale {
-            stale.take_if(|memory| made.outputs.iter().any(|it| it.0 == *memory));
-        }
+        self.forget_stale(&made);
         for buf in self.bufs.iter_mut().flatten() {
             if let Some(of) = made.outside.iter().rfind(|of| of.memory == buf.memory) {
                 buf.content = of.content;
