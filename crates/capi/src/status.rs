@@ -105,7 +105,9 @@ impl Failure {
             Failure::Refused(Error::Violation(finding)) if is_of_graph(finding) => MILLPOND_ERROR_GRAPH,
             Failure::Refused(Error::Violation(_)) => MILLPOND_ERROR_ORDER,
             Failure::Refused(Error::InvalidArgument(invalid)) => match **invalid {
-                Invalid::Uncapturable { .. } | Invalid::NotLaunched { .. } => MILLPOND_ERROR_CAPTURE,
+                Invalid::Uncapturable { .. } | Invalid::NotLaunched { .. } | Invalid::EndsWithClosure { .. } => {
+                    MILLPOND_ERROR_CAPTURE
+                }
                 Invalid::GraphTooLarge(_) | Invalid::NoOutput | Invalid::Taken | Invalid::SymbolicCapture(_) => {
                     MILLPOND_ERROR_GRAPH
                 }

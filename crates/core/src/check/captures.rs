@@ -113,6 +113,20 @@ impl Checker {
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
     }
 
+    /// Refuses a memory node of a capture into a graph that has moved into another one.
+    fn check_captured_unmoved(&mut self, call: Call<'_>, seat: Seat) -> Step {
+        let stream = self.time.at(seat).kept.id;
+        let Some(captured) = self.graphs.captured_on(stream).filter(|captured| captured.is_copy) else { return Ok(()) };
+        let graph = captured.graph.id();
+        // That a capture is invalid comes first.
+        if let Err(error) = self.graphs.captures.after(stream) {
+            return Err(self.capture_refused(call, error, stream));
+        }
+        let Some(former) = self.graphs.graphs.get(&graph) else { return Ok(()) };
+        let checked = former.graph.check_unmoved(former.holder.map(|(holder, _)| holder));
+        checked.map_err(|refused| self.copy_refused(call, &refused))
+    }
+
     pub(super) fn captured_alloc(
         &mut self,
         call: Call<'_>,
@@ -121,6 +135,7 @@ impl Checker {
         (pool, bytes): (PoolId, u64),
         name: Option<Name>,
     ) -> Step {
+        self.check_captured_unmoved(call, seat)?;
         let mut addresses = std::mem::take(&mut self.graphs.addresses);
         let added = self.captured_node(call, seat, "allocated", name, |graph, tails, label| {
             let (node, alloc) = addresses.add_alloc(graph, tails, bytes, label)?;
@@ -174,6 +189,7 @@ impl Checker {
             found => found,
         };
         self.look_at(call, seat, None, |uses, graph, tails, label| uses.check_free(graph, tails, found, label))?;
+        self.check_captured_unmoved(call, seat)?;
         self.check_grant(call, graph, found, later)?;
         self.captured_node(call, seat, "freed", None, |graph, tails, label| {
             Ok((graph.add_free(tails, found, label)?, ()))

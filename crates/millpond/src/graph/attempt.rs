@@ -11,7 +11,7 @@ use millpond_core::graph::{Addressing, CaptureMode, NodeId};
 use super::build::Graph;
 use crate::names::error::{Invalid, Result};
 use crate::state::named::GraphNode;
-use crate::state::session::Session;
+use crate::state::session::{Ends, Session};
 use crate::stream::handle::Stream;
 
 /// A capture into a graph that is there. Whatever comes of it, the names of what it allocated name nothing else later.
@@ -60,7 +60,7 @@ impl Stream {
             return Err(Invalid::SymbolicCapture(graph.body.core.id()).into());
         }
         let tails = graph.dependencies(dependencies)?;
-        let session = self.begin(graph.body.attempt(), Some(&tails), mode, Location::caller())?;
+        let session = self.begin(graph.body.attempt(), Some(&tails), mode, Ends::WithClosure, Location::caller())?;
         let mut attempt = Attempt { session, graph, has_ended: false };
         let (captured, recorded) = self.record_until_end(record, |ended| attempt.has_ended = ended.is_ok())?;
         *attempt.graph = captured;

@@ -30,7 +30,7 @@ use crate::names::{shadow, stream_names};
 use crate::state::access::Access;
 use crate::state::aliased::Job;
 use crate::state::context::Context;
-use crate::state::session::{CapturedAt, Session};
+use crate::state::session::{CapturedAt, Ends, Session};
 use crate::state::stream::State;
 use crate::stream::handle::Stream;
 use crate::stream::payload::Payload;
@@ -413,7 +413,7 @@ impl Stream {
         process::refuse_forked()?;
         let (shared, caller) = (&self.shared, Location::caller());
         shared.context.graphs.check_numbers()?;
-        self.begin(Body::to_capture(&shared.context, Addressing::Fixed), None, mode, caller).map(drop)
+        self.begin(Body::to_capture(&shared.context, Addressing::Fixed), None, mode, Ends::ByCall, caller).map(drop)
     }
 
     /// Begins a capture, of a new graph or behind some nodes of one that is there.
@@ -422,10 +422,11 @@ impl Stream {
         body: Body,
         after: Option<&[NodeId]>,
         mode: CaptureMode,
+        ends: Ends,
         caller: &'static Location<'static>,
     ) -> Result<Arc<Session>> {
         let (shared, graph) = (&self.shared, body.core.id());
-        self.try_begin(body, after, mode, caller).inspect_err(|error| {
+        self.try_begin(body, after, mode, ends, caller).inspect_err(|error| {
             shared.note_refused(error, |tracer| tracer.capture_begun(shared.id, (graph, after), mode, caller));
         })
     }
@@ -435,6 +436,7 @@ impl Stream {
         mut body: Body,
         after: Option<&[NodeId]>,
         mode: CaptureMode,
+        ends: Ends,
         caller: &'static Location<'static>,
     ) -> Result<Arc<Session>> {
         let shared = &self.shared;
@@ -454,7 +456,7 @@ impl Stream {
         let begun = Site { act: Act::Read, stream: shared.id, op: 0, place };
         let context = Arc::clone(&shared.context);
         let (is_open, nodes, allocs) = (AtomicBool::new(true), AtomicU32::new(0), AtomicU32::new(0));
-        let session = Arc::new(Session { id, capture, context, is_open, nodes, allocs });
+        let session = Arc::new(Session { id, capture, context, ends, is_open, nodes, allocs });
         if let Some(tracer) = session.tracer() {
             tracer.capture_begun(shared.id, (id, after), mode, caller);
         }
@@ -469,11 +471,17 @@ impl Stream {
     /// back, but where this stream did not begin it.
     ///
     /// # Errors
-    /// A side stream was not joined, with its leaf; the capture is invalid; this stream did not begin one.
+    /// A side stream was not joined, with its leaf; the capture is invalid; this stream did not begin one. Nothing has
+    /// happened where the capture ends with the closure of [`capture`](Self::capture) or
+    /// [`capture_to`](Self::capture_to).
     #[track_caller]
     pub fn end_capture(&self) -> Result<Graph> {
-        let (shared, caller) = (&self.shared, Location::caller());
-        self.try_end_capture(caller)
+        self.end(Ends::ByCall, Location::caller())
+    }
+
+    fn end(&self, by: Ends, caller: &'static Location<'static>) -> Result<Graph> {
+        let shared = &self.shared;
+        self.try_end_capture(by, caller)
             .inspect_err(|(error, is_traced)| {
                 if !is_traced {
                     shared.note_refused(error, |tracer| tracer.capture_ended(shared.id, caller));
@@ -483,12 +491,20 @@ impl Stream {
     }
 
     /// Ends a capture, or says why not, and whether that is in the trace.
-    fn try_end_capture(&self, caller: &'static Location<'static>) -> std::result::Result<Graph, (Error, bool)> {
+    fn try_end_capture(
+        &self,
+        by: Ends,
+        caller: &'static Location<'static>,
+    ) -> std::result::Result<Graph, (Error, bool)> {
         let not_yet = |error| (error, false);
         process::refuse_forked().map_err(|error| not_yet(error.into()))?;
         let shared = &self.shared;
         let garbage = Garbage::default();
         let mut state = shared.state.lock();
+        // The graph of such a capture is whose closure it is: nobody else gets it.
+        if by == Ends::ByCall && state.capture.as_ref().is_some_and(|session| session.ends == Ends::WithClosure) {
+            return Err(not_yet(Invalid::EndsWithClosure { stream: shared.title() }.into()));
+        }
         // Where that is refused the capture is invalid, and its end says why.
         let seen = shared.close_window(&mut state);
         let graphs = &shared.context.graphs;
@@ -525,7 +541,11 @@ impl Stream {
     /// What `record` returns, or as for [`end_capture`](Self::end_capture). The capture has ended in any case.
     #[track_caller]
     pub fn capture<R>(&self, record: impl FnOnce(&Stream) -> Result<R>) -> Result<(Graph, R)> {
-        self.begin_capture()?;
+        process::refuse_forked()?;
+        let (context, caller) = (&self.shared.context, Location::caller());
+        context.graphs.check_numbers()?;
+        let body = Body::to_capture(context, Addressing::Fixed);
+        self.begin(body, None, CaptureMode::Global, Ends::WithClosure, caller)?;
         self.record_until_end(record, |_| ())
     }
 
@@ -537,7 +557,7 @@ impl Stream {
         look: impl FnOnce(&Result<Graph>),
     ) -> Result<(Graph, R)> {
         let recorded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| record(self)));
-        let ended = self.end_capture();
+        let ended = self.end(Ends::WithClosure, Location::caller());
         look(&ended);
         match recorded {
             Ok(recorded) => recorded.and_then(|recorded| Ok((ended?, recorded))),

@@ -228,17 +228,22 @@ impl Stream {
         let caller = Location::caller();
         let Some(name) = memory.name else { return Ok(()) };
         let shared = &self.shared;
-        self.capture_free_node(name, caller).inspect_err(|error| {
-            shared.note_refused(error, |tracer| {
-                tracer.free_of(tracer.alloc_node(name.graph, name.alloc), shared.id, caller);
-            });
+        let mut captures = false;
+        self.capture_free_node(name, &mut captures, caller).inspect_err(|error| {
+            // Outside of a capture a free of this memory is another operation, which may be right.
+            if captures {
+                shared.note_refused(error, |tracer| {
+                    tracer.free_of(tracer.alloc_node(name.graph, name.alloc), shared.id, caller);
+                });
+            }
         })
     }
 
-    fn capture_free_node(&self, name: NodeName, caller: &'static Location<'static>) -> Result<()> {
+    fn capture_free_node(&self, name: NodeName, captures: &mut bool, caller: &'static Location<'static>) -> Result<()> {
         let shared = &self.shared;
         let mut state = shared.state.lock();
         let _ = shared.enter(&mut state)?;
+        *captures = state.capture.is_some();
         if name.device != shared.context.number {
             return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: shared.title() }.into());
         }

@@ -94,6 +94,7 @@ impl Launch {
         let is_it = |output: &Output| (output.graph, output.alloc) == (name.graph, name.alloc);
         let found = exec.and_then(|exec| Some((exec, exec.outputs.iter().position(is_it)?)));
         let (exec, at) = found.ok_or(Invalid::NoOutput)?;
+        debug_assert!(node.count.bytes() <= exec.outputs[at].bytes, "a name of an alloc node names one size");
         Ok(Buffer::new(Some(self.take_output(exec, at)?), node.count))
     }
 

@@ -312,6 +312,14 @@ pub enum Invalid {
         /// The call.
         call: &'static str,
     },
+    /// The capture ends with the closure of `capture` or `capture_to`, and goes on until then.
+    #[error(
+        "the capture on {stream} is ended by the call that began it, when what it runs returns: do not end it inside"
+    )]
+    EndsWithClosure {
+        /// What messages call the stream.
+        stream: String,
+    },
     /// Memory that was allocated in a capture which has ended is live only in launches of its graph.
     #[error(
         "{allocation} was allocated in a capture, and is live only once the graph was launched: let it leave the \

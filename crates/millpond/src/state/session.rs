@@ -8,6 +8,15 @@ use millpond_core::graph::{CaptureId, CapturedEvent, GraphId};
 use crate::state::context::Context;
 use crate::trace::tracer::Tracer;
 
+/// What ends a capture.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ends {
+    /// `end_capture`, which hands out the graph.
+    ByCall,
+    /// The end of the closure that it was begun for: the graph is its caller's.
+    WithClosure,
+}
+
 /// A capture, as its streams and its memory know it.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -15,6 +24,7 @@ pub(crate) struct Session {
     pub(crate) id: GraphId,
     pub(crate) capture: CaptureId,
     pub(crate) context: Arc<Context>,
+    pub(crate) ends: Ends,
     pub(crate) is_open: AtomicBool,
     /// How many numbers of nodes and allocations the graph has given out.
     pub(crate) nodes: AtomicU32,

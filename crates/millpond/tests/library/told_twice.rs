@@ -388,6 +388,39 @@ fn captures_into_a_graph_that_is_there_are_in_the_trace() {
     });
 }
 
+/// A graph that moved into another one gets no memory node by a capture either.
+#[test]
+fn captures_into_a_graph_that_has_moved_add_no_memory_node() {
+    agreed("into-a-moved-graph", &["graph-refused", "graph-refused"], |said, [device]| {
+        let ([s], mode, pool) = (streams(&device), CaptureMode::Global, device.default_pool());
+        let mut graph = device.graph().unwrap();
+        let x = graph.add_alloc::<u32>(&[], 4).unwrap();
+        let fill = graph.add_memset(&[graph.node_of(x).unwrap()], x.write(), 4).unwrap();
+        let mut around = device.graph().unwrap();
+        around.add_child(&[], &graph).unwrap();
+        said.of(s.capture_to(&mut graph, &[fill], mode, |s| s.alloc::<u32>(&pool, 4).map(drop)));
+        said.of(s.capture_to(&mut graph, &[fill], mode, |s| s.free_alloc_node(x)));
+        s.capture_to(&mut graph, &[fill], mode, |s| s.memset(x.write(), 5)).unwrap();
+        assert_eq!(graph.len(), 3);
+    });
+}
+
+/// A captured free that is refused because nothing is captured is no free of that memory.
+#[test]
+fn a_captured_free_outside_of_a_capture_frees_nothing() {
+    agreed("free-outside-of-a-capture", &["unfreed-launch"], |said, [device]| {
+        let [s] = streams(&device);
+        let mut owner = device.graph().unwrap();
+        let x = owner.add_alloc::<u32>(&[], 4).unwrap();
+        let exec = owner.instantiate(Instantiate::default()).unwrap();
+        exec.launch(&s).unwrap();
+        device.graph().unwrap().add_free(&[], x).unwrap();
+        assert!(s.free_alloc_node(x).is_err());
+        // It is live from the first launch.
+        said.of(exec.launch(&s));
+    });
+}
+
 /// Tries until it is done, while another thread synchronises with a stream: how often it was refused.
 fn tries(stream: &Stream, mut attempt: impl FnMut() -> bool) -> usize {
     std::thread::scope(|scope| {

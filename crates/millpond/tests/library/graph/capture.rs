@@ -6,7 +6,7 @@ use std::time::Duration;
 use millpond::check::Kind;
 use millpond::error::Invalid;
 use millpond::graph::{CaptureMode, Instantiate};
-use millpond::{Error, Result};
+use millpond::{Error, Result, Stream};
 
 use super::made::{each, expect, is_kind, is_of_graph, kind};
 use crate::common::{on_parallel_devices_that_run_closures, visit};
@@ -355,6 +355,41 @@ fn a_capture_goes_on_in_a_graph() {
         let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
         expect(&stream, out.read(), 4);
         Ok(())
+    });
+}
+
+/// The graph of a capture with a closure is its caller's: no other graph of that name comes of it, by which memory
+/// could be taken that is not there.
+#[test]
+fn a_capture_ends_with_its_closure() {
+    each(|on| {
+        let device = &on.device;
+        let (stream, pool) = (device.stream()?, device.default_pool());
+        let ends = |stream: &Stream| {
+            let refused = stream.end_capture().unwrap_err();
+            assert!(matches!(refused.invalid(), Some(Invalid::EndsWithClosure { .. })), "{refused}");
+            assert!(stream.begin_capture().is_err(), "it goes on");
+        };
+        let mut graph = device.graph()?;
+        let first = graph.add_empty(&[])?;
+        for mode in [CaptureMode::Global, CaptureMode::Relaxed] {
+            let before = graph.len();
+            stream.capture_to(&mut graph, &[first], mode, |stream| {
+                ends(stream);
+                std::thread::scope(|scope| scope.spawn(|| ends(stream)).join().unwrap());
+                drop(stream.alloc::<u32>(&pool, 4)?);
+                Ok(())
+            })?;
+            assert_eq!(graph.len(), before + 2);
+        }
+        let (captured, ()) = stream.capture(|stream| {
+            ends(stream);
+            drop(stream.alloc::<u32>(&pool, 4)?);
+            Ok(())
+        })?;
+        assert_eq!(captured.len(), 2);
+        let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
+        stream.synchronize()
     });
 }
 
