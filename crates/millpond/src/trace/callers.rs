@@ -20,7 +20,8 @@ static FIND: OnceLock<fn() -> Option<Caller>> = OnceLock::new();
 /// Traces of this process name the lines that `find` gives, which is asked on the thread that makes a call, instead of
 /// those of Rust, which no text names any more. The first one stays.
 ///
-/// `find` must not call the library. Where it gives `None`, no line is written.
+/// `find` runs while locks of the library are held: it must neither call the library nor wait for a thread that may.
+/// Where it gives `None` or panics, no line is written.
 pub fn name_callers_with(find: fn() -> Option<Caller>) {
     hide_rust();
     let _ = FIND.set(find);
@@ -41,5 +42,22 @@ pub(crate) fn at(place: Place) -> String {
 /// Whether lines are those of another language, and the one of the call that is going on.
 #[inline]
 pub(crate) fn of_call() -> Option<Option<Caller>> {
-    FIND.get().map(|find| find())
+    FIND.get().map(|find| ask(*find))
+}
+
+/// A panic of the program's would leave what a call has done out of the trace, and a capture half begun.
+fn ask(find: fn() -> Option<Caller>) -> Option<Caller> {
+    std::panic::catch_unwind(find).ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_panics_names_no_line() {
+        let line = || Some(Caller { file: "main.py".to_owned(), line: 7 });
+        assert_eq!(ask(line), line());
+        assert_eq!(ask(|| panic!("no line")), None);
+    }
 }
