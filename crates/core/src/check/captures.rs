@@ -115,16 +115,8 @@ impl Checker {
 
     /// Refuses a memory node of a capture into a graph that has moved into another one.
     fn check_captured_unmoved(&mut self, call: Call<'_>, seat: Seat) -> Step {
-        let stream = self.time.at(seat).kept.id;
-        let Some(captured) = self.graphs.captured_on(stream).filter(|captured| captured.is_copy) else { return Ok(()) };
-        let graph = captured.graph.id();
-        // That a capture is invalid comes first.
-        if let Err(error) = self.graphs.captures.after(stream) {
-            return Err(self.capture_refused(call, error, stream));
-        }
-        let Some(former) = self.graphs.graphs.get(&graph) else { return Ok(()) };
-        let checked = former.graph.check_unmoved(former.holder.map(|(holder, _)| holder));
-        checked.map_err(|refused| self.copy_refused(call, &refused))
+        let Some(former) = self.graphs.graphs.get(&self.captured_graph(seat)) else { return Ok(()) };
+        former.check_unmoved().map_err(|refused| self.copy_refused(call, &refused))
     }
 
     pub(super) fn captured_alloc(

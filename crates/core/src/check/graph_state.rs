@@ -9,7 +9,9 @@ use smallvec::SmallVec;
 use super::addresses::FreshAddresses;
 use super::lives::{Freed, LifeId};
 use super::names::{Held, Key, Names};
-use crate::graph::{CaptureId, Captures, Exec, Graph, GraphAllocId, Holder, Lanes, Memory as NodeMemory, Origin, Uses};
+use crate::graph::{
+    CaptureId, Captures, CopyRefused, Exec, Graph, GraphAllocId, Holder, Lanes, Memory as NodeMemory, Origin, Uses,
+};
 use crate::ids::{DeviceId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId};
 use crate::life::{Kind, Site};
 use crate::op::{Act, CaptureMode, Memory, Name, Reach};
@@ -32,6 +34,13 @@ pub(super) struct Made {
     pub(super) is_made_of: bool,
     /// The numbers, as the program counts its nodes, of those that were refused; rising.
     pub(super) refused: Vec<u32>,
+}
+
+impl Made {
+    /// Refuses a change of its memory nodes, where it has moved into the graph around it.
+    pub(super) fn check_unmoved(&self) -> Result<(), Box<CopyRefused>> {
+        self.graph.check_unmoved(self.holder.map(|(holder, _)| holder))
+    }
 }
 
 impl Made {

@@ -235,8 +235,7 @@ impl Checker {
 
     /// Refuses another memory node, or the removal of one, where the graph has moved into the one around it.
     fn check_unmoved(&mut self, call: Call<'_>, graph: GraphId) -> Step {
-        let made = self.made(call, graph)?;
-        let checked = made.graph.check_unmoved(made.holder.map(|(holder, _)| holder));
+        let checked = self.made(call, graph)?.check_unmoved();
         checked.map_err(|refused| self.copy_refused(call, &refused))
     }
 

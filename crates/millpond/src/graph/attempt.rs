@@ -62,7 +62,10 @@ impl Stream {
         let tails = graph.dependencies(dependencies)?;
         let session = self.begin(graph.body.attempt(), Some(&tails), mode, Ends::WithClosure, Location::caller())?;
         let mut attempt = Attempt { session, graph, has_ended: false };
-        let (captured, recorded) = self.record_until_end(record, |ended| attempt.has_ended = ended.is_ok())?;
+        let (captured, recorded) = {
+            let Attempt { session, has_ended, .. } = &mut attempt;
+            self.record_until_end(session, record, |ended| *has_ended = ended.is_ok())?
+        };
         *attempt.graph = captured;
         Ok(recorded)
     }

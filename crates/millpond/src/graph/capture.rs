@@ -187,6 +187,16 @@ impl Recording {
         body.resolve(accesses, job, place, |owner| Err(symbolic(owner).into()))
     }
 
+    /// Refuses to end a capture of a closure by anything but the end of that closure, whose caller gets the graph.
+    fn check_end(&self, stream: StreamId, of_closure: Option<&Arc<Session>>) -> Result<()> {
+        let Some(open) = self.captures.of(stream).and_then(|capture| self.open.get(&capture)) else { return Ok(()) };
+        let ends_with = Some(&open.session).filter(|session| session.ends == Ends::WithClosure);
+        if ends_with.map(Arc::as_ptr) != of_closure.map(Arc::as_ptr) {
+            return Err(Invalid::EndsWithClosure { stream: stream_names::title(self.device, stream) }.into());
+        }
+        Ok(())
+    }
+
     /// A capture has ended. What its nodes own is garbage, unless it becomes a graph.
     fn take_out<'g>(&mut self, capture: CaptureId, garbage: &'g Garbage) -> Option<Held<'g, Open>> {
         self.open.remove(&capture).map(|open| garbage.hold(open))
@@ -410,10 +420,14 @@ impl Stream {
     /// As for [`begin_capture`](Self::begin_capture).
     #[track_caller]
     pub fn begin_capture_in(&self, mode: CaptureMode) -> Result<()> {
+        self.begin_new(mode, Ends::ByCall, Location::caller()).map(drop)
+    }
+
+    fn begin_new(&self, mode: CaptureMode, ends: Ends, caller: &'static Location<'static>) -> Result<Arc<Session>> {
         process::refuse_forked()?;
-        let (shared, caller) = (&self.shared, Location::caller());
-        shared.context.graphs.check_numbers()?;
-        self.begin(Body::to_capture(&shared.context, Addressing::Fixed), None, mode, Ends::ByCall, caller).map(drop)
+        let context = &self.shared.context;
+        context.graphs.check_numbers()?;
+        self.begin(Body::to_capture(context, Addressing::Fixed), None, mode, ends, caller)
     }
 
     /// Begins a capture, of a new graph or behind some nodes of one that is there.
@@ -476,12 +490,13 @@ impl Stream {
     /// [`capture_to`](Self::capture_to).
     #[track_caller]
     pub fn end_capture(&self) -> Result<Graph> {
-        self.end(Ends::ByCall, Location::caller())
+        self.end(None, Location::caller())
     }
 
-    fn end(&self, by: Ends, caller: &'static Location<'static>) -> Result<Graph> {
+    /// Ends a capture: by a call, or at the end of the closure that this capture was begun for.
+    fn end(&self, of_closure: Option<&Arc<Session>>, caller: &'static Location<'static>) -> Result<Graph> {
         let shared = &self.shared;
-        self.try_end_capture(by, caller)
+        self.try_end_capture(of_closure, caller)
             .inspect_err(|(error, is_traced)| {
                 if !is_traced {
                     shared.note_refused(error, |tracer| tracer.capture_ended(shared.id, caller));
@@ -493,7 +508,7 @@ impl Stream {
     /// Ends a capture, or says why not, and whether that is in the trace.
     fn try_end_capture(
         &self,
-        by: Ends,
+        of_closure: Option<&Arc<Session>>,
         caller: &'static Location<'static>,
     ) -> std::result::Result<Graph, (Error, bool)> {
         let not_yet = |error| (error, false);
@@ -501,13 +516,10 @@ impl Stream {
         let shared = &self.shared;
         let garbage = Garbage::default();
         let mut state = shared.state.lock();
-        // The graph of such a capture is whose closure it is: nobody else gets it.
-        if by == Ends::ByCall && state.capture.as_ref().is_some_and(|session| session.ends == Ends::WithClosure) {
-            return Err(not_yet(Invalid::EndsWithClosure { stream: shared.title() }.into()));
-        }
+        let graphs = &shared.context.graphs;
+        lock(&graphs.captures).check_end(shared.id, of_closure).map_err(not_yet)?;
         // Where that is refused the capture is invalid, and its end says why.
         let seen = shared.close_window(&mut state);
-        let graphs = &shared.context.graphs;
         if shared.role.standing() == Standing::Barrier {
             graphs.refuse_legacy_use(&shared.context).map_err(not_yet)?;
         }
@@ -541,23 +553,20 @@ impl Stream {
     /// What `record` returns, or as for [`end_capture`](Self::end_capture). The capture has ended in any case.
     #[track_caller]
     pub fn capture<R>(&self, record: impl FnOnce(&Stream) -> Result<R>) -> Result<(Graph, R)> {
-        process::refuse_forked()?;
-        let (context, caller) = (&self.shared.context, Location::caller());
-        context.graphs.check_numbers()?;
-        let body = Body::to_capture(context, Addressing::Fixed);
-        self.begin(body, None, CaptureMode::Global, Ends::WithClosure, caller)?;
-        self.record_until_end(record, |_| ())
+        let session = self.begin_new(CaptureMode::Global, Ends::WithClosure, Location::caller())?;
+        self.record_until_end(&session, record, |_| ())
     }
 
     /// As [`capture`](Self::capture), of one that has begun. `look` sees how it ends, whatever is made of that.
     #[track_caller]
     pub(super) fn record_until_end<R>(
         &self,
+        session: &Arc<Session>,
         record: impl FnOnce(&Stream) -> Result<R>,
         look: impl FnOnce(&Result<Graph>),
     ) -> Result<(Graph, R)> {
         let recorded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| record(self)));
-        let ended = self.end(Ends::WithClosure, Location::caller());
+        let ended = self.end(Some(session), Location::caller());
         look(&ended);
         match recorded {
             Ok(recorded) => recorded.and_then(|recorded| Ok((ended?, recorded))),

@@ -20,7 +20,7 @@ use crate::state::named::{MemAllocNode, NodeName};
 use crate::state::origin::Origin;
 use crate::state::pool::PoolShared;
 use crate::state::session::Session;
-use crate::state::stream::{State, StreamShared};
+use crate::state::stream::{Mode, State, StreamShared};
 use crate::stream::buffer::Buffer;
 use crate::stream::event::{At, Event};
 use crate::stream::external::{EventNode, ExternalEvent};
@@ -228,10 +228,14 @@ impl Stream {
         let caller = Location::caller();
         let Some(name) = memory.name else { return Ok(()) };
         let shared = &self.shared;
-        let mut captures = false;
-        self.capture_free_node(name, &mut captures, caller).inspect_err(|error| {
-            // Outside of a capture a free of this memory is another operation, which may be right.
-            if captures {
+        let mut state = shared.state.lock();
+        let mode = shared.enter(&mut state);
+        // In a trace, a free of this memory outside of a capture is another operation, which may be right.
+        let is_traced = !matches!(mode, Ok(Mode::Live));
+        let freed = mode.and_then(|_| self.capture_free_node(&mut state, name, caller));
+        drop(state);
+        freed.inspect_err(|error| {
+            if is_traced {
                 shared.note_refused(error, |tracer| {
                     tracer.free_of(tracer.alloc_node(name.graph, name.alloc), shared.id, caller);
                 });
@@ -239,11 +243,8 @@ impl Stream {
         })
     }
 
-    fn capture_free_node(&self, name: NodeName, captures: &mut bool, caller: &'static Location<'static>) -> Result<()> {
+    fn capture_free_node(&self, state: &mut State, name: NodeName, caller: &'static Location<'static>) -> Result<()> {
         let shared = &self.shared;
-        let mut state = shared.state.lock();
-        let _ = shared.enter(&mut state)?;
-        *captures = state.capture.is_some();
         if name.device != shared.context.number {
             return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: shared.title() }.into());
         }

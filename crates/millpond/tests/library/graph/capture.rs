@@ -382,12 +382,20 @@ fn a_capture_ends_with_its_closure() {
             })?;
             assert_eq!(graph.len(), before + 2);
         }
+        // A stream that has joined ends it as little, and captures nothing behind it.
+        let side = device.stream()?;
         let (captured, ()) = stream.capture(|stream| {
+            side.wait(&stream.record()?)?;
             ends(stream);
+            ends(&side);
+            stream.wait(&side.record()?)?;
             drop(stream.alloc::<u32>(&pool, 4)?);
             Ok(())
         })?;
         assert_eq!(captured.len(), 2);
+        assert!(side.end_capture().unwrap_err().violation().is_some(), "it captures nothing");
+        side.begin_capture()?;
+        assert!(side.end_capture()?.is_empty());
         let _ = graph.instantiate(Instantiate::default())?.launch(&stream)?;
         stream.synchronize()
     });
