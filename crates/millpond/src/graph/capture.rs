@@ -440,13 +440,16 @@ impl Stream {
         caller: &'static Location<'static>,
     ) -> Result<Arc<Session>> {
         let (shared, graph) = (&self.shared, body.core.id());
-        self.try_begin(body, after, mode, ends, caller).inspect_err(|error| {
+        // Locked until what is refused is written: behind the end of the capture that forbids it, it would be right.
+        let mut state = shared.state.lock();
+        self.try_begin(&mut state, body, after, mode, ends, caller).inspect_err(|error| {
             shared.note_refused(error, |tracer| tracer.capture_begun(shared.id, (graph, after), mode, caller));
         })
     }
 
     fn try_begin(
         &self,
+        state: &mut State,
         mut body: Body,
         after: Option<&[NodeId]>,
         mode: CaptureMode,
@@ -454,8 +457,7 @@ impl Stream {
         caller: &'static Location<'static>,
     ) -> Result<Arc<Session>> {
         let shared = &self.shared;
-        let mut state = shared.state.lock();
-        let _ = shared.enter_to_begin(&mut state)?;
+        let _ = shared.enter_to_begin(state)?;
         let graphs = &shared.context.graphs;
         let id = body.core.id();
         let mut uses = Uses::default();
@@ -481,13 +483,12 @@ impl Stream {
         Ok(session)
     }
 
-    /// Ends the capture that began on this stream (CUDA: `cudaStreamEndCapture`). The capture has ended whatever comes
-    /// back, but where this stream did not begin it.
+    /// Ends the capture that began on this stream (CUDA: `cudaStreamEndCapture`).
     ///
     /// # Errors
-    /// A side stream was not joined, with its leaf; the capture is invalid; this stream did not begin one. Nothing has
-    /// happened where the capture ends with the closure of [`capture`](Self::capture) or
-    /// [`capture_to`](Self::capture_to).
+    /// The capture has ended, without a graph: a side stream was not joined, with its leaf; the capture is invalid.
+    /// It goes on: another stream began it; another thread did, and it is not relaxed; it ends with the closure of
+    /// [`capture`](Self::capture) or [`capture_to`](Self::capture_to).
     #[track_caller]
     pub fn end_capture(&self) -> Result<Graph> {
         self.end(None, Location::caller())
@@ -495,38 +496,26 @@ impl Stream {
 
     /// Ends a capture: by a call, or at the end of the closure that this capture was begun for.
     fn end(&self, of_closure: Option<&Arc<Session>>, caller: &'static Location<'static>) -> Result<Graph> {
+        process::refuse_forked()?;
         let shared = &self.shared;
-        self.try_end_capture(of_closure, caller)
-            .inspect_err(|(error, is_traced)| {
-                if !is_traced {
-                    shared.note_refused(error, |tracer| tracer.capture_ended(shared.id, caller));
-                }
-            })
-            .map_err(|(error, _)| error)
-    }
-
-    /// Ends a capture, or says why not, and whether that is in the trace.
-    fn try_end_capture(
-        &self,
-        of_closure: Option<&Arc<Session>>,
-        caller: &'static Location<'static>,
-    ) -> std::result::Result<Graph, (Error, bool)> {
-        let not_yet = |error| (error, false);
-        process::refuse_forked().map_err(|error| not_yet(error.into()))?;
-        let shared = &self.shared;
+        // Written under the locks: a moment later this stream may capture, and the same end be right.
+        let refused = |error| {
+            shared.note_refused(&error, |tracer| tracer.capture_ended(shared.id, caller));
+            error
+        };
         let garbage = Garbage::default();
         let mut state = shared.state.lock();
         let graphs = &shared.context.graphs;
-        lock(&graphs.captures).check_end(shared.id, of_closure).map_err(not_yet)?;
+        lock(&graphs.captures).check_end(shared.id, of_closure)?;
         // Where that is refused the capture is invalid, and its end says why.
         let seen = shared.close_window(&mut state);
         if shared.role.standing() == Standing::Barrier {
-            graphs.refuse_legacy_use(&shared.context).map_err(not_yet)?;
+            graphs.refuse_legacy_use(&shared.context).map_err(refused)?;
         }
         let mut recording = lock(&graphs.captures);
         let (number, at) = (recording.device, (shared.id, Place::Source(caller)));
         let ended = recording.captures.end(shared.id, thread());
-        let ended = ended.map_err(|error| not_yet(recording.refused(error, at.0, at.1)))?;
+        let ended = ended.map_err(|error| refused(recording.refused(error, at.0, at.1)))?;
         let open = recording.take_out(ended.capture, &garbage);
         drop(recording);
         let mut open = open.expect("every capture has its graph's body");
@@ -541,7 +530,7 @@ impl Stream {
             shadow::judged(error, || tracer.capture_ended(shared.id, caller));
         }
         drop(state);
-        made.map_err(|error| (error, true))?;
+        made?;
         let mut body = open.take().body;
         body.captured();
         Ok(Graph { body: Arc::new(body) })

@@ -233,7 +233,7 @@ impl Stream {
         // In a trace, a free of this memory outside of a capture is another operation, which may be right.
         let is_traced = !matches!(mode, Ok(Mode::Live));
         let freed = mode.and_then(|_| self.capture_free_node(&mut state, name, caller));
-        drop(state);
+        // The stream is still locked: the capture cannot end before what it refused is written.
         freed.inspect_err(|error| {
             if is_traced {
                 shared.note_refused(error, |tracer| {

@@ -100,7 +100,7 @@ impl StreamShared {
         is_new || !std::mem::replace(known, true)
     }
 
-    /// Has an operation written down that was refused, if it is the program that is wrong. No lock is held.
+    /// Has an operation written down that was refused, if it is the program that is wrong.
     #[cold]
     pub(crate) fn note_refused(&self, error: &Error, write: impl FnOnce(&Arc<Tracer>)) {
         Tracer::refused(self.tracer(), error, write);

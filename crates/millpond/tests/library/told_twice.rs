@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use millpond::config::Trace;
 use millpond::error::Invalid;
@@ -505,4 +506,39 @@ fn what_is_known_by_a_device_of_another_trace_is_known() {
         let kinds: Vec<_> = traced::findings(&path, settings, |_| true).iter().map(|it| it.kind).collect();
         assert_eq!(kinds, [Kind::UseBeforeAlloc]);
     }
+}
+
+/// One thread captures while another one begins and ends captures on the same streams: what it is refused stands in the
+/// trace while that is so. Behind the end of the other capture the same call would be right.
+#[test]
+fn what_is_refused_beside_a_capture_stands_before_its_end() {
+    const ROUNDS: usize = 300;
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("told_twice-captures.trace");
+    let trace = Trace::create(&path).unwrap();
+    let device = Device::host(HostConfig::default().trace(trace.clone())).unwrap();
+    let [s, side] = streams(&device);
+    let refused = AtomicUsize::new(0);
+    let count = |done: Result<(), Error>| {
+        let is_counted = done.is_err_and(|error| error.violation().is_some());
+        refused.fetch_add(usize::from(is_counted), Ordering::Relaxed);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..ROUNDS {
+                count(s.begin_capture().map(|()| drop(s.end_capture().unwrap())));
+                count(side.end_capture().map(drop));
+            }
+        });
+        for _ in 0..ROUNDS {
+            let captured = s.capture(|s| {
+                side.wait(&s.record()?)?;
+                s.wait(&side.record()?)
+            });
+            count(captured.map(drop));
+        }
+    });
+    drop((s, side, device, trace));
+    let findings = traced::findings(&path, Settings { leaks: false, ..Settings::default() }, |_| true);
+    let found = findings.iter().filter(|finding| finding.kind.is_about_captures()).count();
+    assert_eq!(found, refused.into_inner(), "{:#?}", findings.first());
 }

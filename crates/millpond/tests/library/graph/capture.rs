@@ -368,6 +368,7 @@ fn a_capture_ends_with_its_closure() {
         let ends = |stream: &Stream| {
             let refused = stream.end_capture().unwrap_err();
             assert!(matches!(refused.invalid(), Some(Invalid::EndsWithClosure { .. })), "{refused}");
+            stream.abandon_capture();
             assert!(stream.begin_capture().is_err(), "it goes on");
         };
         let mut graph = device.graph()?;
