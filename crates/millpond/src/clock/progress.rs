@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use millpond_core::ids::{Point, Seq, Slot};
 use millpond_core::order::Completed;
-use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::locks::{Mutex, RwLock, lock, read, write};
 use millpond_driver::{Driver, DriverError, RawMark, RawStream};
 use smallvec::SmallVec;
 
@@ -49,8 +49,8 @@ struct SideWork {
 /// Where the work of a chain is.
 #[derive(Debug)]
 enum Queue {
-    /// In a stream of the driver.
-    Stream(RawStream),
+    /// In a stream of the driver; none once that is closed.
+    Stream(RwLock<ranks::Marked, Option<RawStream>>),
     /// In launches of a graph: the end of the last one.
     Launches(Mutex<ranks::Table, Option<LaunchEnd>>),
 }
@@ -121,7 +121,7 @@ impl EndThen {
 
 impl Progress {
     pub(crate) fn new(raw: RawStream, seq: Seq) -> Self {
-        Self::with_queue(Queue::Stream(raw), seq)
+        Self::with_queue(Queue::Stream(RwLock::new(Some(raw))), seq)
     }
 
     /// A chain on the number of another, whose stream waits for the end of that one: it is as far, and no further.
@@ -213,10 +213,24 @@ impl Progress {
         self.completed.fetch_max(seq.min(self.reach()), Ordering::AcqRel);
     }
 
-    /// The stream is closed; `end` is its last mark.
-    pub(crate) fn close(&self, end: Arc<Mark>) {
-        // A second close never happens: the stream's state refuses it.
-        let _ = self.end.set(end);
+    /// The driver closes the stream next; `end` is its last mark, if there is one. Waits for who marks it this moment.
+    pub(crate) fn close(&self, end: Option<Arc<Mark>>) {
+        let Queue::Stream(queue) = &self.queue else { return };
+        let mut raw = write(queue);
+        if let Some(end) = end {
+            // A second one never comes: the stream's state refuses it.
+            let _ = self.end.set(end);
+        }
+        *raw = None;
+    }
+
+    /// A mark that `mark` makes of the stream, while nobody can close it; none where it is closed.
+    fn mark_open<R>(
+        queue: &RwLock<ranks::Marked, Option<RawStream>>,
+        mark: impl FnOnce(RawStream) -> millpond_driver::Result<R>,
+    ) -> Option<millpond_driver::Result<R>> {
+        let raw = read(queue);
+        raw.map(mark)
     }
 
     /// The end of a closed stream, once it is marked.
@@ -243,27 +257,26 @@ impl Progress {
         if let Some(end) = self.end.get() {
             return act(end.raw);
         }
-        let raw = match &self.queue {
-            Queue::Stream(raw) => *raw,
+        match &self.queue {
+            Queue::Stream(queue) => match Self::mark_open(queue, mark) {
+                Some(mark) => {
+                    let mark = mark?;
+                    let done = act(mark);
+                    driver.forget(mark);
+                    done
+                }
+                // It was closed this moment.
+                None => self.end.get().map_or_else(|| Err(no_stream()), |end| act(end.raw)),
+            },
             Queue::Launches(last) => {
                 let last = lock(last).clone();
                 // Without a launch there is no work: no one of its points is asked for.
-                return match last {
+                match last {
                     None => Err(no_launch()),
                     Some(LaunchEnd::Marked(end)) => act(end.raw),
                     Some(LaunchEnd::On(stream)) => stream.with_mark_of(driver, mark, act),
-                };
+                }
             }
-        };
-        match (mark(raw), self.end.get()) {
-            (Ok(mark), _) => {
-                let done = act(mark);
-                driver.forget(mark);
-                done
-            }
-            // It was closed this moment.
-            (Err(_), Some(end)) => act(end.raw),
-            (Err(error), None) => Err(error),
         }
     }
 
@@ -322,11 +335,11 @@ impl Progress {
             return Ok(end);
         }
         match &self.queue {
-            Queue::Stream(raw) => {
-                let mark = driver.mark(*raw).map(|mark| Arc::new(Mark::new(mark, driver)));
-                // Where it was closed this moment it has an end.
-                mark.or_else(|error| self.end().ok_or(error))
-            }
+            Queue::Stream(queue) => match Self::mark_open(queue, |raw| driver.mark(raw)) {
+                Some(mark) => Ok(Arc::new(Mark::new(mark?, driver))),
+                // It was closed this moment.
+                None => self.end().ok_or_else(no_stream),
+            },
             Queue::Launches(last) => match lock(last).clone() {
                 None => Err(no_launch()),
                 Some(LaunchEnd::Marked(end)) => Ok(end),
@@ -360,10 +373,10 @@ impl Progress {
 
     /// Marks the stream, to be asked where it cannot be marked.
     pub(crate) fn mark_ahead(&self, driver: &Arc<CountedDriver>) {
-        let Queue::Stream(raw) = self.queue else { return };
+        let Queue::Stream(queue) = &self.queue else { return };
         let submitted = self.submitted.load(Ordering::Acquire);
         // Where it cannot be marked now it keeps the mark that it has.
-        if let Ok(mark) = driver.mark_apart(raw) {
+        if let Some(Ok(mark)) = Self::mark_open(queue, |raw| driver.mark_apart(raw)) {
             let former = lock(&self.ahead).replace((Mark::new(mark, driver), submitted));
             drop(former);
         }
@@ -394,6 +407,11 @@ pub(crate) fn no_end() -> DriverError {
         call: "mark",
         reason: "the driver submitted a part of a launch and cannot record its end".into(),
     }
+}
+
+#[cold]
+fn no_stream() -> DriverError {
+    DriverError::Failed { call: "mark", reason: "the stream was closed without a mark".into() }
 }
 
 #[cold]

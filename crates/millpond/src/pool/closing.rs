@@ -221,6 +221,7 @@ impl Unclosed {
             }
             self.needs_mark = false;
         }
+        self.progress.close(None);
         match context.driver.close_stream(self.raw) {
             Err(DriverError::Lost { .. }) => Ok(()),
             other => other,
@@ -228,7 +229,7 @@ impl Unclosed {
     }
 
     fn end(&self, context: &Context, end: Arc<Mark>) {
-        self.progress.close(Arc::clone(&end));
+        self.progress.close(Some(Arc::clone(&end)));
         let base = hosts::base();
         if self.is_noted {
             context.legacy.note_end((self.snapshot.clone(), Arc::clone(&end)), &base);

@@ -33,6 +33,8 @@ millpond_driver::ranks! {
     Slots "numbers of chains";
     Chains "the chains";
     Table "a table";
+    /// The driver is asked for a mark under it.
+    Marked "a stream that is marked";
     Away "events that left their traces";
     Traced "names in a trace";
     TraceOutput "a trace";

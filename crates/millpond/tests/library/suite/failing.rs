@@ -4,10 +4,12 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use millpond::config::{ReusePolicy, Schedule};
 use millpond::{Buffer, Device, DeviceConfig, Error, GIB, MIB, Pool, PoolConfig, Read, Stream, Write};
-use millpond_driver::{CallKind, Driver, DriverError, Failing, HostConfig, HostDriver, Tap, Tapped};
+use millpond_driver::{CallKind, Checked, Driver, DriverError, Failing, HostConfig, HostDriver, Tap, Tapped};
 
 use crate::common::again::again;
 use crate::common::each_call::{fail_each_call, free_again};
@@ -341,22 +343,47 @@ fn a_wait_of_the_host_that_fails_orders_nothing() {
 }
 
 thread_local! {
-    /// What another thread does while this one's next wait is on its way to the device.
-    static MEANWHILE: RefCell<Option<Box<dyn FnOnce() + Send>>> = RefCell::default();
+    /// What is done while this thread's next call of a kind is on its way to the device.
+    static MEANWHILE: RefCell<Option<(CallKind, Box<dyn FnOnce()>)>> = RefCell::default();
 }
 
 #[derive(Debug, Default)]
-struct AtWait;
+struct Meanwhile;
 
-impl Tap for AtWait {
+impl Tap for Meanwhile {
     fn before(&self, kind: CallKind, _: u64) -> Result<(), DriverError> {
-        if kind == CallKind::Wait
-            && let Some(act) = MEANWHILE.take()
-        {
-            std::thread::spawn(act).join().expect("it does not panic");
+        if let Some((_, act)) = MEANWHILE.with_borrow_mut(|act| act.take_if(|(at, _)| *at == kind)) {
+            act();
         }
         Ok(())
     }
+}
+
+/// A stream that another thread asks about is closed no sooner than it is asked: the device forgets it then.
+#[test]
+fn a_stream_is_marked_or_closed() {
+    let checked = Arc::new(Checked::new(HostDriver::new(HostConfig::default()).unwrap()));
+    let driver = Arc::new(Tapped::<_, Meanwhile>::new(checked.clone() as Arc<dyn Driver>));
+    let device = Device::with_driver(driver, DeviceConfig::default()).unwrap();
+    let (stream, pool) = (device.stream().unwrap(), device.pool(PoolConfig::default()).unwrap());
+    let (go, gate) = channel::<()>();
+    let x = stream.alloc::<u8>(&pool, 64).unwrap();
+    stream.launch(x.write(), move |_| gate.recv().unwrap_or(())).unwrap();
+    drop((x, pool));
+    let (tell, closed) = channel();
+    MEANWHILE.set(Some((
+        CallKind::Mark,
+        Box::new(move || {
+            let closes = std::thread::spawn(move || drop(stream));
+            // Where nothing holds it up it is over by then.
+            std::thread::sleep(Duration::from_millis(50));
+            tell.send(closes).unwrap();
+        }),
+    )));
+    device.reclaim();
+    drop(go);
+    closed.recv().expect("the stream is marked").join().unwrap();
+    assert_eq!(checked.violations(), []);
 }
 
 /// The legacy stream collects the ends of the blocking streams one by one. One of them is closed meanwhile, and the
@@ -366,17 +393,19 @@ fn the_legacy_stream_comes_after_a_stream_that_is_badly_closed_meanwhile() {
     let sim = || sim(Schedule::AtOnce, 64 * GIB) as Arc<dyn Driver>;
     let host = || Arc::new(HostDriver::new(HostConfig::default()).unwrap()) as Arc<dyn Driver>;
     for (device, refusals) in [(sim(), 1), (sim(), 2), (host(), 1), (host(), 2)] {
-        let driver = Arc::new(Failing::new(Tapped::<_, AtWait>::new(device)));
+        let driver = Arc::new(Failing::new(Tapped::<_, Meanwhile>::new(device)));
         let device = Device::with_driver(driver.clone(), DeviceConfig::default()).unwrap();
         let [first, closed, other] = [(); 3].map(|()| device.stream().unwrap());
         first.launch((), |()| ()).unwrap();
         let x = closed.alloc::<u32>(&device.default_pool(), LEN).unwrap();
         closed.launch(x.read(), |_| ()).unwrap();
         let (legacy, fails) = (device.legacy_stream(), driver.clone());
-        MEANWHILE.set(Some(Box::new(move || {
+        let close = move || {
             (0..refusals).for_each(|nth| fails.fail_at_kind(CallKind::Mark, nth));
             drop(closed);
-        })));
+        };
+        let act = move || std::thread::spawn(close).join().expect("it does not panic");
+        MEANWHILE.set(Some((CallKind::Wait, Box::new(act))));
         if refusals > 1 {
             assert!(matches!(legacy.launch((), |()| ()), Err(Error::Driver(_))));
         }
