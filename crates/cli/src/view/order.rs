@@ -55,7 +55,7 @@ pub(super) fn kind_of(what: &What) -> Option<OperationKind> {
         | What::EventQuery { is_over: true, .. } => OperationKind::Sync,
         What::GraphLaunch { .. } => OperationKind::Launch,
         What::CaptureBegin { .. } | What::CaptureToGraph { .. } => OperationKind::Capture,
-        What::CaptureEnd { .. } => OperationKind::CaptureEnd,
+        What::CaptureEnd { .. } | What::CaptureAbandon { .. } => OperationKind::CaptureEnd,
         What::GraphNode { .. }
         | What::GraphEdge { .. }
         | What::GraphEdgeRemove { .. }

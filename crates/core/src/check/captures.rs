@@ -17,8 +17,8 @@ use super::lives::{Found, Named};
 use super::names::Held;
 use super::timeline::Seat;
 use crate::graph::{
-    Asked, CaptureError, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label, Memory as NodeMemory, NodeKind,
-    Uses, Work,
+    Asked, CaptureError, CaptureId, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label,
+    Memory as NodeMemory, NodeKind, Uses, Work,
 };
 use crate::ids::{DeviceId, EventId, GraphId, NodeId, PoolId, StreamId};
 use crate::life::{Kind, Site};
@@ -410,19 +410,35 @@ impl Checker {
 
     /// A stream is destroyed. If a capture began on it, that has ended without a graph; if it had joined one, its work
     /// stays there.
-    pub(super) fn abandon_capture(&mut self, call: Call<'_>, stream: StreamId) {
+    pub(super) fn leave_capture(&mut self, call: Call<'_>, stream: StreamId) {
         let captures = &mut self.graphs.captures;
         let is_valid = captures.of(stream).is_some_and(|capture| captures.is_valid(capture));
-        let Some(captured) = captures.abandon(stream).and_then(|ended| self.graphs.take_captured(ended)) else {
-            return;
-        };
-        self.graphs.capturing -= 1;
-        let begun = captured.begun;
-        self.void_captured(captured);
-        if is_valid && self.settings.leaks {
+        let left = captures.abandon(stream).and_then(|ended| self.void_capture(ended));
+        if let Some(begun) = left
+            && is_valid
+            && self.settings.leaks
+        {
             let finding = self.never_ends(call, begun);
             self.more.push(finding);
         }
+    }
+
+    pub(super) fn abandon_capture(&mut self, call: Call<'_>, stream: StreamId) -> Step {
+        if !self.graphs.captures.has_begun_on(stream) {
+            return Err(self.capture_refused(call, CaptureError::NotCapturing(stream), stream));
+        }
+        let ended = self.graphs.captures.abandon(stream);
+        ended.and_then(|ended| self.void_capture(ended));
+        Ok(())
+    }
+
+    /// A capture has ended without a graph: where it began.
+    fn void_capture(&mut self, ended: CaptureId) -> Option<Site> {
+        let captured = self.graphs.take_captured(ended)?;
+        self.graphs.capturing -= 1;
+        let begun = captured.begun;
+        self.void_captured(captured);
+        Some(begun)
     }
 
     pub(super) fn end_capture(&mut self, call: Call<'_>, stream: StreamId) -> Step {

@@ -520,7 +520,7 @@ impl Checker {
         // Its end is no use of the legacy default stream.
         let Some(seat) = self.time.look(call.op.host, stream) else { return Err(self.no_stream(call, stream)) };
         let site = self.site(call, seat, Act::Free);
-        self.abandon_capture(call, stream);
+        self.leave_capture(call, stream);
         self.time.destroy(stream, site);
         Ok(())
     }

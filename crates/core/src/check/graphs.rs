@@ -184,6 +184,7 @@ impl Checker {
                 Ok(())
             }
             What::CaptureEnd { stream } => self.end_capture(call, stream),
+            What::CaptureAbandon { stream } => self.abandon_capture(call, stream),
             What::Instantiate { graph, exec, auto_free_on_launch } => {
                 self.instantiate(call, graph, exec, auto_free_on_launch)
             }

@@ -489,6 +489,11 @@ impl Captures {
         Ok(Ended { capture: id, streams, was })
     }
 
+    /// Whether a capture that goes on began on the stream.
+    pub fn has_begun_on(&self, stream: StreamId) -> bool {
+        self.of(stream).is_some_and(|id| self.captures[&id].origin == stream)
+    }
+
     /// The stream is gone. If a capture began on it, that has ended without a graph; if it had joined one, its work
     /// stays there, to be joined by the end. CUDA does the same: once the origin is destroyed, no call is refused
     /// for that capture any more (an H100, driver 580.159).

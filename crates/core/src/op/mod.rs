@@ -425,6 +425,12 @@ pub enum What {
         /// The stream.
         stream: StreamId,
     },
+    /// The capture that began on the stream comes to nothing: no graph is made of it, and one that was there is as
+    /// before.
+    CaptureAbandon {
+        /// The stream.
+        stream: StreamId,
+    },
     /// A graph is checked and made ready for launches (`cudaGraphInstantiate`).
     Instantiate {
         /// The graph.
@@ -504,6 +510,7 @@ impl What {
             | What::CaptureBegin { stream, .. }
             | What::CaptureToGraph { stream, .. }
             | What::CaptureEnd { stream }
+            | What::CaptureAbandon { stream }
             | What::GraphLaunch { stream, .. }
             | What::GraphUpload { stream, .. } => Some(stream),
             _ => None,

@@ -28,12 +28,10 @@ use crate::state::context::FoundPool;
 use crate::state::named::{MemAllocNode, NodeName};
 use crate::state::origin::Origin;
 use crate::state::pool::PoolShared;
-use crate::state::session::Ends;
 use crate::state::stream::{Mode, StreamShared};
 use crate::stream::buffer::Buffer;
 use crate::stream::handle::Stream;
 use crate::stream::refused::Refused;
-use crate::sync::garbage::Garbage;
 
 /// Bytes of device memory by name: a life of an allocation, or what an alloc node allocates. Owns nothing; using it
 /// after the free is refused.
@@ -139,16 +137,7 @@ impl Stream {
     /// Ends the capture that began on this stream, if one did, from whichever thread: it comes to nothing, as it does
     /// where the last handle of the stream is dropped. A capture that began with a closure goes on.
     pub fn abandon_capture(&self) {
-        if process::is_forked() {
-            return;
-        }
-        let garbage = Garbage::default();
-        let mut state = self.shared.state.lock();
-        // What came to it meanwhile has no end any more.
-        let _ = self.shared.close_window(&mut state);
-        if state.capture.as_ref().is_some_and(|session| session.ends == Ends::ByCall) {
-            self.shared.context.graphs.abandon(self.shared.id, &mut state, &garbage);
-        }
+        self.abandon(None);
     }
 
     /// Says that the memory is used at this point of the stream, without a check: for programs whose order is trusted.

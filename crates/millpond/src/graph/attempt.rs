@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use millpond_core::graph::{Addressing, CaptureMode, NodeId};
+use millpond_core::graph::{Addressing, CaptureMode};
 
 use super::build::Graph;
 use crate::names::error::{Invalid, Result};
@@ -18,22 +18,14 @@ use crate::stream::handle::Stream;
 struct Attempt<'g> {
     session: Arc<Session>,
     graph: &'g mut Graph,
-    /// Whether the capture has ended well: so it is in the trace, and its nodes are taken out again there.
-    has_ended: bool,
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         let [nodes, allocs] = [&self.session.nodes, &self.session.allocs].map(|it| it.load(Ordering::Relaxed));
-        let from = self.graph.body.core.len() as u32;
         // Nothing to do where it became the graph.
-        if nodes <= from {
-            return;
-        }
-        let body = Arc::make_mut(&mut self.graph.body);
-        body.core.retire(nodes as usize, allocs as usize);
-        if let Some(tracer) = body.context.tracer.as_ref().filter(|_| self.has_ended) {
-            (from..nodes).rev().for_each(|node| tracer.node_removed(body.core.id(), NodeId(node)));
+        if nodes as usize > self.graph.body.core.len() {
+            Arc::make_mut(&mut self.graph.body).core.retire(nodes as usize, allocs as usize);
         }
     }
 }
@@ -61,11 +53,8 @@ impl Stream {
         }
         let tails = graph.dependencies(dependencies)?;
         let session = self.begin(graph.body.attempt(), Some(&tails), mode, Ends::WithClosure, Location::caller())?;
-        let mut attempt = Attempt { session, graph, has_ended: false };
-        let (captured, recorded) = {
-            let Attempt { session, has_ended, .. } = &mut attempt;
-            self.record_until_end(session, record, |ended| *has_ended = ended.is_ok())?
-        };
+        let attempt = Attempt { session, graph };
+        let (captured, recorded) = self.record_until_end(&attempt.session, record)?;
         *attempt.graph = captured;
         Ok(recorded)
     }

@@ -278,9 +278,31 @@ impl Graphs {
 
     /// A stream is closed, whose state is locked: a capture that began on it has ended.
     #[cold]
-    pub(crate) fn abandon<'g>(&self, stream: StreamId, _: &mut BiasedGuard<'g, State>, garbage: &'g Garbage) {
+    pub(crate) fn end_with_stream<'g>(&self, stream: StreamId, _: &mut BiasedGuard<'g, State>, garbage: &'g Garbage) {
+        self.abandon_then(stream, garbage, |_| ());
+    }
+
+    /// As [`end_with_stream`](Self::end_with_stream), of a stream that goes on. Nothing where no capture began on it.
+    #[cold]
+    fn abandon<'g>(&self, stream: StreamId, state: &mut BiasedGuard<'g, State>, garbage: &'g Garbage) {
+        if !lock(&self.captures).captures.has_begun_on(stream) {
+            return;
+        }
+        state.capture = None;
+        self.abandon_then(stream, garbage, |session| {
+            if let Some(tracer) = session.tracer() {
+                tracer.capture_abandoned(stream);
+            }
+        });
+    }
+
+    fn abandon_then(&self, stream: StreamId, garbage: &Garbage, write: impl FnOnce(&Session)) {
         let mut recording = lock(&self.captures);
         let ended = recording.abandon(stream, garbage);
+        // Before anybody does what this capture forbade.
+        if let Some(open) = &ended {
+            write(&open.session);
+        }
         drop(recording);
         if let Some(open) = &ended {
             self.closed(&open.session);
@@ -543,23 +565,45 @@ impl Stream {
     #[track_caller]
     pub fn capture<R>(&self, record: impl FnOnce(&Stream) -> Result<R>) -> Result<(Graph, R)> {
         let session = self.begin_new(CaptureMode::Global, Ends::WithClosure, Location::caller())?;
-        self.record_until_end(&session, record, |_| ())
+        self.record_until_end(&session, record)
     }
 
-    /// As [`capture`](Self::capture), of one that has begun. `look` sees how it ends, whatever is made of that.
+    /// As [`capture`](Self::capture), of one that has begun.
     #[track_caller]
     pub(super) fn record_until_end<R>(
         &self,
         session: &Arc<Session>,
         record: impl FnOnce(&Stream) -> Result<R>,
-        look: impl FnOnce(&Result<Graph>),
     ) -> Result<(Graph, R)> {
         let recorded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| record(self)));
-        let ended = self.end(Some(session), Location::caller());
-        look(&ended);
         match recorded {
-            Ok(recorded) => recorded.and_then(|recorded| Ok((ended?, recorded))),
-            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(Ok(recorded)) => Ok((self.end(Some(session), Location::caller())?, recorded)),
+            Ok(Err(error)) => {
+                self.abandon(Some(session));
+                Err(error)
+            }
+            Err(panic) => {
+                self.abandon(Some(session));
+                std::panic::resume_unwind(panic)
+            }
+        }
+    }
+
+    /// The capture that began on the stream comes to nothing: that of a closure, or one that ends by a call.
+    pub(crate) fn abandon(&self, of_closure: Option<&Arc<Session>>) {
+        if process::is_forked() {
+            return;
+        }
+        let garbage = Garbage::default();
+        let mut state = self.shared.state.lock();
+        // What came to it meanwhile has no end any more.
+        let _ = self.shared.close_window(&mut state);
+        let is_meant = |session: &Arc<Session>| match of_closure {
+            Some(one) => Arc::ptr_eq(session, one),
+            None => session.ends == Ends::ByCall,
+        };
+        if state.capture.as_ref().is_some_and(is_meant) {
+            self.shared.context.graphs.abandon(self.shared.id, &mut state, &garbage);
         }
     }
 }

@@ -87,6 +87,11 @@ impl Tracer {
         self.push_of_thread(Place::Source(caller), What::CaptureEnd { stream: self.stream_id(stream) });
     }
 
+    #[cold]
+    pub(crate) fn capture_abandoned(&self, stream: StreamId) {
+        self.push(Place::Unknown, What::CaptureAbandon { stream: self.stream_id(stream) });
+    }
+
     /// A buffer of a capture's memory is dropped.
     #[cold]
     pub(crate) fn captured_drop(&self, graph: GraphId, alloc: GraphAllocId) {

@@ -166,7 +166,7 @@ impl StreamShared {
         // What came to it meanwhile has no end any more.
         let _ = self.close_window(&mut state);
         if state.capture.take().is_some() {
-            self.context.graphs.abandon(self.id, &mut state, &garbage);
+            self.context.graphs.end_with_stream(self.id, &mut state, &garbage);
         }
         let mut caches = std::mem::take(&mut state.caches);
         let closed = self.context.close_stream(Unclosed {

@@ -389,6 +389,46 @@ fn captures_into_a_graph_that_is_there_are_in_the_trace() {
     });
 }
 
+/// Memory of a capture that comes to nothing may have a free node in another graph by then.
+#[test]
+fn memory_of_a_capture_that_comes_to_nothing_is_freed_by_no_graph() {
+    agreed("into-nothing", &[], |_, [device]| {
+        let ([s], mode, pool) = (streams(&device), CaptureMode::Global, device.default_pool());
+        let (mut graph, mut other) = (device.graph().unwrap(), device.graph().unwrap());
+        let failed = s.capture_to(&mut graph, &[], mode, |s| {
+            other.add_free(&[], s.alloc::<u32>(&pool, 4)?.into_alloc_node())?;
+            Err::<(), Error>(Invalid::Stale.into())
+        });
+        assert!(failed.is_err() && graph.is_empty());
+        // Nothing is there that it could free.
+        let mut launched = other.instantiate(Instantiate::default());
+        let refused =
+            launched.as_mut().map_or_else(|error| error.to_string(), |it| it.launch(&s).unwrap_err().to_string());
+        assert!(!refused.is_empty());
+        s.memset(s.alloc::<u32>(&pool, 4).unwrap().write(), 1).unwrap();
+    });
+}
+
+/// A program over the raw handles gives a capture up.
+#[test]
+fn a_capture_that_is_given_up_is_told() {
+    agreed("given-up", &[], |_, [device]| {
+        let ([s, t], pool) = (streams(&device), device.default_pool());
+        let out = s.alloc::<u32>(&pool, 4).unwrap();
+        s.begin_capture().unwrap();
+        t.wait(&s.record().unwrap()).unwrap();
+        s.memset(out.write(), 1).unwrap();
+        t.abandon_capture();
+        assert!(s.is_capturing().unwrap() && t.is_capturing().unwrap(), "it began on the other stream");
+        s.abandon_capture();
+        t.synchronize().unwrap();
+        s.memset(out.write(), 2).unwrap();
+        s.begin_capture().unwrap();
+        s.end_capture().unwrap();
+        s.free(out).unwrap();
+    });
+}
+
 /// A graph that moved into another one gets no memory node by a capture either.
 #[test]
 fn captures_into_a_graph_that_has_moved_add_no_memory_node() {

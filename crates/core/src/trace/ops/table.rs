@@ -98,4 +98,5 @@ table! {
     51 Launch { stream, accesses, trust, name }
     52 Follow { stream, after }
     53 CaptureToGraph { stream, graph, after, mode }
+    54 CaptureAbandon { stream }
 }
