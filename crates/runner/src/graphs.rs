@@ -55,7 +55,9 @@ impl Run {
                 Ok(Said::Done)
             }
             What::ExecUpdate { exec, graph } => {
-                let Some((made, of)) = self.instances.all.get_mut(exec) else { return Ok(Said::Done) };
+                let Some((made, of)) = self.instances.all.get_mut(exec) else {
+                    return cannot("an instance that was refused");
+                };
                 let has_left = of != graph && self.instances.launched.values().any(|(by, _)| by == exec);
                 self.graphs.instantiating = Some(*graph);
                 let Some(from) = self.graphs.all.get(graph) else {

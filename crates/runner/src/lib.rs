@@ -649,10 +649,8 @@ impl Run {
         noted
     }
 
-    /// Whether an operation belongs to a capture that is invalid, so that its refusal says nothing new; the same of a
-    /// legacy default stream that is only asked.
+    /// Whether an operation belongs to a capture that is invalid, so that its refusal says nothing new.
     fn is_spoiled(&self, op: &Op) -> bool {
-        let asks = matches!(op.what, What::StreamSynchronize { .. } | What::StreamQuery { .. });
         let stream = match &op.what {
             What::Launch { stream, .. }
             | What::Copy { stream, .. }
@@ -666,10 +664,8 @@ impl Run {
             | What::GraphUpload { stream, .. } => stream,
             _ => return false,
         };
-        let asks = asks && self.streams.legacy.contains(stream);
         let origin = self.graphs.members.get(stream);
-        let mut captures = self.graphs.captures.iter();
-        captures.any(|(it, capture)| capture.is_spoiled && (origin == Some(it) || asks && capture.forbids(op.host)))
+        origin.and_then(|origin| self.graphs.captures.get(origin)).is_some_and(|capture| capture.is_spoiled)
     }
 
     /// Notes that a refusal makes captures invalid.

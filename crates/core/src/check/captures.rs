@@ -72,6 +72,14 @@ impl Checker {
         match call.op.what {
             // What is freed has to be there first.
             What::FreeNow { .. } => Ok(()),
+            // Of the legacy default stream: first of all it would come after the captured blocking streams (906; other
+            // captures go on then: an H200, driver 580).
+            What::StreamSynchronize { stream } | What::StreamQuery { stream, .. } => {
+                if let Some(seat) = self.time.look(call.op.host, stream) {
+                    self.enter_while_capturing(call, seat)?;
+                }
+                self.refuse_unsafe(call)
+            }
             _ => self.refuse_unsafe(call),
         }
     }
@@ -197,12 +205,11 @@ impl Checker {
         // The stream learns nothing by a node.
         let Some(seat) = self.time.look(call.op.host, stream) else { return Ok(false) };
         // After everything declared so far: all nodes that use the memory, wherever they were captured.
-        let found = NodeMemory::Own(alloc);
         let label = self.label(call, None, Some(stream));
         if let Some(Captured { graph: into, uses, .. }) = self.graphs.captured.get_mut(&graph) {
-            let after: Vec<NodeId> = users(into, found);
-            let added = into.add_free(&after, found, label);
-            self.time.answer.tell(|done| done.captured = Some(CapturedInto { graph, after }));
+            let after = uses.all_of(into, alloc);
+            let added = into.add_free(&after, NodeMemory::Own(alloc), label);
+            self.time.answer.tell(|done| done.captured = Some(CapturedInto { graph, after: after.into_vec() }));
             match added {
                 Ok(node) => {
                     uses.added(into, node);
@@ -393,17 +400,19 @@ impl Checker {
     fn void_captured(&mut self, captured: Captured) {
         let Captured { graph, held, is_copy, .. } = captured;
         let (id, mut gone) = (graph.id(), self.graphs.release(&held));
+        let mut before = 0;
         if let Some(former) = self.graphs.graphs.get_mut(&id).filter(|_| is_copy) {
-            let before = former.graph.len();
+            before = former.graph.len();
             former.graph.retire_like(&graph);
-            for (_, node) in graph.nodes().filter(|(node, _)| node.index() >= before) {
-                self.take_back(id, &node.kind);
-                if let NodeKind::MemAlloc(alloc) = node.kind {
-                    gone.extend(self.graphs.names.of((id, alloc)));
-                }
-            }
         } else {
             self.graphs.void_graphs.insert(id);
+        }
+        for (_, node) in graph.nodes().filter(|(node, _)| node.index() >= before) {
+            self.take_back(id, &node.kind);
+            // Another graph may hold the name.
+            if let NodeKind::MemAlloc(alloc) = node.kind {
+                gone.extend(self.graphs.names.of((id, alloc)));
+            }
         }
         gone.into_iter().for_each(|memory| self.lives.name(memory, Named::Void));
     }
@@ -471,22 +480,4 @@ impl Checker {
             }
         }
     }
-}
-
-/// The nodes that a free after everything declared so far comes after: the alloc node and all users.
-fn users(graph: &Graph, memory: NodeMemory) -> Vec<NodeId> {
-    let born = match memory {
-        NodeMemory::Own(alloc) => graph.alloc(alloc).map(|alloc| alloc.node),
-        _ => None,
-    };
-    let uses = graph.nodes().filter(|(_, node)| node.accesses.iter().any(|access| access.memory == memory));
-    let children = match memory {
-        NodeMemory::Own(alloc) => Some(graph.children_using(alloc)),
-        _ => None,
-    };
-    let uses = uses.map(|(id, _)| id).chain(children.into_iter().flatten());
-    let mut users: Vec<NodeId> = born.into_iter().chain(uses).collect();
-    users.sort_unstable();
-    users.dedup();
-    users
 }

@@ -4,7 +4,7 @@
 
 use super::checker::{Call, Checker, Step};
 use super::finding::Finding;
-use super::graph_state::{Graphs, Made};
+use super::graph_state::Graphs;
 use super::names::Key;
 use crate::graph::{Addressing, Graph, GraphError, Memory as NodeMemory, NodeKind};
 use crate::ids::{GraphId, NodeId};
@@ -48,9 +48,7 @@ impl Graphs {
     fn granted(&mut self, to: GraphId, memory: NodeMemory) -> Option<Key> {
         match memory {
             NodeMemory::Own(alloc) => {
-                let has_it = |made: &Made| made.graph.alloc(alloc).is_some();
-                let is_captured = self.captured.contains_key(&to);
-                Some((to, alloc)).filter(|_| is_captured || self.graphs.get(&to).is_none_or(has_it))
+                Some((to, alloc)).filter(|_| self.own(to).is_none_or(|graph| graph.alloc(alloc).is_some()))
             }
             NodeMemory::Foreign { graph, alloc } => Some((graph, alloc)).filter(|_| !self.has_child(to, graph)),
             NodeMemory::External { .. } => None,
@@ -59,9 +57,13 @@ impl Graphs {
 
     /// Whether a graph has another one in it, as a child at any depth.
     pub(super) fn has_child(&self, graph: GraphId, child: GraphId) -> bool {
+        self.own(graph).is_some_and(|graph| graph.has_child(child))
+    }
+
+    /// A graph as it is: while something is captured into it, with that.
+    fn own(&self, graph: GraphId) -> Option<&Graph> {
         let captured = self.captured.get(&graph).map(|captured| &captured.graph);
-        let graph = captured.or_else(|| self.graphs.get(&graph).map(|made| &made.graph));
-        graph.is_some_and(|graph| graph.has_child(child))
+        captured.or_else(|| self.graphs.get(&graph).map(|made| &made.graph))
     }
 
     /// Whether each instance of a graph, which may be gone, has addresses of its own.

@@ -349,8 +349,10 @@ impl Checker {
                 if is_fixed {
                     let made = self.made(call, child)?;
                     made.holder = Some((Holder::Parent(graph, call.op.place), None));
-                    let before = std::mem::take(&mut made.before);
-                    self.made(call, graph)?.before.extend(before);
+                    if made.graph.has_addresses() {
+                        let before = std::mem::take(&mut made.before);
+                        self.made(call, graph)?.before.extend(before);
+                    }
                 }
                 Ok(())
             }

@@ -43,6 +43,8 @@ impl Checker {
         let mut before = Before::default();
         if made.graph.fixed_memory().is_some() {
             made.holder = Some((Holder::Instance(call.op.place), Some(exec)));
+        }
+        if made.graph.has_addresses() {
             before = std::mem::take(&mut made.before);
         }
         let lanes = Lanes::new(&core, || self.time.open_slot());

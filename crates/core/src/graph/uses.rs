@@ -7,12 +7,12 @@
 //! Knows a graph and what its nodes say of memory; no streams.
 
 use rustc_hash::FxHashMap;
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use super::fault::{FaultSubject, GraphFault, NodeSite};
 use super::graph::{Graph, NodeKind};
 use super::life::{Life, NodeUse, Wrong};
-use super::node::{Access, Label, Memory, NodeId};
+use super::node::{Access, GraphAllocId, Label, Memory, NodeId};
 use crate::life::Kind;
 use crate::op::{Act, Part};
 
@@ -124,6 +124,19 @@ impl Uses {
     /// The last uses of some memory, for what has to come after all of them.
     pub fn last(&self, memory: Memory) -> impl Iterator<Item = NodeId> + '_ {
         self.lives.get(&memory).into_iter().flat_map(Life::last)
+    }
+
+    /// The nodes that a free node after all that is done to memory of the graph comes after: its last uses, children
+    /// that use it, and without any its alloc node.
+    pub fn all_of(&self, graph: &Graph, alloc: GraphAllocId) -> SmallVec<[NodeId; 4]> {
+        let used = self.last(Memory::Own(alloc)).chain(graph.children_using(alloc));
+        let mut all: SmallVec<[NodeId; 4]> = used.collect();
+        all.sort_unstable();
+        all.dedup();
+        if all.is_empty() {
+            all.extend(graph.alloc(alloc).map(|alloc| alloc.node));
+        }
+        all
     }
 
     fn life(&mut self, graph: &Graph, memory: Memory) -> &mut Life {

@@ -13,7 +13,7 @@ use millpond_core::pool::{Freed, Frontier};
 use millpond_driver::process;
 
 use crate::clock::hosts::{self, HostKnows};
-use crate::names::error::Result;
+use crate::names::error::{Invalid, Nearest, Result};
 use crate::names::shadow;
 use crate::names::stream_names::side;
 use crate::state::allocation::{Owned, site, violation};
@@ -57,12 +57,18 @@ impl Device {
             return Ok(());
         }
         let context = self.context();
-        let owned = PoolShared::find_on(context, address).inspect_err(|error| {
-            // A second free: whoever reads the trace says the same of it.
+        let owned = PoolShared::find_on(context, address).or_else(|error| {
+            // Memory of a graph that was not launched is no matter of a call that a capture forbids.
+            let is_of_graph =
+                matches!(error.invalid(), Some(Invalid::Pointer { nearest: Nearest::OfGraph { .. }, .. }));
+            let unsafe_call = if is_of_graph { context.graphs.refuse_unsafe("free").err() } else { None };
+            let error = unsafe_call.unwrap_or(error);
+            // Whoever reads the trace says the same of it, as of a second free.
             let tracer = context.tracer.as_ref();
             if let Some((tracer, memory)) = tracer.and_then(|it| Some((it, context.freed_at(it, address)?))) {
-                shadow::judged(Some(error), || tracer.free_now_of(memory, caller));
+                shadow::judged(Some(&error), || tracer.free_now_of(memory, caller));
             }
+            Err(error)
         })?;
         self.free_now(&owned, caller).inspect_err(|error| {
             context.report(error);

@@ -300,6 +300,19 @@ impl Body {
         self.memory_of(&found, named.generation, later)
     }
 
+    /// Refuses a life that has ended.
+    pub(crate) fn check_life(&self, allocation: &Allocation, generation: u64, later: Site) -> Result<()> {
+        let life = allocation.life();
+        if life.generation != generation {
+            return Err(allocation.stale_name(&life, generation, self.side(later)).into());
+        }
+        if let Some(free) = life.freed.now() {
+            let freed = side(self.context.number, free.site);
+            return Err(Finding::after_free(allocation.subject(&life), Some(freed), self.side(later)).into());
+        }
+        Ok(())
+    }
+
     /// What this graph calls one life of an allocation.
     fn memory_of(&mut self, allocation: &Arc<Allocation>, generation: u64, later: Site) -> Result<Memory> {
         self.check_device(allocation.device, || allocation.id.to_string())?;
@@ -310,15 +323,7 @@ impl Body {
                 false => Memory::Foreign { graph, alloc },
             });
         }
-        let life = allocation.life();
-        if life.generation != generation {
-            return Err(allocation.stale_name(&life, generation, self.side(later)).into());
-        }
-        if let Some(free) = life.freed.now() {
-            let freed = side(self.context.number, free.site);
-            return Err(Finding::after_free(allocation.subject(&life), Some(freed), self.side(later)).into());
-        }
-        drop(life);
+        self.check_life(allocation, generation, later)?;
         if let Some(memory) = self.core.pinned(allocation.id, generation) {
             return Ok(memory);
         }

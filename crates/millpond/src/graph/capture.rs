@@ -20,7 +20,6 @@ use millpond_core::order::default_streams::Standing;
 use millpond_driver::locks::{BiasedGuard, Mutex, lock};
 use millpond_driver::{RawGraph, process};
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 
 use super::body::{Body, Resolved};
 use super::build::Graph;
@@ -394,15 +393,8 @@ fn with_open<R>(session: &Session, act: impl FnOnce(&mut Body, &mut Uses) -> R) 
 /// live.
 pub(crate) fn drop_captured(session: &Arc<Session>, alloc: GraphAllocId) {
     with_open(session, |body, uses| {
-        let memory = Memory::Own(alloc);
-        let mut after: SmallVec<[NodeId; 4]> = uses.last(memory).chain(body.core.children_using(alloc)).collect();
-        after.sort_unstable();
-        after.dedup();
-        if after.is_empty() {
-            after.extend(body.core.alloc(alloc).map(|alloc| alloc.node));
-        }
         // A second free node is refused, and the drop has nothing to do then.
-        if let Ok(free) = body.add_free(&after, memory, Place::Unknown) {
+        if let Ok(free) = body.add_free(&uses.all_of(&body.core, alloc), Memory::Own(alloc), Place::Unknown) {
             if let Some(tracer) = session.tracer() {
                 tracer.captured_drop(session.id, alloc);
             }

@@ -409,6 +409,53 @@ fn memory_of_a_capture_that_comes_to_nothing_is_freed_by_no_graph() {
     });
 }
 
+/// The free node of a buffer that is dropped comes after its last use alone, in the trace as well.
+#[test]
+fn the_free_node_of_a_drop_has_the_same_edges() {
+    agreed("edges-of-a-drop", &[], |_, [device]| {
+        let ([s], pool) = (streams(&device), device.default_pool());
+        let (mut graph, ()) = s.capture(|s| s.memset(s.alloc::<u32>(&pool, 4)?.write(), 1)).unwrap();
+        let nodes = graph.nodes().to_vec();
+        graph.add_edge(nodes[0], nodes[2]).unwrap();
+        graph.remove_edge(nodes[0], nodes[2]).unwrap();
+    });
+}
+
+/// A captured free names one life, as every free does.
+#[test]
+fn a_captured_free_of_what_a_launch_freed_is_refused() {
+    agreed("captured-free-of-a-former-life", &["stale-free", "use-after-free"], |said, [device]| {
+        let ([s], pool) = (streams(&device), device.default_pool());
+        let (graph, node) = s.capture(|s| Ok(s.alloc::<u32>(&pool, 4)?.into_alloc_node())).unwrap();
+        let exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true)).unwrap();
+        let first = exec.launch(&s).unwrap().take(node).unwrap();
+        let second = exec.launch(&s).unwrap().take(node).unwrap();
+        let address = second.view();
+        s.begin_capture().unwrap();
+        said.of(s.free(first).map_err(|refused| refused.error));
+        s.abandon_capture();
+        s.free(second).unwrap();
+        s.begin_capture().unwrap();
+        said.of(s.memset(address.write(), 1));
+        s.abandon_capture();
+    });
+}
+
+/// A capture into a graph frees nothing of a node that was removed, whichever graph frees what that left.
+#[test]
+fn memory_of_a_removed_node_is_not_in_the_graph() {
+    agreed("free-of-a-removed-node", &["graph-refused"], |said, [device]| {
+        let ([s], mut graph, mut other) = (streams(&device), device.graph().unwrap(), device.graph().unwrap());
+        let x = graph.add_alloc::<u32>(&[], 4).unwrap();
+        let exec = graph.instantiate(Instantiate::default()).unwrap();
+        exec.launch(&s).unwrap();
+        graph.remove_node(graph.node_of(x).unwrap()).unwrap();
+        other.add_free(&[], x).unwrap();
+        said.of(s.capture_to(&mut graph, &[], CaptureMode::Global, |s| s.free_alloc_node(x)));
+        other.instantiate(Instantiate::default()).unwrap().launch(&s).unwrap();
+    });
+}
+
 /// A program over the raw handles gives a capture up.
 #[test]
 fn a_capture_that_is_given_up_is_told() {

@@ -109,7 +109,7 @@ fn work_of_a_capture_names_its_graph_and_the_nodes_before_it() {
     assert_eq!((joined.captured, joined.awaited), (captured(&[1]), vec![(EVENT, None)]));
     assert_eq!(asked.done(write(RIGHT, 0)).captured, captured(&[1]));
     let dropped = asked.done(What::Drop { memory: memory(0) });
-    assert_eq!((dropped.captured, dropped.node), (captured(&[0, 1, 2]), Some(NodeId(3))));
+    assert_eq!((dropped.captured, dropped.node), (captured(&[2]), Some(NodeId(3))));
     let (refused, is_done) = asked.step(write(LEFT, 7));
     assert_eq!((refused.captured, refused.node, is_done), (captured(&[1]), None, false), "where it would have been");
 }

@@ -6,6 +6,25 @@ use super::{Came, judge, whole};
 
 /// Each with what is found: a line and a rule.
 const KNOWN: &[(&str, &[&str])] = &[
+    // Launches of an instance are no order for those of the next one, where the graph has no addresses of its own.
+    (
+        "set leaks off\nstream s\nstream t\ne = alloc s 256\nrecord r s\nwait t r\ngraph g\nnode n in g: alloc a 256\n\
+         x = instantiate g\nlaunch x s\nrecord r s\nwait t r\ngraph h\nnode w in h: write e\n\
+         node f in h after w: free a\ny = instantiate h\nlaunch y s\ndestroy y\nz = instantiate h\nlaunch z t",
+        &["20 race"],
+    ),
+    // A synchronisation with the legacy default stream spoils captures of blocking streams alone, where there are any.
+    (
+        "stream l legacy\nstream s\nstream t nonblocking\nstream u nonblocking\ne = alloc u 256\ncapture s as g\n\
+         capture t as h\nwrite t e\nsynchronize l\nend capture s\nend capture t\nx = instantiate h\nlaunch x t\nfree u e",
+        &["9 capture-unsupported", "13 use-before-alloc"],
+    ),
+    // A capture that came to nothing: its memory is void, also where another graph names it.
+    (
+        "stream s\nstream t\nstream u\ncapture t as g relaxed\ncapture s as h\na = alloc t 256\nread s a\n\
+         end capture s\nrecord e u\nwait t e\nend capture t\nfree u a\nx = instantiate h",
+        &["10 capture-isolation"],
+    ),
     // A removed alloc node: what instances made before leave can still be freed, by another graph.
     ("graph g\nnode n in g: alloc a 256\nremove node n in g\ngraph h\nnode m in h: free a", &[]),
     ("graph g\nnode n in g: alloc a 256\ngraph h\nnode m in h: free a\nremove node n in g", &["5 graph-refused"]),
