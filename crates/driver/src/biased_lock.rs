@@ -42,6 +42,9 @@ pub struct BiasedLock<T> {
     taken: AtomicBool,
     /// For who is inside.
     turns: UnsafeCell<Turns>,
+    /// Whether somebody is inside, for assertions.
+    #[cfg(debug_assertions)]
+    inside: std::sync::atomic::AtomicBool,
     /// For who is inside.
     value: UnsafeCell<T>,
 }
@@ -95,6 +98,8 @@ impl<T> BiasedLock<T> {
             held: AtomicBool::new(false),
             taken: AtomicBool::new(false),
             turns: UnsafeCell::new(Turns { last: NO_THREAD, left: 0, first: NO_THREAD, patience }),
+            #[cfg(debug_assertions)]
+            inside: std::sync::atomic::AtomicBool::new(false),
             value: UnsafeCell::new(value),
         }
     }
@@ -239,7 +244,21 @@ impl<T> BiasedLock<T> {
 
     #[inline]
     fn guard<K>(&self, way: Way, kept: K) -> BiasedLockGuard<'_, T, K> {
+        self.set_inside(way, true);
         BiasedLockGuard { lock: self, way, stays: PhantomData, _kept: kept }
+    }
+}
+
+impl<T> BiasedLock<T> {
+    /// A thread enters or leaves: in builds with debug assertions it is alone. INVARIANT: seen-or-stopped, taken-first.
+    #[inline(always)]
+    fn set_inside(&self, _way: Way, _enters: bool) {
+        #[cfg(debug_assertions)]
+        if _way != Way::Forked {
+            let was = self.inside.swap(_enters, std::sync::atomic::Ordering::Relaxed);
+            // While a panic passes another one would be an abort.
+            assert!(was != _enters || std::thread::panicking(), "seen-or-stopped: two threads have a lock");
+        }
     }
 }
 
@@ -261,6 +280,7 @@ impl<T> BiasedLockGuard<'_, T> {
 impl<T, K> Drop for BiasedLockGuard<'_, T, K> {
     #[inline]
     fn drop(&mut self) {
+        self.lock.set_inside(self.way, false);
         match self.way {
             Way::Own => self.lock.held.store(false, Ordering::Release),
             Way::Taken => self.lock.taken.store(false, Ordering::Release),

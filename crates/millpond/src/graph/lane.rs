@@ -60,6 +60,7 @@ impl<'c> Lanes<'c> {
             None => self.choose(node)?,
         };
         let behind = if may_block { Some(node) } else { self.behind_of(node, dependencies) };
+        debug_assert!(self.comes_after_what_blocks(lane, node), "free-to-wait: {node} is behind one that may block");
         self.of.push(lane);
         self.behind.push(behind);
         Some((lane, self.last[lane as usize].replace(node)))
@@ -89,6 +90,13 @@ impl<'c> Lanes<'c> {
         }
         self.last.push(None);
         Some(count as u32)
+    }
+
+    /// Whether a node comes after all nodes of a lane that may block.
+    fn comes_after_what_blocks(&self, lane: u32, node: NodeId) -> bool {
+        let blocks = |before: &NodeId| self.behind[before.index()] == Some(*before);
+        let on_lane = (0..node.0).map(NodeId).filter(|before| self.of(*before) == lane);
+        on_lane.filter(blocks).all(|before| self.index.reaches(before, node))
     }
 
     /// What a node that does not block is behind.

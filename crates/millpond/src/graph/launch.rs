@@ -308,6 +308,7 @@ impl ExecShared {
         for last in &launching.before {
             last.before(shared, state)?;
         }
+        debug_assert!(self.before(state, run, memory.as_deref()).is_empty(), "no-overlap: it comes after all before");
         follow(&self.context, shared.raw, &waits)?;
         if !run.is_ready {
             self.make_ready(run)?;

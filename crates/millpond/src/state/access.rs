@@ -98,6 +98,10 @@ pub trait Access: sealed::Sealed {
     #[doc(hidden)]
     fn moved(place: Self::Place, address: &mut dyn FnMut() -> u64) -> Self::Place;
 
+    /// Tells the bytes of each place, and whether they may be written.
+    #[doc(hidden)]
+    fn bytes(place: &Self::Place, tell: &mut dyn FnMut(u64, u64, bool));
+
     /// The slices at the places.
     ///
     /// # Safety
@@ -189,6 +193,10 @@ macro_rules! access {
                 Elements { address: address(), ..place }
             }
 
+            fn bytes(place: &Elements<T>, tell: &mut dyn FnMut(u64, u64, bool)) {
+                tell(place.address, (place.len * size_of::<T>()) as u64, $act == Act::Write);
+            }
+
             #[inline]
             unsafe fn slices<'a>(place: Elements<T>) -> $slice {
                 // Without bytes there is no memory, whatever the length.
@@ -237,6 +245,10 @@ macro_rules! tuples {
                 ($($name::moved(place.$index, address),)*)
             }
 
+            fn bytes(place: &Self::Place, tell: &mut dyn FnMut(u64, u64, bool)) {
+                $($name::bytes(&place.$index, tell);)*
+            }
+
             #[inline]
             unsafe fn slices<'a>(place: Self::Place) -> Self::Slice<'a> {
                 ($(
@@ -278,6 +290,10 @@ impl<A: Access, const N: usize> Access for [A; N] {
         place.map(|place| A::moved(place, address))
     }
 
+    fn bytes(place: &Self::Place, tell: &mut dyn FnMut(u64, u64, bool)) {
+        place.iter().for_each(|place| A::bytes(place, tell));
+    }
+
     unsafe fn slices<'a>(place: Self::Place) -> Self::Slice<'a> {
         place.map(|place| {
             // SAFETY: the caller's promise holds for each part.
@@ -304,6 +320,10 @@ impl<A: Access> Access for Vec<A> {
         place.into_iter().map(|place| A::moved(place, address)).collect()
     }
 
+    fn bytes(place: &Self::Place, tell: &mut dyn FnMut(u64, u64, bool)) {
+        place.iter().for_each(|place| A::bytes(place, tell));
+    }
+
     unsafe fn slices<'a>(place: Self::Place) -> Self::Slice<'a> {
         let slices = place.into_iter().map(|place| {
             // SAFETY: the caller's promise holds for each part.
@@ -313,12 +333,64 @@ impl<A: Access> Access for Vec<A> {
     }
 }
 
+/// Says that a kernel runs with its slices. In builds with debug assertions it panics where another one runs with
+/// slices of the same bytes and one of them writes. INVARIANT: exclusive-write.
+struct Running(#[cfg(debug_assertions)] u64);
+
+#[cfg(not(debug_assertions))]
+impl Running {
+    #[inline(always)]
+    fn of<A: Access>(_: &A::Place) -> Self {
+        Self()
+    }
+}
+
+#[cfg(debug_assertions)]
+mod running {
+    use std::sync::Mutex;
+
+    use super::{Access, Running};
+
+    /// The number of a kernel, the first of its bytes and the first behind them, whether it writes them.
+    type Slice = (u64, u64, u64, bool);
+
+    /// The slices of all kernels that run, and the number of the last one.
+    static SLICES: Mutex<(Vec<Slice>, u64)> = Mutex::new((Vec::new(), 0));
+
+    impl Running {
+        pub(super) fn of<A: Access>(place: &A::Place) -> Self {
+            let mut all = SLICES.lock().expect("nothing panics under it");
+            let (slices, last) = &mut *all;
+            *last += 1;
+            let (mut new, mut beside) = (Vec::new(), None);
+            A::bytes(place, &mut |at, bytes, writes| {
+                let conflicts = |it: &&Slice| it.1 < at + bytes && at < it.2 && (it.3 || writes);
+                beside = beside.or(slices.iter().chain(&new).find(conflicts).copied());
+                new.push((*last, at, at + bytes, writes));
+            });
+            slices.extend(new);
+            let running = Self(*last);
+            // The assertion is no panic under the lock.
+            drop(all);
+            assert!(beside.is_none(), "exclusive-write: a kernel runs beside one with the slice {beside:?}");
+            running
+        }
+    }
+
+    impl Drop for Running {
+        fn drop(&mut self) {
+            SLICES.lock().expect("nothing panics under it").0.retain(|slice| slice.0 != self.0);
+        }
+    }
+}
+
 /// A kernel with its slices, to be run by every launch of a graph.
 pub(crate) fn repeated<A: Access>(
     place: A::Place,
     mut kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
 ) -> Box<dyn FnMut() + Send> {
     Box::new(move || {
+        let _running = Running::of::<A>(&place);
         // SAFETY: as for `task`: each launch of the graph is checked and recorded, and no instance overlaps itself.
         kernel(unsafe { A::slices(place.clone()) });
     })
@@ -334,6 +406,7 @@ pub(crate) fn movable<A: Access>(
 ) -> Movable {
     Box::new(move |addresses| {
         let place = in_order(addresses.iter().copied(), |address| A::moved(place.clone(), address));
+        let _running = Running::of::<A>(&place);
         // SAFETY: as for `repeated`, at the addresses of the instance that was launched.
         kernel(unsafe { A::slices(place) });
     })
@@ -345,6 +418,7 @@ pub(crate) fn task<'k, A: Access>(
     kernel: impl for<'a> FnOnce(A::Slice<'a>) + Send + 'k,
 ) -> Box<dyn FnOnce() + Send + 'k> {
     Box::new(move || {
+        let _running = Running::of::<A>(&place);
         // SAFETY: the launch was checked and recorded before it was submitted: its memory is live until after it, and
         // what conflicts with it is ordered before or after (exclusive-write). The slices do not outlive the call.
         kernel(unsafe { A::slices(place) });

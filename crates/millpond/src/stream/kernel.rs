@@ -8,7 +8,7 @@
 //! Invariant **one-run**: where closures are kernels no run begins before the run before it has completed, so that no
 //! thread waits for the lock. Waits are for what was submitted before, so that runs never wait in a circle.
 
-use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError, TryLockError, Weak};
 
 use millpond_driver::locks::{Guard, Mutex, lock};
 use millpond_driver::{Driver, RawMark, RawStream, drop_after_item};
@@ -35,6 +35,8 @@ struct Closure {
     /// The lock has no rank: it is not waited for (one-run), and the program's own code runs under it as if nothing
     /// were held.
     function: StdMutex<Function>,
+    /// Whether the device runs closures as kernels.
+    runs_alone: bool,
     last: Mutex<ranks::Table, LastRun>,
     /// Whose mark that is. A closure in flight does not keep its device.
     driver: Weak<CountedDriver>,
@@ -68,8 +70,13 @@ impl Kernel {
     }
 
     fn new(context: &Context, function: Function) -> Self {
-        let (function, driver) = (StdMutex::new(function), Arc::downgrade(&context.driver));
-        Self { closure: Arc::new(Closure { function, last: Mutex::default(), driver }), addresses: SmallVec::new() }
+        let closure = Closure {
+            function: StdMutex::new(function),
+            runs_alone: context.properties.runs_closures,
+            last: Mutex::default(),
+            driver: Arc::downgrade(&context.driver),
+        };
+        Self { closure: Arc::new(closure), addresses: SmallVec::new() }
     }
 
     /// The same closure at the addresses of an instance.
@@ -83,6 +90,8 @@ impl Kernel {
     }
 
     pub(crate) fn run(&self) {
+        let is_running = || matches!(self.closure.function.try_lock(), Err(TryLockError::WouldBlock));
+        debug_assert!(!self.closure.runs_alone || !is_running(), "one-run: the closure's run before goes on");
         match &mut *self.closure.function.lock().unwrap_or_else(PoisonError::into_inner) {
             Function::Fixed(function) => function(),
             Function::Movable(function) => function(&self.addresses),

@@ -11,7 +11,10 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
+use millpond_driver::locks::may_wait;
 use smallvec::SmallVec;
+
+use crate::sync::ranks;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -33,6 +36,15 @@ impl Garbage {
     /// Holds a value for as long as it may still be refused.
     pub(crate) fn hold<T: 'static>(&self, value: T) -> Held<'_, T> {
         Held { value: Some(value), garbage: self }
+    }
+}
+
+impl Drop for Garbage {
+    fn drop(&mut self) {
+        if !self.0.get_mut().is_empty() {
+            // INVARIANT: dropped-last.
+            may_wait::<ranks::Stream>();
+        }
     }
 }
 
