@@ -146,7 +146,7 @@ impl Finding {
 
     /// Memory that is no graph's is freed in a capture.
     pub fn foreign_free(memory: &str) -> Self {
-        let sentence = format!("{memory} is freed in a capture, but it is no graph's memory");
+        let sentence = format!("{memory} is freed in a capture, but it is not memory of a graph");
         let help = "free it outside of the capture, or allocate it inside";
         Finding { code: Some(INVALID_VALUE), ..Finding::new(Kind::CaptureForeignFree, sentence, help) }
     }

@@ -79,7 +79,7 @@ fn memory_that_nothing_allocated_is_called_by_its_name() {
     let finding = found("stream s\nread s a\na = alloc s 64\nname a as b\nfree s b\n");
     assert_eq!(finding.sentence, "`a` is read on stream `s` before it is allocated");
     let foreign = findings("stream s nonblocking\na = alloc s 64\ncapture s as g\nfree s a\nend capture s\nfree s a\n");
-    assert_eq!(foreign[0].sentence, "`a` is freed in a capture, but it is no graph's memory");
+    assert_eq!(foreign[0].sentence, "`a` is freed in a capture, but it is not memory of a graph");
 }
 
 /// A child node is called by its own name where an edge of the graph around it is missing.

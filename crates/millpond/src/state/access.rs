@@ -424,3 +424,24 @@ pub(crate) fn task<'k, A: Access>(
         kernel(unsafe { A::slices(place) });
     })
 }
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+
+    #[test]
+    fn kernels_that_run_at_once_share_no_bytes_that_one_writes() {
+        // No device has these addresses.
+        let at = |address, len| Elements::<u32> { address, len, element: PhantomData };
+        let writes = |place| catch_unwind(move || drop(Running::of::<Write<'_, u32>>(&place))).is_ok();
+        let reads = |place| catch_unwind(move || drop(Running::of::<Read<'_, u32>>(&place))).is_ok();
+        let read = Running::of::<Read<'_, u32>>(&at(4096, 4));
+        assert!(reads(at(4096, 4)) && writes(at(4112, 4)) && writes(at(4080, 4)) && writes(at(4096, 0)));
+        assert!(!writes(at(4108, 1)) && !writes(at(0, 2048)));
+        drop(read);
+        let _write = Running::of::<[Write<'_, u32>; 2]>(&[at(4096, 1), at(4104, 1)]);
+        assert!(writes(at(4100, 1)) && !reads(at(4104, 1)) && !writes(at(4096, 4)));
+    }
+}

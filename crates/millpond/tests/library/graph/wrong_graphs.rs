@@ -238,7 +238,7 @@ fn a_free_of_uncaptured_memory_inside_a_capture() {
             "`weights`",
             "64 B",
             "wrong_graphs.rs:",
-            "is freed in a capture, but it is no graph's memory",
+            "is freed in a capture, but it is not memory of a graph",
             "help: free it outside of the capture",
         ];
         assert_says(&refused, &parts);
