@@ -35,7 +35,7 @@ impl<L: Library> Adopted<L> {
     fn is_needed(&self) -> bool {
         let stream = self.stream.theirs();
         let is_default = L::native(stream) <= PER_THREAD;
-        // It is no call of the program, which a capture could forbid.
+        // It is not a call of the program, which a capture could forbid.
         let is_over = || self.stream.record()?.poll(Location::caller());
         let is_capturing = || self.stream.is_capturing().unwrap_or(true);
         is_default || Arc::strong_count(stream) > 2 || is_capturing() || !is_over().unwrap_or(false)

@@ -97,7 +97,7 @@ impl Failure {
     fn status(&self) -> millpond_status {
         match self {
             Failure::Refused(Error::OutOfMemory(_)) => MILLPOND_ERROR_OUT_OF_MEMORY,
-            // Of graphs, whose memory is no pool's.
+            // Of graphs, whose memory is not a pool's.
             Failure::Refused(Error::Driver(error)) if matches!(**error, DriverError::OutOfMemory { .. }) => {
                 MILLPOND_ERROR_OUT_OF_MEMORY
             }

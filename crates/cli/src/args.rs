@@ -297,7 +297,7 @@ mod tests {
             .collect();
         for word in helps.iter().flat_map(|help| help.split_whitespace()).filter(|word| word.contains("docs/")) {
             let page = word.trim_end_matches(',').strip_prefix(concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/"));
-            let page = page.unwrap_or_else(|| panic!("{word} is no address"));
+            let page = page.unwrap_or_else(|| panic!("{word} is not an address"));
             let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
             // Where this is tested as it is published there are no pages.
             assert!(root.join(page).is_file() || !root.join("docs").is_dir(), "{page} is not there");

@@ -102,7 +102,7 @@ fn how(word: &OsStr) -> Option<Vec<OsString>> {
         }
     }
     let mut head = Vec::new();
-    // What cannot be read is no program that can be run so.
+    // What cannot be read is not a program that can be run so.
     let _ = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
     let by_path = || match word.as_bytes().contains(&b'/') {
         true => word.to_owned(),

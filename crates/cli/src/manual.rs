@@ -30,7 +30,7 @@ pub(crate) fn page(subcommand: Option<&str>, out: &mut dyn Write) -> Result<Stat
     let found = match subcommand {
         None => command,
         Some(name) => command.find_subcommand(name).cloned().ok_or_else(|| {
-            Stop::bad_input(format!("`{name}` is no subcommand\n  help: `millpond --help` lists them"))
+            Stop::bad_input(format!("`{name}` is not a subcommand\n  help: `millpond --help` lists them"))
         })?,
     };
     let source = concat!("millpond ", env!("CARGO_PKG_VERSION"));

@@ -45,7 +45,7 @@ impl Progress {
         let style = ProgressStyle::with_template("{msg} [{wide_bar}] {percent}% {eta} left")
             .expect("the template is a constant")
             .progress_chars("=> ");
-        // Hides itself where standard error is no terminal.
+        // Hides itself where standard error is not a terminal.
         let bar = ProgressBar::with_draw_target(Some(self.total), ProgressDrawTarget::stderr()).with_style(style);
         bar.set_message(self.name.clone());
         bar.set_position(self.done);

@@ -29,7 +29,7 @@ static FROM_SETTING: LazyLock<Mutex<Vec<Rule>>> = LazyLock::new(|| {
     Mutex::new(setting.split(',').filter_map(parse).collect())
 });
 
-/// `cuMemCreate@3=2`; anything else is no rule.
+/// `cuMemCreate@3=2`; anything else is not a rule.
 fn parse(text: &str) -> Option<Rule> {
     let (function, rest) = text.split_once('@')?;
     let (after, code) = rest.split_once('=')?;

@@ -13,7 +13,7 @@
 //!   any context's event. A context that is destroyed takes its own with it; memory is the device's.
 //! * An event for other processes is recorded once and named once, cannot be opened by its own process, and is not
 //!   destroyed while another has it open; one whose process is killed before is never over by itself.
-//! * Copies and fills in another device's memory need access to it; the last of the default devices is no peer of
+//! * Copies and fills in another device's memory need access to it; the last of the default devices is not a peer of
 //!   others.
 //!
 //! As a Rust library it is what tests link: where the shared one is ([`library`]), and how its calls are made to fail

@@ -158,7 +158,7 @@ pub(crate) fn range_of(at: u64) -> Option<(u64, usize)> {
     Some((base, bytes))
 }
 
-/// Whether an address is plain memory of the host by now: the process may use it, it is no device's file, and the
+/// Whether an address is plain memory of the host by now: the process may use it, it is not a device's file, and the
 /// driver does not call it a device's. What the driver reserves for memory that it freed has no access.
 pub(crate) fn is_of_host(at: u64) -> bool {
     const MEMORY_TYPE: c_int = 2;

@@ -327,7 +327,7 @@ impl Session {
         match &mut self.sink {
             Sink::Trace(trace) => trace.finish(),
             Sink::Judge(judge) if is_first => {
-                // What would have been freed later is no leak.
+                // What would have been freed later is not a leak.
                 if !self.is_over {
                     judge.find_rest(&self.names, &mut self.places, &self.index);
                 }

@@ -57,7 +57,7 @@ use millpond_core::op::{Names, Op, Ops, Visible};
 const SHOWN_FIRST: usize = 400;
 const SHOWN_LAST: usize = 100;
 
-/// Why a text is no program: the line, what is wrong with it, and what would be right.
+/// Why a text is not a program: the line, what is wrong with it, and what would be right.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
     /// The line, counted from 1.

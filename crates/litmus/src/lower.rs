@@ -235,7 +235,7 @@ impl Lower {
             _ => "",
         };
         if !gone.is_empty() {
-            return self.refuse(format!("`{text}` is no statement any more"), format!("leave it out: {gone}"));
+            return self.refuse(format!("`{text}` is not a statement any more"), format!("leave it out: {gone}"));
         }
         // What it does is behind the name that it gives.
         let verb = match words {
@@ -250,7 +250,7 @@ impl Lower {
             },
             (None, None) => "docs/litmus.md has all statements".to_owned(),
         };
-        self.refuse(format!("`{text}` is no statement"), help)
+        self.refuse(format!("`{text}` is not a statement"), help)
     }
 
     /// Appends an operation of the line's thread.

@@ -78,7 +78,7 @@ impl Lower {
             && self.symbol("early").is_none()
         {
             let help = "leave it out: a launch with programmatic stream serialization is judged as an ordinary one";
-            return self.refuse("`early` is no word of a kernel any more", help);
+            return self.refuse("`early` is not a word of a kernel any more", help);
         }
         let accesses = self.accesses(rest)?;
         self.work(stream, accesses, name)
@@ -144,7 +144,7 @@ impl Lower {
         Ok(accesses)
     }
 
-    /// Adds what is named; a use of no bytes (`A[4..4]`) is no access. What is read twice is read.
+    /// Adds what is named; a use of no bytes (`A[4..4]`) is not an access. What is read twice is read.
     fn add_accesses(&mut self, accesses: &mut SmallVec<[Access; 2]>, act: Act, names: &[&str]) -> Result<(), Refusal> {
         if names.is_empty() {
             return self.refuse("nothing is named", "name the memory: `read S A`");

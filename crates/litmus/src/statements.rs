@@ -99,7 +99,7 @@ mod tests {
 
     /// What is said of names that nothing made before is another matter.
     fn is_understood(refusal: &str) -> bool {
-        ["is no statement", "is not understood", "is no work"].iter().all(|unread| !refusal.contains(unread))
+        ["is not a statement", "is not understood", "is no work"].iter().all(|unread| !refusal.contains(unread))
     }
 
     #[test]

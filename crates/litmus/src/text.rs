@@ -136,12 +136,12 @@ mod tests {
         let refused = |text: &str| crate::Program::parse(text).unwrap_err().to_string();
         let escaped = refused("foo\u{1b}[31m bar\u{202e}");
         let commas = refused("Rust, in = which");
-        assert!(commas.contains("`Rust, in = which` is no statement"), "{commas}");
-        assert!(escaped.contains("`foo\\u{1b}[31m bar\\u{202e}` is no statement"), "{escaped}");
+        assert!(commas.contains("`Rust, in = which` is not a statement"), "{commas}");
+        assert!(escaped.contains("`foo\\u{1b}[31m bar\\u{202e}` is not a statement"), "{escaped}");
         let named = refused("stream a\u{1b}b");
         assert!(named.contains("`a\\u{1b}b` cannot be a name"), "{named}");
         let long = refused(&"x".repeat(100_000));
-        assert!(long.len() < 1000 && long.contains("xx` is no statement"), "{} bytes", long.len());
+        assert!(long.len() < 1000 && long.contains("xx` is not a statement"), "{} bytes", long.len());
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn main() {
         "none" => Device::host(HostConfig::default().memory(false)),
         "cuda" => Device::cuda(0),
         other => {
-            eprintln!("device: '{other}' is no device; there are host, none (the host without memory) and cuda");
+            eprintln!("device: '{other}' is not a device; there are host, none (the host without memory) and cuda");
             std::process::exit(2);
         }
     };

@@ -30,7 +30,7 @@ pub struct Found {
 /// What is said of a text.
 #[derive(Serialize, Default, Debug)]
 pub struct Answer {
-    /// Why it is no program, and the line.
+    /// Why it is not a program, and the line.
     pub refusal: Option<(u32, String)>,
     /// What is wrong with it.
     pub findings: Vec<Found>,

@@ -11,7 +11,7 @@ const INVALIDATED: u32 = 901;
 /// What the library's refusal is to the checker; none where it follows from an earlier one.
 ///
 /// # Panics
-/// It is no verdict: memory, the driver or the device is the reason.
+/// It is not a verdict: memory, the driver or the device is the reason.
 pub fn kind_of(error: &Error, act: Act) -> Option<Kind> {
     Some(match error {
         Error::Violation(violation) if violation.code == Some(INVALIDATED) => return None,

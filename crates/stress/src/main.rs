@@ -33,7 +33,7 @@ fn options(words: &[String]) -> Result<HashMap<&str, &str>, String> {
     for pair in words.chunks(2) {
         match pair {
             [name, value] if name.starts_with("--") => drop(options.insert(name.as_str(), value.as_str())),
-            other => return Err(format!("{other:?} is no option with a value\n{HELP}")),
+            other => return Err(format!("{other:?} is not an option with a value\n{HELP}")),
         }
     }
     Ok(options)
@@ -41,7 +41,7 @@ fn options(words: &[String]) -> Result<HashMap<&str, &str>, String> {
 
 /// A number among the options.
 fn number(options: &HashMap<&str, &str>, name: &str, usual: u64) -> Result<u64, String> {
-    options.get(name).map_or(Ok(usual), |it| it.parse().map_err(|_| format!("{name}: `{it}` is no number")))
+    options.get(name).map_or(Ok(usual), |it| it.parse().map_err(|_| format!("{name}: `{it}` is not a number")))
 }
 
 fn setting(options: &HashMap<&str, &str>, name: &str) -> Result<Option<&'static Setting>, String> {

@@ -52,7 +52,7 @@ fn end(entry: &StreamEntry) -> Result<millpond_graph_t> {
     graph::add(ended?, Arc::clone(&entry.device))
 }
 
-/// A capture may have ended with the stream that it began on: what it allocated is no memory.
+/// A capture may have ended with the stream that it began on: what it allocated is not memory.
 pub(crate) fn abandon(device: &DeviceEntry) {
     let buffers = take_ended(&mut lock(&device.captured));
     drop(buffers);

@@ -46,7 +46,7 @@ pub unsafe extern "C" fn millpond_stream_create_with_flags(
         hand_out::<true>(stream, device, |device| match flags {
             MILLPOND_STREAM_DEFAULT => Ok(device.stream()?),
             MILLPOND_STREAM_NON_BLOCKING => Ok(device.non_blocking_stream()?),
-            other => Err(Failure::Value(format!("{other} is no stream flag"))),
+            other => Err(Failure::Value(format!("{other} is not a stream flag"))),
         })
     })
 }

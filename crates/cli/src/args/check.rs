@@ -98,11 +98,11 @@ impl Check {
     pub fn gone(&self) -> Option<&'static str> {
         match self {
             Self { threads_apart: true, .. } => Some(
-                "--threads-apart is no option any more: what one host thread has synchronised with counts for all \
+                "--threads-apart is not an option any more: what one host thread has synchronised with counts for all \
                  threads of its process; leave it out",
             ),
             Self { trust_early: true, .. } => Some(
-                "--trust-early is no option any more: a launch with programmatic stream serialization is judged as an \
+                "--trust-early is not an option any more: a launch with programmatic stream serialization is judged as an \
                  ordinary one; leave it out",
             ),
             _ => None,

@@ -8,7 +8,7 @@ use millpond_core::units::{GIB, KIB, MIB, TIB};
 /// A file to write, which cannot be standard output.
 pub(super) fn file_to_write() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| match path.as_os_str() == "-" {
-        true => Err("it is no file that can be written here: name one (`./-` for one of that name)"),
+        true => Err("it is not a file that can be written here: name one (`./-` for one of that name)"),
         false => Ok(path),
     })
 }

@@ -250,7 +250,7 @@ impl Drop for Former {
     }
 }
 
-/// What is there, if it is no file.
+/// What is there, if it is not a file.
 fn other_than_file(kind: fs::FileType) -> Option<&'static str> {
     match kind {
         _ if kind.is_file() => None,

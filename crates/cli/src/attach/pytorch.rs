@@ -18,7 +18,7 @@ const SEEN: &str = "backend:cudaMallocAsync";
 /// What becomes of the settings of a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Setting {
-    /// It is no program of Python, or has the backend already.
+    /// It is not a program of Python, or has the backend already.
     Untouched,
     /// The variables are set to this.
     Set(String),

@@ -39,7 +39,7 @@ fn check(path: &Path, depth: u32) -> Result<(), String> {
     let refuse = |reason: &str| Err(format!("{}: {reason}", path.display()));
     let file = match fs::metadata(path) {
         Ok(file) if file.is_file() => file,
-        Ok(_) => return refuse("it is no file"),
+        Ok(_) => return refuse("it is not a file"),
         Err(error) => return refuse(&format!("cannot be run: {error}")),
     };
     if file.mode() & 0o111 == 0 {

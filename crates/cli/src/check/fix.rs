@@ -15,7 +15,7 @@ use crate::{Status, Stop};
 /// Prints a litmus program with the edges that settle findings; what was added, and what is left, goes to `err`.
 ///
 /// # Errors
-/// The file is no litmus program, or `out` or `err` cannot be written.
+/// The file is not a litmus program, or `out` or `err` cannot be written.
 pub(super) fn run(path: &Path, args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<Status, Stop> {
     let fixed = open(path).and_then(|source| match source {
         Source::Litmus { program, .. } if program.ops().is_empty() => Err(Refusal::no_statement("check")),

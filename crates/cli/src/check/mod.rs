@@ -47,7 +47,7 @@ pub struct Judged {
     pub advice: u64,
     /// Where a litmus program expects something else than was found, in words.
     pub unmet: Vec<String>,
-    /// Whether what a litmus program expects is no mistake.
+    /// Whether what a litmus program expects is not a mistake.
     pub is_expected: bool,
     /// Whether it is the trace of a program that was stopped: what it did after that is not known, and what lives at
     /// its end is not reported as leaked.

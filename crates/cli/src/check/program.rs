@@ -50,7 +50,7 @@ pub fn open(path: &Path) -> Result<Source, Refusal> {
     }
     let program = Program::parse(&text).map_err(|refusal| match kind {
         Kind::Litmus => Refusal::from(refusal),
-        _ => Refusal::from(refusal).or("it is no operation trace, and was read as a litmus program"),
+        _ => Refusal::from(refusal).or("it is not an operation trace, and was read as a litmus program"),
     })?;
     Ok(Source::Litmus { text, program: Box::new(program) })
 }

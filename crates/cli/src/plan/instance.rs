@@ -236,9 +236,9 @@ mod tests {
             ("id,lower,upper,size,size\n", "line 1: the column `size` is there twice"),
             ("id,lower,upper,size\na,0,1\n", "line 2: 3 values, but 4 columns: `size` is missing"),
             ("id,lower,upper,size\na,0,1,4,5\n", "line 2: `5` is one value too many"),
-            ("id,lower,upper,size\na,0,1,4\n\nb,0,x,4\n", "line 4: column `upper`: `x` is no step"),
-            ("id,lower,upper,size\na,0,1,0\n", "line 2: column `size`: `0` is no size"),
-            ("id,lower,upper,size\na,0,1,-4\n", "line 2: column `size`: `-4` is no number of bytes"),
+            ("id,lower,upper,size\na,0,1,4\n\nb,0,x,4\n", "line 4: column `upper`: `x` is not a step"),
+            ("id,lower,upper,size\na,0,1,0\n", "line 2: column `size`: `0` is not a size"),
+            ("id,lower,upper,size\na,0,1,-4\n", "line 2: column `size`: `-4` is not a number of bytes"),
             ("id,lower,upper,size\na,0,1,18446744073709551616\n", "line 2: column `size`"),
             ("id,lower,upper,size\na,0,99999999999999999999,1\n", "line 2: column `upper`"),
             ("id,lower,upper,size\na,7,7,4\n", "line 2: column `upper`: 7 is not above `lower`, 7"),
@@ -246,7 +246,7 @@ mod tests {
             ("id,lower,upper,size\na,0,1,4\na,1,2,4\n", "line 3: column `id`: `a` is on line 2 already"),
             ("id,lower,upper,size\n,0,1,4\n", "line 2: column `id`: the id is empty"),
             ("id,lower,upper,size\n\"a,0,1,4\n", "line 2: a quote is not closed on this line"),
-            ("id,lower,upper,size,alignment\na,0,1,4,3\n", "line 2: column `alignment`: `3` is no alignment"),
+            ("id,lower,upper,size,alignment\na,0,1,4,3\n", "line 2: column `alignment`: `3` is not an alignment"),
             ("id,lower,upper,size\na,0,2,18446744073709551615\nb,1,3,1\n", "line 3: column `size`: with this buffer"),
         ] {
             let refusal = refused(text);

@@ -44,7 +44,7 @@ impl Sign {
     fn change(&mut self, progress: &Progress) {
         let line = self.line.get_or_insert_with(|| {
             let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is a constant");
-            // Hides itself where standard error is no terminal.
+            // Hides itself where standard error is not a terminal.
             ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style)
         });
         let Progress { steps, best, bound, .. } = *progress;

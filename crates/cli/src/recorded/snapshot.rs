@@ -30,7 +30,7 @@ const RECORD: &str = "call torch.cuda.memory._record_memory_history() before the
 /// Reads a snapshot: one program for each device that has events.
 ///
 /// # Errors
-/// Where the pickle is broken, holds more than plain data or is no snapshot, with the byte.
+/// Where the pickle is broken, holds more than plain data or is not a snapshot, with the byte.
 pub fn read(name: &str, bytes: &[u8]) -> Result<Vec<Recorded>, Refusal> {
     let pickle = Pickle::read(bytes)?;
     let wrong = |value: Value, reason: &str| Refusal::new(pickle.place(value), reason).help(RECORD);

@@ -70,7 +70,7 @@ impl Builder {
         }
     }
 
-    /// What a host itself did to memory is no operation of a stream, and is found again by what it was.
+    /// What a host itself did to memory is not an operation of a stream, and is found again by what it was.
     fn host_act(&mut self, what: &What) {
         let step = self.scene.steps;
         let mut note = |memory: &Memory, act: Act| {

@@ -51,7 +51,7 @@ pub const ALLOCATIONS_MAX: usize = 1 << 21;
 /// The page of a litmus program's text; `name` is what it is called.
 ///
 /// # Errors
-/// It is no litmus program.
+/// It is not a litmus program.
 pub fn litmus_page(name: &str, text: &str) -> Result<Vec<u8>, Refusal> {
     let mut page = Vec::new();
     let written = embed::write_page(&mut page, &traced::litmus_text(name, text)?);

@@ -244,7 +244,7 @@ fn an_option_that_is_gone_says_what_holds_now() {
     for option in ["--threads-apart", "--trust-early"] {
         let (status, out, err) = run(&[option, &litmus("measured/9-hand-over.litmus")]);
         assert_eq!((status, out.as_str()), (Status::BadInput, ""));
-        assert!(err.contains(&format!("{option} is no option any more")), "{err}");
+        assert!(err.contains(&format!("{option} is not an option any more")), "{err}");
         assert!(err.contains("leave it out"), "{err}");
     }
 }

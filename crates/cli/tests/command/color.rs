@@ -22,7 +22,7 @@ fn output_has_colours_as_asked() {
     for words in [&["devices"][..], &["check", wrong], &["replay", recording, "--repeat", "1"], &["view", "--help"]] {
         let out =
             |more: &[&str], settings: &[(&str, &str)]| has_colours(&millpond(&[words, more].concat(), settings).stdout);
-        assert!(!out(&[], &[]), "{words:?}: a pipe is no terminal");
+        assert!(!out(&[], &[]), "{words:?}: a pipe is not a terminal");
         assert!(out(&["--color", "always"], &[]) && out(&["--color=always"], &[("NO_COLOR", "1")]), "{words:?}");
         assert!(out(&[], &[("CLICOLOR_FORCE", "1")]) && out(&["--color", "auto"], &[("CLICOLOR_FORCE", "1")]));
         assert!(!out(&["--color", "never"], &[("CLICOLOR_FORCE", "1")]), "{words:?}");

@@ -162,8 +162,8 @@ fn a_trace_without_its_end_is_called_so() {
 fn what_is_none_of_the_formats_is_called_none() {
     const FORMATS: &str = "none of the known formats";
     for (words, text, part) in [
-        ("check", "# Title\n\nSome words about it.\n", "line 3: `Some words about it.` is no statement"),
-        ("check", "[package]\nname = \"it\"\n", "line 1: `[package]` is no statement"),
+        ("check", "# Title\n\nSome words about it.\n", "line 3: `Some words about it.` is not a statement"),
+        ("check", "[package]\nname = \"it\"\n", "line 1: `[package]` is not a statement"),
         ("check", "", "the file is empty: there is nothing to check"),
         ("replay", "# Title\n\nSome words about it.\n", FORMATS),
         ("replay", "[package]\nname = \"it\"\n", FORMATS),
@@ -174,12 +174,12 @@ fn what_is_none_of_the_formats_is_called_none() {
         ("plan", "{\"hello\": 1}\n", "the first line names the columns"),
         ("check", "# nothing\n\nstream s\n\0", "line 4: a zero byte: neither a litmus program nor"),
         ("check", "{\"hello\": 1}\n", "JSON: neither a litmus program nor an operation trace"),
-        ("check", "- nothing\n", "it is no operation trace, and was read as a litmus program"),
+        ("check", "- nothing\n", "it is not an operation trace, and was read as a litmus program"),
         ("check", "streem s\n", "did you mean `stream`? Such a line reads `stream S [nonblocking"),
         (
             "check",
             "stream s\nx = aloc s 4096\n",
-            "line 2: `x = aloc s 4096` is no statement\n  help: did you mean `alloc`?",
+            "line 2: `x = aloc s 4096` is not a statement\n  help: did you mean `alloc`?",
         ),
         ("check", "stream s\nx = alloc s 64\nwrite x s\n", "`s` is a stream, not memory\n  help: is another"),
         ("check", "stream s   !! fre-before-use\n", "`fre-before-use`\n  help: did you mean `free-before-use`?"),
@@ -251,5 +251,5 @@ fn shells_and_readers_get_what_the_arguments_say() {
     }
     let wrong = run(&["man", "fry"], b"");
     assert_eq!(wrong.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&wrong.stderr).contains("`fry` is no subcommand"));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("`fry` is not a subcommand"));
 }

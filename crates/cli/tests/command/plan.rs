@@ -137,7 +137,7 @@ fn bad_input_is_named_by_file_line_and_column() {
         (vec!["no/such/file"], "no/such/file: cannot be opened"),
         (vec![name.as_str(), "--capacity", "some"], "64MiB"),
         (vec![name.as_str(), "--seconds=-1"], "seconds such as 10"),
-        (vec!["-o", "-"], "it is no file that can be written here"),
+        (vec!["-o", "-"], "it is not a file that can be written here"),
         (vec![], "<FILE>"),
     ] {
         let (status, out, err) = millpond(&words);

@@ -274,7 +274,7 @@ fn a_litmus_program_that_is_none_is_refused_with_its_line() {
     let output = millpond(&[&file.display().to_string()]);
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2));
-    assert!(error.contains("wrong.litmus: line 2: `fry s` is no statement"), "{error}");
+    assert!(error.contains("wrong.litmus: line 2: `fry s` is not a statement"), "{error}");
 }
 
 #[test]

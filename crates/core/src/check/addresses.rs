@@ -39,7 +39,7 @@ impl FreshAddresses {
         }
     }
 
-    /// The first granule is no allocation's: 0 is no address.
+    /// The first granule is not an allocation's: 0 is not an address.
     fn reserve(&mut self, bytes: u64) -> Option<Range> {
         let (start, bytes) = (self.next.max(GRANULARITY), round_up(bytes.max(GRANULARITY), GRANULARITY)?);
         self.next = start.checked_add(bytes)?;

@@ -90,7 +90,7 @@ impl Checker {
             self.events.get(&event).map(|event| &event.stands),
             Some(Stands::Recorded(_) | Stands::Captured(_))
         );
-        // A wait for nothing is no operation: the stream learns nothing by it.
+        // A wait for nothing is not an operation: the stream learns nothing by it.
         let seat = if is_empty { self.look(call, stream)? } else { self.enter(call, stream)? };
         self.check_event(call, event, seat, false)?;
         let site = self.site(call, seat, Act::Read);
@@ -262,7 +262,7 @@ impl Checker {
                 "record a plain event after the work",
             ),
             (_, None) => (
-                format!("{who} waits for an event that was never recorded: that is no wait"),
+                format!("{who} waits for an event that was never recorded: it waits for nothing"),
                 "record the event before, or leave the wait out",
             ),
         };

@@ -261,7 +261,7 @@ impl Checker {
         }
         let Some((_, alloc)) = self.graphs.names.key(node).filter(|key| Some(key.0) == original) else {
             let (name, graph) = (call.names.title(Thing::Memory(node)), call.names.title(Thing::Graph(graph)));
-            let sentence = format!("{name} is no memory of the graph that {graph} is a copy of");
+            let sentence = format!("{name} is not memory of the graph that {graph} is a copy of");
             let mut finding = Finding::new(Kind::UnknownName, sentence, "name an alloc node of the original");
             finding.later = Some(self.side(call, self.host_site(call, Act::Read), "named"));
             return Err(Box::new(finding));

@@ -139,7 +139,7 @@ impl Lanes {
     /// of it before the launch), what the event waits before the node learned, and all nodes before it.
     ///
     /// # Panics
-    /// Where `node` is no record node of the instance that the lanes are of.
+    /// Where `node` is not a record node of the instance that the lanes are of.
     pub fn export<'a>(
         &self,
         exec: &Exec,

@@ -20,7 +20,7 @@ pub enum Act {
 
 impl Act {
     /// Whether two uses of the same bytes need an order: one of them writes. A free that is among the uses (another
-    /// process's) is no write.
+    /// process's) is not a write.
     #[inline]
     pub fn conflicts(self, earlier: Act) -> bool {
         earlier == Act::Write || (self == Act::Write && earlier != Act::Free)
@@ -70,7 +70,7 @@ impl Memory {
 
 /// What an operation does to the bytes of an allocation: [`Act::Read`] or [`Act::Write`].
 ///
-/// A use of no bytes (a pointer one past the end) is no access and is not recorded as one.
+/// A use of no bytes (a pointer one past the end) is not an access and is not recorded as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
     /// The memory.
@@ -89,7 +89,7 @@ impl Access {
     }
 }
 
-/// Bytes of an allocation, from its start: at least one. A use of none is no access.
+/// Bytes of an allocation, from its start: at least one. A use of none is not an access.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Part {
     from: u64,

@@ -188,7 +188,7 @@ pub enum What {
         /// What it stands for.
         mark: Mark,
     },
-    /// Later work of a stream waits for the event's latest record; none is no wait (`cudaStreamWaitEvent`).
+    /// Later work of a stream waits for the event's latest record; none is not a wait (`cudaStreamWaitEvent`).
     EventWait {
         /// The event.
         event: EventId,

@@ -28,7 +28,7 @@ pub struct StreamCache<T> {
     /// The size asked for last, and that of the large block put last.
     asked: u64,
     large: u64,
-    /// 0 is no size of a block: the place is empty.
+    /// 0 is not a size of a block: the place is empty.
     sizes: [u64; PLACES],
     items: [Option<T>; PLACES],
 }

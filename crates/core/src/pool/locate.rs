@@ -66,7 +66,7 @@ impl Pool {
         Some(held.bin_prev).filter(|&name| name != NONE)
     }
 
-    /// The holder of a block calls it so, until it is freed. A number is no name where it is `u32::MAX`.
+    /// The holder of a block calls it so, until it is freed. A number is not a name where it is `u32::MAX`.
     ///
     /// # Panics
     /// Where `block` is not held.

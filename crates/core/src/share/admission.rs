@@ -55,7 +55,7 @@ impl Admission {
         self.guests.push_back(Guest { came: now, connection, process });
     }
 
-    /// A connection has claimed something: it is no guest any more.
+    /// A connection has claimed something: it is not a guest any more.
     pub fn claimed(&mut self, connection: u64) {
         self.guests.retain(|guest| guest.connection != connection);
     }

@@ -297,7 +297,7 @@ fn what_is_over_is_known() {
     driver.block_on(later).unwrap();
 }
 
-/// What the library refuses is no mark and no wait: the next attempt makes one.
+/// What the library refuses is not a mark and no wait: the next attempt makes one.
 #[test]
 fn an_end_that_could_not_be_marked_is_marked_again() {
     let (driver, wishes) = (driver(), crate::Wishes::new());

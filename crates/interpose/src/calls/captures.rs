@@ -41,7 +41,7 @@ impl Session {
     }
 
     /// Streams that take part in the capture of another, where the driver has ended that without a graph before its
-    /// end. To operations it goes on: they are joined, so that its end is no mistake.
+    /// end. To operations it goes on: they are joined, so that its end is not a mistake.
     fn join_all(&mut self, members: Vec<StreamId>, origin: StreamId) {
         for stream in members {
             let event = self.handles.new_unnamed_event();

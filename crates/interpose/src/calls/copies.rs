@@ -81,7 +81,7 @@ fn rows_of(side: &RowsSide, width: usize, height: usize) -> Span {
     let start = match side.kind {
         MEMORY_HOST => side.host,
         MEMORY_DEVICE | MEMORY_UNIFIED => side.device,
-        // An array is no memory with an address.
+        // An array is not memory with an address.
         _ => return (0, 0),
     };
     span(start + (side.y * side.pitch + side.x) as u64, side.pitch, width, height)

@@ -148,7 +148,8 @@ impl Session {
             Some(entry) if entry.start == start => entry.memory(),
             Some(entry) => {
                 let (inside, id) = (start - entry.start, entry.memory().id);
-                self.note = Some(format!("{start:#x} is no start of an allocation: it is {inside} bytes inside {id}"));
+                self.note =
+                    Some(format!("{start:#x} is not a start of an allocation: it is {inside} bytes inside {id}"));
                 self.index.unused_name()
             }
             None => {

@@ -39,7 +39,7 @@ pub(crate) struct Entry {
     pub(crate) is_live: bool,
     /// Whether it can be used now: an alloc node's memory can from the launch to the free.
     pub(crate) is_allocated: bool,
-    /// Whether an address in it means it and nothing else: it can be used, and is no mapping.
+    /// Whether an address in it means it and nothing else: it can be used, and is not a mapping.
     pub(super) is_plain: bool,
 }
 

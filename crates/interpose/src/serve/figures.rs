@@ -50,7 +50,7 @@ pub(super) fn freed(nanoseconds: u64) {
     count(&FREED, nanoseconds);
 }
 
-/// The time in which devices were opened so far: it is no part of the call that wanted one.
+/// The time in which devices were opened so far: it is not a part of the call that wanted one.
 pub(super) fn opening() -> u64 {
     OPENED[1].load(Ordering::Relaxed)
 }

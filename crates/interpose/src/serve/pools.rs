@@ -217,7 +217,7 @@ fn code_of(error: &Error) -> Code {
     }
 }
 
-/// `cuDeviceSetMemPool`; none where it is no device's.
+/// `cuDeviceSetMemPool`; none where it is not a device's.
 pub(crate) fn set_current(code: Code, device: Option<c_int>) -> Code {
     if code == Code::SUCCESS {
         device.into_iter().for_each(forget_current);

@@ -116,7 +116,7 @@ impl Session {
     }
 
     /// A capture has ended without a graph. What was allocated in it never was: its addresses are other memory's as
-    /// soon as the driver gives them out again, and a free of them that the driver refuses is no free of that.
+    /// soon as the driver gives them out again, and a free of them that the driver refuses is not a free of that.
     pub(crate) fn drop_capture(&mut self, capture: Capture) {
         for memory in capture.memory {
             if let Some(entry) = self.index.entry(memory).copied().filter(|entry| entry.is_live) {

@@ -73,7 +73,7 @@ pub struct Fixed {
 /// for.
 ///
 /// # Errors
-/// The text is no program.
+/// The text is not a program.
 pub fn fix(text: &str, adjust: &dyn Fn(Settings) -> Settings) -> Result<Fixed, Refusal> {
     fix_within(text, adjust, STEPS_MAX)
 }
@@ -82,7 +82,7 @@ pub fn fix(text: &str, adjust: &dyn Fn(Settings) -> Settings) -> Result<Fixed, R
 /// wrong then is left.
 ///
 /// # Errors
-/// The text is no program.
+/// The text is not a program.
 pub fn fix_within(text: &str, adjust: &dyn Fn(Settings) -> Settings, steps: usize) -> Result<Fixed, Refusal> {
     let mut fixing = Fixing { adjust, steps: 0, most: steps };
     let mut at = fixing.judge(Lines::new(text)?)?;

@@ -254,7 +254,7 @@ fn each_program_gets_its_verdict() {
 #[test]
 fn threads_of_a_process_know_the_same() {
     refuses(&[
-        ("set threads apart", 1, "`set threads apart` is no statement any more"),
+        ("set threads apart", 1, "`set threads apart` is not a statement any more"),
         ("thread w / tell w", 2, "`w` is of this process"),
         ("thread w / w: tell main", 2, "`main` is of this process"),
     ]);
@@ -264,9 +264,9 @@ fn threads_of_a_process_know_the_same() {
 #[test]
 fn early_launches_are_no_statements() {
     refuses(&[
-        ("set early trusted", 1, "`set early trusted` is no statement any more"),
-        ("stream s / a = alloc s 64 / kernel s read a early", 3, "`early` is no word of a kernel any more"),
-        ("stream s / a = alloc s 64 / kernel s read a early named k", 3, "`early` is no word of a kernel any more"),
+        ("set early trusted", 1, "`set early trusted` is not a statement any more"),
+        ("stream s / a = alloc s 64 / kernel s read a early", 3, "`early` is not a word of a kernel any more"),
+        ("stream s / a = alloc s 64 / kernel s read a early named k", 3, "`early` is not a word of a kernel any more"),
     ]);
     assert!(
         Program::parse("stream s\nearly = alloc s 64\nkernel s read early\nfree s early").unwrap().check().is_empty()
@@ -277,7 +277,7 @@ fn early_launches_are_no_statements() {
 #[test]
 fn processes_have_one_thread_no_end_and_no_captures() {
     refuses(&[
-        ("process P / thread T in P", 2, "`thread T in P` is no statement any more"),
+        ("process P / thread T in P", 2, "`thread T in P` is not a statement any more"),
         ("process P / destroy P", 2, "`P` cannot be destroyed"),
         ("process P / destroy main", 2, "`main` cannot be destroyed"),
         ("stream s / process P / capture s as g", 3, "a program of several processes captures nothing"),

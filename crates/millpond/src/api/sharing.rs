@@ -20,7 +20,7 @@ impl Device {
     /// # Errors
     /// [`ShareError`](crate::error::ShareError):
     /// the ticket was used before, is a forgery, or stands for memory that is freed; the exporter is
-    /// gone; the size is no whole number of elements. What the driver refuses. A ticket that reached the exporter is
+    /// gone; the size is not a whole number of elements. What the driver refuses. A ticket that reached the exporter is
     /// used up all the same.
     ///
     /// # Safety

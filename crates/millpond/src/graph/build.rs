@@ -466,7 +466,7 @@ impl Graph {
     /// The allocation of an alloc node, as this graph names it.
     ///
     /// # Errors
-    /// The node is no alloc node of this graph, or `len` elements are not its size.
+    /// The node is not an alloc node of this graph, or `len` elements are not its size.
     pub fn alloc_node<T: Pod>(&self, node: GraphNode, len: usize) -> Result<MemAllocNode<T>> {
         let id = self.own(node)?;
         let alloc: Option<GraphAllocId> = self.body.core.node(id).and_then(|node| match node.kind {

@@ -73,7 +73,7 @@ pub enum ShareError {
     #[error("the exporter's answer is refused: {0}")]
     Answer(String),
     /// The allocation's size is not a whole number of elements.
-    #[error("an allocation of {bytes} B is no whole number of elements of {element} B")]
+    #[error("an allocation of {bytes} B is not a whole number of elements of {element} B")]
     Length {
         /// Its size in bytes.
         bytes: u64,

@@ -138,7 +138,7 @@ impl Trace {
     /// Begins a trace in a file; what was in it is gone.
     ///
     /// # Errors
-    /// The file cannot be written, or is no regular file (a pipe, say), or another process writes a trace to it.
+    /// The file cannot be written, or is not a regular file (a pipe, say), or another process writes a trace to it.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Trace> {
         let path = path.as_ref().to_owned();
         // To open a pipe without a reader takes for ever.

@@ -50,7 +50,7 @@ impl<'b> Source<'b> {
 pub struct Declared<'b> {
     pub(crate) act: Act,
     pub(crate) source: Source<'b>,
-    /// Which bytes of the allocation; without any it is no access.
+    /// Which bytes of the allocation; without any it is not an access.
     pub(crate) part: Option<Part>,
 }
 
@@ -370,7 +370,7 @@ mod running {
             });
             slices.extend(new);
             let running = Self(*last);
-            // The assertion is no panic under the lock.
+            // The assertion is not a panic under the lock.
             drop(all);
             assert!(beside.is_none(), "exclusive-write: a kernel runs beside one with the slice {beside:?}");
             running

@@ -83,7 +83,7 @@ impl Event {
         self.poll(caller)
     }
 
-    /// As [`is_over`](Self::is_over), where no capture can forbid it: it is no call of the program, or was allowed.
+    /// As [`is_over`](Self::is_over), where no capture can forbid it: it is not a call of the program, or was allowed.
     #[doc(hidden)]
     pub fn poll(&self, caller: &'static Location<'static>) -> Result<bool> {
         let (snapshot, mark, context) = self.live(caller, Tracer::event_over)?;

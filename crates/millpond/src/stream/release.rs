@@ -181,7 +181,7 @@ impl PoolShared {
             && !state.is_closed
             && life.history.all_points(|point| state.chain.covers(point))
         {
-            // A drop is no operation, and may as well not have come here: no stream comes after it.
+            // A drop is not an operation, and may as well not have come here: no stream comes after it.
             let free = state.chain.pass();
             life.freed.end(Use { point: free, site: dropped(home.id) });
             drop(life);

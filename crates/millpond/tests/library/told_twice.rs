@@ -493,7 +493,7 @@ fn captures_into_a_graph_that_has_moved_add_no_memory_node() {
     });
 }
 
-/// A captured free that is refused because nothing is captured is no free of that memory.
+/// A captured free that is refused because nothing is captured is not a free of that memory.
 #[test]
 fn a_captured_free_outside_of_a_capture_frees_nothing() {
     agreed("free-outside-of-a-capture", &["unfreed-launch"], |said, [device]| {

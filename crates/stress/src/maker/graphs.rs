@@ -351,7 +351,7 @@ impl Thread<'_> {
             }
             return self.keep(made, op);
         }
-        // What was to be captured is no part of the program.
+        // What was to be captured is not a part of the program.
         self.wrong.retain(|at| *at < begun);
         self.followed.extend(begun..self.ops.len());
         if !self.is_exact() || self.has_failed {

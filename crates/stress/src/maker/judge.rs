@@ -74,7 +74,7 @@ impl Thread<'_> {
                 let said = &self.run.found().verdict;
                 let new: BTreeSet<Refusal> = said.difference(&self.by_runner).copied().collect();
                 self.by_runner.extend(&new);
-                // In a capture that another thread has made invalid a refusal is no verdict.
+                // In a capture that another thread has made invalid a refusal is not a verdict.
                 let is_quiet = self.run.found().refused.len() > refused && new.is_empty();
                 if is_quiet && self.stage.setting.threads > 1 && self.stage.setting.has(Kind::Capture) {
                     return self.not_done("in a capture that is invalid");

@@ -1,6 +1,6 @@
 //! Which file of a crate uses which, by the paths that it names; and circles among them.
 //!
-//! A path is followed through re-exports to the file that defines what it names. The root of a crate is no part of
+//! A path is followed through re-exports to the file that defines what it names. The root of a crate is not a part of
 //! this: it lists modules and re-exports. Methods are not seen: a call names no file.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -226,7 +226,7 @@ fn memory_that_is_freed_gets_no_name() {
     );
 }
 
-/// A pointer of a use may be anywhere in an allocation; it has bytes, not elements, and memory is no buffer.
+/// A pointer of a use may be anywhere in an allocation; it has bytes, not elements, and memory is not a buffer.
 #[test]
 fn a_use_outside_of_an_allocation_is_said_in_bytes() {
     let device = host_device();

@@ -190,7 +190,7 @@ impl<'a> Machine<'a> {
             self.push(value);
             return Ok(());
         }
-        // Writers count entries up, each with an instruction of its own: a larger number is no writer's.
+        // Writers count entries up, each with an instruction of its own: a larger number is not a writer's.
         if index > self.began {
             return Err(self.refuse(format!("memo entry {index} is out of all order")));
         }

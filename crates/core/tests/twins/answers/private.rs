@@ -220,7 +220,7 @@ fn private_memory_is_judged_as_if_it_had_been_stepped() {
     assert!(freed_by_others > 1_000, "{freed_by_others}");
 }
 
-/// A position of a stream that is far ahead is no mistake of the step.
+/// A position of a stream that is far ahead is not a mistake of the step.
 #[test]
 fn a_stream_that_is_advanced_counts_its_private_operations() {
     let mut rng = Rng::with_seed(0);

@@ -102,7 +102,7 @@ impl Lower<'_> {
     /// What an act on a name does to lives.
     pub(super) fn effect(&mut self, memory: Memory, act: Act) -> Vec<Effect> {
         match self.named.get(&memory).copied() {
-            // The end of a hold is no end of the life.
+            // The end of a hold is not an end of the life.
             Some(Named::Lease(_, lease)) if act == Act::Free => vec![Effect::of_all(lease, act)],
             Some(Named::Lease(life, lease)) => vec![Effect::of_all(lease, Act::Read), Effect::of_all(life, act)],
             _ => vec![Effect::of_all(self.life(memory), act)],

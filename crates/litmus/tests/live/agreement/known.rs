@@ -121,13 +121,13 @@ const KNOWN: &[(&str, &[&str])] = &[
          remove node c in h\nnode d in h: child g2\nnode r in h after d: read g2.a",
         &[],
     ),
-    // What a launch of a symbolic graph left is no graph's to free.
+    // What a launch of a symbolic graph left is not a graph's to free.
     (
         "set leaks off\nstream s\nstream t\ngraph g symbolic\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x t\n\
          b = take a from x\ncapture s as h\nfree s b\nend capture s",
         &["10 capture-foreign-free"],
     ),
-    // An alloc node of a child is no life that another node named before.
+    // An alloc node of a child is not a life that another node named before.
     (
         "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x s\n\
          b = take a from x\ndestroy x\ngraph h\nnode m in h: read b\nnode c in h after m: child g\nfree s b\n\

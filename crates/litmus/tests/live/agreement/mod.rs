@@ -29,7 +29,7 @@ type Verdict = BTreeSet<Refusal>;
 /// What came of a program.
 enum Came {
     Agreed(Verdict),
-    /// It is no program, or the library cannot be asked, at this line; 0 where it is no one's.
+    /// It is not a program, or the library cannot be asked, at this line; 0 where it is no one's.
     Skipped(String, u32),
     Differs(String),
 }

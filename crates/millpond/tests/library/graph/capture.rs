@@ -141,7 +141,7 @@ fn memory_of_a_capture_has_no_life_before_the_launch() {
     });
 }
 
-/// A buffer that leaves its capture is no buffer of a launch.
+/// A buffer that leaves its capture is not a buffer of a launch.
 #[test]
 fn a_buffer_returned_from_a_capture_names_no_launch() {
     each(|on| {

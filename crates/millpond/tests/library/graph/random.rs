@@ -126,7 +126,7 @@ fn producer(device: &Device, stream: &Stream, has_event: bool, random: &mut Rng)
 }
 
 /// A graph, what it leaves live with which bytes, and the event that it records when that is written. With such an
-/// event a graph is no graph of the device's own: others have none.
+/// event a graph is not a graph of the device's own: others have none.
 struct Producer {
     exec: GraphExec,
     outputs: Vec<(MemAllocNode<u64>, u64)>,

@@ -142,7 +142,7 @@ fn foreign_code_that_fails_leaves_both_sides_usable() -> Result<()> {
         assert!(catch_unwind(panics).is_err());
         fill_by(foreign, s, &x, 6)
     })?;
-    assert_eq!(graph.len(), 1, "what was refused is no node");
+    assert_eq!(graph.len(), 1, "what was refused is not a node");
     let exec = graph.instantiate(Instantiate::default())?;
     expect(&stream, &x, 1);
     let _ = exec.launch(&stream)?;

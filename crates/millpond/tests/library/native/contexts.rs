@@ -184,7 +184,7 @@ fn the_current_context_says_nothing() {
         scope.spawn(work).join().unwrap()
     });
     freed.unwrap();
-    // A stream of the stranger is no stream of this device.
+    // A stream of the stranger is not a stream of this device.
     program.set_current(currents[1]);
     let native = program.open_stream();
     // SAFETY: an open stream; it is refused.

@@ -264,7 +264,7 @@ fn a_stream_is_made_to_wait_for_memory() {
         assert_eq!(
             kind_of(&refused),
             millpond::check::Kind::UseBeforeAlloc,
-            "the wait is no part of the program's order"
+            "the wait is not a part of the program's order"
         );
         drop(busy);
         second.synchronize().unwrap();
