@@ -157,7 +157,7 @@ impl Stream {
         };
         let context = &self.shared.context;
         if name.device != context.number {
-            return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.shared.id.to_string() }.into());
+            return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.shared.titled() }.into());
         }
         // What the latest launch left.
         let later = Site { act: what.0, stream: self.shared.id, ..Site::default() };

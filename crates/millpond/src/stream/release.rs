@@ -65,7 +65,7 @@ impl StreamShared {
     pub(crate) fn check_device(&self, allocation: &Allocation) -> Result<()> {
         match allocation.device == self.context.number {
             true => Ok(()),
-            false => Err(allocation.elsewhere(format!("{} of {}", self.id, self.context.name()))),
+            false => Err(allocation.elsewhere(self.titled())),
         }
     }
 

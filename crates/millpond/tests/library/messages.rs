@@ -88,6 +88,9 @@ fn what_is_refused_for_a_stream_has_its_name() {
     device.default_pool().grant(&other, PeerAccess::Read).unwrap();
     stream.wait(&left.record().unwrap()).unwrap();
     assert_says(&stream.memset(x.write(), 0).unwrap_err(), &["stream `visitor` of device"]);
+    let refused = stream.free(x).unwrap_err();
+    assert_says(&refused.error, &["belongs to another device than stream `visitor` of device"]);
+    assert!(format!("{stream:?}").starts_with("Stream(stream `visitor` of device "), "{stream:?}");
 }
 
 /// Allocates here, and drops the buffer with a view left.
