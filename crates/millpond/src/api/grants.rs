@@ -40,7 +40,7 @@ impl Pool {
         if context.number == pool.context.number {
             return match access {
                 PeerAccess::ReadWrite => Ok(()),
-                _ => Err(Invalid::OwnAccess { pool: pool.id, device: context.name() }.into()),
+                _ => Err(Invalid::OwnAccess { pool: pool.title(), device: context.name() }.into()),
             };
         }
         if access == PeerAccess::None && self.access_of(device) == PeerAccess::None {

@@ -60,7 +60,7 @@ macro_rules! shown {
 
 shown! {
     Device: |it, f| write!(f, "Device({})", it.context().name());
-    Pool: |it, f| write!(f, "Pool({} of {})", it.shared.id, it.shared.context.name());
+    Pool: |it, f| write!(f, "Pool({})", it.shared.titled());
     Stream: |it, f| write!(f, "Stream({})", it.shared.titled());
     Event: |it, f| match &it.at {
         At::Live { snapshot, context, .. } => write!(f, "Event({} of {})", snapshot.point(), context.name()),

@@ -10,7 +10,6 @@ use std::fmt;
 
 use millpond_core::check::{Finding, Side};
 use millpond_core::graph::{CopyRefused, GraphError, GraphId};
-use millpond_core::ids::PoolId;
 use millpond_core::op::Names;
 use millpond_core::share::TicketError;
 use millpond_driver::{DriverError, PeerAccess};
@@ -18,6 +17,7 @@ use rustix::io::Errno;
 
 use crate::names::device_name::DeviceName;
 pub use crate::names::out_of_memory::{Holder, OutOfMemory};
+use crate::names::pool_name::PoolName;
 use crate::names::share_error::ShareError;
 pub use report::Report;
 
@@ -171,7 +171,7 @@ pub enum Invalid {
     StreamClosed(String),
     /// The pool was destroyed; its live allocations stay valid.
     #[error("{0} is destroyed: nothing new can be allocated from it")]
-    PoolDestroyed(PoolId),
+    PoolDestroyed(PoolName),
     /// Two things of different devices met in one call.
     #[error("{what} belongs to another device than {with}: both must be of one device")]
     OtherDevice {
@@ -191,7 +191,7 @@ pub enum Invalid {
         /// The memory.
         allocation: String,
         /// Its pool.
-        pool: PoolId,
+        pool: PoolName,
         /// The pool's device.
         owner: DeviceName,
         /// The device that would use it.
@@ -215,7 +215,7 @@ pub enum Invalid {
     #[error("{pool} is of {device}, whose own access cannot be taken away")]
     OwnAccess {
         /// The pool.
-        pool: PoolId,
+        pool: PoolName,
         /// Its device.
         device: DeviceName,
     },
@@ -229,7 +229,7 @@ pub enum Invalid {
     )]
     InUse {
         /// The pool.
-        pool: PoolId,
+        pool: PoolName,
         /// Its device.
         owner: DeviceName,
         /// The device that has access.

@@ -1,4 +1,5 @@
-//! What the library and its user call things: settings, counts, refusals, names of streams, trace files. Plain data.
+//! What the library and its user call things: settings, counts, refusals, names of streams and pools, trace files.
+//! Plain data.
 
 pub(crate) mod config;
 pub(crate) mod count;
@@ -6,6 +7,7 @@ pub(crate) mod device_name;
 pub(crate) mod error;
 pub(crate) mod native;
 pub(crate) mod out_of_memory;
+pub(crate) mod pool_name;
 pub(crate) mod role;
 pub(crate) mod shadow;
 pub(crate) mod share_error;

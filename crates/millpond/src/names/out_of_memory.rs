@@ -2,15 +2,16 @@
 
 use std::fmt;
 
-use millpond_core::ids::PoolId;
 use millpond_core::pool::Exhausted;
 use millpond_core::units::{Bytes, Range};
+
+use crate::names::pool_name::PoolName;
 
 /// A report of who holds what, when nothing is left.
 #[derive(Clone, PartialEq, Debug)]
 pub struct OutOfMemory {
     /// The pool that was asked.
-    pub pool: PoolId,
+    pub pool: PoolName,
     /// The pool's figures.
     pub exhausted: Exhausted,
     /// Physical memory of the device, in bytes.

@@ -185,7 +185,7 @@ fn no_access(
     Invalid::NoAccess {
         // Its life is locked by the caller.
         allocation: allocation.id.to_string(),
-        pool: pool.id,
+        pool: pool.title(),
         owner: pool.context.name(),
         device: stream.context.name(),
         stream: stream.title(),
@@ -263,7 +263,7 @@ impl PoolShared {
         match grant.uses.iter().find(is_cut) {
             None => Ok(()),
             Some(last) => Err(Invalid::InUse {
-                pool: self.id,
+                pool: self.title(),
                 owner: self.context.name(),
                 device: device.clone(),
                 last: side(device.key(), last.site),

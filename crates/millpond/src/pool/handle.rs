@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use millpond_core::ids::PoolId;
 use millpond_core::pool::ReusePolicy;
+use millpond_driver::locks::lock;
 use millpond_driver::process;
 
 use crate::names::error::Result;
@@ -67,6 +68,37 @@ impl Pool {
     /// Its number on its device.
     pub fn id(&self) -> PoolId {
         self.shared.id
+    }
+
+    /// Gives it a name, which messages and `{:?}` use in place of its number. The last name given counts. In a process
+    /// that was forked off this has no effect.
+    pub fn set_name(&self, name: &str) {
+        if !process::is_forked() {
+            *lock(&self.shared.name) = Some(name.into());
+        }
+    }
+
+    /// The pool with a name, as of [`set_name`](Self::set_name):
+    ///
+    /// ```
+    /// # use millpond::{Device, HostConfig, MIB, PoolConfig};
+    /// # fn main() -> millpond::Result<()> {
+    /// let device = Device::host(HostConfig::default())?;
+    /// let pool = device.pool(PoolConfig::default().max_bytes(64 * MIB))?.named("kv cache");
+    /// let refused = device.stream()?.alloc::<u8>(&pool, 128 * MIB as usize).unwrap_err();
+    /// assert!(refused.to_string().starts_with("out of memory in pool `kv cache`: "), "{refused}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn named(self, name: impl Into<String>) -> Self {
+        self.set_name(&name.into());
+        self
+    }
+
+    /// The name that it was given.
+    pub fn name(&self) -> Option<String> {
+        self.shared.title().name
     }
 
     /// What is used and reserved, now and at most (CUDA: `cudaMemPoolAttrUsedMemCurrent` and its siblings).

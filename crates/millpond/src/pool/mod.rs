@@ -9,5 +9,6 @@ pub(crate) mod handle;
 pub(crate) mod shell;
 pub(crate) mod trim;
 
+pub use crate::names::pool_name::PoolName;
 pub use crate::names::statistics::PoolStatistics;
 pub use millpond_driver::PeerAccess;

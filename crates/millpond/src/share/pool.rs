@@ -64,7 +64,7 @@ impl Pool {
     pub fn export(&self) -> Result<Ticket> {
         let shared = &self.shared;
         if !shared.shareable {
-            return Err(ShareError::NotShareable { what: shared.id.to_string() }.into());
+            return Err(ShareError::NotShareable { what: shared.title().to_string() }.into());
         }
         let exporter = shared.context.exporter()?;
         let target: Weak<_> = Arc::downgrade(self.arc());

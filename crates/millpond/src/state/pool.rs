@@ -12,10 +12,11 @@ use millpond_core::ids::{BlockId, ChunkId, PoolId, Seq};
 use millpond_core::order::Chain;
 use millpond_core::pool::{Freed, PoolConfig};
 use millpond_core::units::Range;
-use millpond_driver::locks::{Guard, Mutex, lock};
+use millpond_driver::locks::{Guard, Leaf, Mutex, lock};
 use millpond_driver::{RawChunk, prefetch, process};
 
 use crate::names::error::{Holder, Invalid, Result};
+use crate::names::pool_name::PoolName;
 use crate::names::statistics::PoolStatistics;
 use crate::pool::exposed::Exposed;
 use crate::pool::grants::Grants;
@@ -30,6 +31,8 @@ use crate::sync::ranks;
 pub(crate) struct PoolShared {
     pub(crate) id: PoolId,
     pub(crate) context: Arc<Context>,
+    /// What the program calls it.
+    pub(crate) name: Mutex<Leaf, Option<Box<str>>>,
     /// Sizes are rounded up to this many bytes.
     pub(crate) grain: u64,
     /// Whether freed addresses are made inaccessible.
@@ -282,6 +285,7 @@ impl PoolShared {
         Self {
             id,
             context,
+            name: Mutex::new(None),
             grain,
             guard,
             shareable,
@@ -306,7 +310,7 @@ impl PoolShared {
     #[inline]
     pub(crate) fn check_alive(&self) -> Result<()> {
         match self.destroyed.load(Ordering::Relaxed) {
-            true => Err(Invalid::PoolDestroyed(self.id).into()),
+            true => Err(Invalid::PoolDestroyed(self.title()).into()),
             false => Ok(()),
         }
     }
@@ -398,10 +402,17 @@ impl PoolShared {
         Arc::new(Allocation::new(number, index, self.context.number, Origin::Pool(Arc::clone(self))))
     }
 
+    /// What messages call it. The name's lock is a leaf: whoever makes a message may hold any other.
+    #[cold]
+    pub(crate) fn title(&self) -> PoolName {
+        let name = if process::is_forked() { None } else { lock(&self.name).as_deref().map(str::to_owned) };
+        PoolName { id: self.id, name }
+    }
+
     /// What messages call it where several devices are in question.
     #[cold]
     pub(crate) fn titled(&self) -> String {
-        format!("{} of {}", self.id, self.context.name())
+        format!("{} of {}", self.title(), self.context.name())
     }
 
     /// The largest live allocations, for a report.

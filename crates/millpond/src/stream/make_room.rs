@@ -231,7 +231,7 @@ impl StreamShared {
         let others = self.context.pools();
         let others = others.iter().filter(|other| other.id != pool.id);
         Error::OutOfMemory(Box::new(OutOfMemory {
-            pool: pool.id,
+            pool: pool.title(),
             exhausted,
             device_bytes: self.context.properties.total_bytes,
             address_bytes: pool.range.bytes,

@@ -94,7 +94,7 @@ impl Whole<'_> {
     #[track_caller]
     fn check(&self, report: &OutOfMemory, pool: &Pool, requested: usize) {
         let (text, statistics) = (report.to_string(), pool.statistics());
-        assert_eq!((report.pool, report.exhausted.requested), (pool.id(), requested as u64), "{text}");
+        assert_eq!((report.pool.id, report.exhausted.requested), (pool.id(), requested as u64), "{text}");
         assert_eq!(report.device_bytes, self.on.device.properties().total_bytes, "{text}");
         assert!(report.exhausted.held >= statistics.used_bytes, "{statistics:?}: {text}");
         assert!(text.contains("out of memory") && text.contains("limit.rs:"), "{text}");

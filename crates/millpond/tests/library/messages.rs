@@ -1,9 +1,9 @@
-//! What messages say: streams by their names wherever they are mentioned, sizes in units that people read, and what
-//! became of memory whose buffer is gone.
+//! What messages say: streams and pools by their names wherever they are mentioned, sizes in units that people read,
+//! and what became of memory whose buffer is gone.
 
 use millpond::graph::{CaptureMode, Instantiate};
 use millpond::pool::PeerAccess;
-use millpond::{Buffer, Device, Error, HostConfig, Stream};
+use millpond::{Buffer, Device, Error, HostConfig, MIB, PoolConfig, Stream};
 
 fn device() -> (Device, Stream, Stream) {
     let device = Device::host(HostConfig::default()).unwrap();
@@ -133,4 +133,43 @@ fn sizes_that_no_memory_has_are_said_sensibly() {
         assert!(text.contains("EiB") && !text.contains("TiB of"), "{text}");
         assert!(!text.contains("16777216.00 TiB"), "{text}");
     }
+}
+
+#[test]
+fn pools_are_called_by_their_names() {
+    let device = Device::host(HostConfig::default().total_bytes(64 * MIB)).unwrap();
+    let (other, stream) = (Device::host(HostConfig::default()).unwrap(), device.stream().unwrap());
+    let pool = device.pool(PoolConfig::default().max_bytes(4 * MIB)).unwrap();
+    let number = pool.id().to_string();
+    assert_eq!(pool.name(), None);
+    assert!(format!("{pool:?}").starts_with(&format!("Pool({number} of device ")), "{pool:?}");
+    let pool = pool.named("kv cache");
+    let says = |error: &Error, part: &str| {
+        let text = error.report().to_string();
+        assert!(text.contains(part) && !text.contains(&number), "no {part:?} in: {text}");
+    };
+    assert_eq!(pool.clone().name().as_deref(), Some("kv cache"), "clones name the same pool");
+    assert!(format!("{pool:?}").starts_with("Pool(pool `kv cache` of device "), "{pool:?}");
+    assert_eq!(device.default_pool().name(), None);
+
+    let full = stream.alloc::<u8>(&pool, 8 << 20).unwrap_err();
+    says(&full, "out of memory in pool `kv cache`: ");
+    let report = full.out_of_memory().unwrap();
+    assert_eq!((report.pool.id, report.pool.name.as_deref()), (pool.id(), Some("kv cache")));
+    says(&other.set_current_pool(&pool).unwrap_err(), "pool `kv cache` of device ");
+    says(&other.stream().unwrap().alloc::<u8>(&pool, 64).unwrap_err(), "pool `kv cache` of device ");
+    says(&pool.grant(&device, PeerAccess::Read).unwrap_err(), "pool `kv cache` is of device ");
+    says(&pool.export().unwrap_err(), "pool `kv cache`");
+
+    let x = stream.alloc::<u8>(&pool, 64).unwrap();
+    stream.memset(x.write(), 0).unwrap();
+    let visitor = other.stream().unwrap();
+    visitor.wait(&stream.record().unwrap()).unwrap();
+    says(&visitor.copy_to_host(x.read()).unwrap_err(), " of pool `kv cache` of device ");
+    pool.grant(&other, PeerAccess::ReadWrite).unwrap();
+    visitor.memset(x.write(), 1).unwrap();
+    says(&pool.revoke(&other).unwrap_err(), "pool `kv cache` of device ");
+
+    pool.set_name("a `new` one");
+    says(&stream.alloc::<u8>(&pool, 8 << 20).unwrap_err(), r"out of memory in pool `a \`new\` one`: ");
 }

@@ -210,7 +210,7 @@ fn another_pools_live_memory_is_not() {
         let (first, second) = (keeping(on), keeping(on));
         let x = stream.alloc::<u8>(&first, mib(40)).unwrap();
         let report = refused(&stream, &second, mib(25));
-        assert_eq!((report.pool, report.other_pools_bytes), (second.id(), 40 * MIB));
+        assert_eq!((report.pool.id, report.other_pools_bytes), (second.id(), 40 * MIB));
         assert!(report.to_string().contains("other pools have reserved 40.00 MiB"), "{report}");
         let y = stream.alloc::<u8>(&second, mib(24)).unwrap();
         touch(&stream, &x);

@@ -169,7 +169,7 @@ fn a_limited_pool_refuses_what_passes_its_limit() {
         let Err(Error::OutOfMemory(report)) = stream.alloc::<u8>(&pool, 33 * MIB as usize) else {
             panic!("33 MiB of 32 MiB");
         };
-        assert_eq!((report.pool, report.exhausted.limit), (pool.id(), Some(32 * MIB)));
+        assert_eq!((report.pool.id, report.exhausted.limit), (pool.id(), Some(32 * MIB)));
         assert_eq!(report.exhausted.requested, 33 * MIB);
         assert_eq!(report.largest[0].range.start, small.address());
         assert_eq!(pool.statistics().used_bytes, before.used_bytes);
