@@ -40,19 +40,22 @@
 
 // The floors, each of which uses only its own and those before it in ARCHITECTURE.md's table. What is public of
 // `graph`, `pool` and `share` is listed in their `mod.rs`.
-// What programs call most comes first: the documentation of `Stream` and `Buffer` has their methods in this order.
+// What programs call most comes first, what other languages and libraries call last: the documentation of `Stream`,
+// `Buffer`, `Pool` and `Device` has their methods in this order.
 mod operations;
+
+pub mod pool;
 mod stream;
 
-mod api;
 mod clock;
 pub mod graph;
 mod names;
-pub mod pool;
 pub mod share;
 mod state;
 mod sync;
 mod trace;
+
+mod api;
 
 /// The program in `README.md` compiles as pasted.
 #[cfg(doctest)]

@@ -76,6 +76,7 @@ impl Access for AccessList {
     unsafe fn slices<'a>(_: Self::Place) -> Self::Slice<'a> {}
 }
 
+/// For other languages and libraries, with [`raw`](crate::raw).
 impl Stream {
     /// Says that the accesses of an operation happen at this point of the stream although it was refused: the program
     /// goes on as it is. As [`record_use`](Self::record_use) for each; in a trace is what was refused.

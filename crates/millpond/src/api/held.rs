@@ -71,6 +71,7 @@ impl Drop for Freeing<'_> {
     }
 }
 
+/// For other languages and libraries, with [`raw`](crate::raw).
 impl Stream {
     /// Begins to free what a table holds at this point of the stream.
     ///
@@ -120,6 +121,7 @@ impl RawMemory {
     }
 }
 
+/// For other languages and libraries, with [`raw`](crate::raw).
 impl Buffer<u8> {
     /// Whether the memory is of this device.
     pub fn is_of(&self, device: &Device) -> bool {
@@ -146,6 +148,7 @@ impl Buffer<u8> {
     }
 }
 
+/// For other languages and libraries, with [`raw`](crate::raw).
 impl Device {
     /// Frees memory by name, at once. A buffer that owned it then owns nothing.
     ///

@@ -110,6 +110,7 @@ impl RawMemory {
     }
 }
 
+/// For other languages and libraries, with [`raw`](crate::raw).
 impl<T: Pod> Buffer<T> {
     /// A name for this life that keeps no book with the pool; `None` where the buffer is empty.
     pub fn raw(&self) -> Option<RawMemory> {
@@ -133,6 +134,7 @@ impl Graph {
     }
 }
 
+/// For other languages and libraries, with [`raw`](crate::raw).
 impl Stream {
     /// Ends the capture that began on this stream, if one did, from whichever thread: it comes to nothing, as it does
     /// where the last handle of the stream is dropped. A capture that began with a closure goes on.
@@ -291,6 +293,7 @@ impl AllWork {
     }
 }
 
+/// For other languages and libraries, with [`raw`](crate::raw).
 impl Device {
     /// All work that the device has by now: also that of streams which were never adopted. Where the device has no
     /// mark for it this waits for it. Not while any stream captures: that would end the capture.
@@ -405,6 +408,7 @@ pub struct PoolPicture {
     pub live: Vec<LiveAllocation>,
 }
 
+/// For other languages and libraries, with [`raw`](crate::raw).
 impl Device {
     /// What each pool of the device holds. What other threads do meanwhile is seen in part.
     pub fn picture(&self) -> Vec<PoolPicture> {
