@@ -305,7 +305,11 @@ impl Stream {
     /// Allocates `len` elements that exist from this point of the stream on (CUDA: `cudaMallocFromPoolAsync`). The
     /// contents are undefined: any bytes, possibly of former allocations. The address is a multiple of 512.
     ///
-    /// Lengths are `usize`; sizes of pools, and [`MIB`](crate::MIB), are `u64`:
+    /// Any type that is [`Pod`](bytemuck::Pod) will do: [a struct of your own][own], too.
+    ///
+    /// [own]: crate::guide::cookbook#a-struct-of-your-own-in-a-buffer
+    ///
+    /// Lengths count elements and are `usize`; sizes of pools, and [`MIB`](crate::MIB), count bytes and are `u64`:
     /// ```
     /// # fn main() -> millpond::Result<()> {
     /// # let device = millpond::Device::host(Default::default())?;

@@ -8,7 +8,7 @@ use crate::stream::buffer::Buffer;
 /// A free that was refused, and the buffer, which is as it was.
 ///
 /// With `?` in a function that returns [`Error`] the buffer is dropped, which frees it after everything declared so
-/// far.
+/// far. A function or closure that ends with a free ends with `Ok(stream.free(x)?)`.
 ///
 /// ```
 /// # use millpond::{Device, HostConfig};

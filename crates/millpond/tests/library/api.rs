@@ -123,6 +123,7 @@ fn debug_is_one_short_line() -> millpond::Result<()> {
 }
 
 #[test]
+#[deny(unused_must_use)]
 fn what_is_done_every_day_is_one_call() -> millpond::Result<()> {
     let (_device, pool, stream) = opened(HostConfig::default())?;
     let x = stream.upload(&pool, &[1_u32, 2, 3])?;
@@ -155,7 +156,9 @@ fn what_is_done_every_day_is_one_call() -> millpond::Result<()> {
         })
     })?;
     let exec = graph.instantiate(Instantiate::default())?;
-    let (_, _) = (exec.launch(&stream)?, exec.launch(&stream)?);
+    // A launch from which no memory is taken is no mistake.
+    exec.launch(&stream)?;
+    exec.launch(&stream)?;
     assert_eq!(stream.copy_to_host(parts[2].read())?, [5, 3, 3, 3]);
     Ok(())
 }
@@ -176,6 +179,26 @@ fn a_closure_that_runs_once_gives_away_what_it_owns() -> millpond::Result<()> {
         s.memset(x.write(), 0)
     })?;
     assert_eq!(graph.len(), 1);
+    Ok(())
+}
+
+/// A length is a `usize` that needs no hint, however large. A parameter that took `u64` as well would make literals
+/// `i32`, and nothing of that would be told what to become.
+#[test]
+fn lengths_are_inferred() -> Result<(), Box<dyn std::error::Error>> {
+    let config = HostConfig::default().total_bytes(1 << 40).memory(false);
+    let (device, pool, stream) = opened(config)?;
+    let lengths = [
+        stream.alloc::<f32>(&pool, 1024)?.len(),
+        stream.alloc::<u8>(&pool, 3 * 1024 * 1024 * 1024)?.len(),
+        stream.alloc_zeroed::<u8>(&pool, 1 << 31)?.len(),
+        stream.alloc::<u8>(&pool, (4 * MIB).try_into()?)?.len(),
+        stream.alloc::<u8>(&pool, "7".parse()?)?.len(),
+        stream.alloc::<u8>(&pool, [1, 2].iter().sum())?.len(),
+        device.pinned::<u8>(4 * MIB as usize)?.len(),
+        device.graph()?.add_alloc::<u8>(&[], 1 << 33)?.len(),
+    ];
+    assert_eq!(lengths, [1024, 3 << 30, 1 << 31, 4 << 20, 7, 3, 4 << 20, 1 << 33]);
     Ok(())
 }
 
