@@ -66,6 +66,9 @@ pub struct CudaDevice {
     pub missing: Vec<&'static str>,
 }
 
+const WITHOUT_CUDA: &str = "without CUDA, `check FILE`, `view`, `replay` and `plan` work, and so does `Device::host` \
+                            of the library; only `check -- PROGRAM`, `record` and `run` need it";
+
 /// Runs the command.
 ///
 /// # Errors
@@ -92,7 +95,9 @@ impl Report {
         let mut text = String::new();
         for device in &self.built_in {
             let (name, total) = (&device.name, Bytes(device.total_bytes));
-            let _ = writeln!(text, "{bold}{name}{bold:#}  {total} by default{}", without(&device.missing));
+            let without = without(&device.missing);
+            let _ =
+                writeln!(text, "{bold}{name}{bold:#}  {total} by default, threads as streams: needs no GPU{without}");
         }
         let cuda = &self.cuda;
         if let (Some(library), Some(version)) = (&cuda.library, &cuda.version) {
@@ -105,7 +110,10 @@ impl Report {
         }
         if let Some(missing) = &cuda.missing {
             let yellow = Style::new().fg_color(Some(AnsiColor::Yellow.into()));
+            // That it is about opening CUDA the line says already.
+            let missing = missing.strip_prefix("open CUDA: ").unwrap_or(missing);
             let _ = writeln!(text, "{bold}cuda{bold:#}  {yellow}not here{yellow:#}: {missing}");
+            let _ = writeln!(text, "  {bold}help{bold:#}: {WITHOUT_CUDA}");
         }
         text
     }

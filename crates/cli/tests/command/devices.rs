@@ -26,7 +26,9 @@ fn without_cuda_it_says_what_is_missing() {
     let nowhere = [("MILLPOND_LIBCUDA", "/nowhere/libcuda.so.1")];
     let text = devices(&[], &nowhere);
     assert!(text.starts_with("host  64.00 GiB by default"), "{text}");
-    assert!(text.contains("cuda  not here: ") && text.contains("/nowhere/libcuda.so.1"), "{text}");
+    assert!(text.contains("threads as streams: needs no GPU"), "{text}");
+    assert!(text.contains("cuda  not here: the driver library is missing (/nowhere/libcuda.so.1: "), "{text}");
+    assert!(text.contains("  help: without CUDA, `check FILE`, `view`, `replay` and `plan` work"), "{text}");
     let report = json(&nowhere);
     assert_eq!(report["built_in"][0]["name"], "host");
     assert!(report["cuda"]["library"].is_null() && report["cuda"]["devices"].as_array().unwrap().is_empty());
@@ -49,6 +51,7 @@ fn devices_are_listed_with_what_they_lack() {
     assert_eq!(devices_found[1]["total_bytes"], 8_u64 << 30);
     assert_eq!(devices_found[1]["missing"].as_array().unwrap().len(), 1);
     let text = devices(&[], &settings);
+    assert!(!text.contains("without CUDA"), "nothing is missing: {text}");
     assert!(text.contains("cuda 1  fakecuda 1, 8.00 GiB, capability 9.0; without events between processes"), "{text}");
 }
 
