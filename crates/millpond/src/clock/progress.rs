@@ -224,7 +224,7 @@ impl Progress {
         *raw = None;
     }
 
-    /// A mark that `mark` makes of the stream, while nobody can close it; none where it is closed.
+    /// A mark that `mark` makes of the stream, while no thread can close it; none where it is closed.
     fn mark_open<R>(
         queue: &RwLock<ranks::Marked, Option<RawStream>>,
         mark: impl FnOnce(RawStream) -> millpond_driver::Result<R>,

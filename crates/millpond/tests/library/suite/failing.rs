@@ -342,9 +342,12 @@ fn a_wait_of_the_host_that_fails_orders_nothing() {
     });
 }
 
+/// What is done while a call of a kind is on its way to the device.
+type AtCall = (CallKind, Box<dyn FnOnce()>);
+
 thread_local! {
-    /// What is done while this thread's next call of a kind is on its way to the device.
-    static MEANWHILE: RefCell<Option<(CallKind, Box<dyn FnOnce()>)>> = RefCell::default();
+    /// ... this thread's next one.
+    static MEANWHILE: RefCell<Option<AtCall>> = RefCell::default();
 }
 
 #[derive(Debug, Default)]
