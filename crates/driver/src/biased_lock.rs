@@ -42,7 +42,7 @@ pub struct BiasedLock<T> {
     taken: AtomicBool,
     /// For who is inside.
     turns: UnsafeCell<Turns>,
-    /// Whether somebody is inside, for assertions.
+    /// Whether a thread is inside, for assertions.
     #[cfg(debug_assertions)]
     inside: std::sync::atomic::AtomicBool,
     /// For who is inside.

@@ -261,7 +261,8 @@ impl Pools {
     }
 }
 
-/// The number of a stream. A handle is not a name: that of the per-thread default stream names another one on each thread.
+/// The number of a stream. A handle is not a name: that of the per-thread default stream is another stream's on each
+/// thread.
 fn number(stream: &Stream) -> u64 {
     stream.id().0.into()
 }

@@ -102,8 +102,8 @@ impl Check {
                  threads of its process; leave it out",
             ),
             Self { trust_early: true, .. } => Some(
-                "--trust-early is not an option any more: a launch with programmatic stream serialization is judged as an \
-                 ordinary one; leave it out",
+                "--trust-early is not an option any more: a launch with programmatic stream serialization is judged as \
+                 an ordinary one; leave it out",
             ),
             _ => None,
         }

@@ -57,7 +57,7 @@ impl Device {
             return Ok(());
         }
         let context = self.context();
-        let owned = PoolShared::find_on(context, address).or_else(|error| {
+        let owned = PoolShared::find_on(context, address).map_err(|error| {
             // Memory of a graph that was not launched is no matter of a call that a capture forbids.
             let is_of_graph =
                 matches!(error.invalid(), Some(Invalid::Pointer { nearest: Nearest::OfGraph { .. }, .. }));
@@ -68,7 +68,7 @@ impl Device {
             if let Some((tracer, memory)) = tracer.and_then(|it| Some((it, context.freed_at(it, address)?))) {
                 shadow::judged(Some(&error), || tracer.free_now_of(memory, caller));
             }
-            Err(error)
+            error
         })?;
         self.free_now(&owned, caller).inspect_err(|error| {
             context.report(error);

@@ -347,7 +347,7 @@ impl Running {
 
 #[cfg(debug_assertions)]
 mod running {
-    use std::sync::Mutex;
+    use millpond_driver::locks::{Leaf, Mutex, lock};
 
     use super::{Access, Running};
 
@@ -355,11 +355,11 @@ mod running {
     type Slice = (u64, u64, u64, bool);
 
     /// The slices of all kernels that run, and the number of the last one.
-    static SLICES: Mutex<(Vec<Slice>, u64)> = Mutex::new((Vec::new(), 0));
+    static SLICES: Mutex<Leaf, (Vec<Slice>, u64)> = Mutex::new((Vec::new(), 0));
 
     impl Running {
         pub(super) fn of<A: Access>(place: &A::Place) -> Self {
-            let mut all = SLICES.lock().expect("nothing panics under it");
+            let mut all = lock(&SLICES);
             let (slices, last) = &mut *all;
             *last += 1;
             let (mut new, mut beside) = (Vec::new(), None);
@@ -379,7 +379,7 @@ mod running {
 
     impl Drop for Running {
         fn drop(&mut self) {
-            SLICES.lock().expect("nothing panics under it").0.retain(|slice| slice.0 != self.0);
+            lock(&SLICES).0.retain(|slice| slice.0 != self.0);
         }
     }
 }

@@ -150,8 +150,8 @@ fn a_device_synchronisation_covers_destroyed_streams_too() {
     assert!(order.covers(b, on_a));
 }
 
-/// A synchronisation is not an operation of the stream: what it waits for beside the stream's own work is what the default
-/// streams put before its end.
+/// A synchronisation is not an operation of the stream: what it waits for beside the stream's own work is what the
+/// default streams put before its end.
 #[test]
 fn a_synchronisation_with_a_default_stream_covers_what_comes_before_its_end() {
     let (mut order, a, b) = two(B);

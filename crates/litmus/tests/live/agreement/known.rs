@@ -16,7 +16,8 @@ const KNOWN: &[(&str, &[&str])] = &[
     // A synchronisation with the legacy default stream spoils captures of blocking streams alone, where there are any.
     (
         "stream l legacy\nstream s\nstream t nonblocking\nstream u nonblocking\ne = alloc u 256\ncapture s as g\n\
-         capture t as h\nwrite t e\nsynchronize l\nend capture s\nend capture t\nx = instantiate h\nlaunch x t\nfree u e",
+         capture t as h\nwrite t e\nsynchronize l\nend capture s\nend capture t\nx = instantiate h\n\
+         launch x t\nfree u e",
         &["9 capture-unsupported", "13 use-before-alloc"],
     ),
     // A capture that came to nothing: its memory is void, also where another graph names it.
