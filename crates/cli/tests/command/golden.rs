@@ -1,6 +1,6 @@
 //! What `check` says of each program of the corpus, word for word: a change of words shows in the diff.
 //!
-//! `MILLPOND_GOLDEN=write cargo test -p millpond-cli --test golden` writes the texts anew.
+//! `MILLPOND_GOLDEN=write cargo test -p millpond-cli --test command golden` writes the texts anew.
 
 use std::fmt::Write;
 use std::fs;

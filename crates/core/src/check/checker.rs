@@ -4,16 +4,6 @@
 //! that a refused operation named is not reported as a leak, too). A verdict depends on the operations and on nothing
 //! else: no clock, no address, no thread (*timing-blind*). What is kept grows with what lives, not with what was done
 //! (see `timeline.rs`, `lives.rs`).
-//!
-//! | file | one law |
-//! |---|---|
-//! | `timeline` | streams and processes |
-//! | `lives` | names and what they lead to |
-//! | `checker`, `usage`, `events`, `graphs`, `launches`, `shares` | each kind of operation, in the order of its rules |
-//! | `finding`, `explain`, `refusals` | what is said |
-//! | `engine`, `answer` | a step that says what the device has to do, for a library; events by handle |
-//! | `withdraw`, `changes` | launches that a driver refuses after they were judged right |
-//! | `private` | memory that one stream alone has named, which is not stepped |
 
 use std::collections::BTreeMap;
 

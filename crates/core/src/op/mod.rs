@@ -103,6 +103,7 @@ pub enum Trust {
 
 /// What an operation is. CUDA's name for it is given where it has one.
 #[derive(Clone, PartialEq, Eq, Debug)]
+// For a new one the compiler asks for its code in a trace only: `ARCHITECTURE.md` says where else it belongs.
 #[non_exhaustive]
 pub enum What {
     /// The calling thread is that of another process, which begins. All threads that are not named so are of process 0.
