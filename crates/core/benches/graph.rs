@@ -91,9 +91,9 @@ impl Completed for Nothing {
     }
 }
 
-/// One launch's own questions, again and again: the exec's allocations, the outside's histories, the memory.
+/// One launch's own questions, again and again: the outside's histories, the memory.
 fn launches(graph: &Graph) -> (f64, usize) {
-    let mut exec = Draft::new(graph).expect("a right graph").instantiate(0, true);
+    let exec = Draft::new(graph).expect("a right graph").instantiate(0, true);
     let mut chain = Chain::new(Slot(0), 0, Arc::default());
     let born =
         Use { point: chain.submit(), site: Site { stream: StreamId(1), place: Place::Unknown, ..Site::default() } };
@@ -103,9 +103,6 @@ fn launches(graph: &Graph) -> (f64, usize) {
     let cover: Vec<(Range, bool)> = exec.cover().into_iter().map(|(range, _)| (range, false)).collect();
     backing.enroll(ArenaKey(0), &cover);
     let mut launch = || {
-        for alloc in exec.unfreed().collect::<Vec<_>>() {
-            exec.freed(alloc).expect("an output");
-        }
         let waits = backing.bind(&[ArenaKey(0)], &chain, &Nothing).expect("nothing to wait for");
         black_box(waits);
         while backing.next_step().is_some() {
@@ -123,7 +120,6 @@ fn launches(graph: &Graph) -> (f64, usize) {
                 histories[id.index()].add_use(Use { point, site }, Part::WHOLE, &chain);
             }
         }
-        exec.launched();
         backing.uploaded(&[ArenaKey(0)], point);
     };
     launch();

@@ -240,7 +240,10 @@ pub(super) struct Instance {
     /// As it was instantiated, for launches into captures.
     pub(super) graph: Arc<Graph>,
     pub(super) held: Held,
+    /// What its latest launch left.
     pub(super) outputs: FxHashMap<GraphAllocId, Output>,
+    /// Whether that launch left memory without a name, in a damaged trace, which cannot be freed.
+    pub(super) has_nameless: bool,
     /// What launches come after: the one before, and those of instances that had its addresses.
     pub(super) before: Before,
     /// The latest launch of the nodes that it has now: on which stream, and the how many-th operation there.
@@ -249,12 +252,6 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    /// What its latest launch left of an allocation was freed. That it was there was seen when its life was found.
-    pub(super) fn freed(&mut self, alloc: GraphAllocId, freed: Freed) {
-        let _ = self.exec.freed(alloc);
-        self.outputs.insert(alloc, Output::Freed(freed));
-    }
-
     /// The graph that it was made of.
     pub(super) fn graph_id(&self) -> GraphId {
         self.graph.id()

@@ -3,6 +3,8 @@
 //! A launch is judged by the instance's summary: what it demands of the outside, and what it leaves there. Launches of
 //! one instance come one after the other whatever their streams (CUDA's own rule: a hidden edge). The steps are those
 //! of `graph/lanes.rs`. An upload comes after them, too, and is that alone. Knows streams, lives and events.
+//!
+//! Invariant **one-life**: an allocation is live from a launch to its free, and not allocated again before.
 
 use std::sync::Arc;
 
@@ -48,9 +50,17 @@ impl Checker {
             before = std::mem::take(&mut made.before);
         }
         let lanes = Lanes::new(&core, || self.time.open_slot());
-        let outputs = FxHashMap::default();
-        let new =
-            Instance { exec: core, lanes, graph: copy, held, outputs, before, launched: None, is_destroyed: false };
+        let new = Instance {
+            exec: core,
+            lanes,
+            graph: copy,
+            held,
+            outputs: FxHashMap::default(),
+            has_nameless: false,
+            before,
+            launched: None,
+            is_destroyed: false,
+        };
         self.graphs.execs.insert(exec, new);
         Ok(())
     }
@@ -128,7 +138,7 @@ impl Checker {
             && self.unconfirmed_side(refused).is_none()
         {
             // What was left unfreed is reported here, and not as a leak again.
-            for life in instance.exec.unfreed().filter_map(|alloc| instance.live(alloc)) {
+            for (_, life) in instance.lives() {
                 self.lives.at_mut(life).is_doubtful = true;
             }
         }
@@ -228,15 +238,19 @@ impl Checker {
                 Source::Launch(by, alloc) if by == exec => {
                     if let Some(life) = self.lives.end(life, free) {
                         self.time.answer.tell(|done| done.ended.push(ended(&life, free.point)));
-                        instance.freed(alloc, life.freed_by(free));
+                        instance.outputs.insert(alloc, Output::Freed(life.freed_by(free)));
                     }
                 }
                 _ => self.end(life, free),
             }
         }
+        debug_assert!(
+            instance.lives().next().is_none() && !instance.has_nameless,
+            "one-life: checked before the launch"
+        );
         instance.outputs.clear();
         self.leave_marks(call, exec, &mut instance, Use { point, site }, &knew);
-        instance.exec.launched();
+        instance.has_nameless = instance.outputs.len() < instance.exec.outputs().len();
         instance.lanes.advance();
         for (&(_, key), snapshot) in instance.exec.summary().records.iter().zip(exports) {
             let event = EventId(key.0 as u32);

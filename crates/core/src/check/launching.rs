@@ -47,7 +47,7 @@ impl Launch for Launching<'_> {
     type Refused = Refused;
 
     fn check_unfreed(&self) -> Step {
-        match self.may_free || self.freed.is_empty() && self.instance.exec.unfreed().next().is_none() {
+        match self.may_free || self.freed.is_empty() && !self.instance.has_nameless {
             true => Ok(()),
             false => Err(self.checker.unfreed(self.call, self.seat, self.instance, &self.freed)),
         }
@@ -110,9 +110,8 @@ impl Checker {
     /// Whether the launch is right; the lives that it frees by itself.
     pub(super) fn try_launch(&self, call: Call<'_>, seat: Seat, instance: &Instance) -> Step<Vec<LifeId>> {
         let waited: Vec<&Snapshot> = instance.before.last.iter().map(|last| &last.snapshot).collect();
-        let mut freed: Vec<LifeId> = instance.exec.unfreed().filter_map(|alloc| instance.live(alloc)).collect();
-        // What has no name, in a damaged trace, cannot be freed.
-        let mut may_free = instance.exec.auto_free_on_launch() && freed.len() == instance.exec.unfreed().count();
+        let mut freed: Vec<LifeId> = instance.exec.outputs().iter().filter_map(|alloc| instance.live(*alloc)).collect();
+        let mut may_free = instance.exec.auto_free_on_launch() && !instance.has_nameless;
         self.left_by_others(instance, &mut freed, &mut may_free);
         let launch = Launching { checker: self, call, seat, instance, waited, freed, may_free };
         judge(&launch, instance.exec.summary().demands.len())?;

@@ -59,7 +59,7 @@ impl Checker {
     /// Memory of an instance was freed from outside.
     pub(super) fn output_freed(&mut self, exec: ExecId, alloc: GraphAllocId, freed: Freed) {
         let Some(instance) = self.graphs.execs.get_mut(&exec) else { return };
-        instance.freed(alloc, freed);
+        instance.outputs.insert(alloc, Output::Freed(freed));
         // What comes after that free is wrong by itself.
         if let Some(memory) = self.name_of_output(exec, alloc) {
             self.graphs.unmade.remove(&memory);

@@ -1,13 +1,11 @@
 //! An instantiated graph: checked, with all its addresses, ready to be launched again and again.
 //!
-//! Knows what a launch may do and what it leaves behind; nothing of streams and of what nodes run. First a [`Draft`],
-//! which says what is wrong and how many bytes of addresses are still needed; then the [`Exec`].
+//! Knows what a launch may do and what it leaves behind; nothing of streams, of what nodes run, and of what became of
+//! what launches left. First a [`Draft`], which says what is wrong and how many bytes of addresses are still needed;
+//! then the [`Exec`].
 //!
-//! Invariants: **snapshot**: changes of the graph do not reach an instance. **one-life**: an allocation is live from a
-//! launch to its free, and not allocated again before. **flat-cost**: what a launch asks here does not grow with the
-//! graph.
-
-use std::sync::Arc;
+//! Invariants: **snapshot**: changes of the graph do not reach an instance. **flat-cost**: what a launch asks here does
+//! not grow with the graph.
 
 use super::error::TOO_MANY_NODES;
 use super::fault::{GraphFault, NodeSite};
@@ -19,7 +17,7 @@ use super::pins::Pin;
 use super::place::{Placed, place};
 use super::summary::{Mark, Summary};
 use super::validate::validate;
-use crate::op::{Act, Names, Part, Quoted};
+use crate::op::{Act, Names, Part};
 use crate::units::Range;
 
 /// Why a graph was not instantiated.
@@ -42,54 +40,6 @@ pub enum Refusal {
     /// whose alloc node is not.
     #[error("{0} has addresses in each of its instances only, and a node names memory of it that is not in this graph")]
     Unplaced(GraphId),
-}
-
-/// Why a launch was refused.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LaunchRefused {
-    /// An allocation of an earlier launch is not freed, and the instance does not free by itself.
-    #[error(
-        "{} of an earlier launch is not freed ({count} in all): free it, or instantiate with auto free on launch",
-        .name.as_deref().map_or_else(|| alloc.to_string(), |name| format!("{} ({alloc})", Quoted(name)))
-    )]
-    Unfreed {
-        /// One of them.
-        alloc: GraphAllocId,
-        /// Its name, if it has one.
-        name: Option<Arc<str>>,
-        /// How many there are.
-        count: usize,
-    },
-    /// An instance before left allocations at the graph's addresses that a launch of this one does not free.
-    #[error("{count} allocations that an instance before left at the graph's addresses are not freed: free them first")]
-    Left {
-        /// How many there are.
-        count: usize,
-    },
-}
-
-/// Why an allocation of an instance cannot be freed from outside.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FreeRefused {
-    /// The graph frees it itself.
-    #[error("{alloc} is freed by {node} of its own graph")]
-    ByItsGraph {
-        /// The allocation.
-        alloc: GraphAllocId,
-        /// Its free node.
-        node: NodeId,
-    },
-    /// It was never allocated: the graph was not launched yet.
-    #[error("{0} does not exist yet: its graph was not launched")]
-    NotLaunched(GraphAllocId),
-    /// It is freed already.
-    #[error("{0} is freed already")]
-    Freed(GraphAllocId),
-    /// There is no such allocation.
-    #[error("{0} is not in this graph")]
-    Unknown(GraphAllocId),
 }
 
 /// Why an instance was not updated from a graph (CUDA: `cudaGraphExecUpdateResult`).
@@ -159,19 +109,7 @@ impl Draft {
         let Flat { nodes, allocs, index, granularity, pins, .. } = flat;
         let outputs =
             (0..allocs.len()).filter(|&at| allocs[at].is_output()).map(|at| GraphAllocId(at as u32)).collect();
-        Exec {
-            nodes,
-            left: vec![false; allocs.len()],
-            allocs,
-            index,
-            granularity,
-            summary,
-            pins,
-            outputs,
-            live: 0,
-            launches: 0,
-            auto_free_on_launch,
-        }
+        Exec { nodes, allocs, index, granularity, summary, pins, outputs, auto_free_on_launch }
     }
 }
 
@@ -202,10 +140,6 @@ pub struct Exec {
     summary: Summary,
     pins: Vec<Pin>,
     outputs: Vec<GraphAllocId>,
-    /// Whether what a launch left of an allocation lives, and how many do.
-    left: Vec<bool>,
-    live: usize,
-    launches: u64,
     auto_free_on_launch: bool,
 }
 
@@ -301,44 +235,6 @@ impl Exec {
             }
         }
         apart
-    }
-
-    /// It was launched: its outputs are live. What was to be freed has been.
-    pub fn launched(&mut self) {
-        debug_assert_eq!(self.live, 0, "one-life: checked before the launch");
-        self.launches += 1;
-        self.outputs.iter().for_each(|output| self.left[output.index()] = true);
-        self.live = self.outputs.len();
-    }
-
-    /// Whether this launch's allocation is there to be freed from outside: by a stream, by another graph, at once.
-    ///
-    /// # Errors
-    /// Why not.
-    pub fn check_free(&self, alloc: GraphAllocId) -> Result<(), FreeRefused> {
-        match self.allocs.get(alloc.index()) {
-            Some(FlatAlloc { freed: Some(node), .. }) => Err(FreeRefused::ByItsGraph { alloc, node: *node }),
-            Some(FlatAlloc { node: Some(_), .. }) if self.launches == 0 => Err(FreeRefused::NotLaunched(alloc)),
-            Some(FlatAlloc { node: Some(_), .. }) if self.left[alloc.index()] => Ok(()),
-            Some(FlatAlloc { node: Some(_), .. }) => Err(FreeRefused::Freed(alloc)),
-            _ => Err(FreeRefused::Unknown(alloc)),
-        }
-    }
-
-    /// The allocation was freed from outside.
-    ///
-    /// # Errors
-    /// As [`check_free`](Self::check_free); nothing has changed then.
-    pub fn freed(&mut self, alloc: GraphAllocId) -> Result<(), FreeRefused> {
-        self.check_free(alloc)?;
-        self.live -= 1;
-        self.left[alloc.index()] = false;
-        Ok(())
-    }
-
-    /// The allocations that are live now.
-    pub fn unfreed(&self) -> impl Iterator<Item = GraphAllocId> + '_ {
-        self.outputs.iter().copied().filter(|alloc| self.left[alloc.index()])
     }
 
     /// Takes over what nodes do and say from a graph of the same shape (CUDA: `cudaGraphExecUpdate`). Addresses, and

@@ -52,7 +52,7 @@ pub use backing::{ArenaKey, Backing, BackingStatistics, BackingStep, Blocked};
 pub use capture::{CaptureError, CaptureId, CaptureMode, CapturedEvent, Captures, Ended, Tails};
 pub use copy::{Asked, CopyRefused, Holder};
 pub use error::GraphError;
-pub use exec::{Draft, Exec, FreeRefused, LaunchRefused, Refusal, UpdateRefused};
+pub use exec::{Draft, Exec, Refusal, UpdateRefused};
 pub use fault::{FaultSubject, GraphFault, NodeSite, Words};
 pub use flat::{FlatAlloc, FlatNode};
 pub use graph::{Addressing, Graph, GraphAlloc, Node, NodeKind};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use millpond_core::check::Act;
 use millpond_core::graph::{
-    Access, Addressing, Draft, EventKey, Exec, FreeRefused, Graph, GraphAllocId, GraphId, Label, Lanes, Memory, NodeId,
-    Standing, UpdateRefused, Work,
+    Access, Addressing, Draft, EventKey, Exec, Graph, GraphAllocId, GraphId, Label, Lanes, Memory, NodeId, Standing,
+    UpdateRefused, Work,
 };
 use millpond_core::ids::{AllocId, Slot};
 use millpond_core::op::Part;
@@ -41,27 +41,10 @@ fn producer() -> (Graph, GraphAllocId, GraphAllocId) {
 }
 
 #[test]
-fn an_unfreed_allocation_forbids_the_next_launch() {
-    let (graph, kept, freed) = producer();
-    let mut exec = exec(&graph, false);
-    assert_eq!(exec.outputs(), [kept]);
-    assert_eq!(exec.check_free(kept), Err(FreeRefused::NotLaunched(kept)));
-    assert_eq!(exec.unfreed().count(), 0);
-    exec.launched();
-    assert_eq!(exec.unfreed().collect::<Vec<_>>(), [kept]);
-    assert!(matches!(exec.check_free(freed), Err(FreeRefused::ByItsGraph { .. })));
-    assert_eq!(exec.freed(GraphAllocId(5)), Err(FreeRefused::Unknown(GraphAllocId(5))));
-    exec.freed(kept).unwrap();
-    assert_eq!(exec.freed(kept), Err(FreeRefused::Freed(kept)));
-    assert_eq!(exec.unfreed().count(), 0);
-    exec.launched();
-    assert_eq!(exec.unfreed().collect::<Vec<_>>(), [kept]);
-}
-
-#[test]
 fn the_cover_tells_outputs_apart() {
     let (graph, kept, freed) = producer();
     let exec = exec(&graph, false);
+    assert_eq!(exec.outputs(), [kept]);
     let at = |alloc: GraphAllocId| exec.allocs()[alloc.index()].range.unwrap();
     assert_eq!(exec.cover(), [(at(kept), true), (at(freed), false)]);
 }
@@ -105,12 +88,8 @@ fn what_nodes_do_to_bytes_side_by_side_is_one_entry() {
 fn an_update_keeps_what_it_may_not_change() {
     let (mut graph, kept, _) = producer();
     let mut exec = exec(&graph, false);
-    exec.launched();
     exec.update(Draft::new(&graph).unwrap()).unwrap();
-    assert_eq!(exec.unfreed().collect::<Vec<_>>(), [kept]);
-    exec.freed(kept).unwrap();
-    exec.update(Draft::new(&graph).unwrap()).unwrap();
-    assert_eq!(exec.unfreed().count(), 0);
+    assert_eq!(exec.outputs(), [kept]);
     let before = graph.clone();
     let node = graph.add_work(Work::Empty, &[], &[], Label::default()).unwrap();
     assert_eq!(exec.update(Draft::new(&graph).unwrap()), Err(UpdateRefused::Topology(node)));
