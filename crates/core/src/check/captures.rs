@@ -278,11 +278,6 @@ impl Checker {
         })
     }
 
-    pub(super) fn captured_synchronize(&mut self, call: Call<'_>, event: &CapturedEvent) -> Step {
-        let checked = self.graphs.captures.check_event(event);
-        checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
-    }
-
     /// An instance launched into a capture: a child node.
     pub(super) fn capture_child(&mut self, call: Call<'_>, seat: Seat, child: Arc<Graph>, held: &Held) -> Step {
         child.check_copy(Asked::Captured, None).map_err(|refused| self.copy_refused(call, &refused))?;

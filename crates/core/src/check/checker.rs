@@ -171,13 +171,6 @@ impl Event {
     }
 }
 
-/// A pool that the program made.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pool {
-    /// Its memory can be exported to other processes.
-    pub(super) is_exportable: bool,
-}
-
 /// The checker: see the module.
 #[derive(Debug)]
 pub struct Checker {
@@ -187,8 +180,8 @@ pub struct Checker {
     pub(super) events: FxHashMap<EventId, Event>,
     /// Records that were replaced before a stream waited for them.
     pub(super) lost: Ring<Replaced, LOST>,
-    /// Pools that live.
-    pub(super) pools: FxHashMap<PoolId, Pool>,
+    /// Pools that live, and whether their memory can be exported to other processes.
+    pools: FxHashMap<PoolId, bool>,
     pub(super) pools_made: u32,
     /// The lowest number of a pool that was made: default pools, which no operation makes, lie below.
     pools_from: u32,
@@ -282,7 +275,7 @@ impl Checker {
     /// does: for callers that ask the processor for it ahead. It is valid for no access.
     #[inline]
     pub fn places(&self) -> (*const u8, usize) {
-        self.lives.places()
+        self.lives.names.places()
     }
 
     /// *written-back*: the histories that an operation may look at are not behind. (A launch sees to that itself.)
@@ -365,7 +358,7 @@ impl Checker {
     /// How many entries all tables have: what the memory of the checker grows with. It follows what lives, and is flat
     /// in the number of operations.
     pub fn entries(&self) -> usize {
-        self.lives.entries() + self.events.len() + self.time.streams() + self.time.chains() + self.graphs.entries()
+        self.lives.entries() + self.events.len() + self.time.entries() + self.graphs.entries()
     }
 
     #[inline]
@@ -457,7 +450,7 @@ impl Checker {
     }
 
     fn add_pool(&mut self, pool: PoolId, is_exportable: bool) {
-        self.pools.insert(pool, Pool { is_exportable });
+        self.pools.insert(pool, is_exportable);
         self.pools_made = self.pools_made.max(pool.0.saturating_add(1));
         self.pools_from = self.pools_from.min(pool.0);
     }
@@ -500,12 +493,6 @@ impl Checker {
         Site { act, stream: StreamId::HOST, op: 0, place: call.op.place }
     }
 
-    /// An operation of a stream that takes no point of its own is done.
-    #[inline]
-    pub(super) fn done(&mut self, seat: Seat, verb: &'static str, place: Place) {
-        self.time.done(seat, verb, place);
-    }
-
     fn destroy_stream(&mut self, call: Call<'_>, stream: StreamId) -> Step {
         // Its end is no use of the legacy default stream.
         let Some(seat) = self.time.look(call.op.host, stream) else { return Err(self.no_stream(call, stream)) };
@@ -520,7 +507,7 @@ impl Checker {
         self.refuse_in_capture(call, stream, call.op.what.unsafe_call().unwrap_or_default())?;
         if is_over {
             let site = Site { act: Act::Read, stream: StreamId::HOST, op: 0, place: call.op.place };
-            for what in self.time.ends(seat) {
+            for what in self.time.streams.ends(seat) {
                 self.time.learn(call.op.host, Learned { what, verb, recorded: None, site });
             }
         }
@@ -554,7 +541,7 @@ impl Checker {
     /// Whether memory of a pool can be exported.
     #[inline]
     pub(super) fn is_exportable(&self, pool: PoolId) -> bool {
-        self.pools.get(&pool).is_some_and(|pool| pool.is_exportable)
+        self.pools.get(&pool).is_some_and(|is_exportable| *is_exportable)
     }
 
     /// Whether a pool was destroyed.

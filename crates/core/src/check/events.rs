@@ -162,8 +162,8 @@ impl Checker {
         self.check_event_process(call, event, site)?;
         match self.events.get_mut(&event).map(|event| &mut event.stands) {
             Some(Stands::Captured(captured)) => {
-                let captured = captured.clone();
-                return self.captured_synchronize(call, &captured);
+                let checked = self.graphs.captures.check_event(captured);
+                return checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST));
             }
             Some(Stands::Recorded(recorded)) if is_over => {
                 recorded.is_waited = true;
@@ -287,7 +287,7 @@ pub(super) fn record_end(
     match mark {
         Mark::Asked => {
             site.op -= 1;
-            time.leave(seat);
+            time.streams.leave(seat);
         }
         Mark::Completion | Mark::Progress => time.done(seat, "recorded", site.place),
     }

@@ -17,7 +17,7 @@ impl Graphs {
         let has_it = |it: &Graph| it.id() == graph || it.has_child(graph);
         self.captured.contains_key(&graph)
             || self.graphs.values().any(|made| has_it(&made.graph))
-            || self.execs.values().any(|it| !it.is_destroyed && has_it(it.graph()))
+            || self.execs.values().any(|it| !it.is_destroyed && has_it(&it.graph))
     }
 
     /// The graph that has the free node for an alloc node's memory.
@@ -71,7 +71,7 @@ impl Graphs {
         let is_it = |it: &Graph| it.addressing() == Addressing::Symbolic;
         match self.graphs.get(&graph) {
             Some(made) => is_it(&made.graph),
-            None => self.execs.values().any(|it| it.graph_id() == graph && is_it(it.graph())),
+            None => self.execs.values().any(|it| it.graph.id() == graph && is_it(&it.graph)),
         }
     }
 }

@@ -41,9 +41,7 @@ impl Made {
     pub(super) fn check_unmoved(&self) -> Result<(), Box<CopyRefused>> {
         self.graph.check_unmoved(self.holder.map(|(holder, _)| holder))
     }
-}
 
-impl Made {
     /// A node by the program's number; none where it was refused.
     pub(super) fn node(&self, node: NodeId) -> Option<NodeId> {
         match self.refused.binary_search(&node.0) {
@@ -137,14 +135,12 @@ impl Graphs {
     pub(super) fn entries(&self) -> usize {
         self.graphs.len() + self.execs.len() + self.latest.len() + self.captured.len()
     }
-}
 
-impl Graphs {
     /// A graph by its number, where it is there or is being captured, or an instance of it.
     pub(super) fn known(&self, graph: GraphId) -> Option<&Graph> {
         let captured = self.captured.get(&graph).map(|captured| &captured.graph);
         let made = || self.graphs.get(&graph).map(|made| &made.graph);
-        let of_instance = || self.execs.values().map(Instance::graph).find(|it| it.id() == graph);
+        let of_instance = || self.execs.values().map(|it| &*it.graph).find(|it| it.id() == graph);
         captured.or_else(made).or_else(of_instance)
     }
 
@@ -237,7 +233,7 @@ pub(super) struct Last {
 pub(super) struct Instance {
     pub(super) exec: Exec,
     pub(super) lanes: Lanes,
-    /// As it was instantiated, for launches into captures.
+    /// The graph that it was made of, as it was then.
     pub(super) graph: Arc<Graph>,
     pub(super) held: Held,
     /// What its latest launch left.
@@ -252,16 +248,6 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    /// The graph that it was made of.
-    pub(super) fn graph_id(&self) -> GraphId {
-        self.graph.id()
-    }
-
-    /// The same, as it was then.
-    pub(super) fn graph(&self) -> &Graph {
-        &self.graph
-    }
-
     /// An allocation, as graphs name it.
     pub(super) fn key(&self, alloc: GraphAllocId) -> Key {
         let it = &self.exec.allocs()[alloc.index()];

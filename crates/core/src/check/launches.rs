@@ -87,9 +87,9 @@ impl Checker {
         let made = self.made(call, graph)?;
         let (copy, held) = (Arc::new(made.graph.clone()), made.held.clone());
         let draft = draft.ok_or_else(quiet)?;
-        let from = self.instance(call, exec)?.graph_id();
+        let from = self.instance(call, exec)?.graph.id();
         if from != graph {
-            let checked = self.instance(call, exec)?.graph().check_copy(Asked::Updated, None);
+            let checked = self.instance(call, exec)?.graph.check_copy(Asked::Updated, None);
             checked.and_then(|()| copy.check_copy(Asked::Update, None)).map_err(|it| self.copy_refused(call, &it))?;
         }
         let Some(instance) = self.graphs.execs.get_mut(&exec) else { return Ok(()) };
@@ -172,7 +172,7 @@ impl Checker {
         let snapshot = uploading.chain.snapshot();
         instance.before.last = smallvec![Last { snapshot, site }];
         self.graphs.execs.insert(exec, instance);
-        self.done(seat, "uploaded", call.op.place);
+        self.time.done(seat, "uploaded", call.op.place);
         Ok(())
     }
 
@@ -261,7 +261,7 @@ impl Checker {
         instance.before = Before { last: smallvec![Last { snapshot, site }], ..Before::default() };
         instance.launched = Some((site.stream, site.op));
         self.graphs.execs.insert(exec, instance);
-        self.done(seat, "launched", call.op.place);
+        self.time.done(seat, "launched", call.op.place);
     }
 
     /// What a launch leaves in the histories of memory, and the lives that it begins. `knew` is the stream before it.

@@ -94,7 +94,7 @@ impl Checker {
         self.instance(call, exec)?;
         let Some(instance) = self.graphs.execs.get_mut(&exec) else { return Ok(()) };
         instance.is_destroyed = true;
-        let made = self.graphs.graphs.get_mut(&instance.graph_id());
+        let made = self.graphs.graphs.get_mut(&instance.graph.id());
         if let Some(made) = made.filter(|made| matches!(made.holder, Some((_, Some(of))) if of == exec)) {
             made.holder = None;
             made.before.extend(std::mem::take(&mut instance.before));

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use super::numbers::Numbers;
 pub(super) use super::numbers::{Found, LifeId, Named};
 use crate::graph::GraphAllocId;
-use crate::ids::{AllocId, DeviceId, ExecId, PoolId, ProcessId, Seq, Slot, TicketId};
+use crate::ids::{AllocId, DeviceId, ExecId, PoolId, ProcessId, TicketId};
 use crate::life::{Fault, History, Use};
-use crate::op::{Access, Memory, Name, Part, Place, Space};
+use crate::op::{Memory, Name, Part, Place, Space};
 use crate::order::{Base, Knows};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -115,7 +115,8 @@ pub(super) struct Ticket {
 /// All memory of a program: see the module.
 #[derive(Debug, Default)]
 pub(super) struct Lives {
-    names: Numbers,
+    /// Whoever makes a number lead elsewhere does that by a function of this: *written-back*.
+    pub(super) names: Numbers,
     lives: Vec<Option<Life>>,
     vacant: Vec<LifeId>,
     /// The last frees; the first of them has the number `forgotten`.
@@ -231,18 +232,6 @@ impl Lives {
         self.at_mut(id).leases.iter_mut().find(|lease| lease.memory == import)
     }
 
-    /// Whether a stream's access repeats the one before; see [`Numbers`].
-    #[inline]
-    pub(super) fn is_repeated(&self, access: &Access, slot: Slot, learned: Seq) -> bool {
-        self.names.is_repeated(access, slot, learned)
-    }
-
-    /// Notes an access that does.
-    #[inline]
-    pub(super) fn repeat(&mut self, memory: Memory, new: Use) {
-        self.names.repeat(memory.id, new);
-    }
-
     /// A history has this as its newest use of all bytes, or begins with it: it may be repeated.
     #[inline]
     pub(super) fn note_newest(&mut self, id: LifeId, newest: Use) {
@@ -251,12 +240,6 @@ impl Lives {
         {
             self.names.note(life.memory, id, newest);
         }
-    }
-
-    /// Where it is kept what the first number leads to, and how far behind that what each next one does.
-    #[inline]
-    pub(super) fn places(&self) -> (*const u8, usize) {
-        self.names.places()
     }
 
     #[inline]

@@ -82,7 +82,7 @@ impl Checker {
             return Err(self.unordered(call, life, fault, site));
         }
         let point = self.time.at_mut(seat).chain.submit();
-        self.done(seat, "freed", call.op.place);
+        self.time.done(seat, "freed", call.op.place);
         self.end_lease(memory, life, Use { point, site });
         Ok(())
     }

@@ -117,7 +117,7 @@ pub(super) struct Timeline {
     seats: FxHashMap<StreamId, Seat>,
     /// The stream that was looked for last, if it lives.
     last_seat: Option<(StreamId, Seat)>,
-    streams: Streams<Past>,
+    pub(super) streams: Streams<Past>,
     /// The process and the device of each home.
     homes: Vec<(ProcessId, DeviceId)>,
     processes: Vec<Process>,
@@ -353,11 +353,6 @@ impl Timeline {
         Some(seat)
     }
 
-    /// What has completed once a stream has: its own work, and what the rules of default streams put before its end.
-    pub(super) fn ends(&self, seat: Seat) -> Vec<Snapshot> {
-        self.streams.ends(seat)
-    }
-
     /// The legacy default stream of process 0 and device 0, if that is meant and it was never made.
     #[cold]
     fn default_stream(&mut self, host: HostId, id: StreamId) -> Option<Seat> {
@@ -372,7 +367,7 @@ impl Timeline {
     #[inline]
     pub(super) fn done(&mut self, seat: Seat, verb: &'static str, place: Place) {
         self.at_mut(seat).note(verb, place);
-        self.leave(seat);
+        self.streams.leave(seat);
     }
 
     /// The seat of a stream that lives.
@@ -433,12 +428,6 @@ impl Timeline {
     #[inline]
     pub(super) fn get(&self, seat: Seat) -> Option<&Stream> {
         self.streams.get(seat)
-    }
-
-    /// An operation of a stream is done: the legacy default stream's is one that the blocking streams come after.
-    #[inline]
-    pub(super) fn leave(&mut self, seat: Seat) {
-        self.streams.leave(seat);
     }
 
     /// A stream waits for a snapshot. Whether that was news.
@@ -531,14 +520,9 @@ impl Timeline {
         self.stream(id).is_some_and(|stream| stream.home == home && stream.role.standing() == Standing::Tied)
     }
 
-    /// How many chain numbers are in use or waiting to be used again.
-    pub(super) fn chains(&self) -> usize {
-        self.streams.slots.len()
-    }
-
-    /// How many streams live.
-    pub(super) fn streams(&self) -> usize {
-        self.seats.len()
+    /// How many streams live, and how many chain numbers are in use or waiting to be used again.
+    pub(super) fn entries(&self) -> usize {
+        self.seats.len() + self.streams.slots.len()
     }
 }
 

@@ -58,7 +58,7 @@ impl Checker {
         let site = self.site(call, seat, Act::Allocate);
         let stream = self.time.at_mut(seat);
         let (point, device) = (stream.chain.submit(), stream.kept.device);
-        self.done(seat, "allocated", call.op.place);
+        self.time.done(seat, "allocated", call.op.place);
         let born = Use { point, site };
         let life = self.born(memory, born, bytes, name, Source::Stream { exportable, pool, device });
         self.lives.note_newest(life, born);
@@ -114,7 +114,7 @@ impl Checker {
         if self.time.answer.is_wanted() || !self.repeat(call, seat, accesses) {
             self.launch_anew(call, seat, accesses, trust)?;
         }
-        self.done(seat, "launched", call.op.place);
+        self.time.done(seat, "launched", call.op.place);
         Ok(())
     }
 
@@ -125,7 +125,7 @@ impl Checker {
             return self.captured_work(call, seat, Work::Copy, accesses, Trust::None, None);
         }
         self.launch_anew(call, seat, accesses, Trust::None)?;
-        self.done(seat, "launched", call.op.place);
+        self.time.done(seat, "launched", call.op.place);
         Ok(())
     }
 
@@ -135,14 +135,14 @@ impl Checker {
         let chain = &self.time.at(seat).chain;
         let (slot, learned) = (chain.slot(), chain.learned());
         let is_one = accesses.len() < 2;
-        let is_so = |access: &Access| may_repeat(access, is_one) && self.lives.is_repeated(access, slot, learned);
+        let is_so = |access: &Access| may_repeat(access, is_one) && self.lives.names.is_repeated(access, slot, learned);
         if !accesses.iter().all(is_so) {
             return false;
         }
         let (point, id, op) = self.submit_work(seat);
         for access in accesses {
             let site = Site { act: access.act, stream: id, op, place: call.op.place };
-            self.lives.repeat(access.memory, Use { point, site });
+            self.lives.names.repeat(access.memory.id, Use { point, site });
         }
         true
     }
@@ -349,7 +349,7 @@ impl Checker {
             return Err(self.unordered(call, target.life, fault, site));
         }
         let point = self.time.at_mut(seat).chain.submit();
-        self.done(seat, "freed", call.op.place);
+        self.time.done(seat, "freed", call.op.place);
         self.end(target.life, Use { point, site });
         Ok(())
     }
