@@ -359,9 +359,9 @@ impl Checker {
         (graph, after): (GraphId, &[NodeId]),
         mode: CaptureMode,
     ) -> Step {
-        let mut copy = self.made(call, graph)?.graph.clone();
+        let made = self.made(call, graph)?;
+        let (mut copy, held) = (made.graph.clone(), made.held.clone());
         let begun = self.begin_in(call, stream, (&mut copy, after), mode)?;
-        let held = self.made(call, graph)?.held.clone();
         self.graphs.captured.insert(graph, Captured { is_copy: true, ..begun });
         self.graphs.hold(graph, &held);
         Ok(())
@@ -381,7 +381,6 @@ impl Checker {
         let origin = (stream, self.time.at(seat).role);
         let capture = self.graphs.captures.begin(origin, graph, after, u64::from(call.op.host.0), mode);
         let capture = capture.map_err(|error| self.capture_refused(call, error, stream))?;
-        self.graphs.capturing += 1;
         self.graphs.into.insert(capture, graph.id());
         let mut uses = Uses::default();
         for node in graph.topological_order() {
@@ -439,7 +438,6 @@ impl Checker {
     /// A capture has ended without a graph: where it began.
     fn void_capture(&mut self, ended: CaptureId) -> Option<Site> {
         let captured = self.graphs.take_captured(ended)?;
-        self.graphs.capturing -= 1;
         let begun = captured.begun;
         self.void_captured(captured);
         Some(begun)
@@ -451,7 +449,6 @@ impl Checker {
         let ended = self.graphs.captures.end(stream, u64::from(call.op.host.0));
         let ended = ended.map_err(|error| self.capture_refused(call, error, stream))?;
         let Some(mut captured) = self.graphs.take_captured(ended.capture) else { return Ok(()) };
-        self.graphs.capturing -= 1;
         match ended.check(&mut captured.graph) {
             Ok(()) => {
                 let Captured { graph, mut held, is_copy, .. } = captured;

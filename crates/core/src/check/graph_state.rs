@@ -85,11 +85,9 @@ pub(super) struct Captured {
 #[derive(Debug, Default)]
 pub(super) struct Graphs {
     pub(super) captures: Captures,
-    /// How many captures go on.
-    pub(super) capturing: usize,
     /// The capture modes of threads; all others have the global one.
     pub(super) modes: FxHashMap<HostId, CaptureMode>,
-    /// The graphs that are being captured.
+    /// The graphs that are being captured, one for each capture that goes on.
     pub(super) captured: FxHashMap<GraphId, Captured>,
     /// Which of them each capture in progress goes into.
     pub(super) into: FxHashMap<CaptureId, GraphId>,
@@ -124,12 +122,12 @@ pub(super) type FaultWithin = (Kind, NodeMemory, Origin, Origin);
 impl Graphs {
     #[inline]
     pub(super) fn is_capturing(&self) -> bool {
-        self.capturing > 0
+        !self.captured.is_empty()
     }
 
     #[inline]
     pub(super) fn is_captured(&self, stream: StreamId) -> bool {
-        self.capturing > 0 && self.captures.of(stream).is_some()
+        self.is_capturing() && self.captures.of(stream).is_some()
     }
 
     pub(super) fn entries(&self) -> usize {
