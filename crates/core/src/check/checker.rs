@@ -293,12 +293,6 @@ impl Checker {
         }
     }
 
-    /// How many operations of a stream were done, as findings count them ([`Side::op`](super::Side::op)); of a stream
-    /// that is not there, none.
-    pub fn ops_of(&self, stream: StreamId) -> u64 {
-        self.time.stream(stream).map_or(0, |stream| stream.kept.ops)
-    }
-
     /// What a refused operation would have made is not there; that is no mistake of whoever uses it.
     #[cold]
     fn make_void(&mut self, what: &What) {

@@ -390,11 +390,6 @@ impl Finding {
         places.chain(spots)
     }
 
-    /// Leaves places in the source out.
-    pub fn forget_places(&mut self) {
-        self.spots_mut().for_each(|spot| *spot = Spot::default());
-    }
-
     /// What it has in common with the same mistake made again: the rule and both places.
     pub fn key(&self) -> String {
         let at = |side: &Option<Side>| side.as_ref().map(|side| side.spot.in_any_round()).unwrap_or_default();

@@ -332,7 +332,7 @@ mod tests {
         finding.in_launch(Some(Side::of_node(&node, &names)));
         let said = "written    stream 3, op 2: kernel `scale\\nhelp: none` (g.rs:12)";
         assert!(finding.to_string().contains(said), "{finding}");
-        finding.forget_places();
+        finding.spots_mut().for_each(|spot| *spot = Spot::default());
         assert!(!finding.to_string().contains("g.rs") && !finding.to_string().contains("line 7"), "{finding}");
     }
 }

@@ -77,12 +77,6 @@ impl Pool {
         at.bin_prev = name;
     }
 
-    /// The held blocks, upwards.
-    pub fn held_blocks(&self) -> impl Iterator<Item = (BlockId, Range)> + '_ {
-        let blocks = &self.heap.blocks;
-        self.heap.all().filter(|&id| blocks[id].state == State::Held).map(|id| (BlockId(id), blocks[id].range()))
-    }
-
     /// The chunks mapped under a range, upwards, each with its whole range. Under a held block there are no holes.
     pub fn chunks_under(&self, range: Range) -> impl Iterator<Item = (ChunkId, Range)> + '_ {
         let mut at = range.start;

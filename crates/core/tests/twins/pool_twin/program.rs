@@ -126,7 +126,7 @@ impl Program {
             assert!(grant.ready || self.pool.next_step().is_some(), "a grant that is not ready has steps");
             match self.drain_steps() {
                 None => {
-                    self.check_bound(before);
+                    self.check_bound(before, grant.range);
                     return Some(grant);
                 }
                 Some(cancelled) => assert_eq!(cancelled, grant.block),
@@ -229,7 +229,7 @@ impl Program {
 
     /// BOUND, with the twin's own idea of idle chunks. Memory that another stream may still use is seen as over only
     /// after a synchronisation where opportunistic reuse is off.
-    fn check_bound(&self, before: u64) {
+    fn check_bound(&self, before: u64, granted: Range) {
         let reserved = self.pool.reserved();
         if reserved <= before || reserved <= self.pool.bound() || !self.style.config.reuse.allow_opportunistic {
             return;
@@ -244,7 +244,7 @@ impl Program {
         // A free that was merged with a later one is over for the pool when both are; where all are, it must know.
         let all_over = self.device.freed.iter().all(|freed| freed.after.is_over(&self.order.over));
         if all_over && self.style.fail_percent == 0 {
-            let held: Vec<Range> = self.pool.held_blocks().map(|(_, range)| range).collect();
+            let held: Vec<Range> = self.held().into_iter().chain([granted]).collect();
             let idle = self.device.idle_chunk(&held);
             assert_eq!(idle, None, "grown from {before} to {reserved} past {} with an idle chunk", self.pool.bound());
         }
