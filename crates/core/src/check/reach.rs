@@ -13,13 +13,12 @@ use super::checker::{Call, Checker, Step};
 use super::finding::{Finding, Subject};
 use super::graph_state::{Kept, Lender, LetIn, User, needed};
 use super::lives::{Found, LifeId, Named, Source};
-use super::timeline::{HostKnows, Seat};
+use super::timeline::Seat;
 use super::usage::Target;
 use crate::graph::{Access as NodeAccess, Memory as NodeMemory};
 use crate::ids::{DeviceId, GraphId, PoolId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Access, Act, Memory, Reach, Space, Thing};
-use crate::order::Knows;
 
 /// When a pool has to let a device in: before the use, or earlier.
 const NOW: &str = "first";
@@ -96,9 +95,8 @@ impl Checker {
     /// Whether the host knows of all uses that a pool will not grant any more that they have completed.
     pub(super) fn check_unused_foreign(&mut self, call: Call<'_>, pool: PoolId, device: DeviceId, left: Reach) -> Step {
         let base = self.time.base(call.op.host);
-        let knows = HostKnows(&base);
         let uses = self.foreign.get(&(pool, device)).into_iter().flat_map(BTreeMap::values);
-        let is_cut = |used: &&Use| needed(used.site.act) > left && !knows.covers(used.point);
+        let is_cut = |used: &&Use| needed(used.site.act) > left && !base.covers(used.point);
         let cut: Vec<Use> = uses.filter(is_cut).copied().collect();
         let Some(first) = cut.first() else { return Ok(()) };
         let pool = call.names.title(Thing::Pool(pool));

@@ -8,7 +8,7 @@
 use super::checker::{Call, Checker, Refused, Step, quiet};
 use super::finding::Finding;
 use super::lives::{Freed, Lease, LifeId, Named, Source, Ticket};
-use super::timeline::{HostKnows, Seat};
+use super::timeline::Seat;
 use super::usage::ALWAYS;
 use crate::ids::{StreamId, TicketId};
 use crate::life::{History, Kind, Site, Use};
@@ -91,7 +91,7 @@ impl Checker {
     pub(super) fn release_now(&mut self, call: Call<'_>, memory: Memory, life: LifeId) -> Step {
         let site = self.host_site(call, Act::Free);
         let base = self.time.base(call.op.host);
-        if let Some(Err(fault)) = self.lives.lease_mut(life, memory).map(|lease| lease.check_free(&HostKnows(&base))) {
+        if let Some(Err(fault)) = self.lives.lease_mut(life, memory).map(|lease| lease.check_free(&*base)) {
             return Err(self.unordered(call, life, fault, site));
         }
         let point = self.time.act(call.op.host);

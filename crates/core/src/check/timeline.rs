@@ -17,7 +17,7 @@ use crate::ids::{DeviceId, HostId, NodeId, Point, ProcessId, Seq, Slot, StreamId
 use crate::life::Site;
 use crate::op::{Name, Place, StreamRole};
 use crate::order::default_streams::Standing;
-use crate::order::{self, Base, Chain, HomeNumber, Host, Knows, Snapshot, Streams, op_at};
+use crate::order::{self, Base, Chain, HomeNumber, Host, Snapshot, Streams, op_at};
 
 pub(super) use crate::order::Seat;
 
@@ -560,19 +560,5 @@ impl<T, const N: usize> Ring<T, N> {
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         let split = if self.items.len() < N { 0 } else { self.next };
         self.items[split..].iter().chain(&self.items[..split])
-    }
-}
-
-/// A process as a party of the order, for questions about what its threads do themselves.
-#[derive(Debug)]
-pub(super) struct HostKnows<'a>(pub(super) &'a Base);
-
-impl Knows for HostKnows<'_> {
-    fn slot(&self) -> Slot {
-        Slot(u32::MAX)
-    }
-
-    fn covers(&self, point: Point) -> bool {
-        self.0.covers(point)
     }
 }

@@ -13,7 +13,7 @@ use super::checker::{Call, Checker, Refused, Step};
 use super::finding::{Finding, Subject};
 use super::graph_state::User;
 use super::lives::{Found, Life, LifeId, Named, Source};
-use super::timeline::{HostKnows, Seat};
+use super::timeline::Seat;
 use crate::graph::Work;
 use crate::ids::{Point, PoolId, Seq, Slot, StreamId};
 use crate::life::{Kind, Site, Use};
@@ -315,7 +315,7 @@ impl Checker {
             let target = self.resolve(call, access.memory, site)?;
             let life = self.lives.at(target.life);
             let part = access.part;
-            if let Err(fault) = life.history.check_use(access.act, part, &HostKnows(&base), self.settings.races) {
+            if let Err(fault) = life.history.check_use(access.act, part, &*base, self.settings.races) {
                 return Err(self.unordered(call, target.life, fault, site));
             }
             targets.push(target);
@@ -324,7 +324,7 @@ impl Checker {
         for (access, target) in accesses.iter().zip(&targets) {
             let new = Use { point, site: self.host_site(call, access.act) };
             let import = target.is_lease.then_some(access.memory);
-            self.lives.add_use(target.life, import, new, access.part, &HostKnows(&base));
+            self.lives.add_use(target.life, import, new, access.part, &*base);
         }
         Ok(())
     }
@@ -379,7 +379,7 @@ impl Checker {
             return self.release_now(call, memory, target.life);
         }
         self.check_leases(call, target.life, site)?;
-        if let Err(fault) = self.lives.at(target.life).history.check_free(&HostKnows(&base)) {
+        if let Err(fault) = self.lives.at(target.life).history.check_free(&*base) {
             return Err(self.unordered(call, target.life, fault, site));
         }
         self.end(target.life, Use { point: ALWAYS, site });

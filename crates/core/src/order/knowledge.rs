@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::Knows;
 use super::clock::Clock;
+use super::{Completed, Knows};
 use crate::ids::{Point, Seq, Slot};
 
 /// What a host knew at one moment; immutable and shared.
@@ -59,6 +59,24 @@ impl Base {
     /// The last point of each chain that it knows.
     pub(super) fn clock(&self) -> &Clock {
         &self.clock
+    }
+}
+
+/// The host as a party of the order, after all that it knows to have completed. It is on no chain.
+impl Knows for Base {
+    fn slot(&self) -> Slot {
+        Slot(u32::MAX)
+    }
+
+    fn covers(&self, point: Point) -> bool {
+        Base::covers(self, point)
+    }
+}
+
+/// What is known to have completed without asking the device.
+impl Completed for Base {
+    fn is_over(&self, point: Point) -> bool {
+        self.covers(point)
     }
 }
 

@@ -12,7 +12,7 @@ use millpond_core::order::{Host, op_at};
 use millpond_core::pool::{Freed, Frontier};
 use millpond_driver::process;
 
-use crate::clock::hosts::{self, HostKnows};
+use crate::clock::hosts;
 use crate::names::error::{Invalid, Nearest, Result};
 use crate::names::shadow;
 use crate::names::stream_names::side;
@@ -111,7 +111,7 @@ impl Device {
         }
         let checked = match life.freed.now() {
             Some(free) => Err(Fault::after_free(free, Act::Free)),
-            None => check_free(allocation, &life, &HostKnows(&base)),
+            None => check_free(allocation, &life, &*base),
         };
         if let Err(fault) = checked {
             let Use { point, site } = fault.earlier;

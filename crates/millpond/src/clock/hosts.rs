@@ -10,8 +10,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use millpond_core::ids::{Point, Slot};
-use millpond_core::order::{Base, Chain, Host, Knows, Snapshot};
+use millpond_core::order::{Base, Chain, Host, Snapshot};
 use millpond_driver::locks::{Mutex, lock};
 
 use crate::sync::ranks;
@@ -27,19 +26,6 @@ static LEARNED: Alone = Alone(AtomicU64::new(1));
 #[derive(Debug)]
 #[repr(align(128))]
 struct Alone(AtomicU64);
-
-/// The host as a party of the order: after all that it knows to have completed.
-pub(crate) struct HostKnows<'a>(pub(crate) &'a Base);
-
-impl Knows for HostKnows<'_> {
-    fn slot(&self) -> Slot {
-        Slot(u32::MAX)
-    }
-
-    fn covers(&self, point: Point) -> bool {
-        self.0.covers(point)
-    }
-}
 
 /// A number for another host: bases of several may meet.
 pub(crate) fn next_host() -> u64 {

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use millpond_core::ids::{Point, Seq, Slot};
-use millpond_core::order::Completed;
 use millpond_driver::locks::{Mutex, RwLock, lock, read, write};
 use millpond_driver::{Driver, DriverError, RawMark, RawStream};
 use smallvec::SmallVec;
@@ -417,13 +416,4 @@ fn no_stream() -> DriverError {
 #[cold]
 fn no_launch() -> DriverError {
     DriverError::Failed { call: "mark", reason: "the graph was not launched".into() }
-}
-
-/// What is known to have completed without asking the device: what the host has synchronised with.
-pub(crate) struct KnownToHost<'a>(pub(crate) &'a millpond_core::order::Base);
-
-impl Completed for KnownToHost<'_> {
-    fn is_over(&self, point: Point) -> bool {
-        self.0.covers(point)
-    }
 }

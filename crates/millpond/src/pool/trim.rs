@@ -5,7 +5,6 @@
 use millpond_driver::process;
 
 use crate::clock::hosts;
-use crate::clock::progress::KnownToHost;
 use crate::names::error::Result;
 use crate::pool::shell;
 use crate::state::pool::{Heap, PoolShared};
@@ -81,12 +80,12 @@ impl PoolShared {
         let mut heap = self.lock();
         let base = hosts::base();
         self.destroy_exposed(&mut heap);
-        heap.pool.retire(&KnownToHost(&base));
+        heap.pool.retire(&*base);
         if heap.pool.reserved() > heap.pool.kept_bytes() || heap.pool.is_fragmented() {
             drop(heap);
             self.drain_caches(None, 0);
             heap = self.lock();
-            heap.pool.synchronized(&KnownToHost(&base));
+            heap.pool.synchronized(&*base);
             // What the system refuses to take back or to move stays where it is.
             let mut applied = shell::apply_steps(&self.context, &mut heap);
             while applied.is_ok() && heap.pool.is_fragmented() && heap.pool.defragment() {

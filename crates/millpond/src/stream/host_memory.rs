@@ -33,7 +33,7 @@ use millpond_core::order::{Host, op_at};
 use millpond_driver::locks::lock;
 use millpond_driver::process;
 
-use crate::clock::hosts::{self, HostKnows};
+use crate::clock::hosts;
 use crate::names::count::{Count, Span};
 use crate::names::error::{Error, Result};
 use crate::state::access::{Read, Source, Write};
@@ -160,7 +160,7 @@ impl<T: Pod> PinnedBuffer<T> {
         let (context, allocation) = (&*self.context, &*owned.allocation);
         loop {
             let (base, life) = (hosts::base(), allocation.life());
-            let checked = life.history.check_use(act, Part::WHOLE, &HostKnows(&base), true);
+            let checked = life.history.check_use(act, Part::WHOLE, &*base, true);
             let Err(fault) = checked else { return Ok(()) };
             let Use { point, site: earlier } = fault.earlier;
             let known = (!base.covers(point))

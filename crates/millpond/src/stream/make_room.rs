@@ -13,7 +13,6 @@ use millpond_core::pool::{Exhausted, Freed, Grant};
 use millpond_driver::{Access, DriverError};
 
 use crate::clock::hosts;
-use crate::clock::progress::KnownToHost;
 use crate::graph::trim_graph_memory;
 use crate::names::error::{Error, Invalid, OutOfMemory, Result};
 use crate::pool::shell;
@@ -116,7 +115,7 @@ impl StreamShared {
         pool.destroy_exposed(&mut heap);
         // What the host knows to have completed may serve any stream, whatever the policy, also what lay in a cache
         // meanwhile.
-        heap.pool.retire(&KnownToHost(&hosts::base()));
+        heap.pool.retire(&*hosts::base());
         let reserved = heap.pool.reserved();
         let mut refusals = 0;
         loop {
