@@ -70,6 +70,7 @@ pub(crate) enum Count {
 }
 
 /// A program in the making.
+#[derive(Default)]
 pub(crate) struct Lower {
     pub(crate) names: Names,
     pub(crate) settings: Settings,
@@ -113,31 +114,11 @@ pub(crate) struct Lower {
 /// Turns lines into a program.
 pub(crate) fn lower(lines: &[Line]) -> Result<Program, Refusal> {
     let mut lower = Lower {
-        names: Names::new(),
-        settings: Settings::default(),
-        nodes: HashMap::new(),
-        allocs: HashMap::new(),
-        free_names: HashSet::new(),
-        sizes: HashMap::new(),
-        bounds: Sizes::default(),
-        ops: Vec::new(),
-        words: 0,
-        symbols: HashMap::from([("main".to_owned(), Symbol::Host(HostId(0)))]),
         // Number 0 is the legacy default stream and the main thread.
-        owners: HashMap::new(),
-        processes: HashMap::new(),
-        has_captured: false,
-        defaults: HashMap::new(),
+        symbols: HashMap::from([("main".to_owned(), Symbol::Host(HostId(0)))]),
         counts: HashMap::from([(Count::Stream, 1), (Count::Host, 1)]),
         promised: promised(lines),
-        freed: HashSet::new(),
-        called: HashMap::new(),
-        bytes: HashMap::new(),
-        offers: HashMap::new(),
-        host: HostId(0),
-        line: 0,
-        rounds: Vec::new(),
-        round: None,
+        ..Lower::default()
     };
     lower.block(lines, 0..lines.len())?;
     let expected: BTreeSet<Expected> =

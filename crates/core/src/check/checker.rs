@@ -6,6 +6,7 @@
 //! (see `timeline.rs`, `lives.rs`).
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -172,7 +173,7 @@ impl Event {
 }
 
 /// The checker: see the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Checker {
     pub(super) settings: Settings,
     pub(super) time: Timeline,
@@ -182,9 +183,8 @@ pub struct Checker {
     pub(super) lost: Ring<Replaced, LOST>,
     /// Pools that live, and whether their memory can be exported to other processes.
     pools: FxHashMap<PoolId, bool>,
-    pub(super) pools_made: u32,
-    /// The lowest number of a pool that was made: default pools, which no operation makes, lie below.
-    pools_from: u32,
+    /// The numbers that pools were given: default pools, which no operation makes, have numbers below.
+    pools_made: Range<u32>,
     /// What other devices may do with memory of a pool or a device.
     pub(super) reach: FxHashMap<Lender, LetIn>,
     /// How other devices used the memory of a pool last: of each chain the newest read, and the newest write.
@@ -204,24 +204,7 @@ pub struct Checker {
 impl Checker {
     /// A checker of a program that has not begun.
     pub fn new(settings: Settings) -> Self {
-        Checker {
-            settings,
-            time: Timeline::new(),
-            lives: Lives::default(),
-            events: FxHashMap::default(),
-            lost: Ring::default(),
-            pools: FxHashMap::default(),
-            pools_made: 0,
-            pools_from: u32::MAX,
-            reach: FxHashMap::default(),
-            foreign: FxHashMap::default(),
-            graphs: Graphs::default(),
-            advised: FxHashSet::default(),
-            doubtful: Vec::new(),
-            needed: FxHashSet::default(),
-            more: Vec::new(),
-            held: Vec::new(),
-        }
+        Checker { settings, ..Checker::default() }
     }
 
     /// Takes the next operation; appends what is wrong with it, and returns whether it is done: what is refused is not,
@@ -445,8 +428,9 @@ impl Checker {
 
     fn add_pool(&mut self, pool: PoolId, is_exportable: bool) {
         self.pools.insert(pool, is_exportable);
-        self.pools_made = self.pools_made.max(pool.0.saturating_add(1));
-        self.pools_from = self.pools_from.min(pool.0);
+        let Range { start, end } = self.pools_made;
+        let start = if start < end { start.min(pool.0) } else { pool.0 };
+        self.pools_made = start..end.max(pool.0.saturating_add(1));
     }
 
     /// A stream, about to do something.
@@ -541,7 +525,7 @@ impl Checker {
     /// Whether a pool was destroyed.
     #[inline]
     pub(super) fn is_gone(&self, pool: PoolId) -> bool {
-        (self.pools_from..self.pools_made).contains(&pool.0) && !self.pools.contains_key(&pool)
+        self.pools_made.contains(&pool.0) && !self.pools.contains_key(&pool)
     }
 
     /// Gives advice, once for each place.

@@ -111,7 +111,7 @@ struct Process {
 }
 
 /// Streams and processes: see the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Timeline {
     /// Where a stream that lives is in the table.
     seats: FxHashMap<StreamId, Seat>,
@@ -136,23 +136,6 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    pub(super) fn new() -> Self {
-        Timeline {
-            answer: Answer::default(),
-            seats: FxHashMap::default(),
-            last_seat: None,
-            streams: Streams::default(),
-            homes: Vec::new(),
-            processes: Vec::new(),
-            process_numbers: FxHashMap::default(),
-            hosts: FxHashMap::default(),
-            last_host: None,
-            ended: Ring::default(),
-            made: 0,
-            hosts_made: 0,
-        }
-    }
-
     /// The process that a thread is of.
     pub(super) fn process(&self, host: HostId) -> ProcessId {
         self.hosts.get(&host).map_or(ProcessId(0), |at| self.processes[*at].id)

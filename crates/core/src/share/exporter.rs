@@ -36,9 +36,10 @@ pub enum Phase {
 }
 
 /// What becomes of an importer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Stage {
     /// It is read.
+    #[default]
     Talks,
     /// Nothing comes from it any more; its process has yet to end.
     Leaves,
@@ -83,7 +84,7 @@ pub struct Left {
 }
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ExporterEnd {
     stage: Stage,
     /// Asked and not answered.
@@ -111,14 +112,6 @@ struct Lease {
     phase: Phase,
     /// How many were given back before it.
     returned: u64,
-}
-
-impl Default for ExporterEnd {
-    fn default() -> Self {
-        let (leases, returned, completed, owed, strays) = Default::default();
-        let (events, device, fetched, question) = Default::default();
-        Self { stage: Stage::Talks, question, leases, returned, completed, owed, strays, events, device, fetched }
-    }
 }
 
 /// What the importer says.
