@@ -164,7 +164,7 @@ impl Flat {
             self.twice.get_or_insert(graph.id);
         }
         self.is_doubtful |= graph.is_shrunk;
-        self.pins.extend(graph.pins.all());
+        self.pins.extend(graph.pins());
         self.movable.extend_from_slice(&graph.movable);
         self.allocs.extend(graph.allocs.iter().enumerate().map(|(at, alloc)| FlatAlloc {
             graph: graph.id,

@@ -24,7 +24,6 @@ use super::error::GraphError;
 use super::fault::NodeSite;
 use super::index::Index;
 use super::node::{Access, DEPTH_MAX, GraphAllocId, GraphId, Label, Memory, NodeId, Origin, Work};
-use super::pins::{Pin, Pins};
 use crate::ids::AllocId;
 use crate::op::{Act, Quoted};
 use crate::units::Range;
@@ -69,7 +68,8 @@ pub struct Graph {
     addresses: Addresses,
     /// Free nodes for memory of other graphs.
     foreign_frees: FxHashMap<Memory, NodeId>,
-    pub(super) pins: Pins,
+    /// What its nodes name by one life, by the name that this has outside of graphs.
+    pub(super) pins: FxHashMap<(AllocId, u64), (GraphId, GraphAllocId)>,
     /// The graphs whose addresses each instance finds anew that are or were in it.
     pub(super) movable: SmallVec<[GraphId; 1]>,
     depth: usize,
@@ -93,7 +93,7 @@ impl Graph {
             is_shrunk: false,
             addresses: Addresses::new(granularity),
             foreign_frees: FxHashMap::default(),
-            pins: Pins::default(),
+            pins: FxHashMap::default(),
             movable: SmallVec::new(),
             depth: 1,
             fixed_nodes: 0,
@@ -486,21 +486,5 @@ impl Graph {
             _ => None,
         });
         Some(NodeSite { origin: path.into(), ..within?.site(*last, Act::Read)? })
-    }
-
-    /// A node is to name one life of what a launch of another graph left: the name to give it.
-    pub fn pin(&mut self, pin: Pin) -> Memory {
-        self.pins.add(pin)
-    }
-
-    /// The name of a life that was [pinned](Self::pin) before.
-    pub fn pinned(&self, id: AllocId, generation: u64) -> Option<Memory> {
-        self.pins.named(id, generation)
-    }
-
-    /// The life that nodes mean by this memory, where they named one.
-    pub fn pin_of(&self, memory: Memory) -> Option<Pin> {
-        let Memory::Foreign { graph, alloc } = memory else { return None };
-        self.pins.all().find(|pin| (pin.graph, pin.alloc) == (graph, alloc))
     }
 }

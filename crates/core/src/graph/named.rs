@@ -9,18 +9,13 @@ impl Graph {
         self.node(id).map(|_| ()).ok_or(GraphError::UnknownNode(id))
     }
 
-    /// Whether its last node or edge found no room in the index.
-    fn is_full(&self) -> bool {
-        self.index.is_full()
-    }
-
     /// Refuses what a new node cannot come after.
     ///
     /// # Errors
     /// A node that is not there, or is given twice; no room for another node.
     pub fn check_dependencies(&self, dependencies: &[NodeId]) -> Result<(), GraphError> {
         let to = NodeId(self.nodes.len() as u32);
-        if self.is_full() {
+        if self.index.is_full() {
             return Err(GraphError::TooManyNodes);
         }
         for &from in dependencies {

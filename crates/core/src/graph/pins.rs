@@ -4,13 +4,9 @@
 //! life that a launch gave it: with two names a use by one and a free by the other could not be compared. Which life
 //! was named stands beside it, here, and each launch must find that one. Knows names only.
 
-use rustc_hash::FxHashMap;
-
+use super::graph::Graph;
 use super::node::{GraphAllocId, GraphId, Memory};
 use crate::ids::AllocId;
-
-/// A life by the name that it has outside of graphs.
-type Named = (AllocId, u64);
 
 /// One life of another graph's memory: a launch that finds a later one there is refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -25,24 +21,27 @@ pub struct Pin {
     pub generation: u64,
 }
 
-/// See the module.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Pins(FxHashMap<Named, (GraphId, GraphAllocId)>);
-
-impl Pins {
-    pub(super) fn all(&self) -> impl Iterator<Item = Pin> + '_ {
-        self.0.iter().map(|(&(id, generation), &(graph, alloc))| Pin { graph, alloc, id, generation })
+impl Graph {
+    /// What its nodes name by one life.
+    pub(super) fn pins(&self) -> impl Iterator<Item = Pin> + '_ {
+        self.pins.iter().map(|(&(id, generation), &(graph, alloc))| Pin { graph, alloc, id, generation })
     }
 
-    /// A node is to name one life: the name to give it.
-    pub(super) fn add(&mut self, Pin { graph, alloc, id, generation }: Pin) -> Memory {
-        self.0.insert((id, generation), (graph, alloc));
+    /// A node is to name one life of what a launch of another graph left: the name to give it.
+    pub fn pin(&mut self, Pin { graph, alloc, id, generation }: Pin) -> Memory {
+        self.pins.insert((id, generation), (graph, alloc));
         Memory::Foreign { graph, alloc }
     }
 
-    /// The name of a life that was added before.
-    pub(super) fn named(&self, id: AllocId, generation: u64) -> Option<Memory> {
-        let (graph, alloc) = *self.0.get(&(id, generation))?;
+    /// The name of a life that was [pinned](Self::pin) before.
+    pub fn pinned(&self, id: AllocId, generation: u64) -> Option<Memory> {
+        let (graph, alloc) = *self.pins.get(&(id, generation))?;
         Some(Memory::Foreign { graph, alloc })
+    }
+
+    /// The life that nodes mean by this memory, where they named one.
+    pub fn pin_of(&self, memory: Memory) -> Option<Pin> {
+        let Memory::Foreign { graph, alloc } = memory else { return None };
+        self.pins().find(|pin| (pin.graph, pin.alloc) == (graph, alloc))
     }
 }

@@ -129,7 +129,7 @@ impl Chain {
     pub fn seen(&self, slot: Slot) -> Seq {
         match slot == self.slot {
             true => self.seq,
-            false => self.knowledge.waited.seen(slot).max(self.knowledge.base.clock().seen(slot)),
+            false => self.knowledge.waited.seen(slot).max(self.knowledge.base.seen(slot)),
         }
     }
 
@@ -172,7 +172,7 @@ impl Chain {
     #[inline]
     pub fn learn_from(&mut self, host: &Host) {
         if self.host_edition != host.base().edition() {
-            self.learn_news(host.base(), Some(host.knowledge()));
+            self.learn_news(host.base(), Some(&host.knowledge));
         }
     }
 

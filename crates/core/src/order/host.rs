@@ -18,7 +18,7 @@ use crate::ids::Slot;
 #[derive(Debug)]
 pub struct Host {
     /// Its base, as chains have it that waited for nothing beyond.
-    knowledge: Arc<Knowledge>,
+    pub(super) knowledge: Arc<Knowledge>,
 }
 
 impl Host {
@@ -32,13 +32,7 @@ impl Host {
     /// All it knows now, for the chains that it submits to.
     #[inline]
     pub fn base(&self) -> &Arc<Base> {
-        self.knowledge.base()
-    }
-
-    /// The same, for [`Chain::learn_from`](super::Chain::learn_from).
-    #[inline]
-    pub(super) fn knowledge(&self) -> &Arc<Knowledge> {
-        &self.knowledge
+        &self.knowledge.base
     }
 
     /// It learned that everything up to the snapshot has completed (CUDA: `cudaEventSynchronize`,

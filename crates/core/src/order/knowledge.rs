@@ -55,11 +55,6 @@ impl Base {
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
         self.clock.points()
     }
-
-    /// The last point of each chain that it knows.
-    pub(super) fn clock(&self) -> &Clock {
-        &self.clock
-    }
 }
 
 /// The host as a party of the order, after all that it knows to have completed. It is on no chain.
@@ -101,10 +96,6 @@ impl Knowledge {
         Arc::new(Self { base, waited: Clock::default(), is_open: false })
     }
 
-    pub(super) fn base(&self) -> &Arc<Base> {
-        &self.base
-    }
-
     /// Learns all that a snapshot has.
     pub(super) fn merge(&mut self, snapshot: &Snapshot) {
         self.waited.join(&snapshot.knowledge.waited);
@@ -122,7 +113,7 @@ impl Knowledge {
         }
         if !base.includes(&self.base) {
             // The host that submitted here before knows things that this one does not: keep them as waited for.
-            self.waited.join(self.base.clock());
+            self.waited.join(&self.base.clock);
         }
         self.base = Arc::clone(base);
         self.waited.prune(|point| base.covers(point));
@@ -185,7 +176,7 @@ impl Snapshot {
 
     /// All it knows, as one clock.
     pub(super) fn to_clock(&self) -> Clock {
-        let mut clock = self.knowledge.base.clock().clone();
+        let mut clock = self.knowledge.base.clock.clone();
         clock.join(&self.knowledge.waited);
         clock.raise(self.point);
         clock
