@@ -53,8 +53,9 @@ impl Checker {
         mark: Mark,
     ) -> Step {
         let seat = self.enter(call, stream)?;
-        self.check_event(call, event, seat, true)?;
         let site = self.site(call, seat, Act::Read);
+        self.check_event_process(call, event, site)?;
+        self.check_event_device(call, event, seat)?;
         if self.graphs.is_captured(stream) {
             if external {
                 return self.captured_event(call, seat, event, true);
@@ -92,8 +93,8 @@ impl Checker {
         );
         // A wait for nothing is not an operation: the stream learns nothing by it.
         let seat = if is_empty { self.look(call, stream)? } else { self.enter(call, stream)? };
-        self.check_event(call, event, seat, false)?;
         let site = self.site(call, seat, Act::Read);
+        self.check_event_process(call, event, site)?;
         let is_captured = self.graphs.is_captured(stream);
         if external {
             return match is_captured {
@@ -176,13 +177,6 @@ impl Checker {
         Ok(())
     }
 
-    /// Whether an event may be used on a stream: of the same device, and shared where another process uses it.
-    fn check_event(&self, call: Call<'_>, event: EventId, seat: Seat, is_record: bool) -> Step {
-        let site = self.site(call, seat, Act::Read);
-        self.check_event_process(call, event, site)?;
-        if is_record { self.check_event_device(call, event, seat) } else { Ok(()) }
-    }
-
     /// Whether the process that is at work may use an event.
     pub(super) fn check_event_process(&self, call: Call<'_>, event: EventId, site: Site) -> Step {
         let process = self.time.process(call.op.host);
@@ -213,10 +207,7 @@ impl Checker {
         let (name, stream) = (call.names.title(Thing::Event(event)), self.title(call, self.time.at(seat).kept.id));
         let site = Site { place: created.place, ..self.host_site(call, Act::Read) };
         let created = self.side(call, site, "created");
-        let at = match created.spot.to_string() {
-            spot if spot.is_empty() => spot,
-            spot => format!(" ({spot})"),
-        };
+        let at = created.spot.in_brackets();
         let help = match kept.stands {
             Stands::Nothing => format!("create {name} on {own}{at}, or record it on a stream of {device}"),
             _ => format!(

@@ -60,6 +60,14 @@ impl Spot {
             (None, None) => String::new(),
         }
     }
+
+    /// Behind what stands there; nothing where it is not known.
+    pub(super) fn in_brackets(&self) -> String {
+        match self.to_string() {
+            spot if spot.is_empty() => spot,
+            spot => format!(" ({spot})"),
+        }
+    }
 }
 
 impl fmt::Display for Spot {
@@ -138,11 +146,7 @@ impl Side {
     pub fn title(&self) -> String {
         let op = self.op.map(|op| format!(", op {op}")).unwrap_or_default();
         let Some(node) = &self.within else { return format!("{}{op}", self.who) };
-        let at = match node.spot.to_string() {
-            spot if spot.is_empty() => spot,
-            spot => format!(" ({spot})"),
-        };
-        format!("{}{op}: {}{at}", self.who, node.who)
+        format!("{}{op}: {}{}", self.who, node.who, node.spot.in_brackets())
     }
 
     fn facts(&self, prefix: &str, facts: &mut String) {
@@ -224,16 +228,10 @@ impl Edge {
     /// What brings it, where `later` is the other end.
     fn help(&self, later: &Side) -> String {
         let (before, after) = (&self.after, &later.who);
-        let at = match before.spot.to_string() {
-            spot if spot.is_empty() => String::new(),
-            spot => format!(" ({spot})"),
-        };
+        let at = before.spot.in_brackets();
         let op = before.op.map(|op| format!(" at or after op {op}")).unwrap_or_default();
-        let until = match self.destroyed.as_ref().map(ToString::to_string) {
-            Some(spot) if spot.is_empty() => ", before that stream is destroyed".to_owned(),
-            Some(spot) => format!(", before that stream is destroyed ({spot})"),
-            None => String::new(),
-        };
+        let destroyed = |spot: &Spot| format!(", before that stream is destroyed{}", spot.in_brackets());
+        let until = self.destroyed.as_ref().map(destroyed).unwrap_or_default();
         let event = match (before.process, before.stream) {
             (Some(process), Some(stream)) => {
                 format!("an event that process {process} records on its {stream}{op} and exports")

@@ -60,12 +60,6 @@ impl Graphs {
         self.own(graph).is_some_and(|graph| graph.has_child(child))
     }
 
-    /// A graph as it is: while something is captured into it, with that.
-    fn own(&self, graph: GraphId) -> Option<&Graph> {
-        let captured = self.captured.get(&graph).map(|captured| &captured.graph);
-        captured.or_else(|| self.graphs.get(&graph).map(|made| &made.graph))
-    }
-
     /// Whether each instance of a graph, which may be gone, has addresses of its own.
     pub(super) fn is_symbolic(&self, graph: GraphId) -> bool {
         let is_it = |it: &Graph| it.addressing() == Addressing::Symbolic;

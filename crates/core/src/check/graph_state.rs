@@ -134,12 +134,15 @@ impl Graphs {
         self.graphs.len() + self.execs.len() + self.latest.len() + self.captured.len()
     }
 
-    /// A graph by its number, where it is there or is being captured, or an instance of it.
-    pub(super) fn known(&self, graph: GraphId) -> Option<&Graph> {
+    /// A graph as it is: while something is captured into it, with that.
+    pub(super) fn own(&self, graph: GraphId) -> Option<&Graph> {
         let captured = self.captured.get(&graph).map(|captured| &captured.graph);
-        let made = || self.graphs.get(&graph).map(|made| &made.graph);
-        let of_instance = || self.execs.values().map(|it| &*it.graph).find(|it| it.id() == graph);
-        captured.or_else(made).or_else(of_instance)
+        captured.or_else(|| self.graphs.get(&graph).map(|made| &made.graph))
+    }
+
+    /// As [`own`](Self::own), or an instance of it.
+    pub(super) fn known(&self, graph: GraphId) -> Option<&Graph> {
+        self.own(graph).or_else(|| self.execs.values().map(|it| &*it.graph).find(|it| it.id() == graph))
     }
 
     /// The graph that a stream is captured into.
@@ -156,16 +159,15 @@ impl Graphs {
         self.captured.remove(&self.into.remove(&capture)?)
     }
 
-    fn held_mut(&mut self, graph: GraphId) -> Option<&mut Held> {
-        match self.captured.get_mut(&graph) {
-            Some(captured) => Some(&mut captured.held),
-            None => self.graphs.get_mut(&graph).map(|made| &mut made.held),
-        }
-    }
-
     /// A graph may name the memory of others.
     pub(super) fn hold(&mut self, graph: GraphId, others: &Held) {
-        let Some(held) = self.held_mut(graph) else { return };
+        let held = match self.captured.get_mut(&graph) {
+            Some(captured) => &mut captured.held,
+            None => match self.graphs.get_mut(&graph) {
+                Some(made) => &mut made.held,
+                None => return,
+            },
+        };
         let new: Held = others.iter().copied().filter(|other| !held.contains(other)).collect();
         held.extend_from_slice(&new);
         self.names.hold(&new);

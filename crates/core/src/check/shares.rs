@@ -7,7 +7,7 @@
 
 use super::checker::{Call, Checker, Refused, Step, quiet};
 use super::finding::Finding;
-use super::lives::{Freed, Lease, LifeId, Named, Source, Ticket};
+use super::lives::{Lease, LifeId, Named, Source, Ticket};
 use super::timeline::Seat;
 use super::usage::ALWAYS;
 use crate::ids::{StreamId, TicketId};
@@ -115,7 +115,7 @@ impl Checker {
         if by.point != ALWAYS {
             held.history.add_apart(by);
         }
-        let freed = Freed { by, bytes: held.bytes, name: held.name };
+        let freed = held.freed_by(by);
         let is_over = held.is_dropped && held.leases.is_empty();
         self.lives.forget(memory, freed);
         if is_over {

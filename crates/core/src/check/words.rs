@@ -55,9 +55,7 @@ impl Finding {
         let advice = "use the name that its latest allocation gave it, or free it later";
         let mut finding = Self::about(kind, subject, freed, later, sentence, advice);
         if let Some(anew) = anew {
-            let at = Some(anew.spot.to_string()).filter(|spot| !spot.is_empty());
-            let at = at.map(|spot| format!(" ({spot})")).unwrap_or_default();
-            finding.notes.push(format!("allocated anew: {}{at}", anew.title()));
+            finding.notes.push(format!("allocated anew: {}{}", anew.title(), anew.spot.in_brackets()));
         }
         finding
     }
