@@ -127,6 +127,7 @@ struct Streams {
     devices: HashMap<StreamId, DeviceId>,
     /// Those that are the legacy default stream.
     legacy: HashSet<StreamId>,
+    per_thread: HashSet<StreamId>,
     /// Those that wait for it.
     blocking: HashSet<StreamId>,
 }
@@ -404,6 +405,10 @@ impl Run {
         let said = match &op.what {
             What::StreamCreate { stream, role, device } => self.create_stream(*stream, *role, *device)?,
             What::StreamName { .. } | What::SetName { .. } | What::HostStart { .. } => Said::Done,
+            // The default stream of a thread ends with the thread: its handles are dropped.
+            What::StreamDestroy { stream } if self.streams.per_thread.contains(stream) => {
+                return cannot("the default stream of a thread is not destroyed");
+            }
             What::StreamDestroy { stream } => {
                 self.streams.all.remove(stream);
                 Said::Done

@@ -37,6 +37,9 @@ impl Run {
         if role == StreamRole::Legacy {
             self.streams.legacy.insert(stream);
         }
+        if role == StreamRole::PerThread {
+            self.streams.per_thread.insert(stream);
+        }
         if role.standing() == Standing::Tied {
             self.streams.blocking.insert(stream);
         }

@@ -369,10 +369,16 @@ impl Checker {
     /// Memory is free at once: the host must know that every use has completed.
     pub(super) fn free_now(&mut self, call: Call<'_>, memory: Memory) -> Step {
         let site = self.host_site(call, Act::Free);
-        if let Found::Named(Named::Node { .. }) = self.lives.find(memory) {
-            self.refuse_unsafe(call)?;
-        }
-        let target = self.resolve(call, memory, site)?;
+        let target = match self.resolve(call, memory, site) {
+            // Of a graph that was not launched: a call that a capture forbids does not look at it.
+            Err(finding) if finding.is_quiet() || finding.kind == Kind::before_alloc(Act::Free) => {
+                if let Found::Named(Named::Node { .. }) = self.lives.find(memory) {
+                    self.refuse_unsafe(call)?;
+                }
+                return Err(finding);
+            }
+            target => target?,
+        };
         self.refuse_unsafe(call)?;
         let base = self.time.base(call.op.host);
         if target.is_lease {

@@ -20,6 +20,18 @@ const KNOWN: &[(&str, &[&str])] = &[
          launch x t\nfree u e",
         &["9 capture-unsupported", "13 use-before-alloc"],
     ),
+    // A free at once in a capture, of what was freed.
+    (
+        "stream s\nstream t nonblocking\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x s\nfree s a\n\
+         capture t as h\nfree now a\nend capture t",
+        &["9 double-free"],
+    ),
+    // ... and of what no launch has allocated yet.
+    (
+        "stream t nonblocking\ngraph g\nnode n in g: alloc a 256\ncapture t as h\nfree now a\nend capture t\n\
+         x = instantiate g",
+        &["5 capture-unsupported"],
+    ),
     // A capture that came to nothing: its memory is void, also where another graph names it.
     (
         "stream s\nstream t\nstream u\ncapture t as g relaxed\ncapture s as h\na = alloc t 256\nread s a\n\
