@@ -160,16 +160,16 @@ fn row(line: u64, fields: &Fields, columns: &[Column]) -> Result<Row, Refusal> {
         match column {
             Column::Id if word.is_empty() => return Err(refuse("column `id`: the id is empty".to_owned())),
             Column::Id => word.clone_into(&mut row.id),
-            Column::Lower => row.life.lower = word.parse().map_err(|_| wrong("no step (a whole number)"))?,
-            Column::Upper => row.life.upper = word.parse().map_err(|_| wrong("no step (a whole number)"))?,
+            Column::Lower => row.life.lower = word.parse().map_err(|_| wrong("not a step (a whole number)"))?,
+            Column::Upper => row.life.upper = word.parse().map_err(|_| wrong("not a step (a whole number)"))?,
             Column::Size => match word.parse() {
-                Ok(0) => return Err(wrong("no size: a buffer has at least 1 byte")),
+                Ok(0) => return Err(wrong("not a size: a buffer has at least 1 byte")),
                 Ok(bytes) => row.buffer.bytes = bytes,
-                Err(_) => return Err(wrong("no number of bytes below 2^64")),
+                Err(_) => return Err(wrong("not a number of bytes below 2^64")),
             },
             Column::Alignment => match word.parse::<u64>() {
                 Ok(alignment) if alignment.is_power_of_two() => row.buffer.alignment = alignment,
-                _ => return Err(wrong("no alignment: give a power of two")),
+                _ => return Err(wrong("not an alignment: give a power of two")),
             },
             Column::Offset => {}
         }
