@@ -110,7 +110,7 @@ impl Report {
         }
         if let Some(missing) = &cuda.missing {
             let yellow = Style::new().fg_color(Some(AnsiColor::Yellow.into()));
-            // That it is about opening CUDA the line says already.
+            // The line names CUDA already.
             let missing = missing.strip_prefix("open CUDA: ").unwrap_or(missing);
             let _ = writeln!(text, "{bold}cuda{bold:#}  {yellow}not here{yellow:#}: {missing}");
             let _ = writeln!(text, "  {bold}help{bold:#}: {WITHOUT_CUDA}");

@@ -72,8 +72,8 @@ impl Checker {
         match call.op.what {
             // What is freed has to be there first.
             What::FreeNow { .. } => Ok(()),
-            // Of the legacy default stream: first of all it would come after the captured blocking streams (906; other
-            // captures go on then: an H200, driver 580).
+            // The legacy default stream waits for captured blocking streams first: their captures are invalid (906), and
+            // all others go on (measured on an H200, driver 580).
             What::StreamSynchronize { stream } | What::StreamQuery { stream, .. } => {
                 if let Some(seat) = self.time.look(call.op.host, stream) {
                     self.enter_while_capturing(call, seat)?;
@@ -204,10 +204,10 @@ impl Checker {
         let Some(stream) = self.graphs.captured.get(&graph).map(|captured| captured.origin) else { return Ok(false) };
         // The stream learns nothing by a node.
         let Some(seat) = self.time.look(call.op.host, stream) else { return Ok(false) };
-        // After everything declared so far: all nodes that use the memory, wherever they were captured.
+        // After all nodes that use the memory, whatever streams they were captured on.
         let label = self.label(call, None, Some(stream));
         if let Some(Captured { graph: into, uses, .. }) = self.graphs.captured.get_mut(&graph) {
-            let after = uses.all_of(into, alloc);
+            let after = uses.ends_of(into, alloc);
             let added = into.add_free(&after, NodeMemory::Own(alloc), label);
             self.time.answer.tell(|done| done.captured = Some(CapturedInto { graph, after: after.into_vec() }));
             match added {
@@ -427,12 +427,13 @@ impl Checker {
     }
 
     pub(super) fn abandon_capture(&mut self, call: Call<'_>, stream: StreamId) -> Step {
-        if !self.graphs.captures.has_begun_on(stream) {
-            return Err(self.capture_refused(call, CaptureError::NotCapturing(stream), stream));
+        match self.graphs.captures.discard(stream) {
+            Some(ended) => {
+                self.void_capture(ended);
+                Ok(())
+            }
+            None => Err(self.capture_refused(call, CaptureError::NotCapturing(stream), stream)),
         }
-        let ended = self.graphs.captures.abandon(stream);
-        ended.and_then(|ended| self.void_capture(ended));
-        Ok(())
     }
 
     /// A capture has ended without a graph: where it began.

@@ -370,7 +370,7 @@ impl Checker {
     pub(super) fn free_now(&mut self, call: Call<'_>, memory: Memory) -> Step {
         let site = self.host_site(call, Act::Free);
         let target = match self.resolve(call, memory, site) {
-            // Of a graph that was not launched: a call that a capture forbids does not look at it.
+            // A capture forbids the call, whatever becomes of a graph's memory before its first launch.
             Err(finding) if finding.is_quiet() || finding.kind == Kind::before_alloc(Act::Free) => {
                 if let Found::Named(Named::Node { .. }) = self.lives.find(memory) {
                     self.refuse_unsafe(call)?;

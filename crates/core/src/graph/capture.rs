@@ -489,9 +489,10 @@ impl Captures {
         Ok(Ended { capture: id, streams, was })
     }
 
-    /// Whether a capture that goes on began on the stream.
-    pub fn has_begun_on(&self, stream: StreamId) -> bool {
-        self.of(stream).is_some_and(|id| self.captures[&id].origin == stream)
+    /// The capture that began on the stream ends without a graph. None, and nothing happens, where none began on it.
+    pub fn discard(&mut self, stream: StreamId) -> Option<CaptureId> {
+        self.of(stream).filter(|id| self.captures[id].origin == stream)?;
+        self.abandon(stream)
     }
 
     /// The stream is gone. If a capture began on it, that has ended without a graph; if it had joined one, its work

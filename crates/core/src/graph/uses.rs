@@ -126,17 +126,17 @@ impl Uses {
         self.lives.get(&memory).into_iter().flat_map(Life::last)
     }
 
-    /// The nodes that a free node after all that is done to memory of the graph comes after: its last uses, children
-    /// that use it, and without any its alloc node.
-    pub fn all_of(&self, graph: &Graph, alloc: GraphAllocId) -> SmallVec<[NodeId; 4]> {
+    /// The dependencies of a free node after all uses of memory of the graph: its last uses and the children that use
+    /// it, or else its alloc node.
+    pub fn ends_of(&self, graph: &Graph, alloc: GraphAllocId) -> SmallVec<[NodeId; 4]> {
         let used = self.last(Memory::Own(alloc)).chain(graph.children_using(alloc));
-        let mut all: SmallVec<[NodeId; 4]> = used.collect();
-        all.sort_unstable();
-        all.dedup();
-        if all.is_empty() {
-            all.extend(graph.alloc(alloc).map(|alloc| alloc.node));
+        let mut ends: SmallVec<[NodeId; 4]> = used.collect();
+        ends.sort_unstable();
+        ends.dedup();
+        if ends.is_empty() {
+            ends.extend(graph.alloc(alloc).map(|alloc| alloc.node));
         }
-        all
+        ends
     }
 
     fn life(&mut self, graph: &Graph, memory: Memory) -> &mut Life {

@@ -70,7 +70,7 @@ impl Access for AccessList {
         count
     }
 
-    fn bytes(_: &Self::Place, _: &mut dyn FnMut(u64, u64, bool)) {}
+    fn ranges(_: &Self::Place, _: &mut dyn FnMut(u64, u64, bool)) {}
 
     #[allow(unsafe_code)] // There is nothing to make.
     unsafe fn slices<'a>(_: Self::Place) -> Self::Slice<'a> {}

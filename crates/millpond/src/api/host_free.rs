@@ -13,7 +13,7 @@ use millpond_core::pool::{Freed, Frontier};
 use millpond_driver::process;
 
 use crate::clock::hosts;
-use crate::names::error::{Invalid, Nearest, Result};
+use crate::names::error::{Error, Invalid, Nearest, Result};
 use crate::names::shadow;
 use crate::names::stream_names::side;
 use crate::state::allocation::{Owned, site, violation};
@@ -57,22 +57,28 @@ impl Device {
             return Ok(());
         }
         let context = self.context();
-        let owned = PoolShared::find_on(context, address).map_err(|error| {
-            // Memory of a graph that was not launched is no matter of a call that a capture forbids.
-            let is_of_graph =
-                matches!(error.invalid(), Some(Invalid::Pointer { nearest: Nearest::OfGraph { .. }, .. }));
-            let unsafe_call = if is_of_graph { context.graphs.refuse_unsafe("free").err() } else { None };
-            let error = unsafe_call.unwrap_or(error);
-            // Whoever reads the trace says the same of it, as of a second free.
-            let tracer = context.tracer.as_ref();
-            if let Some((tracer, memory)) = tracer.and_then(|it| Some((it, context.freed_at(it, address)?))) {
-                shadow::judged(Some(&error), || tracer.free_now_of(memory, caller));
-            }
-            error
-        })?;
+        let owned =
+            PoolShared::find_on(context, address).or_else(|error| self.refuse_address(address, error, caller))?;
         self.free_now(&owned, caller).inspect_err(|error| {
             context.report(error);
         })
+    }
+
+    /// Refuses to free an address where no live allocation begins.
+    #[cold]
+    fn refuse_address(&self, address: u64, error: Error, caller: &'static Location<'static>) -> Result<Owned> {
+        let context = self.context();
+        let refuse = || match error.invalid() {
+            // A capture forbids the call, whatever becomes of a graph's memory before its first launch.
+            Some(Invalid::Pointer { nearest: Nearest::OfGraph { .. }, .. }) => context.graphs.refuse_unsafe("free"),
+            _ => Ok(()),
+        };
+        let error = refuse().err().unwrap_or(error);
+        let tracer = context.tracer.as_ref();
+        if let Some((tracer, memory)) = tracer.and_then(|it| Some((it, context.freed_at(it, address)?))) {
+            shadow::judged(Some(&error), || tracer.free_now_of(memory, caller));
+        }
+        Err(error)
     }
 
     pub(crate) fn free_now(&self, owned: &Owned, caller: &'static Location<'static>) -> Result<()> {

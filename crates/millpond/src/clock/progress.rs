@@ -48,8 +48,8 @@ struct SideWork {
 /// Where the work of a chain is.
 #[derive(Debug)]
 enum Queue {
-    /// In a stream of the driver; none once that is closed.
-    Stream(RwLock<ranks::Marked, Option<RawStream>>),
+    /// In a stream of the driver; once that is closed, why it cannot be marked.
+    Stream(RwLock<ranks::Marked, millpond_driver::Result<RawStream>>),
     /// In launches of a graph: the end of the last one.
     Launches(Mutex<ranks::Table, Option<LaunchEnd>>),
 }
@@ -120,7 +120,7 @@ impl EndThen {
 
 impl Progress {
     pub(crate) fn new(raw: RawStream, seq: Seq) -> Self {
-        Self::with_queue(Queue::Stream(RwLock::new(Some(raw))), seq)
+        Self::with_queue(Queue::Stream(RwLock::new(Ok(raw))), seq)
     }
 
     /// A chain on the number of another, whose stream waits for the end of that one: it is as far, and no further.
@@ -212,24 +212,32 @@ impl Progress {
         self.completed.fetch_max(seq.min(self.reach()), Ordering::AcqRel);
     }
 
-    /// The driver closes the stream next; `end` is its last mark, if there is one. Waits for who marks it this moment.
-    pub(crate) fn close(&self, end: Option<Arc<Mark>>) {
+    /// The driver closes the stream next: its last mark, or why it has none. Waits for a thread that is marking it.
+    pub(crate) fn close(&self, end: millpond_driver::Result<Arc<Mark>>) {
         let Queue::Stream(queue) = &self.queue else { return };
         let mut raw = write(queue);
-        if let Some(end) = end {
-            // A second one never comes: the stream's state refuses it.
-            let _ = self.end.set(end);
-        }
-        *raw = None;
+        *raw = Err(end.map_or_else(
+            |error| error,
+            |end| {
+                // A second one never comes: the stream's state refuses it.
+                let _ = self.end.set(end);
+                closed()
+            },
+        ));
     }
 
-    /// A mark that `mark` makes of the stream, while no thread can close it; none where it is closed.
-    fn mark_open<R>(
-        queue: &RwLock<ranks::Marked, Option<RawStream>>,
-        mark: impl FnOnce(RawStream) -> millpond_driver::Result<R>,
-    ) -> Option<millpond_driver::Result<R>> {
-        let raw = read(queue);
-        raw.map(mark)
+    /// Does something with the stream that the driver has, while no thread can close it.
+    ///
+    /// # Errors
+    /// That of `act`; why a closed stream cannot be marked.
+    fn while_open<R>(
+        queue: &RwLock<ranks::Marked, millpond_driver::Result<RawStream>>,
+        act: impl FnOnce(RawStream) -> millpond_driver::Result<R>,
+    ) -> millpond_driver::Result<R> {
+        match &*read(queue) {
+            Ok(raw) => act(*raw),
+            Err(error) => Err(error.clone()),
+        }
     }
 
     /// The end of a closed stream, once it is marked.
@@ -257,15 +265,15 @@ impl Progress {
             return act(end.raw);
         }
         match &self.queue {
-            Queue::Stream(queue) => match Self::mark_open(queue, mark) {
-                Some(mark) => {
-                    let mark = mark?;
+            Queue::Stream(queue) => match (Self::while_open(queue, mark), self.end.get()) {
+                (Ok(mark), _) => {
                     let done = act(mark);
                     driver.forget(mark);
                     done
                 }
                 // It was closed this moment.
-                None => self.end.get().map_or_else(|| Err(no_stream()), |end| act(end.raw)),
+                (Err(_), Some(end)) => act(end.raw),
+                (Err(error), None) => Err(error),
             },
             Queue::Launches(last) => {
                 let last = lock(last).clone();
@@ -334,11 +342,11 @@ impl Progress {
             return Ok(end);
         }
         match &self.queue {
-            Queue::Stream(queue) => match Self::mark_open(queue, |raw| driver.mark(raw)) {
-                Some(mark) => Ok(Arc::new(Mark::new(mark?, driver))),
-                // It was closed this moment.
-                None => self.end().ok_or_else(no_stream),
-            },
+            Queue::Stream(queue) => {
+                let mark = Self::while_open(queue, |raw| driver.mark(raw));
+                // Where it was closed this moment it has an end.
+                mark.map(|mark| Arc::new(Mark::new(mark, driver))).or_else(|error| self.end().ok_or(error))
+            }
             Queue::Launches(last) => match lock(last).clone() {
                 None => Err(no_launch()),
                 Some(LaunchEnd::Marked(end)) => Ok(end),
@@ -375,7 +383,7 @@ impl Progress {
         let Queue::Stream(queue) = &self.queue else { return };
         let submitted = self.submitted.load(Ordering::Acquire);
         // Where it cannot be marked now it keeps the mark that it has.
-        if let Some(Ok(mark)) = Self::mark_open(queue, |raw| driver.mark_apart(raw)) {
+        if let Ok(mark) = Self::while_open(queue, |raw| driver.mark_apart(raw)) {
             let former = lock(&self.ahead).replace((Mark::new(mark, driver), submitted));
             drop(former);
         }
@@ -408,9 +416,10 @@ pub(crate) fn no_end() -> DriverError {
     }
 }
 
+/// Of a stream that is closed.
 #[cold]
-fn no_stream() -> DriverError {
-    DriverError::Failed { call: "mark", reason: "the stream was closed without a mark".into() }
+pub(crate) fn closed() -> DriverError {
+    DriverError::Failed { call: "mark", reason: "the stream is closed".into() }
 }
 
 #[cold]

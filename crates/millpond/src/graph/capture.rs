@@ -215,12 +215,6 @@ impl Recording {
         Ok(())
     }
 
-    /// A stream is closed: the capture that began on it, if any did.
-    fn abandon<'g>(&mut self, stream: StreamId, garbage: &'g Garbage) -> Option<Held<'g, Open>> {
-        let id = self.captures.abandon(stream)?;
-        self.take_out(id, garbage)
-    }
-
     /// An event at the tails of a captured stream.
     pub(crate) fn record(&mut self, stream: StreamId, place: Place) -> Result<CapturedAt> {
         match self.captures.record(stream) {
@@ -278,34 +272,28 @@ impl Graphs {
     /// A stream is closed, whose state is locked: a capture that began on it has ended.
     #[cold]
     pub(crate) fn end_with_stream<'g>(&self, stream: StreamId, _: &mut BiasedGuard<'g, State>, garbage: &'g Garbage) {
-        self.abandon_then(stream, garbage, |_| ());
-    }
-
-    /// As [`end_with_stream`](Self::end_with_stream), of a stream that goes on. Nothing where no capture began on it.
-    #[cold]
-    fn abandon<'g>(&self, stream: StreamId, state: &mut BiasedGuard<'g, State>, garbage: &'g Garbage) {
-        if !lock(&self.captures).captures.has_begun_on(stream) {
-            return;
-        }
-        state.capture = None;
-        self.abandon_then(stream, garbage, |session| {
-            if let Some(tracer) = session.tracer() {
-                tracer.capture_abandoned(stream);
-            }
-        });
-    }
-
-    fn abandon_then(&self, stream: StreamId, garbage: &Garbage, write: impl FnOnce(&Session)) {
         let mut recording = lock(&self.captures);
-        let ended = recording.abandon(stream, garbage);
-        // Before anybody does what this capture forbade.
-        if let Some(open) = &ended {
-            write(&open.session);
-        }
+        let ended = recording.captures.abandon(stream).and_then(|id| recording.take_out(id, garbage));
         drop(recording);
         if let Some(open) = &ended {
             self.closed(&open.session);
         }
+    }
+
+    /// The capture that began on a stream comes to nothing, and the stream goes on. Nothing where none began on it.
+    #[cold]
+    fn discard<'g>(&self, stream: StreamId, state: &mut BiasedGuard<'g, State>, garbage: &'g Garbage) {
+        let mut recording = lock(&self.captures);
+        let Some(open) = recording.captures.discard(stream).and_then(|id| recording.take_out(id, garbage)) else {
+            return;
+        };
+        // Before any thread does what this capture forbade.
+        if let Some(tracer) = open.session.tracer() {
+            tracer.capture_abandoned(stream);
+        }
+        drop(recording);
+        state.capture = None;
+        self.closed(&open.session);
     }
 
     /// A capture has begun.
@@ -394,7 +382,7 @@ fn with_open<R>(session: &Session, act: impl FnOnce(&mut Body, &mut Uses) -> R) 
 pub(crate) fn drop_captured(session: &Arc<Session>, alloc: GraphAllocId) {
     with_open(session, |body, uses| {
         // A second free node is refused, and the drop has nothing to do then.
-        if let Ok(free) = body.add_free(&uses.all_of(&body.core, alloc), Memory::Own(alloc), Place::Unknown) {
+        if let Ok(free) = body.add_free(&uses.ends_of(&body.core, alloc), Memory::Own(alloc), Place::Unknown) {
             if let Some(tracer) = session.tracer() {
                 tracer.captured_drop(session.id, alloc);
             }
@@ -595,7 +583,7 @@ impl Stream {
             None => session.ends == Ends::ByCall,
         };
         if state.capture.as_ref().is_some_and(is_meant) {
-            self.shared.context.graphs.abandon(self.shared.id, &mut state, &garbage);
+            self.shared.context.graphs.discard(self.shared.id, &mut state, &garbage);
         }
     }
 }

@@ -10,7 +10,6 @@ use millpond_core::ids::{Point, Slot};
 use millpond_core::units::Range;
 use millpond_driver::locks::{BiasedGuard, lock};
 
-use crate::graph::body::Body;
 use crate::names::count::Count;
 use crate::names::error::{Invalid, Result};
 use crate::names::stream_names::side;
@@ -82,17 +81,14 @@ impl StreamShared {
             });
         };
         let memory = Memory::Foreign { graph, alloc };
-        let check = |body: &Body| match &allocation.origin {
-            Origin::Graph(_) => body.check_life(allocation, owned.generation, site(Act::Free, self.id, 0, caller)),
-            _ => Ok(()),
-        };
-        self.capture_free_of(memory, check, caller, |tracer| tracer.free_owned(owned, Some(self.id), caller))
+        self.capture_free_of(memory, Some(owned), caller, |tracer| tracer.free_owned(owned, Some(self.id), caller))
     }
 
+    /// A free node for the memory of an alloc node; `owned` is a life of it, where one is named.
     fn capture_free_of(
         &self,
         memory: Memory,
-        check: impl FnOnce(&Body) -> Result<()>,
+        owned: Option<&Owned>,
         caller: &'static Location<'static>,
         write: impl FnOnce(&Tracer),
     ) -> Result<()> {
@@ -102,7 +98,11 @@ impl StreamShared {
                 Memory::Foreign { graph, alloc } if graph == adding.body.core.id() => Memory::Own(alloc),
                 memory => memory,
             };
-            check(adding.body)?;
+            if let Some(Owned { allocation, generation, .. }) = owned
+                && let Origin::Graph(_) = allocation.origin
+            {
+                adding.body.check_life(allocation, *generation, site(Act::Free, self.id, 0, caller))?;
+            }
             adding.check_free(memory, place)?;
             let node = adding.body.add_free(adding.tails, memory, place)?;
             if let Some(tracer) = adding.session.tracer() {
@@ -260,14 +260,9 @@ impl Stream {
             return Err(Finding::symbolic(&name.graph.to_string()).at(later).into());
         }
         let (id, memory) = (shared.id, Memory::Foreign { graph: name.graph, alloc: name.alloc });
-        let captured = shared.capture_free_of(
-            memory,
-            |_| Ok(()),
-            caller,
-            |tracer| {
-                tracer.free_of(tracer.alloc_node(name.graph, name.alloc), id, caller);
-            },
-        );
+        let captured = shared.capture_free_of(memory, None, caller, |tracer| {
+            tracer.free_of(tracer.alloc_node(name.graph, name.alloc), id, caller);
+        });
         state.counted(captured)
     }
 }

@@ -15,6 +15,7 @@ use millpond_driver::{Driver, DriverError, RawStream, is_in_item, process};
 use crate::clock::hosts;
 use crate::clock::mark::Mark;
 use crate::clock::progress::Progress;
+use crate::clock::progress::closed;
 use crate::graph::trim_graph_memory;
 use crate::state::context::Context;
 use crate::state::in_flight::{End, Everything, Unclosed};
@@ -30,6 +31,7 @@ impl Context {
         if !unclosed.needs_mark {
             // No other call learns that from a stream that is closed. Nothing was in it that a host would not know of.
             unclosed.progress.complete(unclosed.snapshot.point().seq);
+            unclosed.progress.close(Err(closed()));
             hosts::learn([&unclosed.snapshot], || ());
             self.in_flight.leave(unclosed.seat);
         }
@@ -216,12 +218,14 @@ impl Unclosed {
             match context.driver.mark(self.raw) {
                 Ok(raw) => self.end(context, Arc::new(Mark::new(raw, &context.driver))),
                 // Nothing runs any more that could be waited for.
-                Err(DriverError::Lost { .. }) => context.in_flight.leave(self.seat),
+                Err(lost @ DriverError::Lost { .. }) => {
+                    self.progress.close(Err(lost));
+                    context.in_flight.leave(self.seat);
+                }
                 Err(other) => return Err(other),
             }
             self.needs_mark = false;
         }
-        self.progress.close(None);
         match context.driver.close_stream(self.raw) {
             Err(DriverError::Lost { .. }) => Ok(()),
             other => other,
@@ -229,7 +233,7 @@ impl Unclosed {
     }
 
     fn end(&self, context: &Context, end: Arc<Mark>) {
-        self.progress.close(Some(Arc::clone(&end)));
+        self.progress.close(Ok(Arc::clone(&end)));
         let base = hosts::base();
         if self.is_noted {
             context.legacy.note_end((self.snapshot.clone(), Arc::clone(&end)), &base);

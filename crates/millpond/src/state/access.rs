@@ -21,6 +21,7 @@ use crate::names::error::Result;
 use crate::state::allocation::Owned;
 use crate::state::named::Named;
 use crate::state::named::NodeName;
+use crate::state::running::Running;
 
 /// Nearly all launches declare few accesses.
 pub(crate) type Few<T> = SmallVec<[T; 4]>;
@@ -98,9 +99,9 @@ pub trait Access: sealed::Sealed {
     #[doc(hidden)]
     fn moved(place: Self::Place, address: &mut dyn FnMut() -> u64) -> Self::Place;
 
-    /// Tells the bytes of each place, and whether they may be written.
+    /// Tells each slice at the places: its address, its bytes, and whether it may be written.
     #[doc(hidden)]
-    fn bytes(place: &Self::Place, tell: &mut dyn FnMut(u64, u64, bool));
+    fn ranges(place: &Self::Place, tell: &mut dyn FnMut(u64, u64, bool));
 
     /// The slices at the places.
     ///
@@ -193,7 +194,7 @@ macro_rules! access {
                 Elements { address: address(), ..place }
             }
 
-            fn bytes(place: &Elements<T>, tell: &mut dyn FnMut(u64, u64, bool)) {
+            fn ranges(place: &Elements<T>, tell: &mut dyn FnMut(u64, u64, bool)) {
                 tell(place.address, (place.len * size_of::<T>()) as u64, $act == Act::Write);
             }
 
@@ -245,8 +246,8 @@ macro_rules! tuples {
                 ($($name::moved(place.$index, address),)*)
             }
 
-            fn bytes(place: &Self::Place, tell: &mut dyn FnMut(u64, u64, bool)) {
-                $($name::bytes(&place.$index, tell);)*
+            fn ranges(place: &Self::Place, tell: &mut dyn FnMut(u64, u64, bool)) {
+                $($name::ranges(&place.$index, tell);)*
             }
 
             #[inline]
@@ -290,8 +291,8 @@ impl<A: Access, const N: usize> Access for [A; N] {
         place.map(|place| A::moved(place, address))
     }
 
-    fn bytes(place: &Self::Place, tell: &mut dyn FnMut(u64, u64, bool)) {
-        place.iter().for_each(|place| A::bytes(place, tell));
+    fn ranges(place: &Self::Place, tell: &mut dyn FnMut(u64, u64, bool)) {
+        place.iter().for_each(|place| A::ranges(place, tell));
     }
 
     unsafe fn slices<'a>(place: Self::Place) -> Self::Slice<'a> {
@@ -320,8 +321,8 @@ impl<A: Access> Access for Vec<A> {
         place.into_iter().map(|place| A::moved(place, address)).collect()
     }
 
-    fn bytes(place: &Self::Place, tell: &mut dyn FnMut(u64, u64, bool)) {
-        place.iter().for_each(|place| A::bytes(place, tell));
+    fn ranges(place: &Self::Place, tell: &mut dyn FnMut(u64, u64, bool)) {
+        place.iter().for_each(|place| A::ranges(place, tell));
     }
 
     unsafe fn slices<'a>(place: Self::Place) -> Self::Slice<'a> {
@@ -330,57 +331,6 @@ impl<A: Access> Access for Vec<A> {
             unsafe { A::slices(place) }
         });
         slices.collect()
-    }
-}
-
-/// Says that a kernel runs with its slices. In builds with debug assertions it panics where another one runs with
-/// slices of the same bytes and one of them writes. INVARIANT: exclusive-write.
-struct Running(#[cfg(debug_assertions)] u64);
-
-#[cfg(not(debug_assertions))]
-impl Running {
-    #[inline(always)]
-    fn of<A: Access>(_: &A::Place) -> Self {
-        Self()
-    }
-}
-
-#[cfg(debug_assertions)]
-mod running {
-    use millpond_driver::locks::{Leaf, Mutex, lock};
-
-    use super::{Access, Running};
-
-    /// The number of a kernel, the first of its bytes and the first behind them, whether it writes them.
-    type Slice = (u64, u64, u64, bool);
-
-    /// The slices of all kernels that run, and the number of the last one.
-    static SLICES: Mutex<Leaf, (Vec<Slice>, u64)> = Mutex::new((Vec::new(), 0));
-
-    impl Running {
-        pub(super) fn of<A: Access>(place: &A::Place) -> Self {
-            let mut all = lock(&SLICES);
-            let (slices, last) = &mut *all;
-            *last += 1;
-            let (mut new, mut beside) = (Vec::new(), None);
-            A::bytes(place, &mut |at, bytes, writes| {
-                let conflicts = |it: &&Slice| it.1 < at + bytes && at < it.2 && (it.3 || writes);
-                beside = beside.or(slices.iter().chain(&new).find(conflicts).copied());
-                new.push((*last, at, at + bytes, writes));
-            });
-            slices.extend(new);
-            let running = Self(*last);
-            // The assertion is not a panic under the lock.
-            drop(all);
-            assert!(beside.is_none(), "exclusive-write: a kernel runs beside one with the slice {beside:?}");
-            running
-        }
-    }
-
-    impl Drop for Running {
-        fn drop(&mut self) {
-            lock(&SLICES).0.retain(|slice| slice.0 != self.0);
-        }
     }
 }
 
@@ -423,25 +373,4 @@ pub(crate) fn task<'k, A: Access>(
         // what conflicts with it is ordered before or after (exclusive-write). The slices do not outlive the call.
         kernel(unsafe { A::slices(place) });
     })
-}
-
-#[cfg(all(test, debug_assertions))]
-mod tests {
-    use std::panic::catch_unwind;
-
-    use super::*;
-
-    #[test]
-    fn kernels_that_run_at_once_share_no_bytes_that_one_writes() {
-        // No device has these addresses.
-        let at = |address, len| Elements::<u32> { address, len, element: PhantomData };
-        let writes = |place| catch_unwind(move || drop(Running::of::<Write<'_, u32>>(&place))).is_ok();
-        let reads = |place| catch_unwind(move || drop(Running::of::<Read<'_, u32>>(&place))).is_ok();
-        let read = Running::of::<Read<'_, u32>>(&at(4096, 4));
-        assert!(reads(at(4096, 4)) && writes(at(4112, 4)) && writes(at(4080, 4)) && writes(at(4096, 0)));
-        assert!(!writes(at(4108, 1)) && !writes(at(0, 2048)));
-        drop(read);
-        let _write = Running::of::<[Write<'_, u32>; 2]>(&[at(4096, 1), at(4104, 1)]);
-        assert!(writes(at(4100, 1)) && !reads(at(4104, 1)) && !writes(at(4096, 4)));
-    }
 }

@@ -19,6 +19,7 @@ pub(crate) mod origin;
 pub(crate) mod peers;
 pub(crate) mod pool;
 pub(crate) mod retired;
+pub(crate) mod running;
 pub(crate) mod session;
 pub(crate) mod stream;
 pub(crate) mod traced;
