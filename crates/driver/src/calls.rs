@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The kinds, in the order of the contract, each with the method's name and CUDA's.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident $name:literal $cuda:literal,)*) => {
-        /// What a tap sees: one method of [`Driver`](crate::Driver), or several that are alike. It sees no method without a
-        /// kind in the contract.
+        /// What a tap sees: one method of [`Driver`](crate::Driver), or several that are alike. It sees no method
+        /// without a kind in the contract.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u8)]
         pub enum CallKind { $($(#[$doc])* $kind),* }

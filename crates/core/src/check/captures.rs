@@ -72,8 +72,8 @@ impl Checker {
         match call.op.what {
             // What is freed has to be there first.
             What::FreeNow { .. } => Ok(()),
-            // The legacy default stream waits for captured blocking streams first: their captures are invalid (906), and
-            // all others go on (measured on an H200, driver 580).
+            // The legacy default stream waits for captured blocking streams first: their captures are invalid (906),
+            // and all others go on (measured on an H200, driver 580).
             What::StreamSynchronize { stream } | What::StreamQuery { stream, .. } => {
                 if let Some(seat) = self.time.look(call.op.host, stream) {
                     self.enter_while_capturing(call, seat)?;

@@ -15,7 +15,7 @@
 //! | `captures`, `graphs`, `graph_state`, `grants`, `addresses` | graphs, by capture and by hand; who may free what |
 //! | `launches`, `launching`, `protocol`, `inside` | instances and launches; which node did what |
 //! | `shares`, `reach` | other processes; pools and memory of other devices |
-//! | `finding`, `explain`, `edges`, `refusals`, `words`, `edit` | what is said: both sides, the missing edges, the words |
+//! | `finding`, `explain`, `edges`, `refusals`, `words`, `edit` | findings: both sides, the missing edges, the words |
 //! | `engine`, `answer` | a step that says what the device has to do, for a library; events by handle |
 //! | `withdraw`, `changes` | launches that a driver refuses after they were judged right |
 //! | `private` | memory that one stream alone has named, which is not stepped |

@@ -1,7 +1,7 @@
-//! The slices of kernels that run, for the assertion of **exclusive-write** in builds with debug assertions: no kernel runs
-//! with a slice of bytes that another one may write meanwhile.
+//! The slices of kernels that run. Builds with debug assertions assert **exclusive-write** by them: no kernel runs with
+//! a slice of bytes that another one may write meanwhile.
 //!
-//! Knows addresses; no allocations and no order. Elsewhere it is nothing.
+//! Knows addresses; no allocations and no order. In other builds it does nothing.
 
 use crate::state::access::Access;
 
