@@ -11,7 +11,7 @@ use millpond_core::check::{Act, History, Place, Site, Use};
 use millpond_core::graph::{
     Access, Addressing, ArenaKey, Backing, Draft, Graph, GraphAllocId, GraphId, Index, Label, Memory, NodeId, Work,
 };
-use millpond_core::ids::{AllocId, Point, Slot, StreamId};
+use millpond_core::ids::{AllocId, ChainIndex, Point, StreamId};
 use millpond_core::op::Part;
 use millpond_core::order::{Chain, Completed};
 use millpond_core::units::{MIB, Range};
@@ -94,7 +94,7 @@ impl Completed for Nothing {
 /// One launch's own questions, again and again: the outside's histories, the memory.
 fn launches(graph: &Graph) -> (f64, usize) {
     let exec = Draft::new(graph).expect("a right graph").instantiate(0, true);
-    let mut chain = Chain::new(Slot(0), 0, Arc::default());
+    let mut chain = Chain::new(ChainIndex(0), 0, Arc::default());
     let born =
         Use { point: chain.submit(), site: Site { stream: StreamId(1), place: Place::Unknown, ..Site::default() } };
     let mut histories: Vec<History> = (0..OUTSIDE).map(|_| History::new(born)).collect();

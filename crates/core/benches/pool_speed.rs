@@ -3,7 +3,7 @@
 //! `cargo bench -p millpond-core --bench pool_speed -- [cache|pairs|holes|replacement|random]`. In nanoseconds a pair,
 //! of many short runs the least and the median: the machine is shared, and the least is what the code costs.
 
-use millpond_core::ids::{BlockId, Point, Seq, Slot};
+use millpond_core::ids::{BlockId, ChainIndex, Point, Seq};
 use millpond_core::order::{Completed, Knows, Learns};
 use millpond_core::pool::{Freed, Grant, Pool, PoolConfig, Step, StreamCache};
 use millpond_core::units::{GIB, KIB, MIB, Range};
@@ -12,8 +12,8 @@ use std::time::Instant;
 struct One(u64);
 
 impl Knows for One {
-    fn slot(&self) -> Slot {
-        Slot(0)
+    fn chain(&self) -> ChainIndex {
+        ChainIndex(0)
     }
 
     fn covers(&self, _: Point) -> bool {
@@ -121,7 +121,7 @@ fn pairs(bytes: u64) -> String {
 
 fn cache_pairs() -> String {
     let mut cache = StreamCache::new();
-    cache.put(64 * KIB, (BlockId(1), Point { slot: Slot(0), seq: 1 })).expect("there is room");
+    cache.put(64 * KIB, (BlockId(1), Point { chain: ChainIndex(0), seq: 1 })).expect("there is room");
     let pair = |cache: &mut StreamCache<_>| {
         let block = cache.take(std::hint::black_box(64 * KIB)).expect("it was put");
         cache.put(std::hint::black_box(64 * KIB), block).expect("there is room");

@@ -32,7 +32,7 @@ pub(crate) use id;
 
 id! {
     /// A dense, recycled index of a chain of points (a stream incarnation, a chain of a graph launch).
-    Slot(u32), "chain "
+    ChainIndex(u32), "chain "
 }
 /// A stream as the program knows it: counted up from 0 on each device, and recycled long after its end
 /// ([`RecycledNumbers`]). Where streams of several devices meet, their devices' numbers are in the high bits.
@@ -148,18 +148,18 @@ id! {
 /// The position of an operation in its chain, counted from 1; 0 is before the first.
 pub type Seq = u64;
 
-/// One point of the order: the operation with number `seq` in the chain `slot`.
+/// One point of the order: the operation with number `seq` in the chain `chain`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Point {
     /// The chain.
-    pub slot: Slot,
+    pub chain: ChainIndex,
     /// The position in it.
     pub seq: Seq,
 }
 
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, op {}", self.slot, self.seq)
+        write!(f, "{}, op {}", self.chain, self.seq)
     }
 }
 

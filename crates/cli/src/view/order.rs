@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use millpond_core::check::{Done, Side};
-use millpond_core::ids::{DeviceId, EventId, HostId, Point, ProcessId, Seq, Slot, StreamId, TicketId};
+use millpond_core::ids::{ChainIndex, DeviceId, EventId, HostId, Point, ProcessId, Seq, StreamId, TicketId};
 use millpond_core::op::{Op, What};
 
 use super::scene::{Arrow, EdgeKind, Lane, Operation, OperationKind};
@@ -31,7 +31,7 @@ pub(super) struct Order {
     processes: HashMap<HostId, ProcessId>,
     streams: HashMap<StreamId, Stream>,
     /// The step of each position of a chain; none where the chain begins.
-    chains: HashMap<Slot, Vec<(Seq, Option<u64>)>>,
+    chains: HashMap<ChainIndex, Vec<(Seq, Option<u64>)>>,
     /// The step that recorded each event, and that exported each ticket.
     events: HashMap<EventId, u64>,
     tickets: HashMap<TicketId, u64>,
@@ -89,7 +89,7 @@ impl Order {
             _ => {}
         }
         for first in &done.opened {
-            self.chains.entry(first.slot).or_default().push((first.seq, None));
+            self.chains.entry(first.chain).or_default().push((first.seq, None));
         }
     }
 
@@ -155,7 +155,7 @@ impl Order {
         }
         // A synchronisation of a stream is none of its operations.
         if let Some(point) = done.point.filter(|_| operation.kind != OperationKind::Sync) {
-            self.chains.entry(point.slot).or_default().push((point.seq, Some(step)));
+            self.chains.entry(point.chain).or_default().push((point.seq, Some(step)));
         }
         self.events.extend(done.recorded.iter().map(|event| (*event, step)));
         if let What::Export { ticket, .. } = op.what {
@@ -181,7 +181,7 @@ impl Order {
 
     /// The newest step at or before a point of a chain.
     fn at(&self, point: Point) -> Option<u64> {
-        let chain = self.chains.get(&point.slot)?;
+        let chain = self.chains.get(&point.chain)?;
         let behind = chain.partition_point(|(seq, _)| *seq <= point.seq);
         chain[behind.checked_sub(1)?].1
     }

@@ -1,7 +1,7 @@
 //! Plays a trace through caches and pool as the layer above does, and counts.
 
 use crate::trace::{Event, Trace};
-use millpond_core::ids::{BlockId, Point, Slot};
+use millpond_core::ids::{BlockId, ChainIndex, Point};
 use millpond_core::order::{Completed, Knows};
 use millpond_core::pool::{Freed, Grant, Pool, PoolConfig, Slack, Step, StreamCache};
 use millpond_core::units::{GIB, MIB, Range};
@@ -20,7 +20,7 @@ pub(crate) struct Outcome {
 
 /// A stream that knows its own past only.
 struct Stream {
-    slot: Slot,
+    chain: ChainIndex,
     seq: u64,
     cache: StreamCache<Put>,
 }
@@ -32,12 +32,12 @@ struct Put {
 }
 
 impl Knows for Stream {
-    fn slot(&self) -> Slot {
-        self.slot
+    fn chain(&self) -> ChainIndex {
+        self.chain
     }
 
     fn covers(&self, point: Point) -> bool {
-        point.slot == self.slot
+        point.chain == self.chain
     }
 }
 
@@ -61,7 +61,7 @@ struct Replay {
 /// So many passes over a trace.
 pub(crate) fn replay(trace: &Trace, slack: Slack, passes: usize) -> Vec<Outcome> {
     let config = PoolConfig { slack, release_threshold: u64::MAX, ..PoolConfig::default() };
-    let stream = |slot| Stream { slot: Slot(slot), seq: 0, cache: StreamCache::new() };
+    let stream = |chain| Stream { chain: ChainIndex(chain), seq: 0, cache: StreamCache::new() };
     let mut replay = Replay {
         pool: Pool::new(config, Range::new(1 << 40, 4096 * GIB)),
         streams: (0..trace.streams).map(stream).collect(),
@@ -159,7 +159,7 @@ impl Replay {
         self.requested -= bytes;
         let who = &mut self.streams[stream];
         who.seq += 1;
-        let freed = Point { slot: who.slot, seq: who.seq };
+        let freed = Point { chain: who.chain, seq: who.seq };
         if let Err(put) = who.cache.put(rounded, Put { block, freed }) {
             self.pool.free(put.block, Freed::after(put.freed));
         }

@@ -7,11 +7,11 @@ use super::changes::Change;
 use super::finding::Finding;
 use crate::ids::{EventId, GraphId, NodeId, Point};
 use crate::op::Memory;
-use crate::order::Seat;
+use crate::order::StreamIndex;
 
 /// A stream that lives, by its place in the checker's table: it names no other one until the stream is destroyed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct StreamHandle(pub(super) Seat);
+pub struct StreamHandle(pub(super) StreamIndex);
 
 /// A wait that puts an operation after a point that it did not come after before. The device has to wait, too, unless
 /// it has completed that point.

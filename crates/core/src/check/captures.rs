@@ -15,7 +15,7 @@ use super::graph_state::{Captured, Graphs};
 use super::graphs::used;
 use super::lives::{Found, Named};
 use super::names::Held;
-use super::timeline::Seat;
+use super::timeline::StreamIndex;
 use crate::graph::{
     Asked, CaptureError, CaptureId, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label,
     Memory as NodeMemory, NodeKind, Uses, Work,
@@ -47,14 +47,14 @@ impl Checker {
 
     /// A stream's operation while some capture goes on.
     #[cold]
-    pub(super) fn enter_while_capturing(&mut self, call: Call<'_>, seat: Seat) -> Step<Seat> {
-        let stream = self.time.at(seat);
+    pub(super) fn enter_while_capturing(&mut self, call: Call<'_>, stream_index: StreamIndex) -> Step<StreamIndex> {
+        let stream = self.time.at(stream_index);
         if stream.role.standing() == Standing::Barrier {
             let (home, time) = (stream.home, &self.time);
             let checked = self.graphs.captures.check_legacy(|stream| time.is_blocking(stream, home));
-            checked.map_err(|error| self.capture_refused(call, error, self.time.at(seat).kept.id))?;
+            checked.map_err(|error| self.capture_refused(call, error, self.time.at(stream_index).kept.id))?;
         }
-        Ok(seat)
+        Ok(stream_index)
     }
 
     /// Something that a captured stream cannot do.
@@ -75,8 +75,8 @@ impl Checker {
             // The legacy default stream waits for captured blocking streams first: their captures are invalid (906),
             // and all others go on (measured on an H200, driver 580).
             What::StreamSynchronize { stream } | What::StreamQuery { stream, .. } => {
-                if let Some(seat) = self.time.look(call.op.host, stream) {
-                    self.enter_while_capturing(call, seat)?;
+                if let Some(stream_index) = self.time.look(call.op.host, stream) {
+                    self.enter_while_capturing(call, stream_index)?;
                 }
                 self.refuse_unsafe(call)
             }
@@ -122,29 +122,29 @@ impl Checker {
     }
 
     /// Refuses a memory node of a capture into a graph that has moved into another one.
-    fn check_captured_unmoved(&mut self, call: Call<'_>, seat: Seat) -> Step {
-        let Some(former) = self.graphs.graphs.get(&self.captured_graph(seat)) else { return Ok(()) };
+    fn check_captured_unmoved(&mut self, call: Call<'_>, stream_index: StreamIndex) -> Step {
+        let Some(former) = self.graphs.graphs.get(&self.captured_graph(stream_index)) else { return Ok(()) };
         former.check_unmoved().map_err(|refused| self.copy_refused(call, &refused))
     }
 
     pub(super) fn captured_alloc(
         &mut self,
         call: Call<'_>,
-        seat: Seat,
+        stream_index: StreamIndex,
         memory: Memory,
         (pool, bytes): (PoolId, u64),
         name: Option<Name>,
     ) -> Step {
-        self.check_captured_unmoved(call, seat)?;
+        self.check_captured_unmoved(call, stream_index)?;
         let mut addresses = std::mem::take(&mut self.graphs.addresses);
-        let added = self.captured_node(call, seat, "allocated", name, |graph, tails, label| {
+        let added = self.captured_node(call, stream_index, "allocated", name, |graph, tails, label| {
             let (node, alloc) = addresses.add_alloc(graph, tails, bytes, label)?;
             Ok((node, (graph.id(), alloc)))
         });
         self.graphs.addresses = addresses;
         let (graph, alloc) = added?;
         self.graphs.names.add((graph, alloc), memory);
-        self.keep_access(call, seat, memory, pool);
+        self.keep_access(call, stream_index, memory, pool);
         self.lives.name(memory, Named::Node { graph, alloc });
         Ok(())
     }
@@ -152,35 +152,35 @@ impl Checker {
     pub(super) fn captured_work(
         &mut self,
         call: Call<'_>,
-        seat: Seat,
+        stream_index: StreamIndex,
         work: Work,
         accesses: &[Access],
         trust: Trust,
         name: Option<Name>,
     ) -> Step {
-        let graph = self.captured_graph(seat);
-        let sites: SmallVec<[Site; 2]> = accesses.iter().map(|it| self.site(call, seat, it.act)).collect();
+        let graph = self.captured_graph(stream_index);
+        let sites: SmallVec<[Site; 2]> = accesses.iter().map(|it| self.site(call, stream_index, it.act)).collect();
         let named = accesses;
         let accesses = self.node_accesses(call, graph, named, &sites)?;
         if work == Work::Copy {
             let subject = |at: usize| self.named_by_node(call, graph, &named[at], &accesses[at]);
-            self.refuse_overlap(call, self.site(call, seat, Act::Write), used(&accesses), subject)?;
+            self.refuse_overlap(call, self.site(call, stream_index, Act::Write), used(&accesses), subject)?;
         }
-        self.check_node_reach(call, seat, named, &accesses)?;
+        self.check_node_reach(call, stream_index, named, &accesses)?;
         let may_share = !self.looks_for_races(trust);
-        self.look_at(call, seat, name, |uses, graph, tails, label| {
+        self.look_at(call, stream_index, name, |uses, graph, tails, label| {
             uses.check(graph, tails, &accesses, may_share, work.noun(), label)
         })?;
-        self.captured_node(call, seat, "launched", name, |graph, tails, label| {
+        self.captured_node(call, stream_index, "launched", name, |graph, tails, label| {
             let node = graph.add_work(work, tails, &accesses, label)?;
             graph.set_may_share(node, may_share);
             Ok((node, ()))
         })
     }
 
-    pub(super) fn captured_free(&mut self, call: Call<'_>, seat: Seat, memory: Memory) -> Step {
-        let graph = self.captured_graph(seat);
-        let later = self.site(call, seat, Act::Free);
+    pub(super) fn captured_free(&mut self, call: Call<'_>, stream_index: StreamIndex, memory: Memory) -> Step {
+        let graph = self.captured_graph(stream_index);
+        let later = self.site(call, stream_index, Act::Free);
         let found = match self.node_memory(call, graph, memory, later)? {
             NodeMemory::External { .. } => {
                 let name = call.names.title(Thing::Memory(memory));
@@ -188,10 +188,12 @@ impl Checker {
             }
             found => found,
         };
-        self.look_at(call, seat, None, |uses, graph, tails, label| uses.check_free(graph, tails, found, label))?;
-        self.check_captured_unmoved(call, seat)?;
+        self.look_at(call, stream_index, None, |uses, graph, tails, label| {
+            uses.check_free(graph, tails, found, label)
+        })?;
+        self.check_captured_unmoved(call, stream_index)?;
         self.check_grant(call, graph, found, later)?;
-        self.captured_node(call, seat, "freed", None, |graph, tails, label| {
+        self.captured_node(call, stream_index, "freed", None, |graph, tails, label| {
             Ok((graph.add_free(tails, found, label)?, ()))
         })?;
         self.grant(graph, found);
@@ -203,7 +205,7 @@ impl Checker {
         let Found::Named(Named::Node { graph, alloc }) = self.lives.find(memory) else { return Ok(false) };
         let Some(stream) = self.graphs.captured.get(&graph).map(|captured| captured.origin) else { return Ok(false) };
         // The stream learns nothing by a node.
-        let Some(seat) = self.time.look(call.op.host, stream) else { return Ok(false) };
+        let Some(stream_index) = self.time.look(call.op.host, stream) else { return Ok(false) };
         // After all nodes that use the memory, whatever streams they were captured on.
         let label = self.label(call, None, Some(stream));
         if let Some(Captured { graph: into, uses, .. }) = self.graphs.captured.get_mut(&graph) {
@@ -215,39 +217,45 @@ impl Checker {
                     uses.added(into, node);
                     self.time.answer.tell(|done| done.node = Some(node));
                 }
-                Err(error) => return Err(self.graph_refused(call, graph, error, seat)),
+                Err(error) => return Err(self.graph_refused(call, graph, error, stream_index)),
             }
         }
         Ok(true)
     }
 
     /// An external record or wait in a capture.
-    pub(super) fn captured_event(&mut self, call: Call<'_>, seat: Seat, event: EventId, is_record: bool) -> Step {
+    pub(super) fn captured_event(
+        &mut self,
+        call: Call<'_>,
+        stream_index: StreamIndex,
+        event: EventId,
+        is_record: bool,
+    ) -> Step {
         let key = EventKey(u64::from(event.0));
         let (work, verb) = match is_record {
             true => (Work::EventRecord(key), "recorded"),
             false => (Work::EventWait(key), "waited for"),
         };
-        self.captured_node(call, seat, verb, None, |graph, tails, label| {
+        self.captured_node(call, stream_index, verb, None, |graph, tails, label| {
             Ok((graph.add_work(work, tails, &[], label)?, ()))
         })
     }
 
-    pub(super) fn captured_record(&mut self, call: Call<'_>, seat: Seat) -> Step<CapturedEvent> {
-        let stream = self.time.at(seat).kept.id;
+    pub(super) fn captured_record(&mut self, call: Call<'_>, stream_index: StreamIndex) -> Step<CapturedEvent> {
+        let stream = self.time.at(stream_index).kept.id;
         let recorded = self.graphs.captures.record(stream).unwrap_or(Err(CaptureError::NotCapturing(stream)));
         recorded.map_err(|error| self.capture_refused(call, error, stream))
     }
 
-    pub(super) fn captured_wait(&mut self, call: Call<'_>, seat: Seat, event: &CapturedEvent) -> Step {
-        let stream = self.time.at(seat).kept.id;
+    pub(super) fn captured_wait(&mut self, call: Call<'_>, stream_index: StreamIndex, event: &CapturedEvent) -> Step {
+        let stream = self.time.at(stream_index).kept.id;
         let is_known = self.graphs.captures.of(stream) == Some(event.capture) && self.covers_tails(stream, event);
         let Graphs { captures, captured, into, .. } = &mut self.graphs;
         let graph = into.get(&event.capture).and_then(|graph| captured.get_mut(graph)).map(|it| &mut it.graph);
-        let waited = captures.wait((stream, self.time.at(seat).role), event, graph);
+        let waited = captures.wait((stream, self.time.at(stream_index).role), event, graph);
         waited.map_err(|error| self.capture_refused(call, error, stream))?;
-        let site = self.site(call, seat, Act::Read);
-        self.time.at_mut(seat).note("waited for", call.op.place);
+        let site = self.site(call, stream_index, Act::Read);
+        self.time.at_mut(stream_index).note("waited for", call.op.place);
         if is_known {
             let sentence = format!("{} waits for captured work that it comes after already", self.title(call, stream));
             let mut finding = Finding::new(Kind::RedundantWait, sentence, "leave this wait out");
@@ -266,8 +274,8 @@ impl Checker {
         event.tails.iter().all(|&node| tails.iter().any(|&tail| index.reaches_or_is(node, tail)))
     }
 
-    pub(super) fn captured_wait_outside(&mut self, call: Call<'_>, seat: Seat, event: EventId) -> Step {
-        let stream = self.time.at(seat).kept.id;
+    pub(super) fn captured_wait_outside(&mut self, call: Call<'_>, stream_index: StreamIndex, event: EventId) -> Step {
+        let stream = self.time.at(stream_index).kept.id;
         let waited = self.graphs.captures.wait_outside(stream);
         waited.map_err(|error| {
             let mut refused = self.capture_refused(call, error, stream);
@@ -279,10 +287,16 @@ impl Checker {
     }
 
     /// An instance launched into a capture: a child node.
-    pub(super) fn capture_child(&mut self, call: Call<'_>, seat: Seat, child: Arc<Graph>, held: &Held) -> Step {
+    pub(super) fn capture_child(
+        &mut self,
+        call: Call<'_>,
+        stream_index: StreamIndex,
+        child: Arc<Graph>,
+        held: &Held,
+    ) -> Step {
         child.check_copy(Asked::Captured, None).map_err(|refused| self.copy_refused(call, &refused))?;
-        let into = self.captured_graph(seat);
-        self.captured_node(call, seat, "launched", None, |graph, tails, label| {
+        let into = self.captured_graph(stream_index);
+        self.captured_node(call, stream_index, "launched", None, |graph, tails, label| {
             Ok((graph.add_child(tails, child, label)?, ()))
         })?;
         self.graphs.hold(into, held);
@@ -293,11 +307,11 @@ impl Checker {
     fn look_at(
         &mut self,
         call: Call<'_>,
-        seat: Seat,
+        stream_index: StreamIndex,
         name: Option<Name>,
         check: impl FnOnce(&Uses, &mut Graph, &[NodeId], &Label) -> Result<(), Box<GraphFault>>,
     ) -> Step {
-        let stream = self.time.at(seat).kept.id;
+        let stream = self.time.at(stream_index).kept.id;
         let label = self.label(call, name, Some(stream));
         let tails: SmallVec<[NodeId; 2]> = self.graphs.captures.tails(stream).unwrap_or(&[]).into();
         let Some(Captured { graph, uses, .. }) = self.graphs.captured_on_mut(stream) else { return Ok(()) };
@@ -309,12 +323,12 @@ impl Checker {
     fn captured_node<R>(
         &mut self,
         call: Call<'_>,
-        seat: Seat,
+        stream_index: StreamIndex,
         verb: &'static str,
         name: Option<Name>,
         add: impl FnOnce(&mut Graph, &[NodeId], Label) -> Result<(NodeId, R), GraphError>,
     ) -> Step<R> {
-        let stream = self.time.at(seat).kept.id;
+        let stream = self.time.at(stream_index).kept.id;
         let label = self.label(call, name, Some(stream));
         let after = self.graphs.captures.after(stream).map(|(_, tails)| SmallVec::<[NodeId; 2]>::from(tails));
         let tails = after.map_err(|error| self.capture_refused(call, error, stream))?;
@@ -325,15 +339,15 @@ impl Checker {
         if let Ok((node, _)) = &added {
             uses.added(graph, *node);
         }
-        let (node, result) = added.map_err(|error| self.graph_refused(call, id, error, seat))?;
+        let (node, result) = added.map_err(|error| self.graph_refused(call, id, error, stream_index))?;
         self.graphs.captures.added(stream, node);
-        self.time.at_mut(seat).note(verb, call.op.place);
+        self.time.at_mut(stream_index).note(verb, call.op.place);
         self.time.answer.tell(|done| done.node = Some(node));
         Ok(result)
     }
 
-    fn captured_graph(&self, seat: Seat) -> GraphId {
-        let captured = self.graphs.captured_on(self.time.at(seat).kept.id);
+    fn captured_graph(&self, stream_index: StreamIndex) -> GraphId {
+        let captured = self.graphs.captured_on(self.time.at(stream_index).kept.id);
         captured.map_or(GraphId(u32::MAX), |captured| captured.graph.id())
     }
 
@@ -376,9 +390,9 @@ impl Checker {
         mode: CaptureMode,
     ) -> Step<Captured> {
         // No operation of the stream: it has no number, and nothing comes after it.
-        let seat = self.look(call, stream)?;
-        let begun = Site { op: 0, ..self.site(call, seat, Act::Read) };
-        let origin = (stream, self.time.at(seat).role);
+        let stream_index = self.look(call, stream)?;
+        let begun = Site { op: 0, ..self.site(call, stream_index, Act::Read) };
+        let origin = (stream, self.time.at(stream_index).role);
         let capture = self.graphs.captures.begin(origin, graph, after, u64::from(call.op.host.0), mode);
         let capture = capture.map_err(|error| self.capture_refused(call, error, stream))?;
         self.graphs.into.insert(capture, graph.id());

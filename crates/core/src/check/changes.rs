@@ -3,10 +3,10 @@
 //! Knows lives; no stream and no verdict.
 
 use super::lives::{LifeId, Lives};
-use crate::ids::{DeviceId, ExecId, NodeId, PoolId, Slot};
+use crate::ids::{ChainIndex, DeviceId, ExecId, NodeId, PoolId};
 use crate::life::{History, Replaced, Use};
 use crate::op::{Memory, Op, Part};
-use crate::order::{Knows, Seat, Snapshot};
+use crate::order::{Knows, Snapshot, StreamIndex};
 
 /// The history of a life, or of what an import of it did.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -27,13 +27,13 @@ pub(super) enum Change {
     /// A life has another point where it began.
     Born(Whose, Use),
     /// A device's newest use of a pool's memory was noted, in place of the one before.
-    Foreign { pool: PoolId, device: DeviceId, used: (Slot, bool), before: Option<Use> },
+    Foreign { pool: PoolId, device: DeviceId, used: (ChainIndex, bool), before: Option<Use> },
 }
 
 /// The launch of a graph that was judged right and is not done yet.
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) seat: Seat,
+    pub(super) stream_index: StreamIndex,
     pub(super) exec: ExecId,
     pub(super) op: Op,
     /// What launches before left and this one frees by itself, with the serial numbers of these lives.

@@ -14,9 +14,9 @@ use super::changes::Held;
 use super::finding::{Finding, Spot};
 use super::graph_state::{Graphs, Lender, LetIn};
 use super::lives::{Lives, Named};
-use super::timeline::{Learned, Ring, Seat, Timeline};
+use super::timeline::{Learned, Ring, StreamIndex, Timeline};
 use crate::graph::CapturedEvent;
-use crate::ids::{DeviceId, EventId, HostId, Point, PoolId, ProcessId, Slot, StreamId};
+use crate::ids::{ChainIndex, DeviceId, EventId, HostId, Point, PoolId, ProcessId, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Act, Names, NodeOp, Op, Place, Reach, What};
 use crate::order::Snapshot;
@@ -188,7 +188,7 @@ pub struct Checker {
     /// What other devices may do with memory of a pool or a device.
     pub(super) reach: FxHashMap<Lender, LetIn>,
     /// How other devices used the memory of a pool last: of each chain the newest read, and the newest write.
-    pub(super) foreign: FxHashMap<(PoolId, DeviceId), BTreeMap<(Slot, bool), Use>>,
+    pub(super) foreign: FxHashMap<(PoolId, DeviceId), BTreeMap<(ChainIndex, bool), Use>>,
     pub(super) graphs: Graphs,
     advised: FxHashSet<(Kind, String)>,
     /// Advice to leave a wait out, by its line: given at the end, where no execution of that line needed it.
@@ -370,8 +370,10 @@ impl Checker {
             }
             What::StreamName { stream, name } => {
                 // It orders nothing, so that no rule of calls applies.
-                let Some(seat) = self.time.look(call.op.host, stream) else { return Err(self.no_stream(call, stream)) };
-                self.time.at_mut(seat).kept.name = Some(name);
+                let Some(stream_index) = self.time.look(call.op.host, stream) else {
+                    return Err(self.no_stream(call, stream));
+                };
+                self.time.at_mut(stream_index).kept.name = Some(name);
                 Ok(())
             }
             What::StreamDestroy { stream } => self.destroy_stream(call, stream),
@@ -435,34 +437,34 @@ impl Checker {
 
     /// A stream, about to do something.
     #[inline]
-    pub(super) fn enter(&mut self, call: Call<'_>, stream: StreamId) -> Step<Seat> {
+    pub(super) fn enter(&mut self, call: Call<'_>, stream: StreamId) -> Step<StreamIndex> {
         // Work that is captured is submitted by launches: the stream learns nothing.
         if self.graphs.is_captured(stream) {
             return self.look(call, stream);
         }
-        let seat = self.time.enter(call.op.host, stream);
-        self.there(call, stream, seat)
+        let stream_index = self.time.enter(call.op.host, stream);
+        self.there(call, stream, stream_index)
     }
 
     /// A stream, for something that is no operation of it.
-    pub(super) fn look(&mut self, call: Call<'_>, stream: StreamId) -> Step<Seat> {
-        let seat = self.time.look(call.op.host, stream);
-        self.there(call, stream, seat)
+    pub(super) fn look(&mut self, call: Call<'_>, stream: StreamId) -> Step<StreamIndex> {
+        let stream_index = self.time.look(call.op.host, stream);
+        self.there(call, stream, stream_index)
     }
 
     #[inline]
-    fn there(&mut self, call: Call<'_>, stream: StreamId, seat: Option<Seat>) -> Step<Seat> {
-        match seat {
-            Some(seat) if !self.graphs.is_capturing() => Ok(seat),
-            Some(seat) => self.enter_while_capturing(call, seat),
+    fn there(&mut self, call: Call<'_>, stream: StreamId, stream_index: Option<StreamIndex>) -> Step<StreamIndex> {
+        match stream_index {
+            Some(stream_index) if !self.graphs.is_capturing() => Ok(stream_index),
+            Some(stream_index) => self.enter_while_capturing(call, stream_index),
             None => Err(self.no_stream(call, stream)),
         }
     }
 
     /// The site of the next operation of a stream.
     #[inline]
-    pub(super) fn site(&self, call: Call<'_>, seat: Seat, act: Act) -> Site {
-        let stream = self.time.at(seat);
+    pub(super) fn site(&self, call: Call<'_>, stream_index: StreamIndex, act: Act) -> Site {
+        let stream = self.time.at(stream_index);
         Site { act, stream: stream.kept.id, op: stream.kept.ops + 1, place: call.op.place }
     }
 
@@ -473,19 +475,19 @@ impl Checker {
 
     fn destroy_stream(&mut self, call: Call<'_>, stream: StreamId) -> Step {
         // Its end is no use of the legacy default stream.
-        let Some(seat) = self.time.look(call.op.host, stream) else { return Err(self.no_stream(call, stream)) };
-        let site = self.site(call, seat, Act::Free);
+        let Some(stream_index) = self.time.look(call.op.host, stream) else { return Err(self.no_stream(call, stream)) };
+        let site = self.site(call, stream_index, Act::Free);
         self.leave_capture(call, stream);
         self.time.destroy(stream, site);
         Ok(())
     }
 
     fn synchronize_stream(&mut self, call: Call<'_>, stream: StreamId, verb: &'static str, is_over: bool) -> Step {
-        let seat = self.look(call, stream)?;
+        let stream_index = self.look(call, stream)?;
         self.refuse_in_capture(call, stream, call.op.what.unsafe_call().unwrap_or_default())?;
         if is_over {
             let site = Site { act: Act::Read, stream: StreamId::HOST, op: 0, place: call.op.place };
-            for what in self.time.streams.ends(seat) {
+            for what in self.time.streams.ends(stream_index) {
                 self.time.learn(call.op.host, Learned { what, verb, recorded: None, site });
             }
         }
@@ -494,9 +496,9 @@ impl Checker {
 
     /// A stream comes after another, which may have ended.
     fn follow(&mut self, call: Call<'_>, stream: StreamId, after: StreamId) -> Step {
-        let seat = self.look(call, stream)?;
+        let stream_index = self.look(call, stream)?;
         let other = self.time.look(call.op.host, after);
-        self.time.follow(seat, other);
+        self.time.follow(stream_index, other);
         Ok(())
     }
 

@@ -24,8 +24,8 @@ impl Checker {
     /// Why it is refused. Waits that it made are made all the same: the device has to make them, too.
     pub fn step(&mut self, op: &Op, names: &Names) -> Result<Done, Box<Refusal>> {
         self.time.answer.ask();
-        if let Some(seat) = op.what.stream().and_then(|stream| self.time.seat(stream)) {
-            self.confirm(seat, names);
+        if let Some(stream_index) = op.what.stream().and_then(|stream| self.time.stream_index(stream)) {
+            self.confirm(stream_index, names);
         }
         let captured = op.what.stream().and_then(|stream| self.capture_of(stream));
         let judged = match self.launching(&op.what) {
@@ -92,11 +92,11 @@ impl Checker {
     /// Where the stream of an operation stands, and which node the operation added by hand.
     fn say_where(&self, what: &What, is_done: bool, done: &mut Done) {
         if let Some(id) = what.stream()
-            && let Some(seat) = self.time.seat(id)
+            && let Some(stream_index) = self.time.stream_index(id)
         {
-            let stream = self.time.at(seat);
-            done.stream = Some(StreamHandle(seat));
-            done.number = stream.kept.ops + u64::from(self.is_held(seat));
+            let stream = self.time.at(stream_index);
+            done.stream = Some(StreamHandle(stream_index));
+            done.number = stream.kept.ops + u64::from(self.is_held(stream_index));
             done.point = Some(stream.chain.last()).filter(|_| !self.graphs.is_captured(id));
             if done.captured.is_none() {
                 done.captured = self.capture_of(id);

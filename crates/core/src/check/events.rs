@@ -7,7 +7,7 @@
 use super::checker::{Call, Checker, Created, Event, LOST, Lost, Recorded, Refused, Replaced, Stands, Step};
 use super::finding::{Finding, Spot};
 use super::graph_state::Instance;
-use super::timeline::{Learned, Ring, Seat, Timeline};
+use super::timeline::{Learned, Ring, StreamIndex, Timeline};
 use crate::ids::{EventId, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Act, Mark, Thing, What};
@@ -52,22 +52,22 @@ impl Checker {
         external: bool,
         mark: Mark,
     ) -> Step {
-        let seat = self.enter(call, stream)?;
-        let site = self.site(call, seat, Act::Read);
+        let stream_index = self.enter(call, stream)?;
+        let site = self.site(call, stream_index, Act::Read);
         self.check_event_process(call, event, site)?;
-        self.check_event_device(call, event, seat)?;
+        self.check_event_device(call, event, stream_index)?;
         if self.graphs.is_captured(stream) {
             if external {
-                return self.captured_event(call, seat, event, true);
+                return self.captured_event(call, stream_index, event, true);
             }
-            let mut captured = self.captured_record(call, seat)?;
+            let mut captured = self.captured_record(call, stream_index)?;
             if mark == Mark::Progress {
                 // Who waits for it joins the capture, and comes after nothing of it.
                 captured.tails.clear();
             }
             self.events.entry(event).or_default().stands = Stands::Captured(captured);
             self.time.answer.tell(|done| done.recorded.push(event));
-            self.time.at_mut(seat).note("recorded", call.op.place);
+            self.time.at_mut(stream_index).note("recorded", call.op.place);
             return Ok(());
         }
         if external {
@@ -75,13 +75,13 @@ impl Checker {
         }
         let entry = self.events.entry(event).or_default();
         if mark == Mark::Progress {
-            self.time.done(seat, "recorded", call.op.place);
+            self.time.done(stream_index, "recorded", call.op.place);
             entry.stands = Stands::Progress(site);
             return Ok(());
         }
         self.time.answer.tell(|done| done.recorded.push(event));
         let before = entry.take_record();
-        entry.stands = Stands::Recorded(record_end(&mut self.time, seat, site, mark, before));
+        entry.stands = Stands::Recorded(record_end(&mut self.time, stream_index, site, mark, before));
         Ok(())
     }
 
@@ -92,31 +92,31 @@ impl Checker {
             Some(Stands::Recorded(_) | Stands::Captured(_))
         );
         // A wait for nothing is not an operation: the stream learns nothing by it.
-        let seat = if is_empty { self.look(call, stream)? } else { self.enter(call, stream)? };
-        let site = self.site(call, seat, Act::Read);
+        let stream_index = if is_empty { self.look(call, stream)? } else { self.enter(call, stream)? };
+        let site = self.site(call, stream_index, Act::Read);
         self.check_event_process(call, event, site)?;
         let is_captured = self.graphs.is_captured(stream);
         if external {
             return match is_captured {
-                true => self.captured_event(call, seat, event, false),
+                true => self.captured_event(call, stream_index, event, false),
                 false => Err(self.external_outside(call, site, "waited for")),
             };
         }
         let progress = match self.events.get_mut(&event).map(|event| &mut event.stands) {
             Some(Stands::Captured(captured)) => {
                 let captured = captured.clone();
-                self.captured_wait(call, seat, &captured)?;
+                self.captured_wait(call, stream_index, &captured)?;
                 self.time.answer.tell(|done| done.awaited.push((event, None)));
                 return Ok(());
             }
-            _ if is_captured => return self.captured_wait_outside(call, seat, event),
+            _ if is_captured => return self.captured_wait_outside(call, stream_index, event),
             Some(Stands::Recorded(recorded)) => {
                 let point = recorded.snapshot.point();
                 self.time.answer.tell(|done| done.awaited.push((event, Some(point))));
                 let (is_news, recorded) =
-                    (wait_end(&mut self.time, &mut self.lost, seat, site, recorded), recorded.site);
+                    (wait_end(&mut self.time, &mut self.lost, stream_index, site, recorded), recorded.site);
                 // An operation of the legacy default stream is one that others come after.
-                let is_barrier = self.time.at(seat).role.standing() == Standing::Barrier;
+                let is_barrier = self.time.at(stream_index).role.standing() == Standing::Barrier;
                 match is_news {
                     true => self.needs(call.op.place),
                     false if !is_barrier => {
@@ -129,7 +129,7 @@ impl Checker {
             Some(Stands::Progress(site)) => Some(*site),
             Some(Stands::Nothing) | None => None,
         };
-        self.time.at_mut(seat).note("waited for", call.op.place);
+        self.time.at_mut(stream_index).note("waited for", call.op.place);
         self.advise_on_wait(call, Kind::EmptyWait, progress, site);
         Ok(())
     }
@@ -191,20 +191,28 @@ impl Checker {
     }
 
     /// A stream may wait for an event of another device, and records only its own.
-    fn check_event_device(&self, call: Call<'_>, event: EventId, seat: Seat) -> Step {
-        let own = self.time.at(seat).kept.device;
+    fn check_event_device(&self, call: Call<'_>, event: EventId, stream_index: StreamIndex) -> Step {
+        let own = self.time.at(stream_index).kept.device;
         match self.events.get(&event).and_then(|event| Some((event, event.created?))) {
             Some((kept, created)) if created.device != own => {
-                Err(self.of_other_device(call, event, kept, created, seat))
+                Err(self.of_other_device(call, event, kept, created, stream_index))
             }
             _ => Ok(()),
         }
     }
 
     #[cold]
-    fn of_other_device(&self, call: Call<'_>, event: EventId, kept: &Event, created: Created, seat: Seat) -> Refused {
-        let (own, device) = (self.time.at(seat).kept.device, created.device);
-        let (name, stream) = (call.names.title(Thing::Event(event)), self.title(call, self.time.at(seat).kept.id));
+    fn of_other_device(
+        &self,
+        call: Call<'_>,
+        event: EventId,
+        kept: &Event,
+        created: Created,
+        stream_index: StreamIndex,
+    ) -> Refused {
+        let (own, device) = (self.time.at(stream_index).kept.device, created.device);
+        let (name, stream) =
+            (call.names.title(Thing::Event(event)), self.title(call, self.time.at(stream_index).kept.id));
         let site = Site { place: created.place, ..self.host_site(call, Act::Read) };
         let created = self.side(call, site, "created");
         let at = created.spot.in_brackets();
@@ -218,14 +226,14 @@ impl Checker {
         let sentence = format!("{name} of {device} is recorded on {stream}, which is of {own}");
         let mut finding = Finding::new(Kind::WrongDevice, sentence, help);
         finding.earlier = Some(created);
-        finding.later = Some(self.side(call, self.site(call, seat, Act::Read), "recorded"));
+        finding.later = Some(self.side(call, self.site(call, stream_index, Act::Read), "recorded"));
         Box::new(finding)
     }
 
     /// As [`check_event_device`](Self::check_event_device), of all events that a launch records.
-    pub(super) fn check_records(&self, call: Call<'_>, seat: Seat, instance: &Instance) -> Step {
+    pub(super) fn check_records(&self, call: Call<'_>, stream_index: StreamIndex, instance: &Instance) -> Step {
         let mut records = instance.exec.summary().records.iter();
-        records.try_for_each(|(_, key)| self.check_event_device(call, EventId(key.0 as u32), seat))
+        records.try_for_each(|(_, key)| self.check_event_device(call, EventId(key.0 as u32), stream_index))
     }
 
     fn external_outside(&self, call: Call<'_>, site: Site, verb: &str) -> Box<Finding> {
@@ -270,7 +278,7 @@ impl Checker {
 /// An event is recorded on a stream that was entered: the record, in place of the one before.
 pub(super) fn record_end(
     time: &mut Timeline,
-    seat: Seat,
+    stream_index: StreamIndex,
     mut site: Site,
     mark: Mark,
     before: Option<Recorded>,
@@ -278,31 +286,31 @@ pub(super) fn record_end(
     match mark {
         Mark::Asked => {
             site.op -= 1;
-            time.streams.leave(seat);
+            time.streams.leave(stream_index);
         }
-        Mark::Completion | Mark::Progress => time.done(seat, "recorded", site.place),
+        Mark::Completion | Mark::Progress => time.done(stream_index, "recorded", site.place),
     }
-    Recorded::new(time.at(seat).chain.snapshot(), site, before)
+    Recorded::new(time.at(stream_index).chain.snapshot(), site, before)
 }
 
 /// A stream that was entered waits for a record: whether that was news.
 pub(super) fn wait_end(
     time: &mut Timeline,
     replaced: &mut Ring<Replaced, LOST>,
-    seat: Seat,
+    stream_index: StreamIndex,
     site: Site,
     recorded: &mut Recorded,
 ) -> bool {
     recorded.is_waited = true;
-    let is_news = time.wait(seat, &recorded.snapshot);
+    let is_news = time.wait(stream_index, &recorded.snapshot);
     if is_news {
         let learned =
             Learned { what: recorded.snapshot.clone(), verb: "waited for", recorded: Some(recorded.site), site };
-        time.at_mut(seat).kept.learned.push(learned);
+        time.at_mut(stream_index).kept.learned.push(learned);
     }
-    time.done(seat, "waited for", site.place);
+    time.done(stream_index, "waited for", site.place);
     if let Some(lost) = recorded.lost.take() {
-        let chain = &time.at(seat).chain;
+        let chain = &time.at(stream_index).chain;
         // The wait is not for the first record.
         if !chain.covers(lost.snapshot.point()) {
             replaced.push(Replaced { lost: *lost, by: recorded.site, wait: site, waited_at: chain.last() });

@@ -74,9 +74,9 @@ impl Checker {
         }
         let (there, stream) = (self.time.stream(earlier.site.stream), self.time.stream(later.stream));
         // A node of a launch may have a point beside its stream's chain.
-        let slot = there.map_or(earlier.point.slot, |there| there.chain.slot());
+        let chain = there.map_or(earlier.point.chain, |there| there.chain.chain());
         let base = self.time.base_of(call.op.host)?;
-        let seen = stream.map_or_else(|| base.seen(slot), |stream| stream.chain.seen(slot));
+        let seen = stream.map_or_else(|| base.seen(chain), |stream| stream.chain.seen(chain));
         let newest = there.and_then(|there| there.newest(seen));
         let Some((verb, op, place)) = newest else {
             let is_none = there.is_some_and(|there| there.remembers_all()) || seen == 0;
@@ -84,7 +84,7 @@ impl Checker {
         };
         let site = Site { act: Act::Read, stream: earlier.site.stream, op, place };
         let mut known = Known { op: Some(op), newest: Some(self.side(call, site, verb)), ..Known::default() };
-        let point = Point { slot, seq: seen as Seq };
+        let point = Point { chain, seq: seen as Seq };
         let by_stream = stream.into_iter().flat_map(|stream| stream.kept.learned.iter());
         let by_host = self.time.learned_by(call.op.host);
         let tells = |learned: &&Learned| learned.what.covers(point);

@@ -217,7 +217,7 @@ impl Edge {
 
     /// Takes another one in, if it is of the same stream: the newer of both stands for the other.
     fn absorb(&mut self, other: &Edge) -> bool {
-        let of = |edge: &Edge| (edge.after.stream, edge.after.process, edge.point.map(|point| point.slot));
+        let of = |edge: &Edge| (edge.after.stream, edge.after.process, edge.point.map(|point| point.chain));
         let is_same = of(self) == of(other);
         if is_same && self.after.op < other.after.op {
             *self = other.clone();

@@ -17,7 +17,7 @@ use super::finding::Finding;
 use super::graph_state::{Before, Instance, Last, Output};
 use super::lives::{LifeId, Named, Source};
 use super::protocol::Launched;
-use super::timeline::Seat;
+use super::timeline::StreamIndex;
 use super::usage::ended;
 use crate::graph::{Asked, GraphAllocId, Holder, Lanes, Memory as NodeMemory};
 use crate::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
@@ -49,7 +49,7 @@ impl Checker {
         if made.graph.has_addresses() {
             before = std::mem::take(&mut made.before);
         }
-        let lanes = Lanes::new(&core, || self.time.open_slot());
+        let lanes = Lanes::new(&core, || self.time.open_chain());
         let new = Instance {
             exec: core,
             lanes,
@@ -108,9 +108,9 @@ impl Checker {
         }
         instance.launched = None;
         // Other nodes may be seen from outside.
-        let lanes = Lanes::new(&instance.exec, || self.time.open_slot());
+        let lanes = Lanes::new(&instance.exec, || self.time.open_chain());
         let before = std::mem::replace(&mut instance.lanes, lanes);
-        before.close().for_each(|last| self.time.close_slot(last));
+        before.close().for_each(|last| self.time.close_chain(last));
         instance.graph = copy;
         self.graphs.names.hold(&held);
         let former = std::mem::replace(&mut instance.held, held);
@@ -125,14 +125,14 @@ impl Checker {
         if self.graphs.void_execs.contains(&exec) {
             return Err(quiet());
         }
-        let seat = self.enter(call, stream)?;
+        let stream_index = self.enter(call, stream)?;
         self.instance(call, exec)?;
         let Some(instance) = self.graphs.execs.remove(&exec) else { return Ok(()) };
         let launched = match self.graphs.is_captured(stream) {
-            true => self.capture_child(call, seat, Arc::clone(&instance.graph), &instance.held).map(|()| None),
+            true => self.capture_child(call, stream_index, Arc::clone(&instance.graph), &instance.held).map(|()| None),
             false => self
-                .check_records(call, seat, &instance)
-                .and_then(|()| self.try_launch(call, seat, &instance).map(Some)),
+                .check_records(call, stream_index, &instance)
+                .and_then(|()| self.try_launch(call, stream_index, &instance).map(Some)),
         };
         if let Err(refused) = &launched
             && self.unconfirmed_side(refused).is_none()
@@ -145,34 +145,34 @@ impl Checker {
         self.graphs.execs.insert(exec, instance);
         if let Some(freed) = launched? {
             match self.time.answer.is_wanted() {
-                true => self.hold_launch(call, seat, exec, freed),
-                false => self.commit_launch(call, seat, exec, freed, None),
+                true => self.hold_launch(call, stream_index, exec, freed),
+                false => self.commit_launch(call, stream_index, exec, freed, None),
             }
         }
         Ok(())
     }
 
     /// The stream comes after the launches before.
-    pub(super) fn follow_launches(&mut self, seat: Seat, instance: &Instance) {
+    pub(super) fn follow_launches(&mut self, stream_index: StreamIndex, instance: &Instance) {
         for last in &instance.before.last {
-            self.time.wait(seat, &last.snapshot);
+            self.time.wait(stream_index, &last.snapshot);
         }
     }
 
     /// An instance's memory is bound on a stream.
     pub(super) fn upload(&mut self, call: Call<'_>, exec: ExecId, stream: StreamId) -> Step {
-        let seat = self.enter(call, stream)?;
+        let stream_index = self.enter(call, stream)?;
         self.instance(call, exec)?;
         self.refuse_in_capture(call, stream, "a graph is uploaded")?;
         let Some(mut instance) = self.graphs.execs.remove(&exec) else { return Ok(()) };
-        self.follow_launches(seat, &instance);
-        let site = self.site(call, seat, Act::Read);
-        let uploading = self.time.at_mut(seat);
+        self.follow_launches(stream_index, &instance);
+        let site = self.site(call, stream_index, Act::Read);
+        let uploading = self.time.at_mut(stream_index);
         uploading.chain.submit();
         let snapshot = uploading.chain.snapshot();
         instance.before.last = smallvec![Last { snapshot, site }];
         self.graphs.execs.insert(exec, instance);
-        self.time.done(seat, "uploaded", call.op.place);
+        self.time.done(stream_index, "uploaded", call.op.place);
         Ok(())
     }
 
@@ -208,13 +208,13 @@ impl Checker {
     pub(super) fn commit_launch(
         &mut self,
         call: Call<'_>,
-        seat: Seat,
+        stream_index: StreamIndex,
         exec: ExecId,
         freed: Vec<LifeId>,
         waits: Option<Vec<(NodeId, Snapshot)>>,
     ) {
         let Some(mut instance) = self.graphs.execs.remove(&exec) else { return };
-        self.follow_launches(seat, &instance);
+        self.follow_launches(stream_index, &instance);
         let waits = waits.unwrap_or_else(|| self.waits_of(&instance));
         for (wait, key) in &instance.exec.summary().waits {
             let Some((_, record)) = waits.iter().find(|it| it.0 == *wait) else { continue };
@@ -222,15 +222,15 @@ impl Checker {
             self.events.entry(event).or_default().waited();
             self.time.answer.tell(|done| done.awaited.push((event, point)));
         }
-        let (base, knew) = (self.time.base(call.op.host), self.time.at(seat).chain.snapshot());
+        let (base, knew) = (self.time.base(call.op.host), self.time.at(stream_index).chain.snapshot());
         let exports = instance.lanes.exports(&instance.exec, &base, &knew, &waits);
-        let site = self.site(call, seat, Act::Write);
-        let follows = |last: &Last| self.time.at(seat).chain.knows_of(&last.snapshot);
+        let site = self.site(call, stream_index, Act::Write);
+        let follows = |last: &Last| self.time.at(stream_index).chain.knows_of(&last.snapshot);
         debug_assert!(
             instance.before.last.iter().all(follows),
             "no-overlap: {exec} is launched beside a launch before"
         );
-        let point = instance.lanes.pass(&mut self.time.at_mut(seat).chain, &base, &waits);
+        let point = instance.lanes.pass(&mut self.time.at_mut(stream_index).chain, &base, &waits);
         for life in freed {
             let free = Use { point, site: Site { act: Act::Free, ..site } };
             match self.lives.at(life).source {
@@ -257,11 +257,11 @@ impl Checker {
             self.events.entry(event).or_default().record(snapshot, site);
             self.time.answer.tell(|done| done.recorded.push(event));
         }
-        let snapshot = self.time.at(seat).chain.snapshot();
+        let snapshot = self.time.at(stream_index).chain.snapshot();
         instance.before = Before { last: smallvec![Last { snapshot, site }], ..Before::default() };
         instance.launched = Some((site.stream, site.op));
         self.graphs.execs.insert(exec, instance);
-        self.time.done(seat, "launched", call.op.place);
+        self.time.done(stream_index, "launched", call.op.place);
     }
 
     /// What a launch leaves in the histories of memory, and the lives that it begins. `knew` is the stream before it.

@@ -7,7 +7,7 @@ use super::finding::{Finding, Side};
 use super::graph_state::{Instance, User};
 use super::lives::LifeId;
 use super::protocol::{Launch, judge};
-use super::timeline::Seat;
+use super::timeline::StreamIndex;
 use crate::graph::{Demand, FlatAlloc, NodeKind, Standing, Work};
 use crate::ids::NodeId;
 use crate::op::{Act, Memory};
@@ -17,7 +17,7 @@ use crate::order::{Chain, Snapshot};
 struct Launching<'c> {
     checker: &'c Checker,
     call: Call<'c>,
-    seat: Seat,
+    stream_index: StreamIndex,
     instance: &'c Instance,
     /// The launches before that it comes after.
     waited: Vec<&'c Snapshot>,
@@ -30,7 +30,7 @@ struct Launching<'c> {
 impl Launching<'_> {
     /// Where the nodes of a demand stand.
     fn standing<R>(&self, demand: Option<&Demand>, act: impl FnOnce(&Standing<'_, Chain>) -> R) -> R {
-        let stream = &self.checker.time.at(self.seat).chain;
+        let stream = &self.checker.time.at(self.stream_index).chain;
         let waits = demand.map_or(&[][..], |demand| &demand.waits);
         let learned = waits.iter().filter_map(|wait| self.checker.waited_for(self.instance, *wait));
         match waits.is_empty() {
@@ -49,16 +49,16 @@ impl Launch for Launching<'_> {
     fn check_unfreed(&self) -> Step {
         match self.may_free || self.freed.is_empty() && !self.instance.has_nameless {
             true => Ok(()),
-            false => Err(self.checker.unfreed(self.call, self.seat, self.instance, &self.freed)),
+            false => Err(self.checker.unfreed(self.call, self.stream_index, self.instance, &self.freed)),
         }
     }
 
     fn check_auto_frees(&self) -> Step {
-        let Self { checker, call, seat, .. } = *self;
+        let Self { checker, call, stream_index, .. } = *self;
         self.freed.iter().try_for_each(|&life| {
             let checked = self.standing(None, |knows| checker.lives.at(life).history.check_auto_free(knows));
             checked.map_err(|fault| {
-                let mut refused = checker.unordered(call, life, fault, checker.site(call, seat, Act::Free));
+                let mut refused = checker.unordered(call, life, fault, checker.site(call, stream_index, Act::Free));
                 refused.in_launch(None);
                 refused
             })
@@ -66,9 +66,9 @@ impl Launch for Launching<'_> {
     }
 
     fn check_demand(&self, number: usize) -> Step {
-        let Self { checker, call, seat, instance, .. } = *self;
+        let Self { checker, call, stream_index, instance, .. } = *self;
         let demand = &instance.exec.summary().demands[number];
-        let later = checker.site(call, seat, demand.act);
+        let later = checker.site(call, stream_index, demand.act);
         let Some(memory) = checker.name_of(instance, demand.memory) else { return Ok(()) };
         let mut first = 0;
         let checked = checker.resolve(call, memory, later).and_then(|target| {
@@ -97,7 +97,9 @@ impl Launch for Launching<'_> {
     fn check_pins(&self) -> Step {
         self.instance.exec.pins().iter().try_for_each(|pin| {
             let memory = Memory { id: pin.id, generation: pin.generation };
-            self.checker.resolve(self.call, memory, self.checker.site(self.call, self.seat, Act::Read)).map(drop)
+            self.checker
+                .resolve(self.call, memory, self.checker.site(self.call, self.stream_index, Act::Read))
+                .map(drop)
         })
     }
 
@@ -108,12 +110,17 @@ impl Launch for Launching<'_> {
 
 impl Checker {
     /// Whether the launch is right; the lives that it frees by itself.
-    pub(super) fn try_launch(&self, call: Call<'_>, seat: Seat, instance: &Instance) -> Step<Vec<LifeId>> {
+    pub(super) fn try_launch(
+        &self,
+        call: Call<'_>,
+        stream_index: StreamIndex,
+        instance: &Instance,
+    ) -> Step<Vec<LifeId>> {
         let waited: Vec<&Snapshot> = instance.before.last.iter().map(|last| &last.snapshot).collect();
         let mut freed: Vec<LifeId> = instance.exec.outputs().iter().filter_map(|alloc| instance.live(*alloc)).collect();
         let mut may_free = instance.exec.auto_free_on_launch() && !instance.has_nameless;
         self.left_by_others(instance, &mut freed, &mut may_free);
-        let launch = Launching { checker: self, call, seat, instance, waited, freed, may_free };
+        let launch = Launching { checker: self, call, stream_index, instance, waited, freed, may_free };
         judge(&launch, instance.exec.summary().demands.len())?;
         Ok(launch.freed)
     }
@@ -134,8 +141,8 @@ impl Checker {
     }
 
     #[cold]
-    fn unfreed(&self, call: Call<'_>, seat: Seat, instance: &Instance, left: &[LifeId]) -> Refused {
-        let title = self.title(call, self.time.at(seat).kept.id);
+    fn unfreed(&self, call: Call<'_>, stream_index: StreamIndex, instance: &Instance, left: &[LifeId]) -> Refused {
+        let title = self.title(call, self.time.at(stream_index).kept.id);
         let subject = left.first().map(|&life| {
             let life = self.lives.at(life);
             (self.subject_of(call, life), self.act_side(call, life.history.born().site))
@@ -145,7 +152,7 @@ impl Checker {
             let side = self.side(call, last.site, "launched");
             finding.notes.push(format!("its last launch: {} ({})", side.title(), side.spot));
         }
-        finding.later = Some(self.side(call, self.site(call, seat, Act::Allocate), "launched"));
+        finding.later = Some(self.side(call, self.site(call, stream_index, Act::Allocate), "launched"));
         Box::new(finding)
     }
 }

@@ -123,6 +123,6 @@ impl Checker {
             }
         }
         self.forget_names(&instance.held);
-        instance.lanes.close().for_each(|last| self.time.close_slot(last));
+        instance.lanes.close().for_each(|last| self.time.close_chain(last));
     }
 }

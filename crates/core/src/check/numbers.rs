@@ -13,7 +13,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::graph::GraphAllocId;
-use crate::ids::{AllocId, GraphId, Point, Seq, Slot, StreamId};
+use crate::ids::{AllocId, ChainIndex, GraphId, Point, Seq, StreamId};
 use crate::life::{Site, Use};
 use crate::op::{Access, Act, Memory, Place};
 
@@ -56,7 +56,7 @@ struct Newest {
     act: Act,
     /// Where the number is listed among those whose histories are behind, if it is.
     behind: u32,
-    slot: Slot,
+    chain: ChainIndex,
     stream: StreamId,
     seq: Seq,
     op: u64,
@@ -65,13 +65,13 @@ struct Newest {
 
 impl Newest {
     fn none(life: LifeId) -> Self {
-        let (slot, stream, seq, op, place) = (Slot(0), StreamId(0), 0, 0, Place::Unknown);
-        Self { life, is_there: false, act: Act::Allocate, behind: NONE, slot, stream, seq, op, place }
+        let (chain, stream, seq, op, place) = (ChainIndex(0), StreamId(0), 0, 0, Place::Unknown);
+        Self { life, is_there: false, act: Act::Allocate, behind: NONE, chain, stream, seq, op, place }
     }
 
     fn newest(&self) -> Use {
-        let Newest { slot, seq, act, stream, op, place, .. } = *self;
-        Use { point: Point { slot, seq }, site: Site { act, stream, op, place } }
+        let Newest { chain, seq, act, stream, op, place, .. } = *self;
+        Use { point: Point { chain, seq }, site: Site { act, stream, op, place } }
     }
 }
 
@@ -202,13 +202,13 @@ impl Numbers {
 
     /// Whether an access of a stream, that learned something last at `learned`, repeats what it did before.
     #[inline]
-    pub(super) fn is_repeated(&self, access: &Access, slot: Slot, learned: Seq) -> bool {
+    pub(super) fn is_repeated(&self, access: &Access, chain: ChainIndex, learned: Seq) -> bool {
         let Access { memory, act, part } = access;
         match self.entry(memory.id) {
             Some(Entry { generation, leads: Leads::Life(newest) }) => {
                 *generation == memory.generation
                     && newest.is_there
-                    && newest.slot == slot
+                    && newest.chain == chain
                     && newest.seq >= learned
                     && (newest.act == *act || newest.act == Act::Allocate)
                     && part.is_whole()
@@ -238,8 +238,8 @@ impl Numbers {
         }
         let Some(newest) = self.newest_mut(memory.id) else { return };
         debug_assert!(newest.behind == NONE, "what is behind is written back first");
-        let (Point { slot, seq }, Site { act, stream, op, place }) = (point, site);
-        *newest = Newest { life, is_there: true, act, behind: NONE, slot, stream, seq, op, place };
+        let (Point { chain, seq }, Site { act, stream, op, place }) = (point, site);
+        *newest = Newest { life, is_there: true, act, behind: NONE, chain, stream, seq, op, place };
     }
 
     /// The history of a life changes: what it lacks is handed out, and nothing repeats what was before.

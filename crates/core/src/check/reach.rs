@@ -13,7 +13,7 @@ use super::checker::{Call, Checker, Step};
 use super::finding::{Finding, Subject};
 use super::graph_state::{Kept, Lender, LetIn, User, needed};
 use super::lives::{Found, LifeId, Named, Source};
-use super::timeline::Seat;
+use super::timeline::StreamIndex;
 use super::usage::Target;
 use crate::graph::{Access as NodeAccess, Memory as NodeMemory};
 use crate::ids::{DeviceId, GraphId, PoolId};
@@ -39,11 +39,11 @@ struct Lent {
 impl Checker {
     /// Whether a use of memory has to ask what its pool grants to another device: for most that is seen at once.
     #[inline]
-    pub(super) fn is_foreign(&self, source: &Source, seat: Seat) -> bool {
+    pub(super) fn is_foreign(&self, source: &Source, stream_index: StreamIndex) -> bool {
         match *source {
-            Source::Stream { device, .. } => device != self.time.at(seat).kept.device,
+            Source::Stream { device, .. } => device != self.time.at(stream_index).kept.device,
             Source::Launch(..) => !self.graphs.kept.is_empty(),
-            Source::Now(Space::Device(device)) => device != self.time.at(seat).kept.device,
+            Source::Now(Space::Device(device)) => device != self.time.at(stream_index).kept.device,
             Source::Now(_) => false,
         }
     }
@@ -86,7 +86,7 @@ impl Checker {
         // What a pool that is gone granted stays as it is.
         if owner != device && !self.is_gone(pool) {
             let known = self.foreign.entry((pool, device)).or_default();
-            let at = (used.point.slot, used.site.act == Act::Write);
+            let at = (used.point.chain, used.site.act == Act::Write);
             let before = known.insert(at, used);
             self.time.answer.tell(|done| done.changes.push(Change::Foreign { pool, device, used: at, before }));
         }
@@ -110,9 +110,9 @@ impl Checker {
     }
 
     /// Memory that a capture allocates now has what its pool grants now.
-    pub(super) fn keep_access(&mut self, call: Call<'_>, seat: Seat, memory: Memory, pool: PoolId) {
+    pub(super) fn keep_access(&mut self, call: Call<'_>, stream_index: StreamIndex, memory: Memory, pool: PoolId) {
         let let_in = self.reach.get(&Lender::Pool(pool)).cloned().unwrap_or_default();
-        let (owner, born) = (self.time.at(seat).kept.device, self.site(call, seat, Act::Allocate));
+        let (owner, born) = (self.time.at(stream_index).kept.device, self.site(call, stream_index, Act::Allocate));
         self.graphs.kept.insert(memory, Kept { pool, owner, born: Site { op: 0, ..born }, let_in });
     }
 
@@ -121,17 +121,17 @@ impl Checker {
     pub(super) fn check_node_reach(
         &self,
         call: Call<'_>,
-        seat: Seat,
+        stream_index: StreamIndex,
         named: &[Access],
         accesses: &[NodeAccess],
     ) -> Step {
-        let (id, device) = (self.time.at(seat).kept.id, self.time.at(seat).kept.device);
+        let (id, device) = (self.time.at(stream_index).kept.id, self.time.at(stream_index).kept.device);
         let Some(graph) = self.graphs.captured_on(id).map(|captured| captured.graph.id()) else { return Ok(()) };
         for (named, access) in named.iter().zip(accesses) {
             let Some(Kept { pool, owner, born, let_in }) = self.graphs.kept.get(&named.memory) else { continue };
             if device != *owner && !let_in.allows(device, access.act) {
                 let subject = self.named_by_node(call, graph, named, access);
-                let later = self.site(call, seat, access.act);
+                let later = self.site(call, stream_index, access.act);
                 let lender = Lender::Pool(*pool);
                 let memory = Lent { lender, before: CAPTURED, owner: *owner, subject, born: *born };
                 return self.refuse_reach(call, memory, device, later);

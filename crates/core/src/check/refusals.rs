@@ -5,7 +5,7 @@
 use super::checker::{Call, Checker, Refused, quiet};
 use super::finding::{Edge, Finding, Side, Spot, Subject};
 use super::lives::{Found, Named};
-use super::timeline::Seat;
+use super::timeline::StreamIndex;
 use crate::graph::{
     Asked, CaptureError, CopyRefused, GraphAllocId, GraphError, GraphFault, Memory as NodeMemory, NodeSite, Pin,
     Refusal, UpdateRefused, Words,
@@ -226,9 +226,15 @@ impl Checker {
         Finding { subject, ..Finding::of_graph(graph, &fault, words) }
     }
 
-    pub(super) fn graph_refused(&self, call: Call<'_>, graph: GraphId, error: GraphError, seat: Seat) -> Refused {
+    pub(super) fn graph_refused(
+        &self,
+        call: Call<'_>,
+        graph: GraphId,
+        error: GraphError,
+        stream_index: StreamIndex,
+    ) -> Refused {
         let mut refused = self.graph_refused_at(call, graph, error);
-        refused.later = Some(self.side(call, self.site(call, seat, Act::Read), "captured"));
+        refused.later = Some(self.side(call, self.site(call, stream_index, Act::Read), "captured"));
         refused
     }
 

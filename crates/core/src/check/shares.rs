@@ -8,7 +8,7 @@
 use super::checker::{Call, Checker, Refused, Step, quiet};
 use super::finding::Finding;
 use super::lives::{Lease, LifeId, Named, Source, Ticket};
-use super::timeline::Seat;
+use super::timeline::StreamIndex;
 use super::usage::ALWAYS;
 use crate::ids::{StreamId, TicketId};
 use crate::life::{History, Kind, Site, Use};
@@ -75,14 +75,14 @@ impl Checker {
     }
 
     /// The importer frees what it holds, on a stream of its own.
-    pub(super) fn release(&mut self, call: Call<'_>, seat: Seat, memory: Memory, life: LifeId) -> Step {
-        let site = self.site(call, seat, Act::Free);
-        let chain = &self.time.at(seat).chain;
+    pub(super) fn release(&mut self, call: Call<'_>, stream_index: StreamIndex, memory: Memory, life: LifeId) -> Step {
+        let site = self.site(call, stream_index, Act::Free);
+        let chain = &self.time.at(stream_index).chain;
         if let Some(Err(fault)) = self.lives.lease_mut(life, memory).map(|lease| lease.check_free(chain)) {
             return Err(self.unordered(call, life, fault, site));
         }
-        let point = self.time.at_mut(seat).chain.submit();
-        self.time.done(seat, "freed", call.op.place);
+        let point = self.time.at_mut(stream_index).chain.submit();
+        self.time.done(stream_index, "freed", call.op.place);
         self.end_lease(memory, life, Use { point, site });
         Ok(())
     }

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::answer::{Answer, Wait};
-use crate::ids::{DeviceId, HostId, NodeId, Point, ProcessId, Seq, Slot, StreamId};
+use crate::ids::{ChainIndex, DeviceId, HostId, NodeId, Point, ProcessId, Seq, StreamId};
 use crate::life::Site;
 use crate::op::{Name, Place, StreamRole};
 use crate::order::default_streams::Standing;
 use crate::order::{self, Base, Chain, HomeNumber, Host, Snapshot, Streams, op_at};
 
-pub(super) use crate::order::Seat;
+pub(super) use crate::order::StreamIndex;
 
 /// How many operations of a stream can still be shown.
 const RECENT: usize = 8;
@@ -114,9 +114,9 @@ struct Process {
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     /// Where a stream that lives is in the table.
-    seats: FxHashMap<StreamId, Seat>,
+    stream_indices: FxHashMap<StreamId, StreamIndex>,
     /// The stream that was looked for last, if it lives.
-    last_seat: Option<(StreamId, Seat)>,
+    last_seat: Option<(StreamId, StreamIndex)>,
     pub(super) streams: Streams<Past>,
     /// The process and the device of each home.
     homes: Vec<(ProcessId, DeviceId)>,
@@ -183,9 +183,9 @@ impl Timeline {
     pub(super) fn start_host(&mut self, host: HostId, id: ProcessId) -> usize {
         let at = *self.process_numbers.entry(id).or_insert_with(|| {
             self.hosts_made += 1;
-            let (slot, seq) = self.streams.slots.open(|_| false);
+            let (chain, seq) = self.streams.chain_indices.open(|_| false);
             let host = Host::new(self.hosts_made);
-            let chain = Chain::new(slot, seq, Arc::clone(host.base()));
+            let chain = Chain::new(chain, seq, Arc::clone(host.base()));
             self.answer.tell(|done| done.opened.push(chain.last()));
             self.processes.push(Process { id, host, chain, learned: Ring::default() });
             self.processes.len() - 1
@@ -235,17 +235,17 @@ impl Timeline {
         let home = self.home(self.process(host), device);
         self.made = self.made.max(stream.0.saturating_add(1));
         let past = Past { id: stream, device, ops: 0, name: None, recent: Ring::default(), learned: Ring::default() };
-        let seat = self.streams.create(home, role, base, past);
-        self.seats.insert(stream, seat);
+        let stream_index = self.streams.create(home, role, base, past);
+        self.stream_indices.insert(stream, stream_index);
         let Timeline { streams, answer, .. } = self;
-        answer.tell(|done| done.opened.extend(streams.get(seat).map(|stream| stream.chain.last())));
+        answer.tell(|done| done.opened.extend(streams.get(stream_index).map(|stream| stream.chain.last())));
     }
 
     /// Ends a stream; its work stays in the order.
     pub(super) fn destroy(&mut self, id: StreamId, site: Site) {
-        let Some(seat) = self.seats.remove(&id) else { return };
+        let Some(stream_index) = self.stream_indices.remove(&id) else { return };
         self.last_seat = None;
-        let Some(stream) = self.streams.destroy(seat) else { return };
+        let Some(stream) = self.streams.destroy(stream_index) else { return };
         self.answer.tell(|done| done.closed.push(stream.chain.last()));
         self.ended.push(Ended { id, site, name: stream.kept.name });
     }
@@ -257,15 +257,15 @@ impl Timeline {
     }
 
     /// Later work of a stream comes after all work so far of another; where that has ended, of all that have.
-    pub(super) fn follow(&mut self, seat: Seat, other: Option<Seat>) {
+    pub(super) fn follow(&mut self, stream_index: StreamIndex, other: Option<StreamIndex>) {
         match other {
             Some(other) => {
                 let end = self.at(other).chain.snapshot();
-                self.wait(seat, &end);
+                self.wait(stream_index, &end);
             }
             None => {
-                let ended = Arc::clone(self.streams.ended(self.at(seat).home));
-                self.at_mut(seat).chain.learn_base(&ended);
+                let ended = Arc::clone(self.streams.ended(self.at(stream_index).home));
+                self.at_mut(stream_index).chain.learn_base(&ended);
             }
         }
     }
@@ -273,18 +273,18 @@ impl Timeline {
     /// A stream that lives.
     #[inline]
     pub(super) fn stream(&self, id: StreamId) -> Option<&Stream> {
-        self.streams.get(*self.seats.get(&id)?)
+        self.streams.get(*self.stream_indices.get(&id)?)
     }
 
-    /// The stream that was entered last at this seat.
+    /// The stream that was entered last with this index.
     #[inline]
-    pub(super) fn at(&self, seat: Seat) -> &Stream {
-        self.streams.get(seat).expect("a seat that was entered is taken")
+    pub(super) fn at(&self, stream_index: StreamIndex) -> &Stream {
+        self.streams.get(stream_index).expect("a stream_index that was entered is taken")
     }
 
     #[inline]
-    pub(super) fn at_mut(&mut self, seat: Seat) -> &mut Stream {
-        self.streams.get_mut(seat).expect("a seat that was entered is taken")
+    pub(super) fn at_mut(&mut self, stream_index: StreamIndex) -> &mut Stream {
+        self.streams.get_mut(stream_index).expect("a stream_index that was entered is taken")
     }
 
     /// Whether there was a stream of this number, and if it is remembered, where it ended and what it was called.
@@ -296,87 +296,87 @@ impl Timeline {
     /// What every operation of a stream does first: the stream learns what the process knows, and the rules of default
     /// streams apply. The legacy default stream of process 0 and device 0 is there without being made.
     #[inline]
-    pub(super) fn enter(&mut self, host: HostId, id: StreamId) -> Option<Seat> {
+    pub(super) fn enter(&mut self, host: HostId, id: StreamId) -> Option<StreamIndex> {
         let process = self.process_of(host);
-        let seat = self.look(host, id)?;
-        self.enter_at(process, seat);
-        Some(seat)
+        let stream_index = self.look(host, id)?;
+        self.enter_at(process, stream_index);
+        Some(stream_index)
     }
 
     /// As [`enter`](Self::enter), of a stream by its place, and a process by its own.
     #[inline]
-    fn enter_at(&mut self, process: usize, seat: Seat) {
+    fn enter_at(&mut self, process: usize, stream_index: StreamIndex) {
         let Timeline { streams, processes, answer, .. } = self;
-        streams.enter(seat, processes[process].host.base(), |point| answer.waits(point));
+        streams.enter(stream_index, processes[process].host.base(), |point| answer.waits(point));
     }
 
     /// As [`enter`](Self::enter), of a stream by its place. Nothing where no stream lives there.
     #[inline]
-    pub(super) fn enter_seat(&mut self, host: HostId, seat: Seat) {
+    pub(super) fn enter_seat(&mut self, host: HostId, stream_index: StreamIndex) {
         let process = self.process_of(host);
-        self.enter_at(process, seat);
+        self.enter_at(process, stream_index);
     }
 
     /// Where a stream is, for what is no operation of it: a synchronisation, a query, a wait that is none. The stream
     /// learns nothing by that.
     #[inline]
-    pub(super) fn look(&mut self, host: HostId, id: StreamId) -> Option<Seat> {
+    pub(super) fn look(&mut self, host: HostId, id: StreamId) -> Option<StreamIndex> {
         match self.last_seat {
-            Some((last, seat)) if last == id => Some(seat),
+            Some((last, stream_index)) if last == id => Some(stream_index),
             _ => self.find_seat(host, id),
         }
     }
 
-    fn find_seat(&mut self, host: HostId, id: StreamId) -> Option<Seat> {
-        let seat = match self.seats.get(&id) {
-            Some(seat) => *seat,
+    fn find_seat(&mut self, host: HostId, id: StreamId) -> Option<StreamIndex> {
+        let stream_index = match self.stream_indices.get(&id) {
+            Some(stream_index) => *stream_index,
             None => self.default_stream(host, id)?,
         };
-        self.last_seat = Some((id, seat));
-        Some(seat)
+        self.last_seat = Some((id, stream_index));
+        Some(stream_index)
     }
 
     /// The legacy default stream of process 0 and device 0, if that is meant and it was never made.
     #[cold]
-    fn default_stream(&mut self, host: HostId, id: StreamId) -> Option<Seat> {
+    fn default_stream(&mut self, host: HostId, id: StreamId) -> Option<StreamIndex> {
         if id != StreamId::LEGACY || self.was(id).is_some_and(|it| it.is_some()) {
             return None;
         }
         self.create(host, id, StreamRole::Legacy, DeviceId(0));
-        self.seats.get(&id).copied()
+        self.stream_indices.get(&id).copied()
     }
 
     /// An operation of a stream is done: it has its number, and is remembered.
     #[inline]
-    pub(super) fn done(&mut self, seat: Seat, verb: &'static str, place: Place) {
-        self.at_mut(seat).note(verb, place);
-        self.streams.leave(seat);
+    pub(super) fn done(&mut self, stream_index: StreamIndex, verb: &'static str, place: Place) {
+        self.at_mut(stream_index).note(verb, place);
+        self.streams.leave(stream_index);
     }
 
-    /// The seat of a stream that lives.
+    /// The index of a stream that lives.
     #[inline]
-    pub(super) fn seat(&self, id: StreamId) -> Option<Seat> {
+    pub(super) fn stream_index(&self, id: StreamId) -> Option<StreamIndex> {
         match self.last_seat {
-            Some((last, seat)) if last == id => Some(seat),
-            _ => self.seats.get(&id).copied(),
+            Some((last, stream_index)) if last == id => Some(stream_index),
+            _ => self.stream_indices.get(&id).copied(),
         }
     }
 
     /// The next operation of a stream may be withdrawn.
-    pub(super) fn begin(&mut self, seat: Seat) {
-        self.streams.begin(seat);
+    pub(super) fn begin(&mut self, stream_index: StreamIndex) {
+        self.streams.begin(stream_index);
     }
 
     /// A launch of the stream that might have been withdrawn cannot be any more.
     #[inline]
-    pub(super) fn confirm(&mut self, seat: Seat) {
-        self.streams.confirm(seat);
+    pub(super) fn confirm(&mut self, stream_index: StreamIndex) {
+        self.streams.confirm(stream_index);
     }
 
     /// The last launch of the stream is withdrawn: it is not shown any more.
-    pub(super) fn withdraw(&mut self, seat: Seat) {
-        self.streams.withdraw(seat);
-        if let Some(stream) = self.streams.get_mut(seat)
+    pub(super) fn withdraw(&mut self, stream_index: StreamIndex) {
+        self.streams.withdraw(stream_index);
+        if let Some(stream) = self.streams.get_mut(stream_index)
             && let Some(last) = stream.kept.recent.last_mut()
         {
             last.seq = WITHDRAWN;
@@ -384,13 +384,15 @@ impl Timeline {
     }
 
     /// As [`withdraw`](Self::withdraw), of an operation that was never shown.
-    pub(super) fn release(&mut self, seat: Seat) {
-        self.streams.withdraw(seat);
+    pub(super) fn release(&mut self, stream_index: StreamIndex) {
+        self.streams.withdraw(stream_index);
     }
 
     /// All operations of a stream up to a position are done.
-    pub(super) fn advance(&mut self, seat: Seat, position: Seq) {
-        let Some(stream) = self.streams.get_mut(seat).filter(|stream| position >= stream.chain.seq()) else { return };
+    pub(super) fn advance(&mut self, stream_index: StreamIndex, position: Seq) {
+        let Some(stream) = self.streams.get_mut(stream_index).filter(|stream| position >= stream.chain.seq()) else {
+            return;
+        };
         let private = op_at(position) - op_at(stream.chain.seq());
         stream.chain.pass_to(position);
         if private > 0 {
@@ -398,24 +400,24 @@ impl Timeline {
             let recent = Recent { seq: position, verb: "submitted", op: stream.kept.ops, place: Place::Unknown };
             stream.kept.recent.push(recent);
         }
-        self.streams.confirm(seat);
+        self.streams.confirm(stream_index);
     }
 
     /// The stream whose last launch may be withdrawn and has this point.
-    pub(super) fn unconfirmed_at(&self, point: Point) -> Option<Seat> {
+    pub(super) fn unconfirmed_at(&self, point: Point) -> Option<StreamIndex> {
         let stream = self.streams.iter().find(|stream| stream.may_withdraw(point))?;
-        self.seat(stream.kept.id)
+        self.stream_index(stream.kept.id)
     }
 
-    /// The stream of a seat, if one lives there.
+    /// The stream with an index, if one lives.
     #[inline]
-    pub(super) fn get(&self, seat: Seat) -> Option<&Stream> {
-        self.streams.get(seat)
+    pub(super) fn get(&self, stream_index: StreamIndex) -> Option<&Stream> {
+        self.streams.get(stream_index)
     }
 
     /// A stream waits for a snapshot. Whether that was news.
-    pub(super) fn wait(&mut self, seat: Seat, snapshot: &Snapshot) -> bool {
-        let is_news = self.at_mut(seat).chain.wait(snapshot);
+    pub(super) fn wait(&mut self, stream_index: StreamIndex, snapshot: &Snapshot) -> bool {
+        let is_news = self.at_mut(stream_index).chain.wait(snapshot);
         if is_news {
             self.answer.waits(snapshot.point());
         }
@@ -423,8 +425,8 @@ impl Timeline {
     }
 
     /// A node of a graph that is launched on a stream waits for a snapshot.
-    pub(super) fn tell_wait_of_node(&mut self, seat: Seat, node: NodeId, snapshot: &Snapshot) {
-        if !self.at(seat).chain.knows_of(snapshot) {
+    pub(super) fn tell_wait_of_node(&mut self, stream_index: StreamIndex, node: NodeId, snapshot: &Snapshot) {
+        if !self.at(stream_index).chain.knows_of(snapshot) {
             self.answer.tell(|done| done.waits.push(Wait { point: snapshot.point(), node: Some(node) }));
         }
     }
@@ -485,17 +487,17 @@ impl Timeline {
         self.processes.len() == 1 && self.processes[0].host.base().covers(point)
     }
 
-    /// A chain number for a party that is no stream; see [`Slots::open`].
-    pub(super) fn open_slot(&mut self) -> (Slot, Seq) {
-        let (slot, seq) = self.streams.slots.open(|_| false);
-        self.answer.tell(|done| done.opened.push(Point { slot, seq: seq + 1 }));
-        (slot, seq)
+    /// A chain number for a party that is no stream; see [`ChainIndices::open`].
+    pub(super) fn open_chain(&mut self) -> (ChainIndex, Seq) {
+        let (chain, seq) = self.streams.chain_indices.open(|_| false);
+        self.answer.tell(|done| done.opened.push(Point { chain, seq: seq + 1 }));
+        (chain, seq)
     }
 
     /// A chain that was opened so ends.
-    pub(super) fn close_slot(&mut self, last: Point) {
+    pub(super) fn close_chain(&mut self, last: Point) {
         self.answer.tell(|done| done.closed.push(last));
-        self.streams.slots.close(last);
+        self.streams.chain_indices.close(last);
     }
 
     /// Whether work of a stream waits for the legacy default stream of a home, and the other way round.
@@ -505,7 +507,7 @@ impl Timeline {
 
     /// How many streams live, and how many chain numbers are in use or waiting to be used again.
     pub(super) fn entries(&self) -> usize {
-        self.seats.len() + self.streams.slots.len()
+        self.stream_indices.len() + self.streams.chain_indices.len()
     }
 }
 

@@ -13,15 +13,15 @@ use super::checker::{Call, Checker, Refused, Step};
 use super::finding::{Finding, Subject};
 use super::graph_state::User;
 use super::lives::{Found, Life, LifeId, Named, Source};
-use super::timeline::Seat;
+use super::timeline::StreamIndex;
 use crate::graph::Work;
-use crate::ids::{Point, PoolId, Seq, Slot, StreamId};
+use crate::ids::{ChainIndex, Point, PoolId, Seq, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Access, Act, Memory, Name, Part, Space, Trust, What, find_aliased};
 use crate::order::{Knows, Learns};
 
 /// The point of something that all streams come after.
-pub(super) const ALWAYS: Point = Point { slot: Slot(0), seq: 0 };
+pub(super) const ALWAYS: Point = Point { chain: ChainIndex(0), seq: 0 };
 
 /// Whether an access may be of a launch that repeats another. A launch of several accesses that writes is none: it may
 /// name the bytes that it writes more than once.
@@ -49,16 +49,16 @@ impl Checker {
         bytes: u64,
         name: Option<Name>,
     ) -> Step {
-        let seat = self.enter(call, stream)?;
+        let stream_index = self.enter(call, stream)?;
         self.check_pool(call, pool)?;
         if self.graphs.is_captured(stream) {
-            return self.captured_alloc(call, seat, memory, (pool, bytes), name);
+            return self.captured_alloc(call, stream_index, memory, (pool, bytes), name);
         }
         let exportable = self.is_exportable(pool);
-        let site = self.site(call, seat, Act::Allocate);
-        let stream = self.time.at_mut(seat);
+        let site = self.site(call, stream_index, Act::Allocate);
+        let stream = self.time.at_mut(stream_index);
         let (point, device) = (stream.chain.submit(), stream.kept.device);
-        self.time.done(seat, "allocated", call.op.place);
+        self.time.done(stream_index, "allocated", call.op.place);
         let born = Use { point, site };
         let life = self.born(memory, born, bytes, name, Source::Stream { exportable, pool, device });
         self.lives.note_newest(life, born);
@@ -107,39 +107,40 @@ impl Checker {
         trust: Trust,
         name: Option<Name>,
     ) -> Step {
-        let seat = self.enter(call, stream)?;
+        let stream_index = self.enter(call, stream)?;
         if self.graphs.is_captured(stream) {
-            return self.captured_work(call, seat, Work::Kernel, accesses, trust, name);
+            return self.captured_work(call, stream_index, Work::Kernel, accesses, trust, name);
         }
-        if self.time.answer.is_wanted() || !self.repeat(call, seat, accesses) {
-            self.launch_anew(call, seat, accesses, trust)?;
+        if self.time.answer.is_wanted() || !self.repeat(call, stream_index, accesses) {
+            self.launch_anew(call, stream_index, accesses, trust)?;
         }
-        self.time.done(seat, "launched", call.op.place);
+        self.time.done(stream_index, "launched", call.op.place);
         Ok(())
     }
 
     /// A stream copies or sets bytes.
     pub(super) fn copy(&mut self, call: Call<'_>, stream: StreamId, accesses: &[Access]) -> Step {
-        let seat = self.enter(call, stream)?;
+        let stream_index = self.enter(call, stream)?;
         if self.graphs.is_captured(stream) {
-            return self.captured_work(call, seat, Work::Copy, accesses, Trust::None, None);
+            return self.captured_work(call, stream_index, Work::Copy, accesses, Trust::None, None);
         }
-        self.launch_anew(call, seat, accesses, Trust::None)?;
-        self.time.done(seat, "launched", call.op.place);
+        self.launch_anew(call, stream_index, accesses, Trust::None)?;
+        self.time.done(stream_index, "launched", call.op.place);
         Ok(())
     }
 
     /// Does a launch that does again to all that it uses what its stream did to that before. Whether it is one.
     #[inline]
-    fn repeat(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access]) -> bool {
-        let chain = &self.time.at(seat).chain;
-        let (slot, learned) = (chain.slot(), chain.learned());
+    fn repeat(&mut self, call: Call<'_>, stream_index: StreamIndex, accesses: &[Access]) -> bool {
+        let chain = &self.time.at(stream_index).chain;
+        let (chain, learned) = (chain.chain(), chain.learned());
         let is_one = accesses.len() < 2;
-        let is_so = |access: &Access| may_repeat(access, is_one) && self.lives.names.is_repeated(access, slot, learned);
+        let is_so =
+            |access: &Access| may_repeat(access, is_one) && self.lives.names.is_repeated(access, chain, learned);
         if !accesses.iter().all(is_so) {
             return false;
         }
-        let (point, id, op) = self.submit_work(seat);
+        let (point, id, op) = self.submit_work(stream_index);
         for access in accesses {
             let site = Site { act: access.act, stream: id, op, place: call.op.place };
             self.lives.names.repeat(access.memory.id, Use { point, site });
@@ -149,40 +150,42 @@ impl Checker {
 
     /// Takes the point of work; of which stream it is, and the how many-th operation there.
     #[inline]
-    fn submit_work(&mut self, seat: Seat) -> (Point, StreamId, u64) {
-        let stream = self.time.at_mut(seat);
+    fn submit_work(&mut self, stream_index: StreamIndex) -> (Point, StreamId, u64) {
+        let stream = self.time.at_mut(stream_index);
         (stream.chain.submit(), stream.kept.id, stream.kept.ops + 1)
     }
 
     #[inline]
-    fn launch_anew(&mut self, call: Call<'_>, seat: Seat, accesses: &[Access], trust: Trust) -> Step {
+    fn launch_anew(&mut self, call: Call<'_>, stream_index: StreamIndex, accesses: &[Access], trust: Trust) -> Step {
         if self.lives.is_any_behind() {
             accesses.iter().for_each(|access| self.lives.write_back(access.memory));
         }
         let mut targets = SmallVec::<[Target; 4]>::new();
         for (at, access) in accesses.iter().enumerate() {
-            match self.check_access(call, seat, *access, trust) {
+            match self.check_access(call, stream_index, *access, trust) {
                 Ok(target) => targets.push(target),
-                Err(refused) => return Err(self.with_the_rest((call, seat, trust), refused, &accesses[at + 1..])),
+                Err(refused) => {
+                    return Err(self.with_the_rest((call, stream_index, trust), refused, &accesses[at + 1..]));
+                }
             }
         }
         if let What::Copy { .. } = call.op.what {
             let named = accesses.iter().zip(&targets).map(|(access, target)| (target.life, access.act, access.part));
             let subject = |at: usize| self.subject_of(call, self.lives.at(targets[at].life));
-            self.refuse_overlap(call, self.site(call, seat, Act::Write), named, subject)?;
+            self.refuse_overlap(call, self.site(call, stream_index, Act::Write), named, subject)?;
         }
         let is_one = accesses.len() < 2;
         let is_asked = self.time.answer.is_wanted();
         let may_repeat = trust == Trust::None && !is_asked && accesses.iter().all(|access| may_repeat(access, is_one));
         if is_asked {
-            self.time.begin(seat);
+            self.time.begin(stream_index);
         }
-        let (point, id, op) = self.submit_work(seat);
+        let (point, id, op) = self.submit_work(stream_index);
         for (access, target) in accesses.iter().zip(&targets) {
             let new = Use { point, site: Site { act: access.act, stream: id, op, place: call.op.place } };
-            self.add_use(*target, *access, new, seat);
+            self.add_use(*target, *access, new, stream_index);
             if may_repeat {
-                self.note_newest(*target, *access, new, seat);
+                self.note_newest(*target, *access, new, stream_index);
             }
         }
         Ok(())
@@ -192,11 +195,11 @@ impl Checker {
     #[cold]
     fn with_the_rest(
         &self,
-        (call, seat, trust): (Call<'_>, Seat, Trust),
+        (call, stream_index, trust): (Call<'_>, StreamIndex, Trust),
         mut refused: Refused,
         others: &[Access],
     ) -> Refused {
-        let also = others.iter().filter_map(|access| self.check_access(call, seat, *access, trust).err());
+        let also = others.iter().filter_map(|access| self.check_access(call, stream_index, *access, trust).err());
         also.for_each(|also| refused.join(&also));
         refused
     }
@@ -209,23 +212,23 @@ impl Checker {
 
     /// Looks one access up and asks whether it may be here.
     #[inline]
-    fn check_access(&self, call: Call<'_>, seat: Seat, access: Access, trust: Trust) -> Step<Target> {
+    fn check_access(&self, call: Call<'_>, stream_index: StreamIndex, access: Access, trust: Trust) -> Step<Target> {
         let target = match self.lives.find(access.memory) {
             Found::Named(Named::Life(life)) => Target { life, is_lease: false },
-            _ => self.resolve(call, access.memory, self.site(call, seat, access.act))?,
+            _ => self.resolve(call, access.memory, self.site(call, stream_index, access.act))?,
         };
         if trust == Trust::Order {
             return Ok(target);
         }
         let life = self.lives.at(target.life);
-        if self.is_foreign(&life.source, seat) {
+        if self.is_foreign(&life.source, stream_index) {
             let user = if let What::Copy { .. } = call.op.what { User::Other(None) } else { User::Kernel(None) };
-            self.check_reach(call, target, user, self.site(call, seat, access.act))?;
+            self.check_reach(call, target, user, self.site(call, stream_index, access.act))?;
         }
         let races = self.looks_for_races(trust);
-        match life.history.check_use(access.act, access.part, &self.time.at(seat).chain, races) {
+        match life.history.check_use(access.act, access.part, &self.time.at(stream_index).chain, races) {
             Ok(()) => Ok(target),
-            Err(fault) => Err(self.unordered(call, target.life, fault, self.site(call, seat, access.act))),
+            Err(fault) => Err(self.unordered(call, target.life, fault, self.site(call, stream_index, access.act))),
         }
     }
 
@@ -271,16 +274,16 @@ impl Checker {
 
     /// Adds a use that was found right.
     #[inline]
-    fn add_use(&mut self, target: Target, access: Access, new: Use, seat: Seat) {
+    fn add_use(&mut self, target: Target, access: Access, new: Use, stream_index: StreamIndex) {
         let import = target.is_lease.then_some(access.memory);
         match self.time.answer.is_wanted() {
             true => {
                 let mut changes = std::mem::take(self.time.answer.changes());
-                let (chain, new) = (&self.time.at(seat).chain, (new, access.part));
+                let (chain, new) = (&self.time.at(stream_index).chain, (new, access.part));
                 self.lives.add_provisional(target.life, import, new, chain, &mut changes);
                 *self.time.answer.changes() = changes;
             }
-            false => self.lives.add_use(target.life, import, new, access.part, &self.time.at(seat).chain),
+            false => self.lives.add_use(target.life, import, new, access.part, &self.time.at(stream_index).chain),
         }
         let life = self.lives.at_mut(target.life);
         if (life.history.len() > life.settle_at || life.history.is_due()) && !life.is_exportable() {
@@ -288,15 +291,15 @@ impl Checker {
             life.history.settle(|point| time.is_settled(point));
             life.settle_at = 16.max(2 * life.history.len());
         }
-        if self.is_foreign(&self.lives.at(target.life).source, seat) {
-            self.note_foreign(target.life, self.time.at(seat).kept.device, new);
+        if self.is_foreign(&self.lives.at(target.life).source, stream_index) {
+            self.note_foreign(target.life, self.time.at(stream_index).kept.device, new);
         }
     }
 
     /// A use that a later launch may repeat: of all bytes, by their own device.
     #[inline]
-    fn note_newest(&mut self, target: Target, access: Access, new: Use, seat: Seat) {
-        let own = self.time.at(seat).kept.device;
+    fn note_newest(&mut self, target: Target, access: Access, new: Use, stream_index: StreamIndex) {
+        let own = self.time.at(stream_index).kept.device;
         let is_foreign = match self.lives.at(target.life).source {
             Source::Stream { device, .. } | Source::Now(Space::Device(device)) => device != own,
             _ => false,
@@ -331,25 +334,25 @@ impl Checker {
 
     /// Memory is free from the stream's next point on.
     pub(super) fn free(&mut self, call: Call<'_>, memory: Memory, stream: StreamId, trust: Trust) -> Step {
-        let seat = self.enter(call, stream)?;
+        let stream_index = self.enter(call, stream)?;
         if self.graphs.is_captured(stream) {
-            return self.captured_free(call, seat, memory);
+            return self.captured_free(call, stream_index, memory);
         }
-        let site = self.site(call, seat, Act::Free);
+        let site = self.site(call, stream_index, Act::Free);
         let target = self.resolve(call, memory, site)?;
         if target.is_lease {
-            return self.release(call, seat, memory, target.life);
+            return self.release(call, stream_index, memory, target.life);
         }
         self.check_leases(call, target.life, site)?;
         self.refuse_pinned(call, target.life, site)?;
         if trust != Trust::Order
-            && let Err(fault) = self.lives.at(target.life).history.check_free(&self.time.at(seat).chain)
+            && let Err(fault) = self.lives.at(target.life).history.check_free(&self.time.at(stream_index).chain)
         {
             self.lives.at_mut(target.life).is_doubtful = true;
             return Err(self.unordered(call, target.life, fault, site));
         }
-        let point = self.time.at_mut(seat).chain.submit();
-        self.time.done(seat, "freed", call.op.place);
+        let point = self.time.at_mut(stream_index).chain.submit();
+        self.time.done(stream_index, "freed", call.op.place);
         self.end(target.life, Use { point, site });
         Ok(())
     }
@@ -445,11 +448,11 @@ impl Checker {
 /// life ends after all of that by itself.
 #[cold]
 pub(super) fn ended(life: &Life, by: Point) -> Ended {
-    let mut newest = BTreeMap::<Slot, Seq>::new();
+    let mut newest = BTreeMap::<ChainIndex, Seq>::new();
     let history = life.history.points().filter(|_| by == ALWAYS || life.is_dropped);
-    for Point { slot, seq } in history.chain([by]).filter(|point| point.seq > 0) {
-        let known = newest.entry(slot).or_default();
+    for Point { chain, seq } in history.chain([by]).filter(|point| point.seq > 0) {
+        let known = newest.entry(chain).or_default();
         *known = seq.max(*known);
     }
-    Ended { memory: life.memory, after: newest.into_iter().map(|(slot, seq)| Point { slot, seq }).collect() }
+    Ended { memory: life.memory, after: newest.into_iter().map(|(chain, seq)| Point { chain, seq }).collect() }
 }

@@ -20,7 +20,7 @@ use super::changes::{Change, Held};
 use super::checker::{Call, Checker};
 use super::finding::{Edge, Finding};
 use super::lives::{Found, LifeId, Named};
-use super::timeline::Seat;
+use super::timeline::StreamIndex;
 use super::usage::Target;
 use crate::graph::Memory as NodeMemory;
 use crate::ids::{ExecId, Point, Seq};
@@ -35,19 +35,22 @@ impl Checker {
     ///
     /// A launch into a capture cannot be withdrawn: it is done at once.
     pub fn retract(&mut self, done: Done) -> bool {
-        let Done { stream: Some(StreamHandle(seat)), point: Some(point), changes, .. } = done else { return false };
-        let last = self.time.get(seat).filter(|stream| stream.may_withdraw(point)).map(|stream| stream.chain.last());
+        let Done { stream: Some(StreamHandle(stream_index)), point: Some(point), changes, .. } = done else {
+            return false;
+        };
+        let last =
+            self.time.get(stream_index).filter(|stream| stream.may_withdraw(point)).map(|stream| stream.chain.last());
         if last != Some(point) {
             return false;
         }
-        match self.take_held(seat) {
+        match self.take_held(stream_index) {
             Some(held) => {
                 self.undo_all(held.changes);
-                self.time.release(seat);
+                self.time.release(stream_index);
             }
             None => {
                 self.undo_all(changes);
-                self.time.withdraw(seat);
+                self.time.withdraw(stream_index);
             }
         }
         true
@@ -107,10 +110,10 @@ impl Checker {
 
     /// The last launch of a stream is done, if it was not so far.
     #[inline]
-    pub(super) fn confirm(&mut self, seat: Seat, names: &Names) {
-        match self.take_held(seat) {
+    pub(super) fn confirm(&mut self, stream_index: StreamIndex, names: &Names) {
+        match self.take_held(stream_index) {
             Some(held) => self.commit_held(held, names),
-            None => self.time.confirm(seat),
+            None => self.time.confirm(stream_index),
         }
     }
 
@@ -123,13 +126,13 @@ impl Checker {
 
     /// Whether the launch of a graph on a stream may be withdrawn.
     #[inline]
-    pub(super) fn is_held(&self, seat: Seat) -> bool {
-        self.held.iter().any(|held| held.seat == seat)
+    pub(super) fn is_held(&self, stream_index: StreamIndex) -> bool {
+        self.held.iter().any(|held| held.stream_index == stream_index)
     }
 
     #[inline]
-    fn take_held(&mut self, seat: Seat) -> Option<Held> {
-        let at = self.held.iter().position(|held| held.seat == seat)?;
+    fn take_held(&mut self, stream_index: StreamIndex) -> Option<Held> {
+        let at = self.held.iter().position(|held| held.stream_index == stream_index)?;
         Some(self.held.swap_remove(at))
     }
 
@@ -147,7 +150,7 @@ impl Checker {
             }),
             _ => false,
         };
-        self.held.iter().find(is_it).map(|held| StreamHandle(held.seat))
+        self.held.iter().find(is_it).map(|held| StreamHandle(held.stream_index))
     }
 
     /// The life that a name leads to.
@@ -161,20 +164,20 @@ impl Checker {
 
     /// A launch of a graph was judged right. Until it is confirmed it is a use of what it uses, and what it frees
     /// begins at its point: no party comes after that.
-    pub(super) fn hold_launch(&mut self, call: Call<'_>, seat: Seat, exec: ExecId, freed: Vec<LifeId>) {
+    pub(super) fn hold_launch(&mut self, call: Call<'_>, stream_index: StreamIndex, exec: ExecId, freed: Vec<LifeId>) {
         let Some(instance) = self.graphs.execs.remove(&exec) else { return };
         // The device waits for the launches before; the order has that once the launch is done.
         let last = instance.before.last.iter().map(|last| &last.snapshot);
-        let chain = &self.time.at(seat).chain;
+        let chain = &self.time.at(stream_index).chain;
         let before: Vec<Point> = last.filter(|it| !chain.knows_of(it)).map(Snapshot::point).collect();
         before.into_iter().for_each(|point| self.time.answer.waits(point));
         let waits = self.waits_of(&instance);
         for (node, snapshot) in &waits {
-            self.time.tell_wait_of_node(seat, *node, snapshot);
+            self.time.tell_wait_of_node(stream_index, *node, snapshot);
         }
-        self.time.begin(seat);
-        let site = self.site(call, seat, Act::Write);
-        let point = self.time.at_mut(seat).chain.submit();
+        self.time.begin(stream_index);
+        let site = self.site(call, stream_index, Act::Write);
+        let point = self.time.at_mut(stream_index).chain.submit();
         let mut changes = Vec::new();
         for life in &freed {
             self.lives.begin_again(*life, Use { point, site }, &mut changes);
@@ -191,28 +194,34 @@ impl Checker {
                 continue;
             }
             let import = is_lease.then_some(memory);
-            self.lives.add_provisional(life, import, (used, mark.part), &self.time.at(seat).chain, &mut changes);
+            self.lives.add_provisional(
+                life,
+                import,
+                (used, mark.part),
+                &self.time.at(stream_index).chain,
+                &mut changes,
+            );
             let device = instance.exec.nodes()[mark.node.index()].label.device;
             if import.is_none() {
-                self.note_foreign(life, device.unwrap_or(self.time.at(seat).kept.device), used);
+                self.note_foreign(life, device.unwrap_or(self.time.at(stream_index).kept.device), used);
                 changes.append(self.time.answer.changes());
             }
         }
         self.graphs.execs.insert(exec, instance);
         let freed = freed.into_iter().filter_map(|life| Some((life, self.lives.serial(life)?))).collect();
-        self.held.push(Held { seat, exec, op: call.op.clone(), freed, waits, changes });
+        self.held.push(Held { stream_index, exec, op: call.op.clone(), freed, waits, changes });
     }
 
     /// The launch of a graph is done as if it had never been held.
     #[cold]
     fn commit_held(&mut self, held: Held, names: &Names) {
-        let Held { seat, exec, op, freed, waits, changes } = held;
+        let Held { stream_index, exec, op, freed, waits, changes } = held;
         self.undo_all(changes);
-        self.time.release(seat);
+        self.time.release(stream_index);
         // What was dropped meanwhile is gone.
         let lives = freed.into_iter().filter(|(life, serial)| self.lives.serial(*life) == Some(*serial));
         let freed = lives.map(|(life, _)| life).collect();
-        self.commit_launch(Call { op: &op, names }, seat, exec, freed, Some(waits));
+        self.commit_launch(Call { op: &op, names }, stream_index, exec, freed, Some(waits));
         // Its waits were answered when it was judged.
         self.time.answer.tell(|done| done.waits.clear());
     }
@@ -224,7 +233,7 @@ impl Checker {
         let is_of_a_launch = finding.kind == Kind::UnfreedLaunch;
         let is_of_memory = finding.subject.is_some() && finding.graph.is_none();
         if let Some(held) = self.held.first().filter(|_| is_of_a_launch || is_of_memory) {
-            return Some(StreamHandle(held.seat));
+            return Some(StreamHandle(held.stream_index));
         }
         let met = finding.met.as_deref().into_iter().flat_map(|met| met.ends.iter().chain([&met.earlier]));
         let mut points = met.map(|used| used.point).chain(finding.missing.iter().filter_map(Edge::point));

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use super::exec::Exec;
 use super::graph::NodeKind;
 use super::node::{EventKey, Memory, NodeId, Work};
-use crate::ids::{Point, Seq, Slot};
+use crate::ids::{ChainIndex, Point, Seq};
 use crate::order::{Base, Chain, Knows, Snapshot};
 
 const NONE: u32 = u32::MAX;
@@ -32,9 +32,9 @@ const NONE: u32 = u32::MAX;
 /// The lanes of one instance: see the module. None by default.
 #[derive(Clone, Debug, Default)]
 pub struct Lanes {
-    /// Chain of the index -> lane.
+    /// Branch -> lane.
     lane_of: Vec<u32>,
-    /// Lane -> its chain of the index, its chain of the order, how many positions a launch takes.
+    /// Lane -> its branch, its chain, how many positions a launch takes.
     lanes: Vec<Lane>,
     /// Positions left free before each launch's, so that an export has room for its merges.
     headroom: Seq,
@@ -42,8 +42,9 @@ pub struct Lanes {
 
 #[derive(Clone, Copy, Debug)]
 struct Lane {
-    chain: u32,
-    slot: Slot,
+    /// The chain of the graph's index.
+    branch: u32,
+    chain: ChainIndex,
     /// The last position of the launches before.
     after: Seq,
     span: Seq,
@@ -51,19 +52,19 @@ struct Lane {
 
 impl Lanes {
     /// The lanes that an instance needs, on chains that `open` opens: none where nothing in it records events. (CUDA's
-    /// counterpart is hidden in the driver.) `open` is as [`Slots::open`](crate::order::Slots::open).
-    pub fn new(exec: &Exec, mut open: impl FnMut() -> (Slot, Seq)) -> Self {
+    /// counterpart is hidden in the driver.) `open` is as [`ChainIndices::open`](crate::order::ChainIndices::open).
+    pub fn new(exec: &Exec, mut open: impl FnMut() -> (ChainIndex, Seq)) -> Self {
         let index = exec.index();
         let mut lanes = Lanes { lane_of: vec![NONE; index.chains()], lanes: Vec::new(), headroom: 0 };
         if exec.summary().records.is_empty() {
             return lanes;
         }
         for (at, node) in exec.nodes().iter().enumerate() {
-            let chain = index.spot(NodeId(at as u32)).0;
-            if lanes.lane_of[chain as usize] == NONE && is_visible(exec, &node.kind, &node.accesses) {
-                lanes.lane_of[chain as usize] = lanes.lanes.len() as u32;
-                let (slot, after) = open();
-                lanes.lanes.push(Lane { chain, slot, after, span: Seq::from(index.chain_length(chain)) });
+            let branch = index.spot(NodeId(at as u32)).0;
+            if lanes.lane_of[branch as usize] == NONE && is_visible(exec, &node.kind, &node.accesses) {
+                lanes.lane_of[branch as usize] = lanes.lanes.len() as u32;
+                let (chain, after) = open();
+                lanes.lanes.push(Lane { branch, chain, after, span: Seq::from(index.chain_length(branch)) });
             }
         }
         lanes.headroom = (lanes.lanes.len() + exec.summary().waits.len() + 2) as Seq;
@@ -91,11 +92,11 @@ impl Lanes {
     pub fn last_point(&self, exec: &Exec, node: NodeId) -> Option<Point> {
         let (chain, position) = exec.index().spot(node);
         let lane = self.lanes.get(*self.lane_of.get(chain as usize)? as usize)?;
-        Some(Point { slot: lane.slot, seq: lane.after - lane.span + Seq::from(position) })
+        Some(Point { chain: lane.chain, seq: lane.after - lane.span + Seq::from(position) })
     }
 
     fn at(&self, lane: &Lane, position: Seq) -> Point {
-        Point { slot: lane.slot, seq: lane.after + self.headroom + position }
+        Point { chain: lane.chain, seq: lane.after + self.headroom + position }
     }
 
     /// What the events of the record nodes know, one after the other, in the launch to come. `stream` is a snapshot of
@@ -150,13 +151,13 @@ impl Lanes {
     ) -> Snapshot {
         let target = self.point(exec, node).expect("a record node has a lane");
         // The merges below take a position each at most, and the last one must be the node's own.
-        let mut chain = Chain::new(target.slot, target.seq - self.headroom, Arc::clone(base));
+        let mut chain = Chain::new(target.chain, target.seq - self.headroom, Arc::clone(base));
         chain.wait(stream);
         waited.into_iter().for_each(|snapshot| {
             chain.wait(snapshot);
         });
-        for lane in self.lanes.iter().filter(|lane| lane.slot != target.slot) {
-            let seen = exec.index().seen(node, lane.chain);
+        for lane in self.lanes.iter().filter(|lane| lane.chain != target.chain) {
+            let seen = exec.index().seen(node, lane.branch);
             if seen > 0 {
                 chain.wait(&snapshot(self.at(lane, Seq::from(seen)), base));
             }
@@ -179,14 +180,14 @@ impl Lanes {
         }
     }
 
-    /// The last points of all launches, for [`Slots::close`](crate::order::Slots::close) when the instance goes.
+    /// The last points of all launches, for [`close`](crate::order::ChainIndices::close) when the instance goes.
     pub fn close(self) -> impl Iterator<Item = Point> {
-        self.lanes.into_iter().map(|lane| Point { slot: lane.slot, seq: lane.after })
+        self.lanes.into_iter().map(|lane| Point { chain: lane.chain, seq: lane.after })
     }
 }
 
 fn snapshot(point: Point, base: &Arc<Base>) -> Snapshot {
-    Chain::new(point.slot, point.seq - 1, Arc::clone(base)).snapshot()
+    Chain::new(point.chain, point.seq - 1, Arc::clone(base)).snapshot()
 }
 
 /// Whether the outside can meet what the node does before the launch has completed.
@@ -213,8 +214,8 @@ pub struct Standing<'a, K> {
 }
 
 impl<K: Knows> Knows for Standing<'_, K> {
-    fn slot(&self) -> Slot {
-        self.stream.slot()
+    fn chain(&self) -> ChainIndex {
+        self.stream.chain()
     }
 
     fn covers(&self, point: Point) -> bool {

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::kind::Kind;
 use super::site::Use;
 use super::uses::{Done, Uses};
-use crate::ids::{Point, Slot, StreamId};
+use crate::ids::{ChainIndex, Point, StreamId};
 use crate::op::{Act, Part};
 use crate::order::Knows;
 
@@ -249,7 +249,7 @@ impl History {
     /// Adds a use that repeats a known one: that of the same kind by its chain, which knew nothing less then. Parts are
     /// not used by themselves.
     pub(crate) fn repeat(&mut self, new: Use) {
-        let is_same = |known: &Use| known.point.slot == new.point.slot && known.site.act == new.site.act;
+        let is_same = |known: &Use| known.point.chain == new.point.chain && known.site.act == new.site.act;
         self.change(Part::WHOLE, |_, uses| uses.replace(new, is_same));
     }
 
@@ -261,7 +261,7 @@ impl History {
             Act::Read => new.site.act != Act::Free,
             _ => true,
         };
-        let is_before = |known: &Use| known.point.slot == new.point.slot && known.point.seq <= new.point.seq;
+        let is_before = |known: &Use| known.point.chain == new.point.chain && known.point.seq <= new.point.seq;
         self.change(Part::WHOLE, |_, uses| {
             uses.retain(|known| !(is_before(known) && outweighs(known)));
             uses.push(new);
@@ -271,7 +271,7 @@ impl History {
     /// The newest read, write and free of each stream: who comes after these comes after all that was done.
     pub fn latest(&self) -> SmallVec<[Use; 2]> {
         let mut latest = SmallVec::new();
-        keep_newest(&mut latest, self.uses(), |it| (it.point.slot, it.site.stream, Some(it.site.act)));
+        keep_newest(&mut latest, self.uses(), |it| (it.point.chain, it.site.stream, Some(it.site.act)));
         latest
     }
 
@@ -299,7 +299,7 @@ impl History {
         let must_precede =
             |it: &&Use| (act == Act::Free || (races && act.conflicts(it.site.act))) && !who.covers(it.point);
         let mut ends = SmallVec::<[Use; 2]>::from_elem(earlier, 1);
-        keep_newest(&mut ends, self.uses_of(part).filter(must_precede), |it| (it.point.slot, it.site.stream, None));
+        keep_newest(&mut ends, self.uses_of(part).filter(must_precede), |it| (it.point.chain, it.site.stream, None));
         Fault { kind, earlier, ends: ends.into_vec().into(), part }
     }
 }
@@ -391,7 +391,7 @@ impl<D: Done> Parts<D> {
 fn keep_newest<'a>(
     newest: &mut SmallVec<[Use; 2]>,
     uses: impl Iterator<Item = &'a Use>,
-    key: impl Fn(&Use) -> (Slot, StreamId, Option<Act>),
+    key: impl Fn(&Use) -> (ChainIndex, StreamId, Option<Act>),
 ) {
     let mut places: FxHashMap<_, usize> = newest.iter().enumerate().map(|(at, it)| (key(it), at)).collect();
     for it in uses {
@@ -414,18 +414,18 @@ mod tests {
     use crate::op::Place;
     use crate::order::{Chain, next_op};
 
-    fn chain(slot: u32) -> Chain {
-        Chain::new(Slot(slot), 0, Arc::default())
+    fn chain(chain: u32) -> Chain {
+        Chain::new(ChainIndex(chain), 0, Arc::default())
     }
 
     fn at(chain: &mut Chain, act: Act) -> Use {
         let point = chain.submit();
-        Use { point, site: Site { act, stream: StreamId(point.slot.0), op: point.seq, place: Place::Unknown } }
+        Use { point, site: Site { act, stream: StreamId(point.chain.0), op: point.seq, place: Place::Unknown } }
     }
 
     fn use_on(history: &mut History, chain: &mut Chain, act: Act) {
         history.check_use(act, Part::WHOLE, chain, false).unwrap();
-        let knew = Chain::new(chain.slot(), chain.seq(), Arc::default());
+        let knew = Chain::new(chain.chain(), chain.seq(), Arc::default());
         let new = at(chain, act);
         history.add_use(new, Part::WHOLE, &knew);
     }
@@ -538,7 +538,7 @@ mod tests {
 
     fn by(seq: Seq) -> Use {
         let site = Site { act: Act::Write, stream: StreamId(0), op: seq, place: Place::Unknown };
-        Use { point: Point { slot: Slot(0), seq }, site }
+        Use { point: Point { chain: ChainIndex(0), seq }, site }
     }
 
     fn part(from: u64, to: u64) -> Part {

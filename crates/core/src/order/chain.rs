@@ -20,7 +20,7 @@ use super::clock::Clock;
 use super::host::Host;
 use super::knowledge::{Base, Edition, Knowledge, Snapshot};
 use super::{Knows, Learns};
-use crate::ids::{Point, Seq, Slot};
+use crate::ids::{ChainIndex, Point, Seq};
 
 /// Positions after an operation that are none themselves, for what the chain learns before the next one and for drops:
 /// so many bits. After more of them between two operations later ones have numbers too large by one; the order is right
@@ -42,7 +42,7 @@ pub fn next_op(seq: Seq) -> Seq {
 /// A chain of points: a stream incarnation.
 #[derive(Debug)]
 pub struct Chain {
-    slot: Slot,
+    chain: ChainIndex,
     /// The last position taken.
     seq: Seq,
     /// The position of the last merge.
@@ -53,20 +53,20 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// A chain on `slot` whose positions go on after `seq`, made by a host that knows `base`. Its birth is its first
+    /// A chain on `chain` whose positions go on after `seq`, made by a host that knows `base`. Its birth is its first
     /// point, since it knows something there (*merge-advances*).
     ///
-    /// A slot is used again only where the new chain comes after all its former points: every host that can make a
+    /// An index is used again only where the new chain comes after all its former points: every host that can make a
     /// chain covers them, or it is [`after`](Chain::after) their end. Positions go on counting, and no generation is
     /// needed to tell the lives apart.
-    pub fn new(slot: Slot, seq: Seq, base: Arc<Base>) -> Self {
-        Self { slot, seq: seq + 1, learned: seq + 1, host_edition: base.edition(), knowledge: Knowledge::of(base) }
+    pub fn new(chain: ChainIndex, seq: Seq, base: Arc<Base>) -> Self {
+        Self { chain, seq: seq + 1, learned: seq + 1, host_edition: base.edition(), knowledge: Knowledge::of(base) }
     }
 
     /// As [`new`](Chain::new), where no host need know the former chain's end: it comes after that, and after all
     /// that was known there.
     pub fn after(end: &Snapshot, seq: Seq, base: Arc<Base>) -> Self {
-        let mut chain = Self::new(end.point.slot, seq.max(end.point.seq), base);
+        let mut chain = Self::new(end.point.chain, seq.max(end.point.seq), base);
         Arc::make_mut(&mut chain.knowledge).merge(end);
         chain
     }
@@ -80,7 +80,7 @@ impl Chain {
     /// The last point taken.
     #[inline]
     pub fn last(&self) -> Point {
-        Point { slot: self.slot, seq: self.seq }
+        Point { chain: self.chain, seq: self.seq }
     }
 
     /// Takes the next point, for an operation.
@@ -106,7 +106,7 @@ impl Chain {
     /// looks at.
     #[inline(always)]
     pub fn has_taken(&self, point: Point) -> bool {
-        point.slot == self.slot && point.seq <= self.seq
+        point.chain == self.chain && point.seq <= self.seq
     }
 
     /// Everything up to now, as an immutable value (CUDA: `cudaEventRecord`). O(1).
@@ -125,11 +125,11 @@ impl Chain {
         }
     }
 
-    /// The last position of `slot` that comes before the next point.
-    pub fn seen(&self, slot: Slot) -> Seq {
-        match slot == self.slot {
+    /// The last position of `chain` that comes before the next point.
+    pub fn seen(&self, chain: ChainIndex) -> Seq {
+        match chain == self.chain {
             true => self.seq,
-            false => self.knowledge.waited.seen(slot).max(self.knowledge.base.seen(slot)),
+            false => self.knowledge.waited.seen(chain).max(self.knowledge.base.seen(chain)),
         }
     }
 
@@ -191,7 +191,7 @@ impl Chain {
         let before = self.before_news();
         self.seq += 1;
         // Where the host waited for this chain and nothing else the chain knows all that.
-        if !base.came_from(self.slot, earlier) {
+        if !base.came_from(self.chain, earlier) {
             self.learned = self.seq;
             match shared {
                 Some(shared) if self.knowledge.waited.is_empty() && base.includes(&self.knowledge.base) => {
@@ -215,19 +215,19 @@ impl Chain {
         let Some(before) = before else { return };
         assert!(before.points().all(|point| self.covers(point)), "growing-clock: {self:?} knew {before:?}");
         assert!(news().into_iter().all(|point| self.covers(point)), "closed-clock: {self:?} learned {:?}", news());
-        assert!(self.seq > before.seen(self.slot), "merge-advances: {self:?} was there before");
+        assert!(self.seq > before.seen(self.chain), "merge-advances: {self:?} was there before");
     }
 }
 
 impl Knows for Chain {
     #[inline]
-    fn slot(&self) -> Slot {
-        self.slot
+    fn chain(&self) -> ChainIndex {
+        self.chain
     }
 
     #[inline]
     fn covers(&self, point: Point) -> bool {
-        if point.slot == self.slot { point.seq <= self.seq } else { self.knowledge.covers(point) }
+        if point.chain == self.chain { point.seq <= self.seq } else { self.knowledge.covers(point) }
     }
 }
 
@@ -242,8 +242,8 @@ impl Learns for Chain {
 mod tests {
     use super::*;
 
-    fn chain(slot: u32) -> Chain {
-        Chain::new(Slot(slot), 0, Arc::default())
+    fn chain(chain: u32) -> Chain {
+        Chain::new(ChainIndex(chain), 0, Arc::default())
     }
 
     #[test]
@@ -266,7 +266,7 @@ mod tests {
         let end = b.snapshot();
         let c = Chain::after(&end, b.seq(), Arc::default());
         assert!(c.covers(before) && c.covers(last) && c.knows_of(&end));
-        assert!(c.seq() > last.seq && c.last().slot == last.slot);
+        assert!(c.seq() > last.seq && c.last().chain == last.chain);
         let mut d = chain(2);
         assert!(d.wait(&c.snapshot()) && d.covers(before), "closed-clock");
     }
@@ -324,8 +324,8 @@ mod tests {
         let (on_a, on_b) = (a.submit(), b.submit());
         b.wait(&a.snapshot());
         let recorded = b.snapshot();
-        // The other order gives the two chains other slots.
-        let foreign = |point: Point| Point { slot: Slot(point.slot.0 + 10), ..point };
+        // The other order gives the two chains other indices.
+        let foreign = |point: Point| Point { chain: ChainIndex(point.chain.0 + 10), ..point };
         let snapshot = Snapshot::foreign(foreign(recorded.point()), recorded.points().into_iter().map(foreign));
         let mut c = chain(2);
         assert!(c.wait(&snapshot) && c.covers(foreign(on_a)) && c.covers(foreign(on_b)));
@@ -334,8 +334,8 @@ mod tests {
 
     #[test]
     fn what_is_passed_on_again_with_more_is_news() {
-        let position = Point { slot: Slot(10), seq: 5 };
-        let more = Point { slot: Slot(11), seq: 3 };
+        let position = Point { chain: ChainIndex(10), seq: 5 };
+        let more = Point { chain: ChainIndex(11), seq: 3 };
         let (early, late) = (Snapshot::foreign(position, []), Snapshot::foreign(position, [more]));
         let mut a = chain(0);
         assert!(a.wait(&early) && !a.wait(&early) && a.wait(&late) && a.covers(more) && !a.wait(&late));
@@ -407,7 +407,7 @@ mod tests {
         let mut informed = chain(3);
         informed.learn_from(&host);
         assert!(informed.covers(on_a));
-        let born = Chain::new(Slot(1), 0, Arc::clone(host.base()));
+        let born = Chain::new(ChainIndex(1), 0, Arc::clone(host.base()));
         let mut b = chain(2);
         b.wait(&born.snapshot());
         assert!(b.covers(on_a));

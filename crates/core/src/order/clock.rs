@@ -7,7 +7,7 @@
 
 use smallvec::SmallVec;
 
-use crate::ids::{Point, Seq, Slot};
+use crate::ids::{ChainIndex, Point, Seq};
 
 /// Above this many entries a clock becomes an array indexed by the chain.
 pub const SPARSE_ENTRIES_MAX: usize = 32;
@@ -26,7 +26,7 @@ enum Form {
     /// Indexed by chain.
     Small([Seq; SMALL]),
     /// Sorted by chain, no position 0.
-    Sparse(SmallVec<[(Slot, Seq); 4]>),
+    Sparse(SmallVec<[(ChainIndex, Seq); 4]>),
     /// Indexed by chain.
     Dense(Vec<Seq>),
 }
@@ -49,30 +49,30 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// How far `slot` is known.
+    /// How far `chain` is known.
     #[inline]
-    pub fn seen(&self, slot: Slot) -> Seq {
+    pub fn seen(&self, chain: ChainIndex) -> Seq {
         match &self.form {
-            Form::Small(positions) => positions.get(slot.index()).copied().unwrap_or(0),
+            Form::Small(positions) => positions.get(chain.index()).copied().unwrap_or(0),
             Form::Sparse(entries) if entries.len() <= 8 => {
-                entries.iter().find(|entry| entry.0 == slot).map_or(0, |entry| entry.1)
+                entries.iter().find(|entry| entry.0 == chain).map_or(0, |entry| entry.1)
             }
-            Form::Sparse(entries) => entries.binary_search_by_key(&slot, |entry| entry.0).map_or(0, |i| entries[i].1),
-            Form::Dense(positions) => positions.get(slot.index()).copied().unwrap_or(0),
+            Form::Sparse(entries) => entries.binary_search_by_key(&chain, |entry| entry.0).map_or(0, |i| entries[i].1),
+            Form::Dense(positions) => positions.get(chain.index()).copied().unwrap_or(0),
         }
     }
 
     /// Whether the clock knows `point`.
     #[inline]
     pub fn covers(&self, point: Point) -> bool {
-        self.seen(point.slot) >= point.seq
+        self.seen(point.chain) >= point.seq
     }
 
     /// Learns `point` and, since clocks are closed downwards, everything before it on its chain.
     pub fn raise(&mut self, point: Point) {
         match &mut self.form {
             _ if point.seq == 0 => {}
-            Form::Small(positions) => match positions.get_mut(point.slot.index()) {
+            Form::Small(positions) => match positions.get_mut(point.chain.index()) {
                 Some(known) => *known = (*known).max(point.seq),
                 None => {
                     self.form = Form::Sparse(self.entries().collect());
@@ -80,20 +80,20 @@ impl Clock {
                 }
             },
             Form::Sparse(entries) => {
-                let i = entries.iter().position(|entry| entry.0 >= point.slot).unwrap_or(entries.len());
+                let i = entries.iter().position(|entry| entry.0 >= point.chain).unwrap_or(entries.len());
                 match entries.get_mut(i) {
-                    Some(entry) if entry.0 == point.slot => entry.1 = entry.1.max(point.seq),
+                    Some(entry) if entry.0 == point.chain => entry.1 = entry.1.max(point.seq),
                     _ => {
-                        entries.insert(i, (point.slot, point.seq));
+                        entries.insert(i, (point.chain, point.seq));
                         self.densify_if_long();
                     }
                 }
             }
             Form::Dense(positions) => {
-                if positions.len() <= point.slot.index() {
-                    positions.resize(point.slot.index() + 1, 0);
+                if positions.len() <= point.chain.index() {
+                    positions.resize(point.chain.index() + 1, 0);
                 }
-                let known = &mut positions[point.slot.index()];
+                let known = &mut positions[point.chain.index()];
                 *known = (*known).max(point.seq);
             }
         }
@@ -127,36 +127,36 @@ impl Clock {
     pub fn prune(&mut self, is_known_anyway: impl Fn(Point) -> bool) {
         if let Form::Small(positions) = &mut self.form {
             for (i, seq) in positions.iter_mut().enumerate() {
-                if is_known_anyway(Point { slot: Slot(i as u32), seq: *seq }) {
+                if is_known_anyway(Point { chain: ChainIndex(i as u32), seq: *seq }) {
                     *seq = 0;
                 }
             }
             return;
         }
-        let kept = |entry: &(Slot, Seq)| !is_known_anyway(Point { slot: entry.0, seq: entry.1 });
-        let kept: SmallVec<[(Slot, Seq); 4]> = self.entries().filter(kept).collect();
+        let kept = |entry: &(ChainIndex, Seq)| !is_known_anyway(Point { chain: entry.0, seq: entry.1 });
+        let kept: SmallVec<[(ChainIndex, Seq); 4]> = self.entries().filter(kept).collect();
         *self = Self::default();
         if kept.last().is_some_and(|last| last.0.index() >= SMALL) {
             self.form = Form::Sparse(kept);
             self.densify_if_long();
         } else {
-            kept.iter().for_each(|&(slot, seq)| self.raise(Point { slot, seq }));
+            kept.iter().for_each(|&(chain, seq)| self.raise(Point { chain, seq }));
         }
     }
 
     /// The last known point of each chain that the clock knows.
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
-        self.entries().map(|(slot, seq)| Point { slot, seq })
+        self.entries().map(|(chain, seq)| Point { chain, seq })
     }
 
     /// In the order of the chains.
-    fn entries(&self) -> impl Iterator<Item = (Slot, Seq)> + '_ {
-        let (sparse, dense): (&[(Slot, Seq)], &[Seq]) = match &self.form {
+    fn entries(&self) -> impl Iterator<Item = (ChainIndex, Seq)> + '_ {
+        let (sparse, dense): (&[(ChainIndex, Seq)], &[Seq]) = match &self.form {
             Form::Small(positions) => (&[], positions),
             Form::Sparse(entries) => (entries, &[]),
             Form::Dense(positions) => (&[], positions),
         };
-        let dense = dense.iter().enumerate().map(|(i, seq)| (Slot(i as u32), *seq));
+        let dense = dense.iter().enumerate().map(|(i, seq)| (ChainIndex(i as u32), *seq));
         sparse.iter().copied().chain(dense).filter(|entry| entry.1 > 0)
     }
 
@@ -170,8 +170,8 @@ impl Clock {
             && entries.len() > SPARSE_ENTRIES_MAX
         {
             let mut positions = vec![0; entries.last().map_or(0, |entry| entry.0.index() + 1)];
-            for (slot, seq) in entries {
-                positions[slot.index()] = *seq;
+            for (chain, seq) in entries {
+                positions[chain.index()] = *seq;
             }
             self.form = Form::Dense(positions);
         }
@@ -179,16 +179,16 @@ impl Clock {
 }
 
 /// Merges two sorted lists, keeping the later position of each chain.
-fn join_sorted(mine: &mut SmallVec<[(Slot, Seq); 4]>, theirs: &[(Slot, Seq)]) {
+fn join_sorted(mine: &mut SmallVec<[(ChainIndex, Seq); 4]>, theirs: &[(ChainIndex, Seq)]) {
     let mut i = 0;
-    for &(slot, seq) in theirs {
-        while i < mine.len() && mine[i].0 < slot {
+    for &(chain, seq) in theirs {
+        while i < mine.len() && mine[i].0 < chain {
             i += 1;
         }
-        if i < mine.len() && mine[i].0 == slot {
+        if i < mine.len() && mine[i].0 == chain {
             mine[i].1 = mine[i].1.max(seq);
         } else {
-            mine.insert(i, (slot, seq));
+            mine.insert(i, (chain, seq));
         }
         i += 1;
     }
@@ -204,8 +204,8 @@ mod tests {
 
     fn clock(entries: &BTreeMap<u32, u64>) -> Clock {
         let mut clock = Clock::default();
-        for (slot, seq) in entries {
-            clock.raise(Point { slot: Slot(*slot), seq: *seq });
+        for (chain, seq) in entries {
+            clock.raise(Point { chain: ChainIndex(*chain), seq: *seq });
         }
         clock
     }
@@ -226,19 +226,19 @@ mod tests {
             let mut joined = clock(&a);
             joined.join(&clock(&b));
             let mut expected = a.clone();
-            for (slot, seq) in &b {
-                let known = expected.entry(*slot).or_insert(0);
+            for (chain, seq) in &b {
+                let known = expected.entry(*chain).or_insert(0);
                 *known = (*known).max(*seq);
             }
-            for slot in 0..100 {
-                prop_assert_eq!(joined.seen(Slot(slot)), expected.get(&slot).copied().unwrap_or(0));
+            for chain in 0..100 {
+                prop_assert_eq!(joined.seen(ChainIndex(chain)), expected.get(&chain).copied().unwrap_or(0));
             }
             prop_assert_eq!(joined.is_empty(), expected.is_empty());
             joined.prune(|point| point.seq <= cut);
             expected.retain(|_, seq| *seq > cut);
             prop_assert_eq!(joined.points().count(), expected.len());
-            for slot in 0..100 {
-                prop_assert_eq!(joined.seen(Slot(slot)), expected.get(&slot).copied().unwrap_or(0));
+            for chain in 0..100 {
+                prop_assert_eq!(joined.seen(ChainIndex(chain)), expected.get(&chain).copied().unwrap_or(0));
             }
         }
     }

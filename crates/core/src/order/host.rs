@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::clock::Clock;
 use super::knowledge::{Base, Knowledge, Snapshot};
-use crate::ids::Slot;
+use crate::ids::ChainIndex;
 
 /// All host threads of a process.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Host {
         if snapshot.is_known(|point| self.base().covers(point)) {
             return false;
         }
-        self.join(&snapshot.to_clock(), Some(snapshot.point().slot));
+        self.join(&snapshot.to_clock(), Some(snapshot.point().chain));
         true
     }
 
@@ -49,7 +49,7 @@ impl Host {
     pub fn learn_all<'a>(&mut self, snapshots: impl IntoIterator<Item = &'a Snapshot>) -> bool {
         let (mut news, mut from) = (Clock::default(), None);
         for (at, snapshot) in snapshots.into_iter().enumerate() {
-            from = (at == 0).then(|| snapshot.point().slot);
+            from = (at == 0).then(|| snapshot.point().chain);
             if !snapshot.is_known(|point| self.base().covers(point) || news.covers(point)) {
                 news.join(&snapshot.to_clock());
             }
@@ -70,7 +70,7 @@ impl Host {
         news
     }
 
-    fn join(&mut self, clock: &Clock, news: Option<Slot>) {
+    fn join(&mut self, clock: &Clock, news: Option<ChainIndex>) {
         let mut base = Base::clone(self.base());
         base.version += 1;
         base.news = news;

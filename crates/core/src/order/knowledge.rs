@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::clock::Clock;
 use super::{Completed, Knows};
-use crate::ids::{Point, Seq, Slot};
+use crate::ids::{ChainIndex, Point, Seq};
 
 /// What a host knew at one moment; immutable and shared.
 #[derive(Clone, Debug, Default)]
@@ -14,7 +14,7 @@ pub struct Base {
     pub(super) host: u64,
     pub(super) version: u64,
     /// The chain whose completion it learned since the version before, where that was one.
-    pub(super) news: Option<Slot>,
+    pub(super) news: Option<ChainIndex>,
     pub(super) clock: Clock,
 }
 
@@ -33,10 +33,9 @@ impl Base {
         (self.host, self.version)
     }
 
-    /// Whether all that is in here beyond an earlier base is what a chain on `slot` knew. (An earlier one on that slot,
-    /// too, comes before it with all that it knew.)
-    pub(super) fn came_from(&self, slot: Slot, earlier: Edition) -> bool {
-        self.news == Some(slot) && (earlier.0, earlier.1 + 1) == self.edition()
+    /// True if the chain with this index, or an earlier one with it, knew all that is new since the edition `earlier`.
+    pub(super) fn came_from(&self, chain: ChainIndex, earlier: Edition) -> bool {
+        self.news == Some(chain) && (earlier.0, earlier.1 + 1) == self.edition()
     }
 
     /// Whether everything in `other` is in here, as far as can be seen at once: an earlier base of the same host, or
@@ -47,8 +46,8 @@ impl Base {
     }
 
     /// The last position of a chain that the host knew to have completed.
-    pub fn seen(&self, slot: Slot) -> Seq {
-        self.clock.seen(slot)
+    pub fn seen(&self, chain: ChainIndex) -> Seq {
+        self.clock.seen(chain)
     }
 
     /// The last point of each chain that it knew to have completed.
@@ -59,8 +58,8 @@ impl Base {
 
 /// The host as a party of the order, after all that it knows to have completed. It is on no chain.
 impl Knows for Base {
-    fn slot(&self) -> Slot {
-        Slot(u32::MAX)
+    fn chain(&self) -> ChainIndex {
+        ChainIndex(u32::MAX)
     }
 
     fn covers(&self, point: Point) -> bool {
@@ -146,8 +145,8 @@ impl Snapshot {
         let clocks: Vec<Clock> = all.iter().map(|snapshot| snapshot.to_clock()).collect();
         let (first, others) = clocks.split_first().expect("there is one");
         let common = |known: Point| {
-            let seq = others.iter().map(|clock| clock.seen(known.slot)).fold(known.seq, Seq::min);
-            Point { slot: known.slot, seq }
+            let seq = others.iter().map(|clock| clock.seen(known.chain)).fold(known.seq, Seq::min);
+            Point { chain: known.chain, seq }
         };
         Self::foreign(common(all[0].point), first.points().map(common))
     }
@@ -165,7 +164,7 @@ impl Snapshot {
 
     /// Whether `point` comes before or is at the recorded position.
     pub fn covers(&self, point: Point) -> bool {
-        (point.slot == self.point.slot && point.seq <= self.point.seq) || self.knowledge.covers(point)
+        (point.chain == self.point.chain && point.seq <= self.point.seq) || self.knowledge.covers(point)
     }
 
     /// Whether all of it is known to whoever covers these points.
@@ -185,8 +184,8 @@ impl Snapshot {
 
 /// The chain as it stood when it was recorded.
 impl Knows for Snapshot {
-    fn slot(&self) -> Slot {
-        self.point.slot
+    fn chain(&self) -> ChainIndex {
+        self.point.chain
     }
 
     fn covers(&self, point: Point) -> bool {

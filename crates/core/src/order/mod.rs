@@ -5,26 +5,26 @@
 //! is placed and lets state be forgotten, and never changes a verdict.
 
 mod chain;
+mod chain_indices;
 mod clock;
 pub mod default_streams;
 mod host;
 mod knowledge;
-mod slots;
 mod streams;
 
 pub use chain::{Chain, next_op, op_at};
+pub use chain_indices::{ChainIndices, Numbers};
 pub use clock::{Clock, SPARSE_ENTRIES_MAX};
 pub use host::Host;
 pub use knowledge::{Base, Snapshot};
-pub use slots::{Numbers, Slots};
-pub use streams::{HomeNumber, Seat, Stream, Streams};
+pub use streams::{HomeNumber, Stream, StreamIndex, Streams};
 
-use crate::ids::{Point, Seq, Slot};
+use crate::ids::{ChainIndex, Point, Seq};
 
 /// A party that stands at a point of the order and knows what lies before it: a stream about to submit.
 pub trait Knows {
     /// The chain on which the next point will be.
-    fn slot(&self) -> Slot;
+    fn chain(&self) -> ChainIndex;
 
     /// Whether `point` comes before the next point of this chain (the relation *ordered*).
     fn covers(&self, point: Point) -> bool;

@@ -8,12 +8,12 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::default_streams::{Standing, Ties, after, before};
-use super::{Base, Chain, Host, Slots, Snapshot};
-use crate::ids::{Point, Slot};
+use super::{Base, Chain, ChainIndices, Host, Snapshot};
+use crate::ids::{ChainIndex, Point};
 use crate::op::StreamRole;
 
-/// Where a stream is while it lives.
-pub type Seat = usize;
+/// The index of a live stream in [`Streams`].
+pub type StreamIndex = usize;
 
 /// A home, by its number.
 pub type HomeNumber = usize;
@@ -47,7 +47,7 @@ impl<T> Stream<T> {
 
     /// Whether a point is of the operation that may still be withdrawn.
     pub fn may_withdraw(&self, point: Point) -> bool {
-        self.before.as_ref().is_some_and(|before| point.slot == before.point().slot && point.seq > before.point().seq)
+        self.before.as_ref().is_some_and(|before| point.chain == before.point().chain && point.seq > before.point().seq)
     }
 }
 
@@ -57,10 +57,10 @@ struct Home {
     version: u64,
     /// The legacy default stream after its last operation.
     last: Option<Snapshot>,
-    noted: Vec<Seat>,
+    noted: Vec<StreamIndex>,
     /// The ends of such streams that are destroyed, by the numbers of their chains: a later chain with the same number
     /// comes after them.
-    noted_ends: BTreeMap<Slot, Snapshot>,
+    noted_ends: BTreeMap<ChainIndex, Snapshot>,
     /// A party that knows every destroyed stream's work.
     ended: Host,
 }
@@ -70,14 +70,14 @@ struct Home {
 pub struct Streams<T> {
     homes: Vec<Home>,
     streams: Vec<Option<Stream<T>>>,
-    vacant: Vec<Seat>,
+    vacant: Vec<StreamIndex>,
     /// The numbers of chains; other parties may have some, too.
-    pub slots: Slots,
+    pub chain_indices: ChainIndices,
 }
 
 impl<T> Default for Streams<T> {
     fn default() -> Self {
-        Streams { homes: Vec::new(), streams: Vec::new(), vacant: Vec::new(), slots: Slots::default() }
+        Streams { homes: Vec::new(), streams: Vec::new(), vacant: Vec::new(), chain_indices: ChainIndices::default() }
     }
 }
 
@@ -90,42 +90,43 @@ impl<T> Streams<T> {
     }
 
     /// Makes a stream; `base` is what the host knows that makes it.
-    pub fn create(&mut self, home: HomeNumber, role: StreamRole, base: Arc<Base>, kept: T) -> Seat {
-        let (slot, seq) = self.slots.open(|point| base.covers(point));
-        let chain = Chain::new(slot, seq, base);
-        let seat = self.vacant.pop().unwrap_or_else(|| {
+    pub fn create(&mut self, home: HomeNumber, role: StreamRole, base: Arc<Base>, kept: T) -> StreamIndex {
+        let (chain, seq) = self.chain_indices.open(|point| base.covers(point));
+        let chain = Chain::new(chain, seq, base);
+        let stream_index = self.vacant.pop().unwrap_or_else(|| {
             self.streams.push(None);
             self.streams.len() - 1
         });
-        self.streams[seat] = Some(Stream { chain, role, home, kept, followed: 0, is_noted: false, before: None });
-        seat
+        self.streams[stream_index] =
+            Some(Stream { chain, role, home, kept, followed: 0, is_noted: false, before: None });
+        stream_index
     }
 
     /// Ends a stream; its work stays in the order.
-    pub fn destroy(&mut self, seat: Seat) -> Option<Stream<T>> {
-        let stream = self.streams.get_mut(seat)?.take()?;
-        self.vacant.push(seat);
+    pub fn destroy(&mut self, stream_index: StreamIndex) -> Option<Stream<T>> {
+        let stream = self.streams.get_mut(stream_index)?.take()?;
+        self.vacant.push(stream_index);
         let end = stream.chain.snapshot();
         let home = &mut self.homes[stream.home];
         if stream.is_noted {
-            home.noted.retain(|noted| *noted != seat);
-            home.noted_ends.insert(end.point().slot, end.clone());
+            home.noted.retain(|noted| *noted != stream_index);
+            home.noted_ends.insert(end.point().chain, end.clone());
         }
         home.ended.learn(&end);
-        self.slots.close(end.point());
+        self.chain_indices.close(end.point());
         Some(stream)
     }
 
-    /// The stream of a seat, if one lives there.
+    /// The stream with an index, if one lives.
     #[inline]
-    pub fn get(&self, seat: Seat) -> Option<&Stream<T>> {
-        self.streams.get(seat)?.as_ref()
+    pub fn get(&self, stream_index: StreamIndex) -> Option<&Stream<T>> {
+        self.streams.get(stream_index)?.as_ref()
     }
 
     /// As [`get`](Self::get), to change it.
     #[inline]
-    pub fn get_mut(&mut self, seat: Seat) -> Option<&mut Stream<T>> {
-        self.streams.get_mut(seat)?.as_mut()
+    pub fn get_mut(&mut self, stream_index: StreamIndex) -> Option<&mut Stream<T>> {
+        self.streams.get_mut(stream_index)?.as_mut()
     }
 
     /// Those that live.
@@ -137,33 +138,33 @@ impl<T> Streams<T> {
     /// of the default streams apply: `on_wait` gets the points of waits that are news. Nothing where no stream lives
     /// there.
     #[inline]
-    pub fn enter(&mut self, seat: Seat, base: &Arc<Base>, on_wait: impl FnMut(Point)) {
-        let Some(Some(stream)) = self.streams.get_mut(seat) else { return };
+    pub fn enter(&mut self, stream_index: StreamIndex, base: &Arc<Base>, on_wait: impl FnMut(Point)) {
+        let Some(Some(stream)) = self.streams.get_mut(stream_index) else { return };
         stream.chain.learn_base(base);
-        let Ok(()) = before(stream.role.standing(), &mut Entering { streams: self, seat, on_wait });
+        let Ok(()) = before(stream.role.standing(), &mut Entering { streams: self, stream_index, on_wait });
     }
 
     /// The next operation of a stream may be withdrawn, until [`confirm`](Self::confirm) or
     /// [`withdraw`](Self::withdraw).
-    pub fn begin(&mut self, seat: Seat) {
-        if let Some(stream) = self.get_mut(seat) {
+    pub fn begin(&mut self, stream_index: StreamIndex) {
+        if let Some(stream) = self.get_mut(stream_index) {
             stream.before = Some(stream.chain.snapshot());
         }
     }
 
     /// The operation that might have been withdrawn is done. Nothing where there is none.
     #[inline]
-    pub fn confirm(&mut self, seat: Seat) {
-        if let Some(stream) = self.get_mut(seat)
+    pub fn confirm(&mut self, stream_index: StreamIndex) {
+        if let Some(stream) = self.get_mut(stream_index)
             && stream.before.take().is_some()
         {
-            self.leave(seat);
+            self.leave(stream_index);
         }
     }
 
     /// The operation that may be withdrawn was not done. The stream keeps its position.
-    pub fn withdraw(&mut self, seat: Seat) {
-        if let Some(stream) = self.get_mut(seat) {
+    pub fn withdraw(&mut self, stream_index: StreamIndex) {
+        if let Some(stream) = self.get_mut(stream_index) {
             stream.before = None;
         }
     }
@@ -171,17 +172,17 @@ impl<T> Streams<T> {
     /// What every operation of a stream does last: blocking streams come after the legacy default stream's, once it
     /// cannot be withdrawn.
     #[inline]
-    pub fn leave(&mut self, seat: Seat) {
-        let Some(Some(stream)) = self.streams.get(seat) else { return };
+    pub fn leave(&mut self, stream_index: StreamIndex) {
+        let Some(Some(stream)) = self.streams.get(stream_index) else { return };
         let standing = stream.role.standing();
         if standing != Standing::Barrier || stream.before.is_none() {
-            after(standing, &mut Entering { streams: self, seat, on_wait: |_| () });
+            after(standing, &mut Entering { streams: self, stream_index, on_wait: |_| () });
         }
     }
 
     /// What has completed once a stream has: its own work, and what its next operation would come after.
-    pub fn ends(&self, seat: Seat) -> Vec<Snapshot> {
-        let Some(stream) = self.get(seat) else { return Vec::new() };
+    pub fn ends(&self, stream_index: StreamIndex) -> Vec<Snapshot> {
+        let Some(stream) = self.get(stream_index) else { return Vec::new() };
         let mut ends = Ends { streams: self, home: &self.homes[stream.home], ends: Vec::new() };
         let Ok(()) = before(stream.role.standing(), &mut ends);
         ends.ends.push(stream.end());
@@ -194,17 +195,17 @@ impl<T> Streams<T> {
     }
 }
 
-/// A stream that is about to have an operation. One lives at the seat.
+/// A stream that is about to have an operation. One has that index.
 struct Entering<'s, T, F> {
     streams: &'s mut Streams<T>,
-    seat: Seat,
+    stream_index: StreamIndex,
     on_wait: F,
 }
 
 impl<T, F> Entering<'_, T, F> {
     #[inline]
     fn parts(&mut self) -> Option<(&mut Stream<T>, &mut Home)> {
-        let stream = self.streams.streams.get_mut(self.seat)?.as_mut()?;
+        let stream = self.streams.streams.get_mut(self.stream_index)?.as_mut()?;
         let home = &mut self.streams.homes[stream.home];
         Some((stream, home))
     }
@@ -231,12 +232,12 @@ impl<T, F: FnMut(Point)> Ties for Entering<'_, T, F> {
 
     #[inline]
     fn note(&mut self) {
-        let seat = self.seat;
+        let stream_index = self.stream_index;
         if let Some((stream, home)) = self.parts()
             && !stream.is_noted
         {
             stream.is_noted = true;
-            home.noted.push(seat);
+            home.noted.push(stream_index);
         }
     }
 
@@ -290,7 +291,7 @@ impl<T> Ties for Ends<'_, T> {
     fn note(&mut self) {}
 
     fn gather(&mut self) -> Result<(), Infallible> {
-        let noted = self.home.noted.iter().filter_map(|seat| self.streams.get(*seat));
+        let noted = self.home.noted.iter().filter_map(|stream_index| self.streams.get(*stream_index));
         self.ends.extend(noted.map(Stream::end).chain(self.home.noted_ends.values().cloned()));
         Ok(())
     }
@@ -308,14 +309,14 @@ mod tests {
         let (mut streams, mut host) = (Streams::default(), Host::new(0));
         let home = streams.open_home(1);
         for _ in 0..1000 {
-            let seat = streams.create(home, StreamRole::Blocking, Arc::clone(host.base()), ());
-            streams.enter(seat, host.base(), |_| ());
-            let _ = streams.get_mut(seat).unwrap().chain.submit();
-            streams.leave(seat);
-            for end in streams.ends(seat) {
+            let stream_index = streams.create(home, StreamRole::Blocking, Arc::clone(host.base()), ());
+            streams.enter(stream_index, host.base(), |_| ());
+            let _ = streams.get_mut(stream_index).unwrap().chain.submit();
+            streams.leave(stream_index);
+            for end in streams.ends(stream_index) {
                 host.learn(&end);
             }
-            let end = streams.destroy(seat).unwrap().chain.snapshot();
+            let end = streams.destroy(stream_index).unwrap().chain.snapshot();
             assert!(host.base().covers(end.point()), "so that its number serves again");
         }
         assert_eq!(streams.homes[home].noted_ends.len(), 1);

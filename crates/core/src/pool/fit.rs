@@ -27,7 +27,7 @@ impl Pool {
         let bytes = self.rounded(bytes).ok_or(Shortage)?;
         let heap = &self.heap;
         let open = heap.open.find(&heap.blocks, bytes);
-        let own = heap.lanes.of(who.slot()).and_then(|lane| heap.lanes.lane(lane).bins.find(&heap.blocks, bytes));
+        let own = heap.lanes.of(who.chain()).and_then(|lane| heap.lanes.lane(lane).bins.find(&heap.blocks, bytes));
         let found = match (own, open) {
             (Some(own), Some(open)) if heap.blocks[open].bytes < heap.blocks[own].bytes => open,
             (Some(own), _) => own,
@@ -52,7 +52,7 @@ impl Pool {
         let (lanes, blocks): (&Lanes, _) = (&self.heap.lanes, &self.heap.blocks);
         let known = |id: u32| is_past(&blocks[id].after, who, true);
         let mut best: Option<u32> = None;
-        for lane in lanes.busy().filter(|&lane| Some(lane) != lanes.of(who.slot())).take(FOREIGN) {
+        for lane in lanes.busy().filter(|&lane| Some(lane) != lanes.of(who.chain())).take(FOREIGN) {
             let at = lanes.lane(lane);
             debug_assert_ne!(at.earliest, NONE, "BUSY: the lane has blocks");
             if lane != MIXED && !known(at.earliest) {

@@ -6,7 +6,7 @@
 //! only, which leaves out a chain that has learned since, and what is asked is the chain [as it stood](Then).
 
 use super::Frontier;
-use crate::ids::{Point, Seq, Slot};
+use crate::ids::{ChainIndex, Point, Seq};
 use crate::order::{Knows, Learns};
 use std::fmt;
 
@@ -25,13 +25,13 @@ pub(super) struct Then<'k> {
 
 impl Knows for Then<'_> {
     #[inline]
-    fn slot(&self) -> Slot {
-        self.chain.slot()
+    fn chain(&self) -> ChainIndex {
+        self.chain.chain()
     }
 
     #[inline]
     fn covers(&self, point: Point) -> bool {
-        if point.slot == self.chain.slot() { point.seq <= self.seq } else { self.chain.covers(point) }
+        if point.chain == self.chain.chain() { point.seq <= self.seq } else { self.chain.covers(point) }
     }
 }
 
@@ -50,7 +50,7 @@ impl<'k> Freed<'k> {
     /// Freed by a chain at a point that it has taken. Frees of others that it knew there count.
     #[inline]
     pub fn at(chain: &'k impl Learns, seq: Seq) -> Self {
-        let point = Point { slot: chain.slot(), seq };
+        let point = Point { chain: chain.chain(), seq };
         debug_assert!(chain.covers(point), "the chain has taken the point");
         Self { after: point.into(), who: (seq >= chain.learned()).then_some(Then { chain, seq }) }
     }

@@ -5,7 +5,7 @@
 //!
 //! Invariants: at most one point a chain, in the order of the chains; a boxed list has at least two.
 
-use crate::ids::{Point, Seq, Slot};
+use crate::ids::{ChainIndex, Point, Seq};
 use crate::order::{Completed, Knows};
 
 /// A set of points, at most one a chain; "after" it is after all of them. The empty one has always been passed.
@@ -18,7 +18,7 @@ enum Points {
     #[default]
     None,
     One {
-        slot: Slot,
+        chain: ChainIndex,
         seq: Seq,
     },
     // A box of a slice would be two words.
@@ -35,7 +35,7 @@ impl Frontier {
         let mut points: Vec<Point> = points.into_iter().collect();
         points.sort_unstable();
         points.reverse();
-        points.dedup_by_key(|point| point.slot);
+        points.dedup_by_key(|point| point.chain);
         points.reverse();
         match points[..] {
             [] => Self::EMPTY,
@@ -64,7 +64,7 @@ impl Frontier {
     #[inline]
     pub(super) fn single(&self) -> Option<Point> {
         match self.0 {
-            Points::One { slot, seq } => Some(Point { slot, seq }),
+            Points::One { chain, seq } => Some(Point { chain, seq }),
             _ => None,
         }
     }
@@ -76,8 +76,8 @@ impl Frontier {
         match (&self.0, &other.0) {
             (_, Points::None) => true,
             (Points::None, _) => false,
-            (Points::One { slot, seq }, Points::One { slot: on, seq: earlier }) => slot == on && seq >= earlier,
-            _ => other.points().all(|point| self.points().any(|own| own.slot == point.slot && own.seq >= point.seq)),
+            (Points::One { chain, seq }, Points::One { chain: on, seq: earlier }) => chain == on && seq >= earlier,
+            _ => other.points().all(|point| self.points().any(|own| own.chain == point.chain && own.seq >= point.seq)),
         }
     }
 
@@ -106,7 +106,7 @@ impl Frontier {
 impl From<Point> for Frontier {
     #[inline]
     fn from(point: Point) -> Self {
-        Self(Points::One { slot: point.slot, seq: point.seq })
+        Self(Points::One { chain: point.chain, seq: point.seq })
     }
 }
 
@@ -119,10 +119,10 @@ impl From<&Frontier> for Frontier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::Slot;
+    use crate::ids::ChainIndex;
 
-    fn point(slot: u32, seq: u64) -> Point {
-        Point { slot: Slot(slot), seq }
+    fn point(chain: u32, seq: u64) -> Point {
+        Point { chain: ChainIndex(chain), seq }
     }
 
     fn list(frontier: &Frontier) -> Vec<Point> {

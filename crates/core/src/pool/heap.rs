@@ -287,7 +287,7 @@ impl Heap {
             }
             end = block.end();
             let unmerged = |other: &Block| match (block.after.single(), other.after.single()) {
-                (Some(one), Some(two)) => one.slot == two.slot,
+                (Some(one), Some(two)) => one.chain == two.chain,
                 _ => block.after.is_empty() && other.after.is_empty(),
             };
             if below != NONE && matches!(block.state, State::Free | State::Hole) {
@@ -328,7 +328,7 @@ impl Heap {
         }
         let home = |id: u32| match (self.blocks[id].state, self.blocks[id].after.single()) {
             (State::Hole, _) => HOLES,
-            (State::Free, Some(point)) => self.lanes.of(point.slot).unwrap_or(NONE),
+            (State::Free, Some(point)) => self.lanes.of(point.chain).unwrap_or(NONE),
             (State::Free, None) if self.blocks[id].after.is_empty() => OPEN,
             (State::Free, None) => super::lanes::MIXED,
             _ => NONE,
@@ -347,5 +347,5 @@ impl Heap {
 /// Whether a frontier lies before the next point of `who`. Without `follow` only stream order counts, not events.
 #[inline]
 pub(super) fn is_past(after: &Frontier, who: &impl Knows, follow: bool) -> bool {
-    after.points().all(|point| (follow || point.slot == who.slot()) && who.covers(point))
+    after.points().all(|point| (follow || point.chain == who.chain()) && who.covers(point))
 }

@@ -9,7 +9,7 @@
 use super::bins::Bins;
 use super::block::{Blocks, NONE};
 use super::frontier::Frontier;
-use crate::ids::Slot;
+use crate::ids::ChainIndex;
 
 /// The number of the lane of blocks that are free after points of several chains.
 pub(super) const MIXED: u32 = 0;
@@ -27,22 +27,22 @@ pub(super) struct Lane {
 pub(super) struct Lanes {
     lanes: Vec<Lane>,
     /// Chain -> lane; 0 where it has none.
-    by_slot: Vec<u32>,
+    by_chain: Vec<u32>,
     busy: Vec<u64>,
     grain_shift: u32,
 }
 
 impl Lanes {
     pub(super) fn new(grain_shift: u32) -> Self {
-        let mut lanes = Self { lanes: Vec::new(), by_slot: Vec::new(), busy: Vec::new(), grain_shift };
+        let mut lanes = Self { lanes: Vec::new(), by_chain: Vec::new(), busy: Vec::new(), grain_shift };
         lanes.add();
         lanes
     }
 
     /// The lane of a chain, if it has ever had blocks.
     #[inline]
-    pub(super) fn of(&self, slot: Slot) -> Option<u32> {
-        self.by_slot.get(slot.index()).copied().filter(|&lane| lane != MIXED)
+    pub(super) fn of(&self, chain: ChainIndex) -> Option<u32> {
+        self.by_chain.get(chain.index()).copied().filter(|&lane| lane != MIXED)
     }
 
     #[inline]
@@ -77,7 +77,7 @@ impl Lanes {
     #[inline]
     pub(super) fn insert(&mut self, blocks: &mut Blocks, id: u32) -> u32 {
         let lane = match blocks[id].after.single() {
-            Some(point) => self.of(point.slot).unwrap_or_else(|| self.open(point.slot)),
+            Some(point) => self.of(point.chain).unwrap_or_else(|| self.open(point.chain)),
             None => MIXED,
         };
         let at = &mut self.lanes[lane as usize];
@@ -110,12 +110,12 @@ impl Lanes {
     }
 
     #[cold]
-    fn open(&mut self, slot: Slot) -> u32 {
-        if self.by_slot.len() <= slot.index() {
-            self.by_slot.resize(slot.index() + 1, MIXED);
+    fn open(&mut self, chain: ChainIndex) -> u32 {
+        if self.by_chain.len() <= chain.index() {
+            self.by_chain.resize(chain.index() + 1, MIXED);
         }
         let lane = self.add();
-        self.by_slot[slot.index()] = lane;
+        self.by_chain[chain.index()] = lane;
         lane
     }
 

@@ -45,7 +45,7 @@ impl Shadow {
                 assert!(
                     after.is_known_to(who),
                     "LEGAL, KEEPS: {:?} gets {part}, which is free after {after:?}",
-                    who.slot()
+                    who.chain()
                 );
             }
         }

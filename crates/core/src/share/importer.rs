@@ -427,7 +427,7 @@ mod tests {
 
     fn grant() -> MemoryGrant {
         let part = |serial| Part { chunk: ChunkName { pool: 0, serial }, bytes: 2 * MIB };
-        let point = ForeignPoint { device: 1, slot: 0, seq: 1 };
+        let point = ForeignPoint { device: 1, chain: 0, seq: 1 };
         let born = ForeignUse { point, act: Act::Allocate, stream: 0, op: 1, process: 0 };
         let (gone, uses) = Default::default();
         let parts = vec![part(1), part(2)];

@@ -322,7 +322,7 @@ impl Writer {
     }
 
     fn point(&mut self, point: &ForeignPoint) {
-        self.u128(point.device).u32(point.slot).u64(point.seq);
+        self.u128(point.device).u32(point.chain).u64(point.seq);
     }
 
     fn foreign_end(&mut self, end: &ForeignEnd) {
@@ -366,7 +366,7 @@ impl Reader<'_> {
     }
 
     fn point(&mut self) -> Result<ForeignPoint, Malformed> {
-        Ok(ForeignPoint { device: self.u128()?, slot: self.u32()?, seq: self.u64()? })
+        Ok(ForeignPoint { device: self.u128()?, chain: self.u32()?, seq: self.u64()? })
     }
 
     fn foreign_end(&mut self) -> Result<ForeignEnd, Malformed> {

@@ -5,8 +5,8 @@
 //! takes any bytes and returns a value or a reason, allocates no more than the bytes at hand can fill, and never
 //! panics.
 //!
-//! Chains of another process are named by the random number of the device they are of and their slot there: a
-//! [`ForeignPoint`]. Whoever receives one gives that chain a slot of its own, and from then on the order is one.
+//! Chains of another process are named by the random number of the device they are of and their index there: a
+//! [`ForeignPoint`]. Whoever receives one gives that chain an index of its own, and from then on the order is one.
 
 mod admission;
 mod exporter;
@@ -39,8 +39,8 @@ pub struct LeaseId(pub u64);
 pub struct ForeignPoint {
     /// The random number of the device.
     pub device: u128,
-    /// The chain's slot there.
-    pub slot: u32,
+    /// The chain's index there.
+    pub chain: u32,
     /// The position in it.
     pub seq: Seq,
 }

@@ -12,14 +12,14 @@ use std::time::Duration;
 use super::exporter::{COMPLETED_MAX, STRAYS_MAX};
 use super::*;
 use crate::check::Act;
-use crate::ids::{Point, Slot};
+use crate::ids::{ChainIndex, Point};
 
 const MIB: u64 = 1 << 20;
 const LIMITS: Limits = Limits { granularity: 2 * MIB, alignment: 512, total_bytes: 1 << 40 };
 const IMPORTER: u128 = 9;
 
 fn a_use(seq: u64) -> ForeignUse {
-    let point = ForeignPoint { device: IMPORTER, slot: 0, seq };
+    let point = ForeignPoint { device: IMPORTER, chain: 0, seq };
     ForeignUse { point, act: Act::Read, stream: 0, op: 0, process: 0 }
 }
 
@@ -386,7 +386,7 @@ impl World {
         (truth.is_released, truth.runs) = (true, runs);
         let (id, seq) = (*id, truth.seq);
         if runs {
-            let point = Point { slot: Slot(0), seq };
+            let point = Point { chain: ChainIndex(0), seq };
             return self.importer.release(id, vec![a_use(seq)], &[point]);
         }
         let mapped = std::mem::take(&mut truth.mapped);

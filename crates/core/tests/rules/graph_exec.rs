@@ -7,9 +7,9 @@ use millpond_core::graph::{
     Access, Addressing, Draft, EventKey, Exec, Graph, GraphAllocId, GraphId, Label, Lanes, Memory, NodeId, Standing,
     UpdateRefused, Work,
 };
-use millpond_core::ids::{AllocId, Slot};
+use millpond_core::ids::{AllocId, ChainIndex};
 use millpond_core::op::Part;
-use millpond_core::order::{Base, Chain, Knows, Slots};
+use millpond_core::order::{Base, Chain, ChainIndices, Knows};
 use millpond_core::units::{MIB, Range};
 use proptest::prelude::*;
 
@@ -219,14 +219,15 @@ fn an_event_inside_orders_a_part_of_the_launch() {
     let last = kernel(&mut graph, &[first], &[(late, Act::Write)]);
     let exec = exec(&graph, false);
 
-    let mut slots = Slots::default();
+    let mut chain_indices = ChainIndices::default();
     let base = Arc::<Base>::default();
-    let stream = |slots: &mut Slots| {
-        let (slot, seq) = slots.open(|_| false);
-        Chain::new(slot, seq, Arc::clone(&base))
+    let stream = |chain_indices: &mut ChainIndices| {
+        let (chain, seq) = chain_indices.open(|_| false);
+        Chain::new(chain, seq, Arc::clone(&base))
     };
-    let (mut launching, mut outside, mut consumer) = (stream(&mut slots), stream(&mut slots), stream(&mut slots));
-    let mut lanes = Lanes::new(&exec, || slots.open(|_| false));
+    let (mut launching, mut outside, mut consumer) =
+        (stream(&mut chain_indices), stream(&mut chain_indices), stream(&mut chain_indices));
+    let mut lanes = Lanes::new(&exec, || chain_indices.open(|_| false));
     assert!(!lanes.is_empty());
     for _ in 0..3 {
         let before = launching.submit();
@@ -252,6 +253,6 @@ fn an_event_inside_orders_a_part_of_the_launch() {
         // The next launch's points are news to everybody.
         assert!(!launching.covers(lanes.point(&exec, NodeId(1)).unwrap()));
     }
-    lanes.close().for_each(|point| slots.close(point));
-    assert!(Lanes::new(&self::exec(&producer().0, false), || (Slot(0), 0)).is_empty(), "no records, one point");
+    lanes.close().for_each(|point| chain_indices.close(point));
+    assert!(Lanes::new(&self::exec(&producer().0, false), || (ChainIndex(0), 0)).is_empty(), "no records, one point");
 }

@@ -1,6 +1,6 @@
 //! The pool's contract, case by case: who may reuse what, how memory moves, and what goes back when.
 
-use millpond_core::ids::{ChunkId, Point, Seq, Slot};
+use millpond_core::ids::{ChainIndex, ChunkId, Point, Seq};
 use millpond_core::order::{Completed, Knows, Learns};
 use millpond_core::pool::{Freed, Frontier, Grant, Located, Pool, PoolConfig, ReusePolicy, Slack, Step};
 use millpond_core::units::{MIB, Range};
@@ -9,17 +9,17 @@ const BASE: u64 = 1 << 40;
 
 /// A stream that knows all of its own past and of others the points up to those given.
 struct Stream {
-    slot: u32,
+    chain: u32,
     known: Vec<(u32, u64)>,
 }
 
 impl Knows for Stream {
-    fn slot(&self) -> Slot {
-        Slot(self.slot)
+    fn chain(&self) -> ChainIndex {
+        ChainIndex(self.chain)
     }
 
     fn covers(&self, point: Point) -> bool {
-        point.slot.0 == self.slot || self.known.iter().any(|&(slot, seq)| slot == point.slot.0 && seq >= point.seq)
+        point.chain.0 == self.chain || self.known.iter().any(|&(chain, seq)| chain == point.chain.0 && seq >= point.seq)
     }
 }
 
@@ -38,12 +38,12 @@ impl Completed for Past {
     }
 }
 
-fn stream(slot: u32) -> Stream {
-    Stream { slot, known: Vec::new() }
+fn stream(chain: u32) -> Stream {
+    Stream { chain, known: Vec::new() }
 }
 
-fn at(slot: u32, seq: u64) -> Point {
-    Point { slot: Slot(slot), seq }
+fn at(chain: u32, seq: u64) -> Point {
+    Point { chain: ChainIndex(chain), seq }
 }
 
 fn pool(config: PoolConfig) -> Pool {
@@ -114,9 +114,9 @@ fn another_stream_gets_it_when_the_free_comes_before_or_is_over() {
         if retired {
             pool.retire(&Past(5));
         }
-        let early = Stream { slot: 1, known: vec![(0, 4)] };
+        let early = Stream { chain: 1, known: vec![(0, 4)] };
         assert_eq!(pool.fit(MIB, &early).is_ok(), retired, "the event was recorded before the free");
-        let late = Stream { slot: 1, known: vec![(0, 5)] };
+        let late = Stream { chain: 1, known: vec![(0, 5)] };
         assert_eq!(pool.fit(MIB, &late).is_ok(), expected, "follow {follow}, retired {retired}");
     }
 }
@@ -150,7 +150,7 @@ fn the_last_resort_is_a_wait() {
     let mut pool = pool(limited.clone());
     let freed = alloc(&mut pool, 4 * MIB, &stream(0));
     pool.free(freed.block, Freed::after(Frontier::of([at(0, 5), at(2, 1)])));
-    let half = Stream { slot: 1, known: vec![(2, 1)] };
+    let half = Stream { chain: 1, known: vec![(2, 1)] };
     let grant = pool.grow(4 * MIB, &half, &Past(0), 0).unwrap();
     assert_eq!((grant.range, grant.after.points().collect::<Vec<_>>()), (freed.range, vec![at(0, 5)]));
     assert_eq!(pool.reserved(), 4 * MIB, "the limit is rounded up to the granularity");
@@ -261,8 +261,8 @@ fn a_chunk_left_over_by_a_failure_does_not_stand_in_the_way() {
 fn a_synchronisation_gives_back_what_passes_the_threshold() {
     let mut pool = pool(PoolConfig { release_threshold: 3 * MIB, ..PoolConfig::default() });
     let blocks: Vec<Grant> = (0..4).map(|_| alloc(&mut pool, 2 * MIB, &stream(0))).collect();
-    for (grant, (slot, seq)) in blocks.iter().zip([(0, 1), (1, 3), (2, 1), (3, 3)]) {
-        pool.free(grant.block, Freed::after(at(slot, seq)));
+    for (grant, (chain, seq)) in blocks.iter().zip([(0, 1), (1, 3), (2, 1), (3, 3)]) {
+        pool.free(grant.block, Freed::after(at(chain, seq)));
     }
     pool.synchronized(&Past(2));
     apply_all(&mut pool);

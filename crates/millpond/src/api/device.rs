@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use millpond_core::check::Place;
 use millpond_core::ids::{PoolId, StreamId};
 use millpond_core::op::{StreamKind, StreamRole};
-use millpond_core::order::{Chain, Slots};
+use millpond_core::order::{Chain, ChainIndices};
 use millpond_core::units::{GIB, MIB, Range, round_up};
 use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::process::ThreadNumber;
@@ -151,7 +151,7 @@ impl Device {
             epoch: Epoch::new(),
             has_met: AtomicBool::new(false),
             chains: Chains::default(),
-            slots: Mutex::new(Slots::beside(peers::numbers())),
+            chain_indices: Mutex::new(ChainIndices::beside(peers::numbers())),
             in_flight: InFlight::default(),
             pools: Mutex::default(),
             legacy: Legacy::default(),
@@ -370,24 +370,24 @@ fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, o
     }
     let raw = open(context, id)?;
     let base = hosts::base();
-    // Held until the chain is listed: slots are dense in that list.
-    let mut slots = lock(&context.slots);
-    let (chain, ended) = match slots.open_known(|point| base.covers(point)) {
-        Some((slot, seq)) => (Chain::new(slot, seq, base), None),
-        None => context.begin_chain(raw, &mut slots, base),
+    // Held until the chain is listed: indices are dense in that list.
+    let mut chain_indices = lock(&context.chain_indices);
+    let (chain, ended) = match chain_indices.open_known(|point| base.covers(point)) {
+        Some((index, seq)) => (Chain::new(index, seq, base), None),
+        None => context.begin_chain(raw, &mut chain_indices, base),
     };
-    let slot = chain.last().slot;
+    let index = chain.last().chain;
     let progress = Arc::new(match &ended {
         None => Progress::new(raw, chain.seq()),
         Some(ended) => Progress::after(ended, raw, chain.seq()),
     });
-    context.chains.insert(slot, Arc::clone(&progress));
-    drop(slots);
+    context.chains.insert(index, Arc::clone(&progress));
+    drop(chain_indices);
     let shared = Arc::new_cyclic(|me| StreamShared {
-        seat: context.in_flight.enter(me.clone(), Arc::clone(&progress)),
+        stream_index: context.in_flight.enter(me.clone(), Arc::clone(&progress)),
         id,
         _number: number,
-        slot,
+        chain: index,
         raw,
         role,
         submitters: Submitters::default(),

@@ -121,9 +121,9 @@ impl Device {
         };
         if let Err(fault) = checked {
             let Use { point, site } = fault.earlier;
-            let is_node = self.context().chains.find(point.slot).is_some_and(|it| it.is_of_launches());
+            let is_node = self.context().chains.find(point.chain).is_some_and(|it| it.is_of_launches());
             let known = (!is_node && !base.covers(point))
-                .then(|| op_at(base.seen(point.slot)).saturating_sub(op_at(point.seq).saturating_sub(site.op)));
+                .then(|| op_at(base.seen(point.chain)).saturating_sub(op_at(point.seq).saturating_sub(site.op)));
             let error = violation(self.context().number, (allocation, &life), fault, later, known).into();
             let (tracer, has_news) = (self.context().tracer.as_ref(), |host: &Host| !Arc::ptr_eq(host.base(), &base));
             *noted = Tracer::refused_here(tracer, &error, has_news, |it| it.free_owned(owned, None, caller));

@@ -196,8 +196,8 @@ impl Stream {
     pub(crate) fn free_elsewhere(&self, buffer: Buffer<u8>, users: &[Stream]) -> std::result::Result<(), Refused<u8>> {
         let Some(owned) = buffer.owned() else { return Ok(()) };
         let context = &self.shared.context;
-        let born = owned.allocation.life().history.born().point.slot;
-        let home = context.streams().into_iter().find(|stream| stream.slot == born);
+        let born = owned.allocation.life().history.born().point.chain;
+        let home = context.streams().into_iter().find(|stream| stream.chain == born);
         let all = users.iter().map(|user| &*user.shared).chain(home.as_deref()).chain([&*self.shared]);
         let recorded =
             all.into_iter().try_for_each(|stream| match stream.record_use(owned, (Act::Write, Part::WHOLE)) {
@@ -239,7 +239,7 @@ fn add_end(owned: &Owned, point: Point) {
 
 impl StreamShared {
     fn record_end(&self, owned: &Owned) {
-        add_end(owned, self.progress.last(self.slot));
+        add_end(owned, self.progress.last(self.chain));
     }
 
     fn record_use(&self, owned: &Owned, (act, part): (Act, Part)) -> Result<()> {
@@ -258,7 +258,7 @@ impl StreamShared {
             && let Origin::Pool(pool) = &allocation.origin
         {
             pool.context.meet(&shared.context);
-            pool.context.chains.insert_foreign(shared.slot, &shared.progress, &shared.context.driver);
+            pool.context.chains.insert_foreign(shared.chain, &shared.progress, &shared.context.driver);
             used.site.stream = shared.id.of_device(shared.context.number);
             pool.used_foreign(shared.context.number, used);
         }

@@ -1,10 +1,10 @@
-//! The chains of a device by slot, with those of other devices that use its memory: who can be asked how far each is.
+//! The chains of a device by index, with those of other devices that use its memory: who can be asked how far each is.
 //!
 //! Knows progress and drivers; no memory.
 
 use std::sync::Arc;
 
-use millpond_core::ids::{Point, Seq, Slot};
+use millpond_core::ids::{ChainIndex, Point, Seq};
 use millpond_core::order::Completed;
 use millpond_core::pool::Frontier;
 use millpond_driver::locks::{ReadGuard, RwLock, WriteGuard, read, write};
@@ -78,7 +78,7 @@ impl Listed {
     }
 }
 
-/// The chains of a device, and those of other devices that use its memory, by slot.
+/// The chains of a device, and those of other devices that use its memory, by index.
 #[derive(Debug, Default)]
 pub(crate) struct Chains {
     table: RwLock<ranks::Chains, Table>,
@@ -86,25 +86,25 @@ pub(crate) struct Chains {
 
 #[derive(Debug, Default)]
 struct Table {
-    by_slot: Vec<Option<Listed>>,
+    by_chain: Vec<Option<Listed>>,
     /// How many are of other devices, and when those are looked for that have completed.
     foreign: usize,
     sweep: Sweep,
 }
 
 impl Table {
-    fn get(&self, slot: Slot) -> Option<&Listed> {
-        self.by_slot.get(slot.index())?.as_ref()
+    fn get(&self, chain: ChainIndex) -> Option<&Listed> {
+        self.by_chain.get(chain.index())?.as_ref()
     }
 
-    /// A chain has this slot from now on: the former one, to be dropped behind the lock.
+    /// A chain has this index from now on: the former one, to be dropped behind the lock.
     #[must_use]
-    fn list(&mut self, slot: Slot, listed: Listed) -> Option<Listed> {
-        if self.by_slot.len() <= slot.index() {
-            self.by_slot.resize(slot.index() + 1, None);
+    fn list(&mut self, chain: ChainIndex, listed: Listed) -> Option<Listed> {
+        if self.by_chain.len() <= chain.index() {
+            self.by_chain.resize(chain.index() + 1, None);
         }
         self.foreign += usize::from(listed.is_foreign());
-        let former = self.by_slot[slot.index()].replace(listed);
+        let former = self.by_chain[chain.index()].replace(listed);
         self.foreign -= usize::from(former.as_ref().is_some_and(Listed::is_foreign));
         former
     }
@@ -113,7 +113,7 @@ impl Table {
     #[must_use]
     fn sweep(&mut self) -> Vec<Listed> {
         let mut gone = Vec::new();
-        for listed in self.by_slot.iter_mut().flatten() {
+        for listed in self.by_chain.iter_mut().flatten() {
             if let Some(end) = listed.is_over_for_good() {
                 gone.push(std::mem::replace(listed, Listed::Over(end)));
             }
@@ -140,33 +140,33 @@ impl Chains {
         frontier: &Frontier,
         mut act: impl FnMut(&Listed) -> millpond_driver::Result<()>,
     ) -> millpond_driver::Result<()> {
-        let left = frontier.points().filter_map(|point| Some((point.seq, self.read().get(point.slot)?.clone())));
+        let left = frontier.points().filter_map(|point| Some((point.seq, self.read().get(point.chain)?.clone())));
         left.filter(|(seq, chain)| !chain.has_passed(*seq)).try_for_each(|(_, chain)| act(&chain))
     }
 
     /// The end that a point's chain has now; the point where the device refuses to mark it, none where the device is
     /// known to be past it.
     pub(crate) fn end_now(&self, point: Point, driver: &Arc<CountedDriver>) -> Option<Result<EndThen, Point>> {
-        let chain = self.read().get(point.slot)?.clone();
+        let chain = self.read().get(point.chain)?.clone();
         let end = if chain.has_passed(point.seq) { None } else { chain.end_now(driver) };
         end.map(|end| end.map_err(|_| point))
     }
 
-    /// A chain begins in `slot`.
-    pub(crate) fn insert(&self, slot: Slot, progress: Arc<Progress>) {
-        let former = self.write().list(slot, Listed::Chain { progress, foreign: None });
+    /// A chain begins in `chain`.
+    pub(crate) fn insert(&self, chain: ChainIndex, progress: Arc<Progress>) {
+        let former = self.write().list(chain, Listed::Chain { progress, foreign: None });
         // Behind the lock: it may be the last to know another device.
         drop(former);
     }
 
     /// A chain of another device uses memory of this one.
-    pub(crate) fn insert_foreign(&self, slot: Slot, progress: &Arc<Progress>, driver: &Arc<CountedDriver>) {
-        if self.find(slot).is_some_and(|known| Arc::ptr_eq(&known, progress)) {
+    pub(crate) fn insert_foreign(&self, chain: ChainIndex, progress: &Arc<Progress>, driver: &Arc<CountedDriver>) {
+        if self.find(chain).is_some_and(|known| Arc::ptr_eq(&known, progress)) {
             return;
         }
         let listed = Listed::Chain { progress: Arc::clone(progress), foreign: Some(Arc::clone(driver)) };
         let mut table = self.write();
-        let former = table.list(slot, listed);
+        let former = table.list(chain, listed);
         let gone = if table.sweep.is_due(table.foreign) { table.sweep() } else { Vec::new() };
         drop(table);
         // As above.
@@ -181,9 +181,9 @@ impl Chains {
         }
     }
 
-    /// The progress of the chain in `slot`.
-    pub(crate) fn find(&self, slot: Slot) -> Option<Arc<Progress>> {
-        match self.read().get(slot)? {
+    /// The progress of the chain in `chain`.
+    pub(crate) fn find(&self, chain: ChainIndex) -> Option<Arc<Progress>> {
+        match self.read().get(chain)? {
             Listed::Chain { progress, .. } => Some(Arc::clone(progress)),
             Listed::Over(_) => None,
         }
@@ -204,8 +204,10 @@ pub(crate) struct Poll<'a> {
 impl Poll<'_> {
     /// Whether all work of other devices has completed that is known here.
     pub(crate) fn is_over_foreign(&self) -> bool {
-        self.table.by_slot.iter().flatten().all(|chain| match chain {
-            Listed::Chain { progress, foreign: Some(_) } => chain.is_over(progress.last(Slot(0)).seq, self.driver),
+        self.table.by_chain.iter().flatten().all(|chain| match chain {
+            Listed::Chain { progress, foreign: Some(_) } => {
+                chain.is_over(progress.last(ChainIndex(0)).seq, self.driver)
+            }
             Listed::Chain { foreign: None, .. } | Listed::Over(_) => true,
         })
     }
@@ -215,15 +217,15 @@ impl Poll<'_> {
     /// The end that a point's chain has now; none where it is known to be past the point, or the device refuses to mark
     /// it.
     pub(crate) fn end_now(&self, point: Point, driver: &Arc<CountedDriver>) -> Option<EndThen> {
-        let chain = self.table.get(point.slot).filter(|chain| !chain.has_passed(point.seq))?;
+        let chain = self.table.get(point.chain).filter(|chain| !chain.has_passed(point.seq))?;
         chain.end_now(driver)?.ok()
     }
 
     /// The ends, as of now, of the chains that have not come so far; of other devices' as well, whose work the device's
     /// memory may be under.
     pub(crate) fn unfinished(&self) -> Vec<Point> {
-        let ends = self.table.by_slot.iter().enumerate().filter_map(|(slot, chain)| match chain {
-            Some(Listed::Chain { progress, .. }) => Some(progress.last(Slot(slot as u32))),
+        let ends = self.table.by_chain.iter().enumerate().filter_map(|(index, chain)| match chain {
+            Some(Listed::Chain { progress, .. }) => Some(progress.last(ChainIndex(index as u32))),
             Some(Listed::Over(_)) | None => None,
         });
         ends.filter(|end| !self.is_over(*end)).collect()
@@ -232,13 +234,13 @@ impl Poll<'_> {
 
 impl Completed for Poll<'_> {
     fn is_over(&self, point: Point) -> bool {
-        self.table.get(point.slot).is_some_and(|chain| chain.is_over(point.seq, self.driver))
+        self.table.get(point.chain).is_some_and(|chain| chain.is_over(point.seq, self.driver))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use millpond_core::ids::{Point, Slot};
+    use millpond_core::ids::{ChainIndex, Point};
     use millpond_core::pool::Frontier;
 
     use super::Chains;
@@ -247,15 +249,15 @@ mod tests {
     /// A graph's lane has the number of a stream that is closed and over, and was never launched.
     #[test]
     fn a_point_before_the_chain_that_has_its_number_is_nobodys() {
-        let (chains, slot) = (Chains::default(), Slot(3));
-        chains.insert(slot, std::sync::Arc::new(Progress::of_launches(7)));
+        let (chains, chain) = (Chains::default(), ChainIndex(3));
+        chains.insert(chain, std::sync::Arc::new(Progress::of_launches(7)));
         let asked = |seq| {
             let mut count = 0;
             let counts = |_: &_| {
                 count += 1;
                 Ok(())
             };
-            chains.each(&Frontier::of([Point { slot, seq }]), counts).expect("it refuses none");
+            chains.each(&Frontier::of([Point { chain, seq }]), counts).expect("it refuses none");
             count
         };
         assert_eq!((asked(6), asked(7), asked(8)), (0, 0, 1));

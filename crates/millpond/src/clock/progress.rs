@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use millpond_core::ids::{Point, Seq, Slot};
+use millpond_core::ids::{ChainIndex, Point, Seq};
 use millpond_driver::locks::{Mutex, RwLock, lock, read, write};
 use millpond_driver::{Driver, DriverError, RawMark, RawStream};
 use smallvec::SmallVec;
@@ -202,9 +202,9 @@ impl Progress {
         matches!(self.queue, Queue::Launches(_))
     }
 
-    /// The last point whose work the driver has, given the chain's slot.
-    pub(crate) fn last(&self, slot: Slot) -> Point {
-        Point { slot, seq: self.submitted.load(Ordering::Acquire) }
+    /// The last point whose work the driver has, given the chain's index.
+    pub(crate) fn last(&self, chain: ChainIndex) -> Point {
+        Point { chain, seq: self.submitted.load(Ordering::Acquire) }
     }
 
     /// Everything up to `seq` has completed.

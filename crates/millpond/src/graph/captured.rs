@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use millpond_core::check::{Act, Finding, Place, Use};
 use millpond_core::graph::{GraphAllocId, Memory};
-use millpond_core::ids::{Point, Slot};
+use millpond_core::ids::{ChainIndex, Point};
 use millpond_core::units::Range;
 use millpond_driver::locks::{BiasedGuard, lock};
 
@@ -50,7 +50,7 @@ impl StreamShared {
             let allocation = Arc::new(Allocation::new(number, alloc.0, self.context.number, origin));
             allocation.set_address(address);
             let mut life = allocation.life();
-            let point = Point { slot: Slot(0), seq: 0 };
+            let point = Point { chain: ChainIndex(0), seq: 0 };
             life.begin(bytes, Use { point, site: site(Act::Allocate, self.id, 0, caller) });
             life.range = Range::new(address, bytes);
             let generation = life.generation;

@@ -72,16 +72,16 @@ impl Events {
         let waits = waits.collect();
         let mut progress = Vec::new();
         let base = hosts::base();
-        // Held until the chains are listed: slots are dense in that list.
-        let mut slots = lock(&context.slots);
+        // Held until the chains are listed: indices are dense in that list.
+        let mut chain_indices = lock(&context.chain_indices);
         let lanes = Lanes::new(&core, || {
-            let (slot, seq) = slots.open(|point| base.covers(point));
+            let (chain, seq) = chain_indices.open(|point| base.covers(point));
             let lane = Arc::new(Progress::of_launches(seq));
-            context.chains.insert(slot, Arc::clone(&lane));
+            context.chains.insert(chain, Arc::clone(&lane));
             progress.push(lane);
-            (slot, seq)
+            (chain, seq)
         });
-        drop(slots);
+        drop(chain_indices);
         Some((Self { core, records, waits, progress }, lanes))
     }
 

@@ -507,9 +507,9 @@ impl Drop for ExecShared {
             let _ = (0..TRIES).find(|_| driver.close_stream(*lane).is_ok());
         }
         let run = self.run.get_mut();
-        let mut slots = lock(&self.context.slots);
-        std::mem::take(&mut run.lanes).close().for_each(|last| slots.close(last));
-        drop(slots);
+        let mut chain_indices = lock(&self.context.chain_indices);
+        std::mem::take(&mut run.lanes).close().for_each(|last| chain_indices.close(last));
+        drop(chain_indices);
         self.found = None;
         let outputs = std::mem::take(&mut self.outputs);
         self.context.graphs.leave(outputs.into_iter().map(|output| output.allocation));

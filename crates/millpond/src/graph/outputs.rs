@@ -177,7 +177,7 @@ mod looked {
 #[cfg(test)]
 mod tests {
     use millpond_core::check::Site;
-    use millpond_core::ids::{Point, Slot};
+    use millpond_core::ids::{ChainIndex, Point};
 
     use super::*;
 
@@ -185,7 +185,8 @@ mod tests {
     fn the_newest_frees_are_known() {
         let mut ended = Ended::default();
         let key = |graph: usize| (GraphId(graph as u32), GraphAllocId(0));
-        let free = |seq: usize| Use { point: Point { slot: Slot(0), seq: seq as u32 as _ }, site: Site::default() };
+        let free =
+            |seq: usize| Use { point: Point { chain: ChainIndex(0), seq: seq as u32 as _ }, site: Site::default() };
         for graph in 0..ENDED_KEPT + 3 {
             ended.add(key(graph), free(graph));
             ended.add(key(graph), free(graph + 1));

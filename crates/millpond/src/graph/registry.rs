@@ -295,7 +295,7 @@ impl Graphs {
     /// Gives back what nothing uses any more. Never waits.
     pub(crate) fn finish_closing(&self, context: &Context) {
         // Taken out before the device is asked: what is closed later may still be used.
-        let streams = context.in_flight.seats();
+        let streams = context.in_flight.stream_indices();
         let closing = lock(&self.closing).take(streams);
         if closing.is_empty() {
             return;

@@ -179,7 +179,7 @@ impl StreamShared {
         }
         let life = allocation.life();
         let is_plainly_freed = life.is_plainly_freed(&allocation, generation, &state.chain);
-        if OWN && is_plainly_freed && !life.history.all_points(|point| point.slot == self.slot) {
+        if OWN && is_plainly_freed && !life.history.all_points(|point| point.chain == self.chain) {
             let earlier = life.history.born();
             let fault = Fault::new(Kind::FreeBeforeAlloc, earlier);
             let later = site(Act::Free, self.id, state.op() + 1, caller);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use millpond_core::check::Place;
 use millpond_core::ids::{Point, PoolId};
-use millpond_core::order::{Base, Chain, Slots, Snapshot};
+use millpond_core::order::{Base, Chain, ChainIndices, Snapshot};
 use millpond_driver::locks::{Guard, lock};
 use millpond_driver::{Driver, DriverError, RawStream, is_in_item, process};
 
@@ -33,7 +33,7 @@ impl Context {
             unclosed.progress.complete(unclosed.snapshot.point().seq);
             unclosed.progress.close(Err(closed()));
             hosts::learn([&unclosed.snapshot], || ());
-            self.in_flight.leave(unclosed.seat);
+            self.in_flight.leave(unclosed.stream_index);
         }
         if unclosed.close(self).is_ok() {
             return Some(unclosed);
@@ -94,12 +94,12 @@ impl Context {
     pub(crate) fn begin_chain(
         &self,
         raw: RawStream,
-        slots: &mut Slots,
+        chain_indices: &mut ChainIndices,
         base: Arc<Base>,
     ) -> (Chain, Option<Arc<Progress>>) {
         if let Some((snapshot, progress, end)) = self.in_flight.first_ended()
-            && let slot = snapshot.point().slot
-            && let Some(seq) = slots.open_after(slot)
+            && let chain = snapshot.point().chain
+            && let Some(seq) = chain_indices.open_after(chain)
         {
             let mut ends = std::iter::once(Some(end)).chain(progress.side_work(seq));
             let waits = |end: Option<Arc<Mark>>| end.is_some_and(|end| self.driver.wait(raw, end.raw).is_ok());
@@ -107,10 +107,10 @@ impl Context {
                 return (Chain::after(&snapshot, seq, base), Some(progress));
             }
             // It cannot wait: the program captures it, or the device refuses.
-            slots.close(Point { slot, seq });
+            chain_indices.close(Point { chain, seq });
         }
-        let (slot, seq) = slots.open_fresh();
-        (Chain::new(slot, seq, base), None)
+        let (chain, seq) = chain_indices.open_fresh();
+        (Chain::new(chain, seq, base), None)
     }
 
     /// The end of a stream that was closed since it was asked for; none where nothing runs any more.
@@ -220,7 +220,7 @@ impl Unclosed {
                 // Nothing runs any more that could be waited for.
                 Err(lost @ DriverError::Lost { .. }) => {
                     self.progress.close(Err(lost));
-                    context.in_flight.leave(self.seat);
+                    context.in_flight.leave(self.stream_index);
                 }
                 Err(other) => return Err(other),
             }
@@ -267,7 +267,7 @@ impl Drop for Context {
         peers::leave(self);
         // What no other device has met, none can name; and what the program waited for, all later work comes after.
         let base = hosts::base();
-        let slots = self.slots.get_mut();
-        slots.retire(|last| !has_met || base.covers(last));
+        let chain_indices = self.chain_indices.get_mut();
+        chain_indices.retire(|last| !has_met || base.covers(last));
     }
 }

@@ -85,7 +85,7 @@ impl Grants {
     /// A device's work uses the memory; only the last use of a chain matters.
     fn used(&mut self, device: u32, by: Use) {
         let Some(grant) = self.list.iter_mut().find(|grant| grant.device.key() == device) else { return };
-        let same = |it: &&mut Use| it.point.slot == by.point.slot && it.site.act == by.site.act;
+        let same = |it: &&mut Use| it.point.chain == by.point.chain && it.site.act == by.site.act;
         match grant.uses.iter_mut().find(same) {
             Some(last) => *last = by,
             None => grant.uses.push(by),
@@ -147,7 +147,7 @@ impl<'a> Visit<'a> {
                 continue;
             }
             // Whoever wants to know what has completed there asks this device.
-            pool.context.chains.insert_foreign(stream.slot, &stream.progress, &stream.context.driver);
+            pool.context.chains.insert_foreign(stream.chain, &stream.progress, &stream.context.driver);
         }
         (visit, refused)
     }

@@ -74,7 +74,7 @@ impl Event {
         let room = POINTS_MAX - known.len();
         known.extend(context.completed_foreign().into_iter().chain(theirs).take(room));
         // A chain that is forgotten has completed.
-        let over = ForeignEnd { point: ForeignPoint { device: number, slot: 0, seq: 0 }, process: 0 };
+        let over = ForeignEnd { point: ForeignPoint { device: number, chain: 0, seq: 0 }, process: 0 };
         let end = foreign(snapshot.point()).unwrap_or(over);
         let grant = EventGrant { end, known, name: None, device: number };
         let announced = Target::Event(Announced { grant, mark: Arc::clone(mark) });

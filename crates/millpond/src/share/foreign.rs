@@ -3,8 +3,8 @@
 //! A *speaker* is a device of another process: the number that the device gave itself, and the process as the system
 //! names it. Until that process connects to this one, its device is known through third parties only: an exporter says
 //! what others did to the memory that it lends, and events pass on what came before them. **one-name**: whoever speaks
-//! of a chain, it has one slot here, never one that a chain of this device had. The device's own word and what was
-//! known of it before are one, unless the process is another one than was said: then each has slots of its own, so
+//! of a chain, it has one index here, never one that a chain of this device had. The device's own word and what was
+//! known of it before are one, unless the process is another one than was said: then each has indices of its own, so
 //! that no process that takes another's number for his speaks for it.
 //!
 //! What a speaker says of its own chains is believed; no other process can name them with effect but in an event, which
@@ -14,13 +14,13 @@
 //!
 //! A speaker is needed while it holds something; while another process holds memory that it used, which knows of its
 //! uses and has to learn that they have completed ([`Context::completed_foreign`]); and while memory is imported here
-//! that it used. When the last that needs it is gone, its chains are forgotten, and their slots serve other chains:
+//! that it used. When the last that needs it is gone, its chains are forgotten, and their indices serve other chains:
 //! whose positions then go on counting, so that no point is ever mistaken for one of a chain before. What is known by
 //! hearsay alone has no end that could be seen: beyond so many unused chains the oldest are forgotten. What is said of
 //! a chain counts from where it began on its own device: two devices that import from each other would add up each
 //! other's positions otherwise.
 //!
-//! Knows points and slots; no sockets, no memory. Its lock is a leaf but for the list of slots.
+//! Knows points and indices; no sockets, no memory. Its lock is a leaf but for the list of indices.
 
 mod names;
 
@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millpond_core::check::{Place, Site, Use};
-use millpond_core::ids::{Point, Seq, Slot, StreamId};
+use millpond_core::ids::{ChainIndex, Point, Seq, StreamId};
 use millpond_core::order::next_op;
 use millpond_core::share::{ForeignEnd, ForeignPoint, ForeignUse, POINTS_MAX};
 use millpond_driver::locks::{Mutex, lock};
@@ -43,7 +43,7 @@ pub(super) use names::Names;
 
 /// No chain gets this far: a stranger's number must not make positions run over.
 const SEQ_MAX: Seq = 1 << 60;
-/// A slot whose positions have come this far serves no other chain.
+/// An index whose positions have come this far serves no other chain.
 const WORN_OUT: Seq = 1 << 62;
 /// The most chains of one speaker.
 const CHAINS_MAX: usize = POINTS_MAX;
@@ -53,7 +53,7 @@ const ALL_CHAINS_MAX: usize = 1 << 16;
 const HEARSAY_MAX: usize = POINTS_MAX;
 
 /// The point that all chains come after.
-pub(super) const EVERYBODYS: Point = Point { slot: Slot(0), seq: 0 };
+pub(super) const EVERYBODYS: Point = Point { chain: ChainIndex(0), seq: 0 };
 
 /// The chains of others, both ways.
 #[derive(Debug, Default)]
@@ -64,29 +64,29 @@ pub(crate) struct ForeignChains {
 /// Who holds a speaker has them without the device, and may let go anywhere.
 type SharedChains = Arc<Mutex<ranks::Foreign, Chains>>;
 
-/// Whom a chain is of: the speaker, and the slot there.
+/// Whom a chain is of: the speaker, and the index there.
 type Name = (u64, u32);
 
 #[derive(Debug, Default)]
 struct Chains {
     here: FxHashMap<Name, Chain>,
-    names: FxHashMap<Slot, Name>,
+    names: FxHashMap<ChainIndex, Name>,
     /// In the order in which they became known.
     speakers: BTreeMap<u64, ForeignDevice>,
     by_device: FxHashMap<u128, SmallVec<[u64; 2]>>,
     next: u64,
     /// Unused chains of speakers.
     idle: usize,
-    /// Slots of chains that are forgotten, and where they ended.
+    /// ChainIndices of chains that are forgotten, and where they ended.
     vacant: Vec<Point>,
-    /// All slots that chains of others ever had, and how far each is.
-    foreign: FxHashMap<Slot, Arc<Progress>>,
+    /// All indices that chains of others ever had, and how far each is.
+    foreign: FxHashMap<ChainIndex, Arc<Progress>>,
 }
 
 /// A chain of another process.
 #[derive(Clone, Copy, Debug)]
 struct Chain {
-    slot: Slot,
+    chain: ChainIndex,
     /// Its positions here come after this one.
     origin: Seq,
     /// The last known position, here.
@@ -109,7 +109,7 @@ struct ForeignDevice {
     users: usize,
     /// Leases and imports whose histories have uses of it.
     holds: usize,
-    /// Its chains: slots there.
+    /// Its chains: indices there.
     chains: Vec<u32>,
 }
 
@@ -163,7 +163,7 @@ impl Drop for Hold {
 impl Chains {
     /// A chain has completed up to a point.
     fn is_over(&mut self, point: Point) {
-        let Some(name) = self.names.get(&point.slot) else { return };
+        let Some(name) = self.names.get(&point.chain) else { return };
         if let Some(chain) = self.here.get_mut(name).filter(|chain| point.seq > chain.origin) {
             chain.over = chain.over.max(point.seq);
         }
@@ -180,13 +180,13 @@ impl Chains {
         if teller == name.0 {
             chain.said = chain.said.max(seq);
         }
-        Some(Point { slot: chain.slot, seq })
+        Some(Point { chain: chain.chain, seq })
     }
 
     /// What others call a position of a chain.
     fn foreign_end(&self, name: &Name, seq: Seq) -> Option<ForeignEnd> {
         let known = self.speakers.get(&name.0)?;
-        let point = ForeignPoint { device: known.device, slot: name.1, seq };
+        let point = ForeignPoint { device: known.device, chain: name.1, seq };
         Some(ForeignEnd { point, process: known.number })
     }
 
@@ -239,10 +239,10 @@ impl Chains {
         if known.users > 0 {
             return;
         }
-        for slot in &known.chains {
-            let Some(chain) = here.get_mut(&(number, *slot)) else { continue };
+        for chain in &known.chains {
+            let Some(chain) = here.get_mut(&(number, *chain)) else { continue };
             chain.over = chain.over.max(chain.said);
-            if let Some(progress) = foreign.get(&chain.slot) {
+            if let Some(progress) = foreign.get(&chain.chain) {
                 progress.complete(chain.said);
             }
         }
@@ -254,7 +254,7 @@ impl Chains {
         }
     }
 
-    /// A speaker's chains have no names any more; their slots serve others.
+    /// A speaker's chains have no names any more; their indices serve others.
     fn forget(&mut self, number: u64) {
         let Some(known) = self.speakers.remove(&number) else { return };
         if !known.is_needed() {
@@ -266,10 +266,10 @@ impl Chains {
                 self.by_device.remove(&known.device);
             }
         }
-        for slot in known.chains {
-            let Some(chain) = self.here.remove(&(number, slot)) else { continue };
-            self.names.remove(&chain.slot);
-            self.vacant.extend((chain.last < WORN_OUT).then_some(Point { slot: chain.slot, seq: chain.last }));
+        for chain in known.chains {
+            let Some(chain) = self.here.remove(&(number, chain)) else { continue };
+            self.names.remove(&chain.chain);
+            self.vacant.extend((chain.last < WORN_OUT).then_some(Point { chain: chain.chain, seq: chain.last }));
         }
     }
 
@@ -326,7 +326,7 @@ impl Context {
             let point = self.local_point(&mut chains, number, speaker, &end)?;
             let it = use_at(point, if known.process == 0 { process } else { known.process }, known);
             // At once: nothing that comes after it pushes it out.
-            if let Some((whose, _)) = chains.names.get(&it.point.slot).copied()
+            if let Some((whose, _)) = chains.names.get(&it.point.chain).copied()
                 && !numbers.contains(&whose)
             {
                 chains.need(whose, |known| &mut known.holds);
@@ -345,7 +345,7 @@ impl Context {
         let mut chains = lock(&self.share.foreign.chains);
         let mut numbers = SmallVec::new();
         for known in uses {
-            let Some((number, _)) = chains.names.get(&known.point.slot).copied() else { continue };
+            let Some((number, _)) = chains.names.get(&known.point.chain).copied() else { continue };
             if !numbers.contains(&number) {
                 chains.need(number, |known| &mut known.holds);
                 numbers.push(number);
@@ -365,10 +365,10 @@ impl Context {
 
     /// What this order calls a point of its own that another process names; none where it cannot be true.
     fn own_point(&self, chains: &Chains, point: ForeignPoint) -> Option<Point> {
-        let slot = Slot(point.slot);
-        let progress = self.chains.find(slot).filter(|_| !chains.foreign.contains_key(&slot))?;
-        let seq = lock(&self.slots).begin(slot) + point.seq;
-        (seq <= progress.last(slot).seq).then_some(Point { slot, seq })
+        let chain = ChainIndex(point.chain);
+        let progress = self.chains.find(chain).filter(|_| !chains.foreign.contains_key(&chain))?;
+        let seq = lock(&self.chain_indices).begin(chain) + point.seq;
+        (seq <= progress.last(chain).seq).then_some(Point { chain, seq })
     }
 
     /// What this order calls a point that a speaker's event comes after, as whoever waits for the event chose to
@@ -395,7 +395,7 @@ impl Context {
             0 if point.device == speaker.device => speaker.number,
             process => chains.third(point.device, process),
         };
-        let opened = self.open_foreign(chains, (whose, point.slot), point.seq, speaker.number);
+        let opened = self.open_foreign(chains, (whose, point.chain), point.seq, speaker.number);
         if opened.is_none() {
             chains.forget_empty(whose);
         }
@@ -421,13 +421,13 @@ impl Context {
             return uses.iter().map(own).collect::<Option<_>>().filter(|_| process == std::process::id());
         }
         let mut here = |known: &ForeignUse| {
-            let (name, teller) = ((speaker.number, known.point.slot), speaker.number);
+            let (name, teller) = ((speaker.number, known.point.chain), speaker.number);
             Some(use_at(self.open_foreign(&mut chains, name, known.point.seq, teller)?, process, known))
         };
         uses.iter().map(&mut here).collect()
     }
 
-    /// A point of a chain of others, which gets a slot with its first.
+    /// A point of a chain of others, which gets an index with its first.
     fn open_foreign(&self, chains: &mut Chains, name: Name, seq: Seq, teller: u64) -> Option<Point> {
         if let Some(point) = chains.here(name, seq, teller) {
             return Some(point);
@@ -437,29 +437,29 @@ impl Context {
         let known = chains.speakers.get_mut(&name.0).filter(|known| !is_full && known.chains.len() < CHAINS_MAX)?;
         known.chains.push(name.1);
         chains.idle += usize::from(!known.is_needed());
-        let Point { slot, seq: origin } = chains.vacant.pop().unwrap_or_else(|| {
-            // A fresh slot: what had another before need not come before this chain.
-            let mut slots = lock(&self.slots);
-            let (slot, seq) = slots.open(|_| false);
+        let Point { chain, seq: origin } = chains.vacant.pop().unwrap_or_else(|| {
+            // A fresh index: what had another before need not come before this chain.
+            let mut chain_indices = lock(&self.chain_indices);
+            let (chain, seq) = chain_indices.open(|_| false);
             let progress = Arc::new(Progress::of_launches(seq));
-            self.chains.insert(slot, Arc::clone(&progress));
-            chains.foreign.insert(slot, progress);
-            Point { slot, seq }
+            self.chains.insert(chain, Arc::clone(&progress));
+            chains.foreign.insert(chain, progress);
+            Point { chain, seq }
         });
         // Operations have the same numbers here as there.
         let origin = next_op(origin);
-        chains.here.insert(name, Chain { slot, origin, last: origin, said: origin, over: origin });
-        chains.names.insert(slot, name);
+        chains.here.insert(name, Chain { chain, origin, last: origin, said: origin, over: origin });
+        chains.names.insert(chain, name);
         chains.here(name, seq, teller)
     }
 
-    /// The device goes: its slots for chains of others may serve other devices.
+    /// The device goes: its indices for chains of others may serve other devices.
     pub(super) fn close_foreign(&self) {
         let mut chains = lock(&self.share.foreign.chains);
         let chains = std::mem::take(&mut *chains);
-        let ends = chains.here.values().map(|chain| Point { slot: chain.slot, seq: chain.last });
-        let mut slots = lock(&self.slots);
-        ends.chain(chains.vacant).for_each(|end| slots.close(end));
+        let ends = chains.here.values().map(|chain| Point { chain: chain.chain, seq: chain.last });
+        let mut chain_indices = lock(&self.chain_indices);
+        ends.chain(chains.vacant).for_each(|end| chain_indices.close(end));
     }
 }
 

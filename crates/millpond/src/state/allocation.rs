@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 
 use millpond_core::check::{Act, Edge, Fault, Finding, History, Kind, Known, Side, Site, Subject, Use};
 use millpond_core::graph::GraphAllocId;
-use millpond_core::ids::{AllocId, BlockId, Point, Slot, StreamId};
+use millpond_core::ids::{AllocId, BlockId, ChainIndex, Point, StreamId};
 use millpond_core::op::Quoted;
 use millpond_core::order::{Chain, Knows};
 use millpond_core::units::{Bytes, Range};
@@ -125,7 +125,7 @@ impl Allocation {
     /// An entry that has had no life yet.
     pub(crate) fn new(number: Number, index: u32, device: u32, origin: Origin) -> Self {
         let Number { id, generation } = number;
-        let nowhere = Use { point: Point { slot: Slot(0), seq: 0 }, site: Site::default() };
+        let nowhere = Use { point: Point { chain: ChainIndex(0), seq: 0 }, site: Site::default() };
         let life = Life {
             generation,
             range: Range::default(),

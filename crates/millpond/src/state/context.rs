@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::ids::{Point, PoolId};
-use millpond_core::order::{Slots, Snapshot};
+use millpond_core::order::{ChainIndices, Snapshot};
 use millpond_driver::locks::{Mutex, Rank, lock, may_wait};
 use millpond_driver::{Driver, Properties};
 use smallvec::SmallVec;
@@ -43,7 +43,7 @@ pub(crate) struct Context {
     /// Whether this device and another may know points of each other.
     pub(crate) has_met: AtomicBool,
     pub(crate) chains: Chains,
-    pub(crate) slots: Mutex<ranks::Slots, Slots>,
+    pub(crate) chain_indices: Mutex<ranks::ChainIndices, ChainIndices>,
     pub(crate) in_flight: InFlight,
     /// The pools that live, in the order of their opening; each leaves when it goes.
     pub(crate) pools: Mutex<ranks::Table, BTreeMap<PoolId, Weak<PoolShared>>>,
@@ -113,8 +113,8 @@ impl Context {
     }
 
     fn side_work(&self, snapshot: &Snapshot) -> SmallVec<[Option<Arc<Mark>>; 1]> {
-        let Point { slot, seq } = snapshot.point();
-        self.chains.find(slot).map_or_else(SmallVec::new, |chain| chain.side_work(seq))
+        let Point { chain, seq } = snapshot.point();
+        self.chains.find(chain).map_or_else(SmallVec::new, |chain| chain.side_work(seq))
     }
 
     /// The host knows that everything up to the snapshots has completed, and a trace by `write`: streams learn of it
@@ -125,7 +125,7 @@ impl Context {
         write: impl FnOnce(&Tracer),
     ) {
         for snapshot in snapshots.clone() {
-            if let Some(progress) = self.chains.find(snapshot.point().slot) {
+            if let Some(progress) = self.chains.find(snapshot.point().chain) {
                 progress.complete(snapshot.point().seq);
             }
         }

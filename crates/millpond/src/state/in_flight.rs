@@ -1,9 +1,8 @@
 //! Work in flight of a device: all its streams, live and closed, until no thread has to wait for them any more.
 //!
 //! Work in a closed stream still runs and still counts: a synchronisation of the device comes after it, and memory that
-//! it uses cannot go. A stream has one seat in one table, from its opening until a host is known to have waited for its
-//! end; closing changes what is there, in constant time. So whoever asks for everything up to now looks once, under one
-//! lock, and at no moment is a stream in none of two lists.
+//! it uses cannot go. A stream has one index in one table from its opening until a host has waited for its end. Closing
+//! changes the entry, in constant time. So whoever asks for everything up to now reads one table under one lock.
 //!
 //! Locks: a stream's state, then the list of the unclosed, then the table. Nothing of the program's is dropped under
 //! any of them: what kept a stream open that is closed late is laid aside for who holds none.
@@ -35,9 +34,9 @@ pub(crate) type End = (Snapshot, Arc<Mark>);
 /// nothing for each stream that it had. Whether that is so depends on the program's calls alone, not on timing.
 pub(crate) const ENDED_MAX: usize = 1024;
 
-/// A stream's seat in the table.
+/// The index of a stream in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seat(usize);
+pub(crate) struct StreamIndex(usize);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -51,7 +50,7 @@ pub(crate) struct InFlight {
 
 #[derive(Debug, Default)]
 struct Table {
-    seats: Vec<Entry>,
+    stream_indices: Vec<Entry>,
     vacant: Vec<usize>,
     /// Those of closed streams whose ends are marked, the one closed first in front.
     ended: VecDeque<usize>,
@@ -77,7 +76,7 @@ pub(crate) struct Everything {
 /// A stream that is being closed.
 #[derive(Debug)]
 pub(crate) struct Unclosed {
-    pub(crate) seat: Seat,
+    pub(crate) stream_index: StreamIndex,
     pub(crate) raw: RawStream,
     pub(crate) progress: Arc<Progress>,
     pub(crate) snapshot: Snapshot,
@@ -91,29 +90,29 @@ pub(crate) struct Unclosed {
 
 impl InFlight {
     /// A stream is opened.
-    pub(crate) fn enter(&self, stream: Weak<StreamShared>, progress: Arc<Progress>) -> Seat {
+    pub(crate) fn enter(&self, stream: Weak<StreamShared>, progress: Arc<Progress>) -> StreamIndex {
         let mut table = lock(&self.table);
         let entry = Entry::Live { stream, progress };
         match table.vacant.pop() {
-            Some(seat) => {
-                table.seats[seat] = entry;
-                Seat(seat)
+            Some(stream_index) => {
+                table.stream_indices[stream_index] = entry;
+                StreamIndex(stream_index)
             }
             None => {
-                table.seats.push(entry);
-                Seat(table.seats.len() - 1)
+                table.stream_indices.push(entry);
+                StreamIndex(table.stream_indices.len() - 1)
             }
         }
     }
 
     /// The streams that live.
     pub(crate) fn live(&self) -> Vec<Arc<StreamShared>> {
-        lock(&self.table).seats.iter().filter_map(Entry::live).collect()
+        lock(&self.table).stream_indices.iter().filter_map(Entry::live).collect()
     }
 
     /// The ends of closed streams that no host is known to have waited for.
     pub(crate) fn ended(&self) -> Vec<End> {
-        lock(&self.table).seats.iter().filter_map(Entry::end).collect()
+        lock(&self.table).stream_indices.iter().filter_map(Entry::end).collect()
     }
 
     /// How far the chains are that may have work in flight.
@@ -122,19 +121,19 @@ impl InFlight {
             Entry::Vacant => None,
             Entry::Live { progress, .. } | Entry::Closed { progress, .. } => Some(Arc::clone(progress)),
         };
-        lock(&self.table).seats.iter().filter_map(of).collect()
+        lock(&self.table).stream_indices.iter().filter_map(of).collect()
     }
 
     /// How many entries a look at all chains takes.
-    pub(crate) fn seats(&self) -> usize {
-        lock(&self.table).seats.len()
+    pub(crate) fn stream_indices(&self) -> usize {
+        lock(&self.table).stream_indices.len()
     }
 
     /// The streams that live and the ends of the others, at one moment.
     pub(crate) fn everything(&self) -> Everything {
         let table = lock(&self.table);
-        let live = table.seats.iter().filter_map(Entry::live).collect();
-        let ended = table.seats.iter().filter_map(Entry::end).collect();
+        let live = table.stream_indices.iter().filter_map(Entry::live).collect();
+        let ended = table.stream_indices.iter().filter_map(Entry::end).collect();
         Everything { live, ended }
     }
 
@@ -142,7 +141,7 @@ impl InFlight {
     pub(crate) fn first_ended(&self) -> Option<(Snapshot, Arc<Progress>, Arc<Mark>)> {
         let table = lock(&self.table);
         let first = table.ended.front().filter(|_| table.ended.len() >= ENDED_MAX)?;
-        match &table.seats[*first] {
+        match &table.stream_indices[*first] {
             Entry::Closed { snapshot, progress, end: Some(end) } => {
                 Some((snapshot.clone(), Arc::clone(progress), Arc::clone(end)))
             }
@@ -153,19 +152,19 @@ impl InFlight {
     /// A stream that lives comes after the end of a chain: that is not kept any more.
     pub(crate) fn succeed(&self, ended: &Arc<Progress>) {
         let mut table = lock(&self.table);
-        let is_it = |seat: &usize| match &table.seats[*seat] {
+        let is_it = |stream_index: &usize| match &table.stream_indices[*stream_index] {
             Entry::Closed { progress, .. } => Arc::ptr_eq(progress, ended),
             Entry::Vacant | Entry::Live { .. } => false,
         };
-        let seat = table.ended.iter().copied().find(is_it);
-        let entry = seat.map(|seat| table.leave(seat));
+        let stream_index = table.ended.iter().copied().find(is_it);
+        let entry = stream_index.map(|stream_index| table.leave(stream_index));
         drop(table);
         drop(entry);
     }
 
     /// Nothing of a stream is in flight.
-    pub(crate) fn leave(&self, seat: Seat) {
-        let entry = lock(&self.table).leave(seat.0);
+    pub(crate) fn leave(&self, stream_index: StreamIndex) {
+        let entry = lock(&self.table).leave(stream_index.0);
         drop(entry);
     }
 
@@ -204,29 +203,29 @@ impl Entry {
 impl Table {
     /// A stream is closed, and its end is marked if there is something to wait for.
     fn close(&mut self, unclosed: &Unclosed, end: Option<Arc<Mark>>) {
-        let Unclosed { seat, progress, snapshot, .. } = unclosed;
+        let Unclosed { stream_index, progress, snapshot, .. } = unclosed;
         if end.is_some() {
-            self.ended.push_back(seat.0);
+            self.ended.push_back(stream_index.0);
         }
         let entry = Entry::Closed { snapshot: snapshot.clone(), progress: Arc::clone(progress), end };
-        if !matches!(std::mem::replace(&mut self.seats[seat.0], entry), Entry::Closed { .. }) {
+        if !matches!(std::mem::replace(&mut self.stream_indices[stream_index.0], entry), Entry::Closed { .. }) {
             self.closed += 1;
         }
     }
 
     /// Nothing of a stream is in flight.
-    fn leave(&mut self, seat: usize) -> Entry {
-        if let Entry::Closed { end: Some(_), .. } = self.seats[seat] {
+    fn leave(&mut self, stream_index: usize) -> Entry {
+        if let Entry::Closed { end: Some(_), .. } = self.stream_indices[stream_index] {
             // Nearly always the first.
-            self.ended.iter().position(|it| *it == seat).and_then(|at| self.ended.remove(at));
+            self.ended.iter().position(|it| *it == stream_index).and_then(|at| self.ended.remove(at));
         }
-        self.vacate(seat)
+        self.vacate(stream_index)
     }
 
-    fn vacate(&mut self, seat: usize) -> Entry {
-        let entry = std::mem::replace(&mut self.seats[seat], Entry::Vacant);
+    fn vacate(&mut self, stream_index: usize) -> Entry {
+        let entry = std::mem::replace(&mut self.stream_indices[stream_index], Entry::Vacant);
         self.closed -= usize::from(matches!(entry, Entry::Closed { .. }));
-        self.vacant.push(seat);
+        self.vacant.push(stream_index);
         entry
     }
 
@@ -234,15 +233,15 @@ impl Table {
     #[must_use]
     fn sweep(&mut self, base: &Base) -> Vec<Entry> {
         let mut over = Vec::new();
-        for seat in std::mem::take(&mut self.ended) {
-            match &self.seats[seat] {
+        for stream_index in std::mem::take(&mut self.ended) {
+            match &self.stream_indices[stream_index] {
                 Entry::Closed { snapshot, .. } if base.covers(snapshot.point()) => {
-                    over.push(self.vacate(seat));
+                    over.push(self.vacate(stream_index));
                 }
-                _ => self.ended.push_back(seat),
+                _ => self.ended.push_back(stream_index),
             }
         }
-        self.sweep.done(self.closed.max(self.seats.len() / 8));
+        self.sweep.done(self.closed.max(self.stream_indices.len() / 8));
         over
     }
 }

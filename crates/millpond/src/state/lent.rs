@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Weak;
 
 use millpond_core::check::{Act, Fault, Kind, Place, Site, Use};
-use millpond_core::ids::{Point, Slot, StreamId};
+use millpond_core::ids::{ChainIndex, Point, StreamId};
 use millpond_core::share::{LeaseId, Phase};
 use smallvec::SmallVec;
 
@@ -41,7 +41,7 @@ impl Lent {
     pub(super) fn fault(&self) -> Option<Fault> {
         let process = self.holders.iter().find(|holder| holder.phase == Phase::Held)?.process;
         let site = Site { act: Act::Allocate, stream: StreamId::HOST, op: 0, place: Place::Process(process) };
-        let point = Point { slot: Slot(0), seq: 0 };
+        let point = Point { chain: ChainIndex(0), seq: 0 };
         Some(Fault::new(Kind::FreeWhileImported, Use { point, site }))
     }
 

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use millpond_core::ids::{Point, Slot};
+use millpond_core::ids::{ChainIndex, Point};
 use millpond_core::order::Completed;
 use smallvec::SmallVec;
 
@@ -45,7 +45,7 @@ pub(crate) struct Laid<E> {
     pieces: BTreeMap<u64, VecDeque<Retired>>,
     /// Ends of chains that were asked in vain. A stream is asked for all that it has: one that never runs dry would say
     /// no for ever, and this end comes.
-    ends: Vec<(Slot, E)>,
+    ends: Vec<(ChainIndex, E)>,
 }
 
 impl<E> Default for Laid<E> {
@@ -112,9 +112,9 @@ impl<E> Laid<E> {
 }
 
 /// Marks the end of a chain that has not come so far, where none is marked.
-fn note_end<E>(ends: &mut Vec<(Slot, E)>, point: Point, asked: &impl Asked<End = E>) {
-    if ends.iter().all(|(slot, _)| *slot != point.slot) {
-        ends.extend(asked.end_now(point).map(|end| (point.slot, end)));
+fn note_end<E>(ends: &mut Vec<(ChainIndex, E)>, point: Point, asked: &impl Asked<End = E>) {
+    if ends.iter().all(|(chain, _)| *chain != point.chain) {
+        ends.extend(asked.end_now(point).map(|end| (point.chain, end)));
     }
 }
 
@@ -122,7 +122,7 @@ fn note_end<E>(ends: &mut Vec<(Slot, E)>, point: Point, asked: &impl Asked<End =
 mod tests {
     use std::cell::Cell;
 
-    use millpond_core::ids::{Point, Slot};
+    use millpond_core::ids::{ChainIndex, Point};
     use millpond_core::order::Completed;
 
     use super::{Asked, LOOK, Laid, Retired};
@@ -165,7 +165,7 @@ mod tests {
     }
 
     fn piece(bytes: u64, after: &[u64]) -> Retired {
-        let after = after.iter().map(|&seq| Point { slot: Slot(1), seq }).collect();
+        let after = after.iter().map(|&seq| Point { chain: ChainIndex(1), seq }).collect();
         Retired { at: bytes << 20, bytes, after }
     }
 

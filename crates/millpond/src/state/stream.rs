@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::graph::NodeId;
-use millpond_core::ids::{Slot, StreamId};
+use millpond_core::ids::{ChainIndex, StreamId};
 use millpond_core::op::StreamRole;
 use millpond_core::order::{Chain, op_at};
 use millpond_driver::RawStream;
@@ -15,7 +15,7 @@ use crate::clock::progress::Progress;
 use crate::names::stream_names;
 use crate::state::caches::{PoolCache, StreamCaches};
 use crate::state::context::Context;
-use crate::state::in_flight::Seat;
+use crate::state::in_flight::StreamIndex;
 use crate::state::numbers::StreamNumber;
 use crate::state::pool::{Heap, PoolShared};
 use crate::state::session::Session;
@@ -61,10 +61,10 @@ pub(crate) struct StreamShared {
     pub(crate) id: StreamId,
     /// The number is another stream's once nothing has this one.
     pub(crate) _number: StreamNumber,
-    pub(crate) slot: Slot,
+    pub(crate) chain: ChainIndex,
     pub(crate) raw: RawStream,
     /// Where it is among the device's work in flight.
-    pub(crate) seat: Seat,
+    pub(crate) stream_index: StreamIndex,
     pub(crate) role: StreamRole,
     pub(crate) submitters: Submitters,
     pub(crate) context: Arc<Context>,

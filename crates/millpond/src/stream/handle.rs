@@ -170,7 +170,7 @@ impl StreamShared {
         }
         let mut caches = std::mem::take(&mut state.caches);
         let closed = self.context.close_stream(Unclosed {
-            seat: self.seat,
+            stream_index: self.stream_index,
             raw: self.raw,
             progress: Arc::clone(&self.progress),
             snapshot: self.last_end(&mut state),
@@ -180,7 +180,7 @@ impl StreamShared {
                 || self.context.legacy.is_used.load(Ordering::Acquire),
             keep,
         });
-        lock(&self.context.slots).close(state.chain.last());
+        lock(&self.context.chain_indices).close(state.chain.last());
         // A pool goes, if this was the last to know it, behind the locks.
         let pools: SmallVec<[_; 1]> = caches.iter_mut().filter_map(|cache| cache.owner.upgrade()).collect();
         for pool in &pools {

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use millpond_core::check::{Act, Use};
-use millpond_core::ids::{AllocId, Point, Slot, StreamId};
+use millpond_core::ids::{AllocId, ChainIndex, Point, StreamId};
 use millpond_core::op::Part;
 use millpond_core::order::{Host, op_at};
 use millpond_driver::locks::lock;
@@ -99,7 +99,7 @@ impl<T: Pod> PinnedBuffer<T> {
         let pinning = Pinning { numbers, tracer: context.tracer.clone(), device: context.name() };
         let allocation = Allocation::new(number, 0, context.number, Origin::Pinned(Arc::new(pinning)));
         // Before every point of every stream.
-        let point = Point { slot: Slot(0), seq: 0 };
+        let point = Point { chain: ChainIndex(0), seq: 0 };
         let mut life = allocation.life();
         life.begin(count.bytes(), Use { point, site: site(Act::Allocate, StreamId::HOST, 0, caller) });
         let generation = life.generation;
@@ -164,7 +164,7 @@ impl<T: Pod> PinnedBuffer<T> {
             let Err(fault) = checked else { return Ok(()) };
             let Use { point, site: earlier } = fault.earlier;
             let known = (!base.covers(point))
-                .then(|| op_at(base.seen(point.slot)).saturating_sub(op_at(point.seq) - earlier.op));
+                .then(|| op_at(base.seen(point.chain)).saturating_sub(op_at(point.seq) - earlier.op));
             let later = site(act, StreamId::HOST, 0, caller);
             let mut error: Error = violation(context.number, (allocation, &life), fault, later, known).into();
             let (tracer, has_news) = (context.tracer.as_ref(), |host: &Host| !Arc::ptr_eq(host.base(), &base));

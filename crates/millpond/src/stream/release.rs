@@ -87,10 +87,10 @@ impl StreamShared {
             }
             later.stream = later.stream.of_device(self.context.number);
         }
-        let is_node = self.context.chains.find(point.slot).is_some_and(|progress| progress.is_of_launches());
+        let is_node = self.context.chains.find(point.chain).is_some_and(|progress| progress.is_of_launches());
         let known = (!is_node && !state.chain.covers(point)).then(|| {
             let origin = op_at(point.seq).saturating_sub(site.op);
-            op_at(state.chain.seen(point.slot)).saturating_sub(origin)
+            op_at(state.chain.seen(point.chain)).saturating_sub(origin)
         });
         violation(self.context.number, (allocation, life), fault, later, known).into()
     }

@@ -30,7 +30,7 @@ millpond_driver::ranks! {
     Sharing "what is shared with other processes";
     Foreign "chains of other processes";
     Pending "memory that waits for the device";
-    Slots "numbers of chains";
+    ChainIndices "numbers of chains";
     Chains "the chains";
     Table "a table";
     /// The driver is asked for a mark under it.

@@ -36,7 +36,7 @@ struct Ground<'a, K, C> {
 
 impl<K: Knows, C: Completed> Ground<'_, K, C> {
     fn has_passed(&self, point: Point) -> bool {
-        let waits = self.waits.points().any(|it| it.slot == point.slot && it.seq >= point.seq);
+        let waits = self.waits.points().any(|it| it.chain == point.chain && it.seq >= point.seq);
         waits || self.who.covers(point) || self.completed.is_over(point)
     }
 
@@ -160,7 +160,7 @@ impl Backing {
     fn is_legal(&self, chunk: ChunkId, ground: &Ground<'_, impl Knows, impl Completed>) -> bool {
         let chunk = &self.chunks[chunk.index()];
         let is_past = |point: Point| {
-            let is_waited = ground.waits.points().any(|wait| wait.slot == point.slot && point.seq <= wait.seq);
+            let is_waited = ground.waits.points().any(|wait| wait.chain == point.chain && point.seq <= wait.seq);
             ground.who.covers(point) || is_waited || ground.completed.is_over(point)
         };
         self.last_use(chunk).flat_map(Frontier::points).all(is_past)

@@ -3,7 +3,7 @@
 use super::*;
 
 fn point(seq: u64) -> ForeignPoint {
-    ForeignPoint { device: 3 << 90, slot: 5, seq }
+    ForeignPoint { device: 3 << 90, chain: 5, seq }
 }
 
 fn end(seq: u64) -> ForeignEnd {

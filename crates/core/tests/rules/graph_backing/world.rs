@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use millpond_core::graph::{ArenaKey, Backing, BackingStep};
-use millpond_core::ids::{ChunkId, Point, Slot};
+use millpond_core::ids::{ChainIndex, ChunkId, Point};
 use millpond_core::order::{Chain, Completed, Knows, Snapshot};
 use millpond_core::pool::Frontier;
 use millpond_core::units::{MIB, Range};
@@ -44,7 +44,7 @@ impl World {
     pub(crate) fn new(streams: u32) -> Self {
         World {
             backing: Backing::new(GRANULE),
-            streams: (0..streams).map(|slot| Chain::new(Slot(slot), 0, Arc::default())).collect(),
+            streams: (0..streams).map(|chain| Chain::new(ChainIndex(chain), 0, Arc::default())).collect(),
             over: Over::default(),
             snapshots: BTreeMap::new(),
             mapped: BTreeMap::new(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use millpond_core::check::{Checker, Done};
-use millpond_core::ids::{AllocId, Point, Seq, Slot, StreamId};
+use millpond_core::ids::{AllocId, ChainIndex, Point, Seq, StreamId};
 use millpond_core::op::{Names, Op, What};
 use millpond_reach::Past;
 
@@ -22,7 +22,7 @@ struct Chain {
 /// What a device does that is told what the checker answers: it knows no event, no default stream and no graph.
 #[derive(Default)]
 struct Device {
-    chains: BTreeMap<Slot, Chain>,
+    chains: BTreeMap<ChainIndex, Chain>,
     /// What the threads of the process were told to have completed.
     known: Past,
     /// The points of the program, as both name them.
@@ -34,7 +34,7 @@ struct Device {
 
 impl Device {
     fn at(&self, point: Point) -> Past {
-        let positions = &self.chains.get(&point.slot).expect("a chain that was told of").positions;
+        let positions = &self.chains.get(&point.chain).expect("a chain that was told of").positions;
         positions.range(..=point.seq).next_back().map_or_else(Past::default, |(_, past)| past.clone())
     }
 
@@ -45,14 +45,14 @@ impl Device {
     /// A step was judged.
     fn follow(&mut self, op: &Op, done: &Done, is_done: bool) {
         for opened in &done.opened {
-            let (known, chain) = (self.known.clone(), self.chains.entry(opened.slot).or_default());
+            let (known, chain) = (self.known.clone(), self.chains.entry(opened.chain).or_default());
             chain.past.join(&known);
             chain.positions.insert(opened.seq, chain.past.clone());
         }
         let waits: Vec<Past> = done.waits.iter().map(|wait| self.at(wait.point)).collect();
         if let Some(point) = done.point {
             let known = self.known.clone();
-            let chain = self.chains.get_mut(&point.slot).expect("a chain that was told of");
+            let chain = self.chains.get_mut(&point.chain).expect("a chain that was told of");
             waits.iter().for_each(|before| chain.past.join(before));
             let takes_a_point = matches!(
                 op.what,
@@ -65,7 +65,7 @@ impl Device {
             );
             if takes_a_point && is_done {
                 chain.past.join(&known);
-                let named = chain.past.step(point.slot.index());
+                let named = chain.past.step(point.chain.index());
                 chain.positions.insert(point.seq, chain.past.clone());
                 assert!(self.is_new(point), "{op:?}: {point}");
                 self.points.push((point, named));
@@ -112,7 +112,7 @@ impl Device {
     fn compare(&self, checker: &Checker, program: &str) {
         for stream in (0..8).map(StreamId) {
             let Some(snapshot) = checker.snapshot(stream) else { continue };
-            let past = &self.chains[&snapshot.point().slot].past;
+            let past = &self.chains[&snapshot.point().chain].past;
             for (point, named) in &self.points {
                 let (is, should) = (snapshot.covers(*point), past.covers(*named));
                 // With what its next operation learns, or one that was refused did.

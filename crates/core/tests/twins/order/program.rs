@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use millpond_core::ids::Point;
 use millpond_core::op::StreamRole;
-use millpond_core::order::{Base, Chain, HomeNumber, Host, Knows, Seat, Snapshot, Streams};
+use millpond_core::order::{Base, Chain, HomeNumber, Host, Knows, Snapshot, StreamIndex, Streams};
 
 /// The legacy default stream.
-pub(crate) const LEGACY: Seat = 0;
+pub(crate) const LEGACY: StreamIndex = 0;
 
 pub(crate) struct Program {
     streams: Streams<()>,
     home: HomeNumber,
     hosts: BTreeMap<u32, Host>,
     events: BTreeMap<u32, Snapshot>,
-    per_thread: BTreeMap<u32, Seat>,
+    per_thread: BTreeMap<u32, StreamIndex>,
 }
 
 impl Program {
@@ -35,12 +35,12 @@ impl Program {
         Arc::clone(self.host(host).base())
     }
 
-    pub(crate) fn create(&mut self, host: u32, role: StreamRole) -> Seat {
+    pub(crate) fn create(&mut self, host: u32, role: StreamRole) -> StreamIndex {
         let base = self.base(host);
         self.streams.create(self.home, role, base, ())
     }
 
-    pub(crate) fn per_thread(&mut self, host: u32) -> Seat {
+    pub(crate) fn per_thread(&mut self, host: u32) -> StreamIndex {
         match self.per_thread.get(&host) {
             Some(stream) => *stream,
             None => {
@@ -52,13 +52,13 @@ impl Program {
     }
 
     /// Whether there was one to destroy that the program may destroy.
-    pub(crate) fn destroy(&mut self, stream: Seat) -> bool {
+    pub(crate) fn destroy(&mut self, stream: StreamIndex) -> bool {
         let is_default = stream == LEGACY || self.per_thread.values().any(|it| *it == stream);
         !is_default && self.streams.destroy(stream).is_some()
     }
 
     /// An operation of a stream that lives.
-    fn enter<R>(&mut self, host: u32, stream: Seat, operation: impl FnOnce(&mut Chain) -> R) -> R {
+    fn enter<R>(&mut self, host: u32, stream: StreamIndex, operation: impl FnOnce(&mut Chain) -> R) -> R {
         let base = self.base(host);
         self.streams.enter(stream, &base, |_| ());
         let result = operation(&mut self.streams.get_mut(stream).expect("the stream lives").chain);
@@ -66,16 +66,16 @@ impl Program {
         result
     }
 
-    pub(crate) fn submit(&mut self, host: u32, stream: Seat) -> Point {
+    pub(crate) fn submit(&mut self, host: u32, stream: StreamIndex) -> Point {
         self.enter(host, stream, Chain::submit)
     }
 
-    pub(crate) fn record(&mut self, host: u32, stream: Seat, event: u32) {
+    pub(crate) fn record(&mut self, host: u32, stream: StreamIndex, event: u32) {
         let snapshot = self.enter(host, stream, |chain| chain.snapshot());
         self.events.insert(event, snapshot);
     }
 
-    pub(crate) fn wait(&mut self, host: u32, stream: Seat, event: u32) {
+    pub(crate) fn wait(&mut self, host: u32, stream: StreamIndex, event: u32) {
         let recorded = self.events.get(&event).cloned();
         self.enter(host, stream, |chain| {
             if let Some(snapshot) = &recorded {
@@ -90,7 +90,7 @@ impl Program {
         }
     }
 
-    pub(crate) fn synchronize_stream(&mut self, host: u32, stream: Seat) {
+    pub(crate) fn synchronize_stream(&mut self, host: u32, stream: StreamIndex) {
         let ends = self.streams.ends(stream);
         self.host(host).learn_all(&ends);
     }
@@ -110,12 +110,12 @@ impl Program {
     }
 
     /// Whether a point comes before the next operation of a stream, given what the stream knows by now.
-    pub(crate) fn covers(&self, stream: Seat, point: Point) -> bool {
+    pub(crate) fn covers(&self, stream: StreamIndex, point: Point) -> bool {
         self.streams.get(stream).is_some_and(|stream| stream.chain.covers(point))
     }
 
     /// How many chain numbers are in use or waiting to be used again.
     pub(crate) fn chains(&self) -> usize {
-        self.streams.slots.len()
+        self.streams.chain_indices.len()
     }
 }

@@ -1,11 +1,11 @@
 //! Every rule of the order that is easily missed, one test each.
 
 use millpond_core::op::StreamRole;
-use millpond_core::order::Seat;
+use millpond_core::order::StreamIndex;
 
 use super::program::{LEGACY, Program};
 
-fn two(role: StreamRole) -> (Program, Seat, Seat) {
+fn two(role: StreamRole) -> (Program, StreamIndex, StreamIndex) {
     let mut order = Program::new();
     let a = order.create(0, role);
     let b = order.create(0, role);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use millpond_core::ids::Point;
 use millpond_core::op::StreamRole;
-use millpond_core::order::Seat;
+use millpond_core::order::StreamIndex;
 use millpond_reach::Past;
 use proptest::prelude::*;
 
@@ -42,7 +42,7 @@ const LEGACY_CHAIN: usize = 0;
 #[derive(Default)]
 struct Twin {
     /// Each stream that ever lived.
-    streams: BTreeMap<Seat, Life>,
+    streams: BTreeMap<StreamIndex, Life>,
     /// Lives whose number was given out again.
     former: Vec<Life>,
     legacy: Past,
@@ -53,7 +53,7 @@ struct Twin {
 
 impl Twin {
     /// What comes before the next operation of a stream, by what is in streams.
-    fn ends(&self, stream: Seat) -> Past {
+    fn ends(&self, stream: StreamIndex) -> Past {
         let mut ends = Past::default();
         if stream == LEGACY {
             self.worked().filter(|life| life.blocking).for_each(|life| ends.join(&life.past));
@@ -72,7 +72,7 @@ impl Twin {
     }
 
     /// Any operation of `host` on `stream`, which comes after `event`, too.
-    fn enter(&mut self, host: u32, stream: Seat, event: Option<&Past>) -> millpond_reach::Point {
+    fn enter(&mut self, host: u32, stream: StreamIndex, event: Option<&Past>) -> millpond_reach::Point {
         let mut past = self.ends(stream);
         [self.told.get(&host), event].into_iter().flatten().for_each(|before| past.join(before));
         if stream == LEGACY {
@@ -85,7 +85,7 @@ impl Twin {
     }
 
     /// What comes before the next operation of a stream that was entered just now.
-    fn past(&self, stream: Seat) -> &Past {
+    fn past(&self, stream: StreamIndex) -> &Past {
         if stream == LEGACY { &self.legacy } else { &self.streams[&stream].past }
     }
 
@@ -94,7 +94,7 @@ impl Twin {
     }
 
     /// A stream is made by a host: what the host was told comes before all of it.
-    fn create(&mut self, host: u32, stream: Seat, blocking: bool) {
+    fn create(&mut self, host: u32, stream: StreamIndex, blocking: bool) {
         let chain = LEGACY_CHAIN + 1 + self.streams.len() + self.former.len();
         let past = self.told.get(&host).cloned().unwrap_or_default();
         let life = Life { chain, past, has_worked: false, blocking };
@@ -119,7 +119,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-fn pick(live: &[Seat], n: u8) -> Seat {
+fn pick(live: &[StreamIndex], n: u8) -> StreamIndex {
     live[n as usize % live.len()]
 }
 

@@ -1,19 +1,19 @@
 //! The order of a random program: of each stream the set of operations that come before its next one.
 
-use millpond_core::ids::{Point, Seq, Slot};
+use millpond_core::ids::{ChainIndex, Point, Seq};
 use millpond_core::order::{Completed, Knows, Learns};
 use millpond_core::pool::Frontier;
 use millpond_reach::Past;
 
 /// A point, as reachability names it.
 fn named(point: Point) -> millpond_reach::Point {
-    millpond_reach::Point { chain: point.slot.index(), seq: point.seq }
+    millpond_reach::Point { chain: point.chain.index(), seq: point.seq }
 }
 
 /// What one stream knows: all that comes before its next operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
-    slot: u32,
+    chain: u32,
     past: Past,
     learned: Seq,
 }
@@ -25,8 +25,8 @@ impl Learns for Stream {
 }
 
 impl Knows for Stream {
-    fn slot(&self) -> Slot {
-        Slot(self.slot)
+    fn chain(&self) -> ChainIndex {
+        ChainIndex(self.chain)
     }
 
     fn covers(&self, point: Point) -> bool {
@@ -53,7 +53,7 @@ pub(crate) struct Order {
 
 impl Order {
     pub(crate) fn new(streams: u32) -> Self {
-        let stream = |slot| Stream { slot, past: Past::default(), learned: 0 };
+        let stream = |chain| Stream { chain, past: Past::default(), learned: 0 };
         let history = vec![vec![Past::default()]; streams as usize];
         Self { streams: (0..streams).map(stream).collect(), history, over: Over::default() }
     }
@@ -63,12 +63,12 @@ impl Order {
         let past = &mut self.streams[stream].past;
         let seq = past.step(stream).seq;
         self.history[stream].push(past.clone());
-        Point { slot: Slot(stream as u32), seq }
+        Point { chain: ChainIndex(stream as u32), seq }
     }
 
     /// A point and what comes before it.
     fn before(&self, point: Point) -> &Past {
-        &self.history[point.slot.index()][point.seq as usize]
+        &self.history[point.chain.index()][point.seq as usize]
     }
 
     /// `stream` waits for a point of any stream.
@@ -79,7 +79,7 @@ impl Order {
     }
 
     pub(crate) fn last(&self, stream: usize) -> Point {
-        Point { slot: Slot(stream as u32), seq: self.history[stream].len() as Seq - 1 }
+        Point { chain: ChainIndex(stream as u32), seq: self.history[stream].len() as Seq - 1 }
     }
 
     /// The device gets past `point`, and so past all that comes before it.

@@ -181,7 +181,7 @@ impl Program {
     /// A stream returns what it freed before: by now it may know more than it did there.
     fn uncache(&mut self) {
         for (live, point) in std::mem::take(&mut self.cached) {
-            self.pool.free(live.block, Freed::at(&self.order.streams[point.slot.index()], point.seq));
+            self.pool.free(live.block, Freed::at(&self.order.streams[point.chain.index()], point.seq));
         }
     }
 

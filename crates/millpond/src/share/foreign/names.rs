@@ -1,7 +1,7 @@
 //! What other processes call points of this order.
 //!
 //! Devices of this process that have met know points of each other: each chain is named by the device that has it,
-//! whichever tells of it, so that it has one name for all. Knows points and slots; holds devices, so that it must
+//! whichever tells of it, so that it has one name for all. Knows points and indices; holds devices, so that it must
 //! not be dropped under a lock.
 
 use millpond_core::check::{Site, Use};
@@ -34,7 +34,7 @@ impl<'c> Names<'c> {
 
     /// What another process calls a point of this order; none for a chain that is forgotten.
     pub(in crate::share) fn end(&self, point: Point) -> Option<ForeignEnd> {
-        let has = |context: &Context| lock(&context.slots).has(point.slot);
+        let has = |context: &Context| lock(&context.chain_indices).has(point.chain);
         let other = self.others.iter().filter(|_| !has(self.own)).find(|other| has(other));
         let Some(other) = other else { return self.own.foreign_end(self.number, point) };
         let number = other.share.number().ok()?;
@@ -57,11 +57,11 @@ impl Context {
     /// What another process calls a point of a chain that this device has.
     fn foreign_end(&self, number: u128, point: Point) -> Option<ForeignEnd> {
         let chains = lock(&self.share.foreign.chains);
-        let Some(name) = chains.names.get(&point.slot) else {
-            let slots = lock(&self.slots);
-            let is_own = slots.has(point.slot) && !chains.foreign.contains_key(&point.slot);
-            let seq = point.seq.saturating_sub(slots.begin(point.slot));
-            let point = ForeignPoint { device: number, slot: point.slot.0, seq };
+        let Some(name) = chains.names.get(&point.chain) else {
+            let chain_indices = lock(&self.chain_indices);
+            let is_own = chain_indices.has(point.chain) && !chains.foreign.contains_key(&point.chain);
+            let seq = point.seq.saturating_sub(chain_indices.begin(point.chain));
+            let point = ForeignPoint { device: number, chain: point.chain.0, seq };
             return is_own.then_some(ForeignEnd { point, process: 0 });
         };
         let chain = chains.here.get(name)?;

@@ -319,7 +319,7 @@ impl State {
                     "many" => (1..1024).map(|device| one_use(device, 0, 1)).collect(),
                     device => {
                         let device = u128::from_str_radix(device, 16).expect("a number");
-                        (0..8).map(|slot| one_use(device, slot, 1 << 40)).collect()
+                        (0..8).map(|chain| one_use(device, chain, 1 << 40)).collect()
                     }
                 };
                 let _ = raw.say(&Request::Release { lease: grant.lease, uses });

@@ -97,8 +97,8 @@ pub(crate) fn claim(ticket: &Ticket) -> Request {
 }
 
 /// A read by whoever says it.
-pub(crate) fn one_use(device: u128, slot: u32, seq: u64) -> ForeignUse {
-    ForeignUse { point: ForeignPoint { device, slot, seq }, act: Act::Read, stream: 0, op: 0, process: 0 }
+pub(crate) fn one_use(device: u128, chain: u32, seq: u64) -> ForeignUse {
+    ForeignUse { point: ForeignPoint { device, chain, seq }, act: Act::Read, stream: 0, op: 0, process: 0 }
 }
 
 /// Somebody who listens as an exporter does.

@@ -5,14 +5,14 @@
 //! positions go on counting: a point names one operation for ever, and no table keyed by chain grows with the number of
 //! streams that ever lived. Whether a number is ready depends on the program's own calls alone, never on timing.
 //!
-//! Devices of one process may order each other, so that their points must never look alike: their slots take fresh
+//! Devices of one process may order each other, so that their points must never look alike: their indices take fresh
 //! numbers from one [`Numbers`].
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::next_op;
-use crate::ids::{Point, Seq, Slot};
+use crate::ids::{ChainIndex, Point, Seq};
 
 /// Closed chains looked at before a fresh number is taken. What was looked at in vain comes last the next time: chains
 /// that no host ever learns of do not stand in front of the others.
@@ -28,7 +28,7 @@ pub struct Numbers {
 struct Left {
     fresh: u32,
     /// Numbers of orders that are gone, and where their positions ended.
-    retired: BTreeSet<(Slot, Seq)>,
+    retired: BTreeSet<(ChainIndex, Seq)>,
 }
 
 impl Numbers {
@@ -36,27 +36,27 @@ impl Numbers {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> (Slot, Seq) {
+    fn take(&self) -> (ChainIndex, Seq) {
         let mut left = self.lock();
         // From an operation's position on: others count operations from there.
-        left.retired.pop_first().map(|(slot, last)| (slot, next_op(last))).unwrap_or_else(|| {
-            let slot = Slot(left.fresh);
+        left.retired.pop_first().map(|(chain, last)| (chain, next_op(last))).unwrap_or_else(|| {
+            let chain = ChainIndex(left.fresh);
             left.fresh += 1;
-            (slot, 0)
+            (chain, 0)
         })
     }
 }
 
 /// The numbers of the chains of one order.
 #[derive(Debug, Default)]
-pub struct Slots {
+pub struct ChainIndices {
     numbers: Numbers,
     closed: VecDeque<Point>,
     /// Where the positions of each number began in this order.
-    begun: HashMap<Slot, Seq>,
+    begun: HashMap<ChainIndex, Seq>,
 }
 
-impl Slots {
+impl ChainIndices {
     /// For an order that may meet others which take their numbers from there.
     pub fn beside(numbers: &Numbers) -> Self {
         Self { numbers: numbers.clone(), ..Self::default() }
@@ -66,44 +66,44 @@ impl Slots {
     /// named any more, or that all chains come after, which `is_free` says of a chain's last point.
     pub fn retire(&mut self, is_free: impl Fn(Point) -> bool) {
         let free = std::mem::take(&mut self.closed).into_iter().filter(|last| is_free(*last));
-        self.numbers.lock().retired.extend(free.map(|last| (last.slot, last.seq)));
+        self.numbers.lock().retired.extend(free.map(|last| (last.chain, last.seq)));
     }
 
     /// A number for a new chain, and the position after which it goes on. `is_known` is what the opening host knows.
-    pub fn open(&mut self, is_known: impl Fn(Point) -> bool) -> (Slot, Seq) {
+    pub fn open(&mut self, is_known: impl Fn(Point) -> bool) -> (ChainIndex, Seq) {
         self.open_known(is_known).unwrap_or_else(|| self.open_fresh())
     }
 
     /// As [`open`](Self::open), where there is a number that was given before.
-    pub fn open_known(&mut self, is_known: impl Fn(Point) -> bool) -> Option<(Slot, Seq)> {
+    pub fn open_known(&mut self, is_known: impl Fn(Point) -> bool) -> Option<(ChainIndex, Seq)> {
         let looked = self.closed.iter().take(LOOK).take_while(|last| !is_known(**last)).count();
         self.closed.rotate_left(looked);
         self.closed.front().filter(|last| is_known(**last))?;
-        self.closed.pop_front().map(|last| (last.slot, last.seq))
+        self.closed.pop_front().map(|last| (last.chain, last.seq))
     }
 
     /// A number that no chain of this order had.
-    pub fn open_fresh(&mut self) -> (Slot, Seq) {
-        let (slot, seq) = self.numbers.take();
-        self.begun.insert(slot, seq);
-        (slot, seq)
+    pub fn open_fresh(&mut self) -> (ChainIndex, Seq) {
+        let (chain, seq) = self.numbers.take();
+        self.begun.insert(chain, seq);
+        (chain, seq)
     }
 
     /// The number of a closed chain, for a chain that comes after all its points: the position after which it goes on.
     /// None where the number is not to be had.
-    pub fn open_after(&mut self, slot: Slot) -> Option<Seq> {
-        let at = self.closed.iter().position(|last| last.slot == slot)?;
+    pub fn open_after(&mut self, chain: ChainIndex) -> Option<Seq> {
+        let at = self.closed.iter().position(|last| last.chain == chain)?;
         self.closed.remove(at).map(|last| last.seq)
     }
 
     /// The position after which this order's chains on a number go on: what lies before is another order's.
-    pub fn begin(&self, slot: Slot) -> Seq {
-        self.begun.get(&slot).copied().unwrap_or(0)
+    pub fn begin(&self, chain: ChainIndex) -> Seq {
+        self.begun.get(&chain).copied().unwrap_or(0)
     }
 
     /// Whether a number is, or was, one of this order's.
-    pub fn has(&self, slot: Slot) -> bool {
-        self.begun.contains_key(&slot)
+    pub fn has(&self, chain: ChainIndex) -> bool {
+        self.begun.contains_key(&chain)
     }
 
     /// A chain ended at `last`.
@@ -128,27 +128,27 @@ mod tests {
 
     #[test]
     fn chains_that_nobody_hears_of_do_not_keep_others_from_their_numbers() {
-        let mut slots = Slots::default();
-        let forgotten: Vec<Slot> = (0..100).map(|_| slots.open(|_| false).0).collect();
-        forgotten.iter().for_each(|slot| slots.close(Point { slot: *slot, seq: 1 }));
+        let mut chain_indices = ChainIndices::default();
+        let forgotten: Vec<ChainIndex> = (0..100).map(|_| chain_indices.open(|_| false).0).collect();
+        forgotten.iter().for_each(|chain| chain_indices.close(Point { chain: *chain, seq: 1 }));
         for seq in 1..10_000 {
-            let (slot, _) = slots.open(|last| !forgotten.contains(&last.slot));
-            slots.close(Point { slot, seq });
+            let (chain, _) = chain_indices.open(|last| !forgotten.contains(&last.chain));
+            chain_indices.close(Point { chain, seq });
         }
-        assert!(slots.len() < 130, "{} numbers for 100 chains that are forgotten and one", slots.len());
+        assert!(chain_indices.len() < 130, "{} numbers for 100 chains that are forgotten and one", chain_indices.len());
     }
 
     #[test]
     fn orders_that_may_meet_share_no_number_until_one_is_gone() {
         let numbers = Numbers::default();
-        let (mut left, mut right) = (Slots::beside(&numbers), Slots::beside(&numbers));
+        let (mut left, mut right) = (ChainIndices::beside(&numbers), ChainIndices::beside(&numbers));
         let (a, b) = (left.open(|_| true).0, right.open(|_| true).0);
         assert_ne!(a, b);
-        left.close(Point { slot: a, seq: 7 });
+        left.close(Point { chain: a, seq: 7 });
         assert_ne!(right.open(|_| true).0, a, "whose points are another order's");
         let c = left.open(|_| false).0;
-        left.close(Point { slot: c, seq: 9 });
-        left.retire(|last| last.slot == a);
+        left.close(Point { chain: c, seq: 9 });
+        left.retire(|last| last.chain == a);
         assert_eq!(right.open(|_| true), (a, next_op(7)), "positions go on");
         assert_eq!((right.begin(a), right.begin(b)), (next_op(7), 0));
         assert_ne!(right.open(|_| true).0, c, "whose points may still be named");
