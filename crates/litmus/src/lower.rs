@@ -200,7 +200,8 @@ impl Lower {
     }
 
     fn statement(&mut self, text: &str, words: &[&str]) -> Result<(), Refusal> {
-        for family in [Self::stream_statement, Self::memory_statement, Self::graph_statement] {
+        // Lines with `=` come first: `event = alloc s 4` gives memory the name `event`.
+        for family in [Self::memory_statement, Self::graph_statement, Self::stream_statement] {
             if family(self, words)?.is_some() {
                 return Ok(());
             }
