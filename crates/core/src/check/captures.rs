@@ -121,12 +121,6 @@ impl Checker {
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
     }
 
-    /// Refuses a memory node of a capture into a graph that has moved into another one.
-    fn check_captured_unmoved(&mut self, call: Call<'_>, stream_index: StreamIndex) -> Step {
-        let Some(former) = self.graphs.graphs.get(&self.captured_graph(stream_index)) else { return Ok(()) };
-        former.check_unmoved().map_err(|refused| self.copy_refused(call, &refused))
-    }
-
     pub(super) fn captured_alloc(
         &mut self,
         call: Call<'_>,
@@ -135,9 +129,10 @@ impl Checker {
         (pool, bytes): (PoolId, u64),
         name: Option<Name>,
     ) -> Step {
-        self.check_captured_unmoved(call, stream_index)?;
+        let holder = self.graphs.others(self.captured_graph(stream_index), None).holder;
         let mut addresses = std::mem::take(&mut self.graphs.addresses);
         let added = self.captured_node(call, stream_index, "allocated", name, |graph, tails, label| {
+            graph.check_unmoved(holder)?;
             let (node, alloc) = addresses.add_alloc(graph, tails, bytes, label)?;
             Ok((node, (graph.id(), alloc)))
         });
@@ -191,12 +186,12 @@ impl Checker {
         self.look_at(call, stream_index, None, |uses, graph, tails, label| {
             uses.check_free(graph, tails, found, label)
         })?;
-        self.check_captured_unmoved(call, stream_index)?;
-        self.check_grant(call, graph, found, later)?;
+        let key = self.graphs.own(graph).and_then(|graph| graph.freed_alone(found));
+        let others = self.graphs.others(graph, key);
         self.captured_node(call, stream_index, "freed", None, |graph, tails, label| {
-            Ok((graph.add_free(tails, found, label)?, ()))
+            Ok((graph.add_only_free(tails, found, label, others)?, ()))
         })?;
-        self.grant(graph, found);
+        self.graphs.grant(key, graph);
         Ok(())
     }
 
@@ -207,16 +202,19 @@ impl Checker {
         // The stream learns nothing by a node.
         let Some(stream_index) = self.time.look(call.op.host, stream) else { return Ok(false) };
         // After all nodes that use the memory, whatever streams they were captured on.
-        let label = self.label(call, None, Some(stream));
+        let (label, others) = (self.label(call, None, Some(stream)), self.graphs.others(graph, Some((graph, alloc))));
         if let Some(Captured { graph: into, uses, .. }) = self.graphs.captured.get_mut(&graph) {
             let after = uses.ends_of(into, alloc);
-            let added = into.add_free(&after, NodeMemory::Own(alloc), label);
+            let added = into.add_only_free(&after, NodeMemory::Own(alloc), label, others);
             self.time.answer.tell(|done| done.captured = Some(CapturedInto { graph, after: after.into_vec() }));
             match added {
                 Ok(node) => {
                     uses.added(into, node);
                     self.time.answer.tell(|done| done.node = Some(node));
+                    self.graphs.grant(Some((graph, alloc)), graph);
                 }
+                // Another graph frees it: the drop has nothing to do.
+                Err(GraphError::FreedByOther { .. } | GraphError::Copy(_)) => {}
                 Err(error) => return Err(self.graph_refused(call, graph, error, stream_index)),
             }
         }
@@ -262,7 +260,7 @@ impl Checker {
             finding.later = Some(self.side(call, site, "waited"));
             self.advise_against(call.op.place, finding);
         } else {
-            self.needs(call.op.place);
+            self.note_needed(call.op.place);
         }
         Ok(())
     }
@@ -294,8 +292,8 @@ impl Checker {
         child: Arc<Graph>,
         held: &Held,
     ) -> Step {
-        child.check_copy(Asked::Captured, None).map_err(|refused| self.copy_refused(call, &refused))?;
         let into = self.captured_graph(stream_index);
+        child.check_copy(Asked::Captured, None).map_err(|error| self.graph_refused_at(call, into, error))?;
         self.captured_node(call, stream_index, "launched", None, |graph, tails, label| {
             Ok((graph.add_child(tails, child, label)?, ()))
         })?;

@@ -551,7 +551,7 @@ impl Checker {
 
     /// A wait at this line does something.
     #[inline]
-    pub(super) fn needs(&mut self, place: Place) {
+    pub(super) fn note_needed(&mut self, place: Place) {
         if self.settings.advice && place != Place::Unknown && self.needed.len() < NEEDED {
             self.needed.insert(place.in_any_round());
         }

@@ -141,7 +141,7 @@ impl Checker {
         let site = self.enter_by_handle(at, stream, waits)?;
         self.time.answer.ask();
         if wait_end(&mut self.time, &mut self.lost, stream.0, site, recorded) {
-            self.needs(at.1);
+            self.note_needed(at.1);
         }
         self.time.answer.take_waits(waits);
         Some(self.time.at(stream.0).chain.last())

@@ -118,7 +118,7 @@ impl Checker {
                 // An operation of the legacy default stream is one that others come after.
                 let is_barrier = self.time.at(stream_index).role.standing() == Standing::Barrier;
                 match is_news {
-                    true => self.needs(call.op.place),
+                    true => self.note_needed(call.op.place),
                     false if !is_barrier => {
                         self.advise_on_wait(call, Kind::RedundantWait, Some(recorded), site);
                     }

@@ -6,9 +6,8 @@ use super::checker::{Call, Checker, Step};
 use super::finding::Finding;
 use super::graph_state::Graphs;
 use super::names::Key;
-use crate::graph::{Addressing, Graph, GraphError, Memory as NodeMemory, NodeKind};
-use crate::ids::{GraphId, NodeId};
-use crate::life::Site;
+use crate::graph::{Addressing, Graph, Memory as NodeMemory, NodeKind, Others};
+use crate::ids::GraphId;
 use crate::op::{Act, Thing};
 
 impl Graphs {
@@ -21,7 +20,7 @@ impl Graphs {
     }
 
     /// The graph that has the free node for an alloc node's memory.
-    fn freed_by(&self, key: Key) -> Option<GraphId> {
+    pub(super) fn freed_by(&self, key: Key) -> Option<GraphId> {
         self.grants.get(&key).copied().filter(|by| self.is_used(*by))
     }
 
@@ -32,7 +31,8 @@ impl Graphs {
     }
 
     /// A graph has the free node for an alloc node's memory.
-    fn grant(&mut self, key: Key, to: GraphId) {
+    pub(super) fn grant(&mut self, key: Option<Key>, to: GraphId) {
+        let Some(key) = key else { return };
         if self.grants.len() == self.grants.capacity() {
             // Before it grows, and not more often. This graph may be in the making.
             let mut grants = std::mem::take(&mut self.grants);
@@ -42,17 +42,10 @@ impl Graphs {
         self.grants.insert(key, to);
     }
 
-    /// What a graph may have the free node for, if others must not have it, too. What a child of the graph makes is
-    /// freed in each launch of the graph: no matter of the child's own launches. That the graph frees it already is for
-    /// the graph to say.
-    fn granted(&mut self, to: GraphId, memory: NodeMemory) -> Option<Key> {
-        match memory {
-            NodeMemory::Own(alloc) => {
-                Some((to, alloc)).filter(|_| self.own(to).is_none_or(|graph| graph.alloc(alloc).is_some()))
-            }
-            NodeMemory::Foreign { graph, alloc } => Some((graph, alloc)).filter(|_| !self.has_child(to, graph)),
-            NodeMemory::External { .. } => None,
-        }
+    /// What other graphs say of a change of a memory node of a graph. It is about `key`.
+    pub(super) fn others(&self, graph: GraphId, key: Option<Key>) -> Others {
+        let holder = self.graphs.get(&graph).and_then(|made| made.holder);
+        Others { holder: holder.map(|it| it.0), freed_by: key.and_then(|key| self.freed_by(key)) }
     }
 
     /// Whether a graph has another one in it, as a child at any depth.
@@ -80,38 +73,6 @@ impl Checker {
         }
         let later = self.side(call, self.host_site(call, Act::Read), "added");
         Err(Box::new(Finding::symbolic(&call.names.title(Thing::Graph(owner))).at(later)))
-    }
-
-    /// Refuses where another graph has the free node for an alloc node's memory: one node of all graphs has. Of a node
-    /// that was removed, too, instances made before may leave memory.
-    pub(super) fn check_grant(&mut self, call: Call<'_>, to: GraphId, memory: NodeMemory, later: Site) -> Step {
-        let Some(key) = self.graphs.granted(to, memory) else { return Ok(()) };
-        let Some(by) = self.graphs.freed_by(key).filter(|by| *by != to) else { return Ok(()) };
-        let own = self.graphs.graphs.get(&key.0).filter(|_| by == key.0);
-        let finding = match own.map(|owner| owner.graph.check_unfreed(key.1)) {
-            Some(Err(freed)) => Finding::of_change(&freed, |node| node.to_string(), |graph| graph.to_string()),
-            _ => {
-                let [by, owner] = [by, key.0].map(|graph| call.names.title(Thing::Graph(graph)));
-                Finding::freed_by_other(&by, key.1, &owner)
-            }
-        };
-        Err(Box::new(finding.at(self.act_side(call, later))))
-    }
-
-    /// A graph has a free node.
-    pub(super) fn grant(&mut self, to: GraphId, memory: NodeMemory) {
-        if let Some(key) = self.graphs.granted(to, memory) {
-            self.graphs.grant(key, to);
-        }
-    }
-
-    /// A graph is to lose a node: what refuses that of the memory that it makes.
-    pub(super) fn check_ungranted(&self, graph: GraphId, node: NodeId, kind: &NodeKind) -> Result<(), GraphError> {
-        let NodeKind::MemAlloc(alloc) = *kind else { return Ok(()) };
-        match self.graphs.freed_by((graph, alloc)).filter(|by| *by != graph) {
-            Some(by) => Err(GraphError::FreedElsewhere { node, by }),
-            None => Ok(()),
-        }
     }
 
     /// A graph has lost a node: another one may free what that freed.

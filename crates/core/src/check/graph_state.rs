@@ -9,9 +9,7 @@ use smallvec::SmallVec;
 use super::addresses::FreshAddresses;
 use super::lives::{Freed, LifeId};
 use super::names::{Held, Key, Names};
-use crate::graph::{
-    CaptureId, Captures, CopyRefused, Exec, Graph, GraphAllocId, Holder, Lanes, Memory as NodeMemory, Origin, Uses,
-};
+use crate::graph::{CaptureId, Captures, Exec, Graph, GraphAllocId, Holder, Lanes, Memory as NodeMemory, Origin, Uses};
 use crate::ids::{DeviceId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId};
 use crate::life::{Kind, Site};
 use crate::op::{Act, CaptureMode, Memory, Name, Reach};
@@ -37,11 +35,6 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// Refuses a change of its memory nodes, where it has moved into the graph around it.
-    pub(super) fn check_unmoved(&self) -> Result<(), Box<CopyRefused>> {
-        self.graph.check_unmoved(self.holder.map(|(holder, _)| holder))
-    }
-
     /// A node by the program's number; none where it was refused.
     pub(super) fn node(&self, node: NodeId) -> Option<NodeId> {
         match self.refused.binary_search(&node.0) {

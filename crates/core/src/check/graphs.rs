@@ -92,20 +92,13 @@ impl Checker {
     }
 
     fn remove_node(&mut self, call: Call<'_>, graph: GraphId, node: NodeId) -> Step {
-        if self.made(call, graph)?.graph.is_memory_node(node) {
-            self.check_unmoved(call, graph)?;
-        }
-        let kind = self.made(call, graph)?.graph.node(node).map(|node| node.kind.clone());
-        let may_go = kind.map_or(Ok(()), |kind| self.check_ungranted(graph, node, &kind));
-        let mut removed = None;
-        self.edit(call, graph, |graph| {
-            may_go?;
-            removed = Some(graph.remove_node(node)?);
-            Ok(())
-        })?;
-        if let Some(kind) = removed {
-            self.take_back(graph, &kind);
-        }
+        let key = match self.made(call, graph)?.graph.node(node).map(|node| &node.kind) {
+            Some(NodeKind::MemAlloc(alloc)) => Some((graph, *alloc)),
+            _ => None,
+        };
+        let others = self.graphs.others(graph, key);
+        let removed = self.edit(call, graph, |graph| graph.remove_unshared(node, others))?;
+        self.take_back(graph, &removed);
         Ok(())
     }
 
@@ -201,7 +194,7 @@ impl Checker {
         let made = self.made(call, graph)?;
         let (mut held, refused) = (made.held.clone(), made.refused.clone());
         let copied = made.graph.duplicate(copy);
-        let copied = copied.map_err(|refused| self.copy_refused(call, &refused))?;
+        let copied = copied.map_err(|error| self.graph_refused_at(call, graph, error))?;
         held.retain(|of| *of != graph);
         held.push(copy);
         self.graphs.names.hold(&held);
@@ -231,13 +224,7 @@ impl Checker {
         let made = self.made(call, graph)?;
         let Some((holder, _)) = made.holder else { return Ok(()) };
         let checked = made.graph.check_copy(asked, Some(holder));
-        checked.map_err(|refused| self.copy_refused(call, &refused))
-    }
-
-    /// Refuses another memory node, or the removal of one, where the graph has moved into the one around it.
-    fn check_unmoved(&mut self, call: Call<'_>, graph: GraphId) -> Step {
-        let checked = self.made(call, graph)?.check_unmoved();
-        checked.map_err(|refused| self.copy_refused(call, &refused))
+        checked.map_err(|error| self.graph_refused_at(call, graph, error))
     }
 
     /// A graph or an instance is gone: names of memory that no other one has lead to its last free, or nowhere.
@@ -293,12 +280,12 @@ impl Checker {
         nodes.iter().map(|node| made.node(*node)).collect::<Option<_>>().ok_or_else(quiet)
     }
 
-    fn edit(
+    fn edit<R>(
         &mut self,
         call: Call<'_>,
         graph: GraphId,
-        edit: impl FnOnce(&mut Graph) -> Result<(), GraphError>,
-    ) -> Step {
+        edit: impl FnOnce(&mut Graph) -> Result<R, GraphError>,
+    ) -> Step<R> {
         let made = self.made(call, graph)?;
         made.is_checked = false;
         edit(&mut made.graph).map_err(|error| self.graph_refused_at(call, graph, error))
@@ -316,23 +303,22 @@ impl Checker {
         let label = self.label(call, name, None);
         match *node {
             NodeOp::Alloc { memory, bytes } => {
-                self.check_unmoved(call, graph)?;
+                let holder = self.graphs.others(graph, None).holder;
                 let made = self.graphs.graphs.get_mut(&graph).ok_or_else(quiet)?;
                 made.is_checked = false;
-                let added = self.graphs.addresses.add_alloc(&mut made.graph, after, bytes, label);
+                let may = made.graph.check_unmoved(holder);
+                let added = may.and_then(|()| self.graphs.addresses.add_alloc(&mut made.graph, after, bytes, label));
                 let (_, alloc) = added.map_err(|error| self.graph_refused_at(call, graph, error))?;
                 self.graphs.names.add((graph, alloc), memory);
                 self.lives.name(memory, Named::Node { graph, alloc });
                 Ok(())
             }
             NodeOp::Free(memory) => {
-                self.check_unmoved(call, graph)?;
-                let later = self.host_site(call, Act::Free);
-                let found = self.node_memory(call, graph, memory, later)?;
-                self.edit(call, graph, |graph| graph.check_dependencies(after))?;
-                self.check_grant(call, graph, found, later)?;
-                self.edit(call, graph, |graph| graph.add_free(after, found, label).map(drop))?;
-                self.grant(graph, found);
+                let found = self.node_memory(call, graph, memory, self.host_site(call, Act::Free))?;
+                let key = self.made(call, graph)?.graph.freed_alone(found);
+                let others = self.graphs.others(graph, key);
+                self.edit(call, graph, |graph| graph.add_only_free(after, found, label, others))?;
+                self.graphs.grant(key, graph);
                 Ok(())
             }
             NodeOp::Child(child) => {
@@ -341,10 +327,13 @@ impl Checker {
                 let (inside, held) = (Arc::new(made.graph.clone()), made.held.clone());
                 self.check_copy(call, child, Asked::Child)?;
                 let is_fixed = inside.fixed_memory().is_some();
-                if is_fixed {
-                    self.check_unmoved(call, graph)?;
-                }
-                self.edit(call, graph, |graph| graph.add_child(after, inside, label).map(drop))?;
+                let holder = self.graphs.others(graph, None).holder;
+                self.edit(call, graph, |graph| {
+                    if is_fixed {
+                        graph.check_unmoved(holder)?;
+                    }
+                    graph.add_child(after, inside, label)
+                })?;
                 self.graphs.hold(graph, &held);
                 if is_fixed {
                     let made = self.made(call, child)?;

@@ -90,7 +90,9 @@ impl Checker {
         let from = self.instance(call, exec)?.graph.id();
         if from != graph {
             let checked = self.instance(call, exec)?.graph.check_copy(Asked::Updated, None);
-            checked.and_then(|()| copy.check_copy(Asked::Update, None)).map_err(|it| self.copy_refused(call, &it))?;
+            checked
+                .and_then(|()| copy.check_copy(Asked::Update, None))
+                .map_err(|it| self.graph_refused_at(call, graph, it))?;
         }
         let Some(instance) = self.graphs.execs.get_mut(&exec) else { return Ok(()) };
         let named = |(alloc, output): (&GraphAllocId, &Output)| {

@@ -7,8 +7,8 @@ use super::finding::{Edge, Finding, Side, Spot, Subject};
 use super::lives::{Found, Named};
 use super::timeline::StreamIndex;
 use crate::graph::{
-    Asked, CaptureError, CopyRefused, GraphAllocId, GraphError, GraphFault, Memory as NodeMemory, NodeSite, Pin,
-    Refusal, UpdateRefused, Words,
+    Asked, CaptureError, CopyRefused, GraphError, GraphFault, Memory as NodeMemory, NodeSite, Pin, Refusal,
+    UpdateRefused, Words,
 };
 use crate::ids::{GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site};
@@ -74,10 +74,11 @@ impl Finding {
         Finding { earlier: begun, code: Some(error.code()), ..finding }
     }
 
-    /// A graph refuses a node or an edge, with nodes by what `node` calls them and graphs by what `graph` does.
-    pub fn of_change(error: &GraphError, node: impl Fn(NodeId) -> String, graph: impl Fn(GraphId) -> String) -> Self {
+    /// A graph refuses a change, with nodes by what `node` calls them.
+    pub fn of_change(error: &GraphError, node: impl Fn(NodeId) -> String, names: &Names) -> Self {
         let (kind, help) = match error {
-            GraphError::FreedAlready { .. } => (Kind::DoubleFree, "free it once"),
+            GraphError::Copy(refused) => return Self::of_copy(refused, names),
+            GraphError::FreedAlready { .. } | GraphError::FreedByOther { .. } => (Kind::DoubleFree, "free it once"),
             GraphError::NotGraphMemory => {
                 (Kind::CaptureForeignFree, "free it outside of the graph, or allocate it in the graph")
             }
@@ -91,11 +92,11 @@ impl Finding {
             }
             _ => (Kind::GraphRefused, "change the node or the edge"),
         };
-        Finding { code: Some(INVALID_VALUE), ..Finding::new(kind, error.titled(node, graph), help) }
+        Finding { code: Some(INVALID_VALUE), ..Finding::new(kind, error.titled(node, names), help) }
     }
 
     /// A graph with memory nodes and fixed addresses was to be in two places.
-    pub fn of_copy(refused: &CopyRefused, names: &Names) -> Self {
+    fn of_copy(refused: &CopyRefused, names: &Names) -> Self {
         let code = match refused.asked {
             Asked::Update | Asked::Updated => UPDATE_FAILURE,
             _ => NOT_SUPPORTED,
@@ -133,15 +134,6 @@ impl Finding {
         );
         let help = "take the memory from a launch, or make that graph a child of this one";
         Finding::new(Kind::GraphRefused, sentence, help)
-    }
-
-    /// The graph `by` has the free node for an allocation of the graph `owner`, and another graph is to have one.
-    pub fn freed_by_other(by: &str, alloc: GraphAllocId, owner: &str) -> Self {
-        let sentence = match by == owner {
-            true => format!("{by} has a free node for its {alloc} already"),
-            false => format!("{by} has a free node for {alloc} of {owner} already"),
-        };
-        Finding { code: Some(INVALID_VALUE), ..Finding::new(Kind::DoubleFree, sentence, "free it once") }
     }
 
     /// Memory that is no graph's is freed in a capture.
@@ -233,20 +225,38 @@ impl Checker {
         error: GraphError,
         stream_index: StreamIndex,
     ) -> Refused {
-        let mut refused = self.graph_refused_at(call, graph, error);
-        refused.later = Some(self.side(call, self.site(call, stream_index, Act::Read), "captured"));
-        refused
+        let later = match is_of_free(&error) {
+            true => self.act_side(call, self.site(call, stream_index, Act::Free)),
+            false => self.side(call, self.site(call, stream_index, Act::Read), "captured"),
+        };
+        self.change_refused(call, graph, error, later)
     }
 
     /// The graph refuses a node or an edge.
     pub(super) fn graph_refused_at(&self, call: Call<'_>, graph: GraphId, error: GraphError) -> Refused {
+        let later = match (is_of_free(&error), &error) {
+            (true, _) => self.act_side(call, self.host_site(call, Act::Free)),
+            (false, GraphError::Copy(_)) => self.side(call, self.host_site(call, Act::Read), "refused"),
+            (false, _) => self.side(call, self.host_site(call, Act::Read), "added"),
+        };
+        self.change_refused(call, graph, error, later)
+    }
+
+    fn change_refused(&self, call: Call<'_>, graph: GraphId, error: GraphError, later: Side) -> Refused {
+        // The graph that allocates the memory says which node frees it, if it is still there.
+        let error = match error {
+            GraphError::FreedByOther { alloc, owner, by } if owner == by => {
+                let owner = self.graphs.graphs.get(&owner).map(|owner| owner.graph.check_unfreed(alloc));
+                owner.and_then(Result::err).unwrap_or(error)
+            }
+            error => error,
+        };
         let known = self.graphs.known(graph);
         let node = |id: NodeId| match known.and_then(|graph| graph.site(id, Act::Read)) {
             Some(site) => site.called(),
             None => id.to_string(),
         };
-        let finding = Finding::of_change(&error, node, |graph| call.names.title(Thing::Graph(graph)));
-        Box::new(finding.at(self.side(call, self.host_site(call, Act::Read), "added")))
+        Box::new(Finding::of_change(&error, node, call.names).at(later))
     }
 
     /// A graph names what an earlier launch of a graph left that is in it.
@@ -254,13 +264,6 @@ impl Checker {
     pub(super) fn made_anew(&self, call: Call<'_>, pin: Pin, verb: &'static str) -> Refused {
         let name = call.names.title(Thing::Memory(Memory { id: pin.id, generation: pin.generation }));
         Box::new(Finding::made_anew(&name).at(self.side(call, self.host_site(call, Act::Read), verb)))
-    }
-
-    /// A graph with memory nodes and fixed addresses was to be in two places.
-    #[cold]
-    pub(super) fn copy_refused(&self, call: Call<'_>, refused: &CopyRefused) -> Refused {
-        let later = self.side(call, self.host_site(call, Act::Read), "refused");
-        Box::new(Finding::of_copy(refused, call.names).at(later))
     }
 
     /// Where the capture began, if it goes on, that an error names or is in the way of a stream.
@@ -311,6 +314,11 @@ impl Checker {
         finding.later = Some(self.side(call, site, "refused"));
         Box::new(finding)
     }
+}
+
+/// Returns `true` if what is refused is a second free.
+fn is_of_free(error: &GraphError) -> bool {
+    matches!(error, GraphError::FreedAlready { .. } | GraphError::FreedByOther { .. })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use super::error::GraphError;
 use super::fault::NodeSite;
 use super::graph::{Addressing, Graph, NodeKind};
 use super::node::{GraphId, NodeId};
@@ -141,7 +142,7 @@ impl Graph {
     ///
     /// # Errors
     /// It has memory nodes with fixed addresses.
-    pub fn duplicate(&self, id: GraphId) -> Result<Self, Box<CopyRefused>> {
+    pub fn duplicate(&self, id: GraphId) -> Result<Self, GraphError> {
         self.check_copy(Asked::Clone, None)?;
         Ok(self.copied(id))
     }
@@ -150,9 +151,9 @@ impl Graph {
     ///
     /// # Errors
     /// It has such, and `holder` their addresses.
-    pub fn check_copy(&self, asked: Asked, holder: Option<Holder>) -> Result<(), Box<CopyRefused>> {
+    pub fn check_copy(&self, asked: Asked, holder: Option<Holder>) -> Result<(), GraphError> {
         match self.fixed_memory() {
-            Some(node) => Err(Box::new(CopyRefused { graph: self.id(), node, asked, holder })),
+            Some(node) => Err(GraphError::Copy(Box::new(CopyRefused { graph: self.id(), node, asked, holder }))),
             None => Ok(()),
         }
     }
@@ -161,7 +162,7 @@ impl Graph {
     ///
     /// # Errors
     /// `holder` is a graph around it.
-    pub fn check_unmoved(&self, holder: Option<Holder>) -> Result<(), Box<CopyRefused>> {
+    pub fn check_unmoved(&self, holder: Option<Holder>) -> Result<(), GraphError> {
         match holder {
             Some(Holder::Parent(..)) => self.check_copy(Asked::MemoryNode, holder),
             _ => Ok(()),

@@ -4,7 +4,9 @@
 
 use std::fmt;
 
+use super::copy::CopyRefused;
 use super::node::{DEPTH_MAX, GraphAllocId, GraphId, NodeId};
+use crate::op::{Names, Thing};
 use crate::units::Bytes;
 
 pub(super) const TOO_MANY_NODES: &str =
@@ -75,6 +77,17 @@ pub enum GraphError {
         /// Who frees it.
         by: GraphId,
     },
+    /// Another graph has the free node for the memory, or the graph that allocates it has.
+    FreedByOther {
+        /// The allocation.
+        alloc: GraphAllocId,
+        /// The graph that allocates it.
+        owner: GraphId,
+        /// The graph that frees it.
+        by: GraphId,
+    },
+    /// Memory nodes with fixed addresses would be in two places.
+    Copy(Box<CopyRefused>),
     /// Graphs are nested too deeply.
     TooDeep,
     /// Conditional nodes are not built.
@@ -82,8 +95,9 @@ pub enum GraphError {
 }
 
 impl GraphError {
-    /// As text, with nodes by what `node` calls them and graphs by what `graph` does.
-    pub fn titled(&self, node: impl Fn(NodeId) -> String, graph: impl Fn(GraphId) -> String) -> String {
+    /// As text, with nodes by what `node` calls them and graphs by their names.
+    pub fn titled(&self, node: impl Fn(NodeId) -> String, names: &Names) -> String {
+        let graph = |graph: &GraphId| names.title(Thing::Graph(*graph));
         match self {
             GraphError::UnknownNode(unknown) => format!("{unknown} is not in this graph"),
             GraphError::DuplicateEdge { from, to } => {
@@ -105,8 +119,15 @@ impl GraphError {
                 format!("{} cannot be removed: {} uses its memory", node(*alloc), node(*user))
             }
             GraphError::FreedElsewhere { node: alloc, by } => {
-                format!("{} cannot be removed: {} frees its memory", node(*alloc), graph(*by))
+                format!("{} cannot be removed: {} frees its memory", node(*alloc), graph(by))
             }
+            GraphError::FreedByOther { alloc, owner, by } if owner == by => {
+                format!("{} has a free node for its {alloc} already", graph(by))
+            }
+            GraphError::FreedByOther { alloc, owner, by } => {
+                format!("{} has a free node for {alloc} of {} already", graph(by), graph(owner))
+            }
+            GraphError::Copy(refused) => refused.sentence(names),
             GraphError::TooDeep => format!("graphs are nested more than {DEPTH_MAX} deep"),
             GraphError::Conditional => {
                 "conditional nodes are not supported: launch different graphs, or instantiate one for each branch"
@@ -118,7 +139,7 @@ impl GraphError {
 
 impl fmt::Display for GraphError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.titled(|node| node.to_string(), |graph| graph.to_string()))
+        f.write_str(&self.titled(|node| node.to_string(), &Names::default()))
     }
 }
 

@@ -21,6 +21,7 @@
 //! | `copy` | what a graph with fixed addresses cannot be |
 //! | `exec` | instances: what a launch may do and leaves behind |
 //! | `lanes` | launches seen from inside, where events are recorded in them |
+//! | `others` | what other graphs have a say in |
 //! | `uses` | the same, checked for each node as a capture adds it |
 //! | `capture` | streams whose work becomes nodes |
 //! | `backing` | which physical chunks lie under whose launches |
@@ -41,6 +42,7 @@ mod lanes;
 mod life;
 mod named;
 mod node;
+mod others;
 mod pins;
 mod place;
 mod summary;
@@ -59,6 +61,7 @@ pub use graph::{Addressing, Graph, GraphAlloc, Node, NodeKind};
 pub use index::Index;
 pub use lanes::{Lanes, Standing};
 pub use node::{Access, DEPTH_MAX, EventKey, GraphAllocId, GraphId, Label, Memory, NodeId, Origin, Work};
+pub use others::Others;
 pub use pins::Pin;
 pub use place::PLANNED_MAX;
 pub use summary::{Demand, Mark, Summary};

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use millpond_core::check::{Act, Finding, Place, Side, Site, Subject};
 use millpond_core::graph::{
     Access as NodeAccess, Addressing, Asked, Graph as CoreGraph, GraphAllocId, GraphError as CoreError, GraphId, Label,
-    Memory, NodeId, Pin,
+    Memory, NodeId, Others, Pin,
 };
 use millpond_core::ids::{AllocId, StreamId};
-use millpond_core::op::NodeOp;
+use millpond_core::op::{Names, NodeOp};
 use millpond_core::units::Range;
 use millpond_driver::DriverError;
 use rustc_hash::FxHashMap;
@@ -21,7 +21,7 @@ use super::grant::Grant;
 use super::holder::HeldBy;
 use crate::graph::arena::Arena;
 use crate::names::count::Count;
-use crate::names::error::{Invalid, Result};
+use crate::names::error::{Error, Invalid, Result};
 use crate::names::share_error::ShareError;
 use crate::names::shown::shown;
 use crate::names::stream_names::side;
@@ -275,14 +275,10 @@ impl Body {
 
     /// Refuses memory with symbolic addresses of a graph that is not in this one.
     fn check_symbolic(&self, name: NodeName) -> Result<()> {
-        match name.is_symbolic() && name.graph != self.core.id() && !self.has_child(name.graph) {
+        match name.is_symbolic() && name.graph != self.core.id() && !self.core.has_child(name.graph) {
             true => Err(Finding::symbolic(&name.graph.to_string()).into()),
             false => Ok(()),
         }
-    }
-
-    fn has_child(&self, graph: GraphId) -> bool {
-        self.children.values().any(|child| child.core.id() == graph || child.has_child(graph))
     }
 
     fn memory_named(&mut self, named: Named, later: Site) -> Result<Memory> {
@@ -410,7 +406,7 @@ impl Body {
         if bytes > self.context.properties.total_bytes {
             return Err(DriverError::OutOfMemory { call: "alloc node", bytes }.into());
         }
-        self.held_by.check_unmoved(&self.core)?;
+        self.core.check_unmoved(self.held_by.holder())?;
         loop {
             match self.core.add_alloc(dependencies, bytes, self.label(place)) {
                 Err(CoreError::NoAddresses { bytes }) => self.core.extend(self.arena.reserve(bytes)?),
@@ -434,29 +430,27 @@ impl Body {
 
     /// A free node, for this graph's memory or what another graph leaves live.
     pub(crate) fn add_free(&mut self, dependencies: &[NodeId], memory: Memory, place: Place) -> Result<NodeId> {
-        let graphs = &self.context.graphs;
-        self.held_by.check_unmoved(&self.core)?;
-        // Of a child it is a matter of this graph's own, found out when that is instantiated.
-        let granted = match memory {
-            Memory::Own(alloc) => self.core.alloc(alloc).map(|_| (self.core.id(), alloc)),
-            Memory::Foreign { graph, alloc } => Some((graph, alloc)).filter(|_| !self.has_child(graph)),
-            Memory::External { .. } => None,
+        let (label, holder) = (self.label(place), self.held_by.holder());
+        let (core, grant, context) = (&mut self.core, &self.grant, &self.context);
+        let key = core.freed_alone(memory);
+        let add = |freed_by| core.add_only_free(dependencies, memory, label, Others { holder, freed_by });
+        let added = match key {
+            Some(key) => context.graphs.grant(key, grant, add),
+            None => add(None),
         };
-        self.core.check_dependencies(dependencies)?;
-        if let Some((graph, alloc)) = granted {
-            let refused = |it: Box<Finding>| it.at(self.side(self.site(Act::Free, place)));
-            graphs.check_grant(graph, alloc, &self.grant).map_err(refused)?;
-        }
-        let node = self.core.add_free(dependencies, memory, self.label(place))?;
-        if let Some((graph, alloc)) = granted {
-            graphs.grant(graph, alloc, &self.grant);
-        }
+        let node = added.map_err(|error| self.free_refused(error, place))?;
         if let Some(tracer) = self.node_tracer() {
             let freed = tracer.node_memory(self.core.id(), memory);
             tracer.node(self.core.id(), dependencies, NodeOp::Free(freed), place);
         }
         self.keep(node, Payload::Nothing);
         Ok(node)
+    }
+
+    #[cold]
+    fn free_refused(&self, error: CoreError, place: Place) -> Error {
+        let finding = Finding::of_change(&error, |node| node.to_string(), &Names::default());
+        finding.at(self.side(self.site(Act::Free, place))).into()
     }
 
     /// Refuses what would need the addresses twice.
@@ -468,7 +462,7 @@ impl Body {
     pub(crate) fn add_child(&mut self, dependencies: &[NodeId], child: &Arc<Body>, place: Place) -> Result<NodeId> {
         self.check_device(child.context.number, || "the child graph".into())?;
         if child.core.fixed_memory().is_some() {
-            self.held_by.check_unmoved(&self.core)?;
+            self.core.check_unmoved(self.held_by.holder())?;
         }
         let (core, label) = (Arc::new(child.core.clone()), self.label(place));
         let into = (self.core.id(), place);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use millpond_core::check::Place;
-use millpond_core::graph::{GraphAllocId, GraphError, Memory, NodeId, NodeKind};
+use millpond_core::graph::{GraphAllocId, GraphError, Memory, NodeId, NodeKind, Others};
 use millpond_core::ids::GraphId;
 use millpond_core::op::NodeOp;
 use millpond_driver::{DriverError, process};
@@ -439,21 +439,13 @@ impl Graph {
     }
 
     fn remove(&mut self, id: NodeId) -> Result<NodeKind> {
-        if self.body.core.is_memory_node(id) {
-            self.body.held_by.check_unmoved(&self.body.core)?;
-        }
-        if let Some(by) = self.freed_elsewhere(id) {
-            return Err(millpond_core::graph::GraphError::FreedElsewhere { node: id, by }.into());
-        }
-        Ok(self.edit().core.remove_node(id)?)
-    }
-
-    /// The other graph that has a free node for what an alloc node of this graph makes.
-    fn freed_elsewhere(&self, node: NodeId) -> Option<GraphId> {
-        match self.body.core.node(node)?.kind {
-            NodeKind::MemAlloc(alloc) => self.body.context.graphs.freed_by_other((self.body.core.id(), alloc)),
+        let body = &self.body;
+        let freed_by = match body.core.node(id).map(|node| &node.kind) {
+            Some(NodeKind::MemAlloc(alloc)) => body.context.graphs.freed_by((body.core.id(), *alloc)),
             _ => None,
-        }
+        };
+        let others = Others { holder: body.held_by.holder(), freed_by };
+        Ok(self.edit().core.remove_unshared(id, others)?)
     }
 
     /// The alloc node of an allocation of this graph.

@@ -49,10 +49,9 @@ impl HeldBy {
         Ok(added)
     }
 
-    /// Refuses another memory node, or the removal of one, where the graph has moved into the one around it.
-    pub(super) fn check_unmoved(&self, graph: &Graph) -> Result<()> {
-        let holder = lock(&self.0).as_ref().map(|(holder, _)| *holder);
-        Ok(graph.check_unmoved(holder)?)
+    /// Returns who has the addresses, or had them last.
+    pub(super) fn holder(&self) -> Option<Holder> {
+        lock(&self.0).as_ref().map(|(holder, _)| *holder)
     }
 }
 

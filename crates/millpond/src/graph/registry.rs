@@ -214,34 +214,30 @@ impl Graphs {
         Some(Owned { allocation, generation, address })
     }
 
-    /// Refuses where another graph has a free node for the allocation; its own graph is another one to all but itself.
-    pub(crate) fn check_grant(
+    /// Returns the graph that has the free node for an allocation.
+    pub(super) fn freed_by(&self, key: Key) -> Option<GraphId> {
+        Some(lock(&self.grants).get(&key)?.upgrade()?.graph)
+    }
+
+    /// Adds the free node for an allocation to the graph of `who`, by `add`, which takes the graph that has one. Of two
+    /// threads one gets it.
+    pub(super) fn grant<R, E>(
         &self,
-        graph: GraphId,
-        alloc: GraphAllocId,
-        who: &Grant,
-    ) -> std::result::Result<(), Box<Finding>> {
-        match lock(&self.grants).get(&(graph, alloc)).and_then(Weak::upgrade) {
-            Some(other) if other.graph != who.graph => {
-                Err(Finding::freed_by_other(&other.graph.to_string(), alloc, &graph.to_string()).into())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The other graph that has a free node for an allocation.
-    pub(crate) fn freed_by_other(&self, (graph, alloc): Key) -> Option<GraphId> {
-        let by = lock(&self.grants).get(&(graph, alloc))?.upgrade()?.graph;
-        (by != graph).then_some(by)
-    }
-
-    pub(crate) fn grant(&self, graph: GraphId, alloc: GraphAllocId, who: &Arc<Grant>) {
+        key: Key,
+        who: &Arc<Grant>,
+        add: impl FnOnce(Option<GraphId>) -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
+        // Dropped behind the lock: it writes to the trace if it is the last.
+        let former;
         let mut grants = lock(&self.grants);
+        former = grants.get(&key).and_then(Weak::upgrade);
+        let added = add(former.as_ref().map(|former| former.graph))?;
         if grants.len() == grants.capacity() {
             // Before it grows, and not more often: a graph has many free nodes.
             grants.retain(|_, grant| grant.strong_count() > 0);
         }
-        grants.insert((graph, alloc), Arc::downgrade(who));
+        grants.insert(key, Arc::downgrade(who));
+        Ok(added)
     }
 
     pub(crate) fn withdraw(&self, graph: GraphId, alloc: GraphAllocId, who: &Arc<Grant>) {

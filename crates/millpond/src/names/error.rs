@@ -9,7 +9,7 @@ mod report;
 use std::fmt;
 
 use millpond_core::check::{Finding, Side};
-use millpond_core::graph::{CopyRefused, GraphError, GraphId};
+use millpond_core::graph::{GraphError, GraphId};
 use millpond_core::op::Names;
 use millpond_core::share::TicketError;
 use millpond_driver::{DriverError, PeerAccess};
@@ -139,13 +139,7 @@ impl From<DriverError> for Error {
 
 impl From<GraphError> for Error {
     fn from(error: GraphError) -> Self {
-        Finding::of_change(&error, |node| node.to_string(), |graph| graph.to_string()).into()
-    }
-}
-
-impl From<Box<CopyRefused>> for Error {
-    fn from(refused: Box<CopyRefused>) -> Self {
-        Finding::of_copy(&refused, &Names::default()).into()
+        Finding::of_change(&error, |node| node.to_string(), &Names::default()).into()
     }
 }
 

@@ -1,0 +1,69 @@
+//! Changes of memory nodes that other graphs have a say in: one node of all graphs frees the memory of an alloc node,
+//! and a graph that has moved into another one keeps the memory nodes that it has.
+//!
+//! Knows one graph. Who keeps all graphs says what the others are.
+
+use super::copy::Holder;
+use super::error::GraphError;
+use super::graph::{Graph, NodeKind};
+use super::node::{GraphAllocId, GraphId, Label, Memory, NodeId};
+
+/// What other graphs say of a change.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Others {
+    /// The holder of the graph's fixed addresses.
+    pub holder: Option<Holder>,
+    /// The graph that has the free node for the memory.
+    pub freed_by: Option<GraphId>,
+}
+
+impl Graph {
+    /// Returns the allocation that no other graph may free once this graph has a free node for `memory`. The memory of
+    /// a child graph is not such: each launch of this graph frees it, whatever the child's own launches do.
+    pub fn freed_alone(&self, memory: Memory) -> Option<(GraphId, GraphAllocId)> {
+        match memory {
+            Memory::Own(alloc) => self.alloc(alloc).map(|_| (self.id(), alloc)),
+            Memory::Foreign { graph, alloc } => (!self.has_child(graph)).then_some((graph, alloc)),
+            Memory::External { .. } => None,
+        }
+    }
+
+    /// As [`add_free`](Self::add_free), if the other graphs allow it. `others.freed_by` is of the allocation that
+    /// [`freed_alone`](Self::freed_alone) returns.
+    ///
+    /// # Errors
+    /// As for [`add_free`](Self::add_free); the graph has moved into another one; another graph has the free node.
+    pub fn add_only_free(
+        &mut self,
+        dependencies: &[NodeId],
+        memory: Memory,
+        label: Label,
+        others: Others,
+    ) -> Result<NodeId, GraphError> {
+        self.check_unmoved(others.holder)?;
+        self.check_dependencies(dependencies)?;
+        if let Some((owner, alloc)) = self.freed_alone(memory)
+            && let Some(by) = others.freed_by.filter(|by| *by != self.id())
+        {
+            return Err(GraphError::FreedByOther { alloc, owner, by });
+        }
+        self.add_free(dependencies, memory, label)
+    }
+
+    /// As [`remove_node`](Self::remove_node), if the other graphs allow it. `others.freed_by` is of the memory that the
+    /// node allocates.
+    ///
+    /// # Errors
+    /// As for [`remove_node`](Self::remove_node); a memory node, and the graph has moved into another one; an alloc
+    /// node whose memory another graph frees.
+    pub fn remove_unshared(&mut self, node: NodeId, others: Others) -> Result<NodeKind, GraphError> {
+        if self.is_memory_node(node) {
+            self.check_unmoved(others.holder)?;
+        }
+        let is_alloc = self.node(node).is_some_and(|it| matches!(it.kind, NodeKind::MemAlloc(_)));
+        match others.freed_by.filter(|by| is_alloc && *by != self.id()) {
+            Some(by) => Err(GraphError::FreedElsewhere { node, by }),
+            None => self.remove_node(node),
+        }
+    }
+}
