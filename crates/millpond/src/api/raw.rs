@@ -307,10 +307,10 @@ impl Device {
         if streams.iter().any(|it| it.submitters.are_shared() && context.driver.is_captured(it.raw)) {
             return Err(DriverError::Captured { call: "all_work" }.into());
         }
-        if let Some(mark) = context.driver.mark_all()? {
+        if let Some(mark) = context.driver.record_all()? {
             return Ok(AllWork(vec![Mark::new(mark, &context.driver)]));
         }
-        let mark = |stream: &Arc<StreamShared>| Ok(Mark::new(context.driver.mark(stream.raw)?, &context.driver));
+        let mark = |stream: &Arc<StreamShared>| Ok(Mark::new(context.driver.record(stream.raw)?, &context.driver));
         streams.iter().map(mark).collect::<Result<_>>().map(AllWork)
     }
 

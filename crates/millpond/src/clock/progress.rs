@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use millpond_core::ids::{ChainIndex, Point, Seq};
 use millpond_driver::locks::{Mutex, RwLock, lock, read, write};
-use millpond_driver::{Driver, DriverError, RawMark, RawStream};
+use millpond_driver::{Driver, DriverError, RawEvent, RawStream};
 use smallvec::SmallVec;
 
 use crate::clock::mark::{CountedDriver, Mark};
@@ -249,17 +249,17 @@ impl Progress {
     pub(crate) fn with_mark<R>(
         &self,
         driver: &dyn Driver,
-        act: impl FnOnce(RawMark) -> millpond_driver::Result<R>,
+        act: impl FnOnce(RawEvent) -> millpond_driver::Result<R>,
     ) -> millpond_driver::Result<R> {
-        self.with_mark_of(driver, |raw| driver.mark(raw), act)
+        self.with_mark_of(driver, |raw| driver.record(raw), act)
     }
 
     /// As [`with_mark`](Self::with_mark), with a mark that `mark` makes.
     fn with_mark_of<R>(
         &self,
         driver: &dyn Driver,
-        mark: impl FnOnce(RawStream) -> millpond_driver::Result<RawMark>,
-        act: impl FnOnce(RawMark) -> millpond_driver::Result<R>,
+        mark: impl FnOnce(RawStream) -> millpond_driver::Result<RawEvent>,
+        act: impl FnOnce(RawEvent) -> millpond_driver::Result<R>,
     ) -> millpond_driver::Result<R> {
         if let Some(end) = self.end.get() {
             return act(end.raw);
@@ -296,7 +296,7 @@ impl Progress {
         if submitted < seq {
             return false;
         }
-        match self.with_mark_of(driver, |raw| driver.mark_apart(raw), |mark| driver.peek(mark)) {
+        match self.with_mark_of(driver, |raw| driver.record_apart(raw), |mark| driver.peek(mark)) {
             Ok(true) => {
                 let reach = self.reach_now(driver);
                 self.complete(submitted);
@@ -343,7 +343,7 @@ impl Progress {
         }
         match &self.queue {
             Queue::Stream(queue) => {
-                let mark = Self::while_open(queue, |raw| driver.mark(raw));
+                let mark = Self::while_open(queue, |raw| driver.record(raw));
                 // Where it was closed this moment it has an end.
                 mark.map(|mark| Arc::new(Mark::new(mark, driver))).or_else(|error| self.end().ok_or(error))
             }
@@ -371,7 +371,7 @@ impl Progress {
         let submitted = self.submitted.load(Ordering::Acquire);
         match self.is_shared.load(Ordering::Acquire) {
             true => {
-                let over = self.with_mark_of(driver, |raw| driver.mark_apart(raw), |mark| driver.peek(mark));
+                let over = self.with_mark_of(driver, |raw| driver.record_apart(raw), |mark| driver.peek(mark));
                 over == Ok(true) && self.reach_now(driver) == Seq::MAX
             }
             false => self.is_over(submitted, driver),
@@ -383,7 +383,7 @@ impl Progress {
         let Queue::Stream(queue) = &self.queue else { return };
         let submitted = self.submitted.load(Ordering::Acquire);
         // Where it cannot be marked now it keeps the mark that it has.
-        if let Ok(mark) = Self::while_open(queue, |raw| driver.mark_apart(raw)) {
+        if let Ok(mark) = Self::while_open(queue, |raw| driver.record_apart(raw)) {
             let former = lock(&self.ahead).replace((Mark::new(mark, driver), submitted));
             drop(former);
         }
@@ -411,7 +411,7 @@ impl Progress {
 #[cold]
 pub(crate) fn no_end() -> DriverError {
     DriverError::Failed {
-        call: "mark",
+        call: "record",
         reason: "the driver submitted a part of a launch and cannot record its end".into(),
     }
 }
@@ -419,10 +419,10 @@ pub(crate) fn no_end() -> DriverError {
 /// Of a stream that is closed.
 #[cold]
 pub(crate) fn closed() -> DriverError {
-    DriverError::Failed { call: "mark", reason: "the stream is closed".into() }
+    DriverError::Failed { call: "record", reason: "the stream is closed".into() }
 }
 
 #[cold]
 fn no_launch() -> DriverError {
-    DriverError::Failed { call: "mark", reason: "the graph was not launched".into() }
+    DriverError::Failed { call: "record", reason: "the graph was not launched".into() }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use millpond_core::order::Snapshot;
-use millpond_driver::RawMark;
+use millpond_driver::RawEvent;
 use smallvec::SmallVec;
 
 use crate::clock::mark::Mark;
@@ -51,7 +51,7 @@ impl Last {
     /// As [`put`](Self::put), with a mark that is this launch's alone: nearly always it takes the older one's place in
     /// memory, and no shared count is touched.
     #[inline]
-    pub(crate) fn put_marked(place: &mut Option<Last>, stream: &StreamShared, state: &State, raw: RawMark) {
+    pub(crate) fn put_marked(place: &mut Option<Last>, stream: &StreamShared, state: &State, raw: RawEvent) {
         let driver = &stream.context.driver;
         if let Some(last) = place
             && Arc::ptr_eq(&last.progress, &stream.progress)

@@ -477,7 +477,7 @@ impl ExecShared {
         let mut raw = None;
         if self.native.is_none() {
             // Where no mark can be had, time and again, who comes after the launch asks its stream for one.
-            raw = (0..TRIES).find_map(|_| self.context.driver.mark(shared.raw).ok());
+            raw = (0..TRIES).find_map(|_| self.context.driver.record(shared.raw).ok());
         }
         if let (Some(raw), None, true) = (raw, &self.events, self.arenas.is_empty()) {
             return Last::put_marked(&mut run.last, shared, state, raw);

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use millpond_driver::{CopyKind, Driver, RawMark, RawStream, Work};
+use millpond_driver::{CopyKind, Driver, RawEvent, RawStream, Work};
 
 use super::events::Waited;
 use super::exec::{ExecShared, Run};
@@ -44,7 +44,7 @@ impl ExecShared {
         }
         let driver = &*self.context.driver;
         run.marks.clear();
-        run.marks.resize(self.program.marks, RawMark(u64::MAX));
+        run.marks.resize(self.program.marks, RawEvent(u64::MAX));
         let mut recorded = Vec::new();
         let mut has_work = false;
         let result = self.submit_steps(raw, run, waited, &mut recorded, &mut has_work);
@@ -70,7 +70,7 @@ impl ExecShared {
         let driver = &*self.context.driver;
         let program = &*self.program;
         if program.lanes > 1 {
-            let start = Mark::new(driver.mark(raw)?, &self.context.driver);
+            let start = Mark::new(driver.record(raw)?, &self.context.driver);
             self.lanes.iter().try_for_each(|lane| driver.wait(*lane, start.raw))?;
         }
         let mut waited = waited.iter();
@@ -80,7 +80,7 @@ impl ExecShared {
                 driver.wait(lane, run.marks[*wait as usize])?;
             }
             match &step.payload {
-                Payload::EventRecord(_) => recorded.push(Mark::new(driver.mark(lane)?, &self.context.driver)),
+                Payload::EventRecord(_) => recorded.push(Mark::new(driver.record(lane)?, &self.context.driver)),
                 Payload::EventWait(_) => {
                     if let Some(Some((_, mark))) = waited.next() {
                         driver.wait(lane, mark.raw)?;
@@ -98,7 +98,7 @@ impl ExecShared {
                 }
             }
             if let Some(mark) = step.mark {
-                run.marks[mark as usize] = driver.mark(lane)?;
+                run.marks[mark as usize] = driver.record(lane)?;
             }
         }
         for tail in &program.tails {
@@ -113,7 +113,7 @@ impl ExecShared {
         let driver = &*self.context.driver;
         let mut end = None;
         for _ in 0..TRIES {
-            let Ok(raw) = driver.mark(lane) else { continue };
+            let Ok(raw) = driver.record(lane) else { continue };
             let mark = Mark::new(raw, &self.context.driver);
             if driver.wait(stream.raw, raw).is_ok() {
                 return;

@@ -198,7 +198,7 @@ impl Stream {
     /// the streams, those who wait do. What a lost device has not run it has dropped.
     fn run_out(&self) -> millpond_driver::Result<()> {
         let (context, raw) = (&self.shared.context, self.shared.raw);
-        let mark = Mark::new(context.driver.mark(raw)?, &context.driver);
+        let mark = Mark::new(context.driver.record(raw)?, &context.driver);
         context.driver.block_on(mark.raw)
     }
 }

@@ -215,7 +215,7 @@ impl Context {
 impl Unclosed {
     fn close(&mut self, context: &Context) -> millpond_driver::Result<()> {
         if self.needs_mark {
-            match context.driver.mark(self.raw) {
+            match context.driver.record(self.raw) {
                 Ok(raw) => self.end(context, Arc::new(Mark::new(raw, &context.driver))),
                 // Nothing runs any more that could be waited for.
                 Err(lost @ DriverError::Lost { .. }) => {

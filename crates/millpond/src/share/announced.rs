@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use millpond_core::share::EventGrant;
-use millpond_driver::{Driver, Fence, MarkName, RawMark, RawStream, StreamFlags, Waiter, Work};
+use millpond_driver::{Driver, EventHandle, Fence, RawEvent, RawStream, StreamFlags, Waiter, Work};
 
 use super::socket;
 use crate::clock::mark::Mark;
@@ -36,7 +36,7 @@ pub(super) struct Announced {
 #[derive(Debug)]
 pub(super) struct Named {
     pub(super) line: Arc<OwnedFd>,
-    mark: RawMark,
+    mark: RawEvent,
 }
 
 impl Named {
@@ -58,7 +58,7 @@ impl Drop for Over {
 
 impl Announced {
     /// The importer's end of the line; and where the device has marks with names, that and what stands behind it.
-    pub(super) fn announce(&self, context: &Context) -> Result<(OwnedFd, Option<(MarkName, Named)>)> {
+    pub(super) fn announce(&self, context: &Context) -> Result<(OwnedFd, Option<(EventHandle, Named)>)> {
         let (own, theirs) = socket::pair().map_err(ShareError::system("announce an event"))?;
         let line = Arc::new(own);
         let over = Over(Arc::clone(&line));
@@ -69,7 +69,7 @@ impl Announced {
         let before = |stream| {
             context.driver.wait(stream, self.mark.raw)?;
             // A device that has no such marks, or refuses, leaves it to the byte.
-            named = context.driver.export_mark(stream).ok();
+            named = context.driver.export_event(stream).ok();
             Ok(())
         };
         let announced = run_alone(context, before, Some(Box::new(move || drop(over))));
@@ -99,7 +99,7 @@ pub(super) fn run_alone(
     let raw = context.driver.open_stream(StreamFlags::default())?;
     let mut work = task.map(Work::Run);
     let done = before(raw).and_then(|()| shell::submit_task(context, raw, &mut work));
-    let mark = done.and_then(|()| context.driver.mark(raw));
+    let mark = done.and_then(|()| context.driver.record(raw));
     // What the driver refuses to close stays open until the device goes.
     let _ = context.driver.close_stream(raw);
     Ok(Mark::new(mark?, &context.driver))

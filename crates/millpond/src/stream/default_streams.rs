@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use millpond_core::order::default_streams::Ties;
 use millpond_core::order::{Base, Host, Snapshot};
 use millpond_driver::locks::{Mutex, lock};
-use millpond_driver::{Driver, RawMark};
+use millpond_driver::{Driver, RawEvent};
 
 use crate::clock::hosts::next_host;
 use crate::clock::mark::Mark;
@@ -82,7 +82,7 @@ impl Legacy {
 impl StreamShared {
     /// Puts later work after a snapshot, for the order and for the device; nothing where that is known.
     #[inline]
-    pub(crate) fn wait_for(&self, state: &mut State, snapshot: &Snapshot, mark: RawMark) -> Result<()> {
+    pub(crate) fn wait_for(&self, state: &mut State, snapshot: &Snapshot, mark: RawEvent) -> Result<()> {
         if state.chain.knows_of(snapshot) {
             return Ok(());
         }

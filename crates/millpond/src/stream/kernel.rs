@@ -11,7 +11,7 @@
 use std::sync::{Arc, Mutex as StdMutex, PoisonError, TryLockError, Weak};
 
 use millpond_driver::locks::{Guard, Mutex, lock};
-use millpond_driver::{Driver, RawMark, RawStream, drop_after_item};
+use millpond_driver::{Driver, RawEvent, RawStream, drop_after_item};
 use smallvec::SmallVec;
 
 use crate::clock::mark::CountedDriver;
@@ -29,7 +29,7 @@ enum Function {
 }
 
 /// The last run that was submitted: of which instance, and its mark.
-type LastRun = Option<(u64, RawMark)>;
+type LastRun = Option<(u64, RawEvent)>;
 
 struct Closure {
     /// The lock has no rank: it is not waited for (one-run), and the program's own code runs under it as if nothing
@@ -132,7 +132,7 @@ impl Turn<'_> {
     /// The run was submitted.
     pub(crate) fn submitted(self, context: &Context, lane: RawStream) -> Result<()> {
         let Some(mut last) = self.last else { return Ok(()) };
-        let mark = context.driver.mark(lane)?;
+        let mark = context.driver.record(lane)?;
         if let Some((_, former)) = last.replace((self.exec, mark)) {
             context.driver.forget(former);
         }

@@ -21,7 +21,7 @@ impl StreamShared {
     /// The present end of the stream, for the order and for the device.
     #[inline(always)] // What it returns is made in its caller's place, not copied there.
     pub(crate) fn record(&self, state: &mut State) -> Result<Record> {
-        let raw = self.context.driver.mark(self.raw)?;
+        let raw = self.context.driver.record(self.raw)?;
         let snapshot = self.end(state);
         self.leave(state);
         Ok((snapshot, Arc::new(Mark::new(raw, &self.context.driver))))
@@ -30,7 +30,7 @@ impl StreamShared {
     /// As [`record`](Self::record), as an operation of the program; its time may have been taken.
     #[inline(always)] // As above.
     pub(crate) fn record_op(&self, state: &mut State, time: Option<RawTime>) -> Result<Record> {
-        let raw = self.context.driver.mark(self.raw)?;
+        let raw = self.context.driver.record(self.raw)?;
         state.chain.submit();
         let snapshot = state.chain.snapshot();
         self.leave(state);
@@ -81,7 +81,7 @@ impl StreamShared {
     /// As [`record`](Self::record), for a host that waits, alone: of the legacy default stream it publishes nothing,
     /// so that no stream comes after it where the wait fails.
     pub(crate) fn record_for_host(&self, state: &mut State) -> Result<Record> {
-        let raw = self.context.driver.mark(self.raw)?;
+        let raw = self.context.driver.record(self.raw)?;
         let snapshot = self.end(state);
         self.progress.publish(snapshot.point().seq);
         Ok((snapshot, Arc::new(Mark::new(raw, &self.context.driver))))

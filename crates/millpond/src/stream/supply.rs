@@ -93,7 +93,7 @@ impl Context {
     #[cold]
     pub(crate) fn lost_for(&self, stream: RawStream) -> Option<Error> {
         let driver = &*self.driver;
-        let waited = driver.mark(stream).and_then(|mark| {
+        let waited = driver.record(stream).and_then(|mark| {
             let waited = driver.wait(stream, mark);
             driver.forget(mark);
             waited

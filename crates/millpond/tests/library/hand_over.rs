@@ -19,7 +19,7 @@ fn one_mark_and_one_wait(device: &Device) {
     let calls = device.driver_calls() - before;
     assert_eq!(calls[CallKind::Wait], ROUNDS, "{calls}");
     // Memory freed over there comes back here once the device is past that: asked for some tens of blocks at a time.
-    assert!((ROUNDS..ROUNDS + ROUNDS / 16).contains(&calls[CallKind::Mark]), "{calls}");
+    assert!((ROUNDS..ROUNDS + ROUNDS / 16).contains(&calls[CallKind::Record]), "{calls}");
     assert!(calls[CallKind::IsOver] <= ROUNDS / 16 && calls.memory() == 0, "{calls}");
 }
 

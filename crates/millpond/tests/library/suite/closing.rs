@@ -120,7 +120,7 @@ fn closed_streams_leave_no_marks_for_a_legacy_stream_that_nobody_uses() {
         }
         on.device.synchronize().unwrap();
         let calls = on.device.driver_calls();
-        let kept = calls[CallKind::Mark] - calls[CallKind::Forget];
+        let kept = calls[CallKind::Record] - calls[CallKind::Forget];
         assert!(kept < 200, "{kept} marks are kept of 1000 streams");
     });
 }
@@ -143,7 +143,7 @@ fn what_another_device_was_waited_for_ends_closed_streams() {
         }
     }
     let calls = other.driver_calls();
-    let kept = calls[CallKind::Mark] - calls[CallKind::Forget];
+    let kept = calls[CallKind::Record] - calls[CallKind::Forget];
     assert!(kept < 300, "{kept} marks are kept of 2000 streams");
     stream.free(x).unwrap();
 }

@@ -375,7 +375,7 @@ fn a_stream_is_marked_or_closed() {
     drop((x, pool));
     let (tell, closed) = channel();
     MEANWHILE.set(Some((
-        CallKind::Mark,
+        CallKind::Record,
         Box::new(move || {
             let closes = std::thread::spawn(move || drop(stream));
             // Where nothing holds it up it is over by then.
@@ -404,7 +404,7 @@ fn the_legacy_stream_comes_after_a_stream_that_is_badly_closed_meanwhile() {
         closed.launch(x.read(), |_| ()).unwrap();
         let (legacy, fails) = (device.legacy_stream(), driver.clone());
         let close = move || {
-            (0..refusals).for_each(|nth| fails.fail_at_kind(CallKind::Mark, nth));
+            (0..refusals).for_each(|nth| fails.fail_at_kind(CallKind::Record, nth));
             drop(closed);
         };
         let act = move || std::thread::spawn(close).join().expect("it does not panic");
@@ -413,7 +413,7 @@ fn the_legacy_stream_comes_after_a_stream_that_is_badly_closed_meanwhile() {
             assert!(matches!(legacy.launch((), |()| ()), Err(Error::Driver(_))));
         }
         legacy.launch((), |()| ()).unwrap();
-        assert_eq!(driver.struck(), vec![CallKind::Mark; refusals as usize]);
+        assert_eq!(driver.struck(), vec![CallKind::Record; refusals as usize]);
         other.launch(x.write(), |_| ()).unwrap();
         other.free(x).unwrap();
     }

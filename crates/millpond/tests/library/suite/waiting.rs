@@ -385,7 +385,7 @@ fn a_full_pool_of_a_device_that_marks_nothing_says_that_it_is_lost() {
     let device = Device::with_driver(driver.clone(), DeviceConfig::default()).unwrap();
     let (stream, pool) = (device.stream().unwrap(), device.pool(PoolConfig::default().max_bytes(2 * MIB)).unwrap());
     let all = stream.alloc::<u8>(&pool, 2 << 20).unwrap();
-    driver.fail_every(CallKind::Mark, DriverError::Lost { reason: "planted".into() });
+    driver.fail_every(CallKind::Record, DriverError::Lost { reason: "planted".into() });
     let refused = stream.alloc::<u8>(&pool, 1).map(drop);
     assert!(matches!(refused, Err(Error::DeviceLost { .. })), "{refused:?}");
     let waited = pool.wait_for_memory(LONG);
