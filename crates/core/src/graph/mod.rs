@@ -61,6 +61,6 @@ pub use lanes::{Lanes, Standing};
 pub use node::{Access, DEPTH_MAX, EventKey, GraphAllocId, GraphId, Label, Memory, NodeId, Origin, Work};
 pub use pins::Pin;
 pub use place::PLANNED_MAX;
-pub use summary::{Demand, Mark, Summary};
+pub use summary::{Demand, LastAct, Summary};
 pub use uses::Uses;
 pub use validate::FAULTS_MAX;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use millpond_core::check::{Act, Launched, Use};
-use millpond_core::graph::{Asked, Mark as LastAct, Standing};
+use millpond_core::graph::{Asked, LastAct, Standing};
 use millpond_core::ids::{Point, StreamId};
 use millpond_core::order::{Base, Chain, Knows};
 use millpond_core::pool::Frontier;
@@ -430,17 +430,17 @@ impl ExecShared {
                     }
                     life.begin(output.bytes, launched.by(output.node, Act::Allocate));
                     (life.range, life.name) = (output.range, output.name.clone());
-                    for mark in &output.marks {
-                        launched.leave(mark, |used| life.history.add_use(used, mark.part, knew));
+                    for last in &output.last_acts {
+                        launched.leave(last, |used| life.history.add_use(used, last.part, knew));
                     }
                     begun[index].set(life.generation);
                 }
                 Role::Outside(index) => {
-                    for mark in &self.outsides[index].marks {
+                    for last in &self.outsides[index].last_acts {
                         // A free of a launch that was submitted in part only is recorded as a write.
-                        let act = if mark.act == Act::Free && !is_whole { Act::Write } else { mark.act };
-                        let mark = LastAct { act, ..*mark };
-                        let left = launched.leave(&mark, |used| life.history.add_use(used, mark.part, knew));
+                        let act = if last.act == Act::Free && !is_whole { Act::Write } else { last.act };
+                        let last = LastAct { act, ..*last };
+                        let left = launched.leave(&last, |used| life.history.add_use(used, last.part, knew));
                         if let Some(free) = left {
                             life.freed.end(free);
                             freed.push((life.range, free.point));
