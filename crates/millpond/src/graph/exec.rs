@@ -176,8 +176,8 @@ pub(crate) struct Run {
     pub(crate) last: Option<Last>,
     /// Where the next launch's nodes lie in the order, where that is not one point.
     pub(crate) lanes: Lanes,
-    /// Room for a launch's marks.
-    pub(crate) marks: Vec<millpond_driver::RawEvent>,
+    /// Room for the events between a launch's lanes.
+    pub(crate) raw_events: Vec<millpond_driver::RawEvent>,
     /// Whether the device has what launches need of it.
     pub(crate) is_ready: bool,
     /// The latest launch: on which stream, and the how many-th operation there.

@@ -1,4 +1,4 @@
-//! The end of a stream, recorded: for the order a snapshot, for the device a mark.
+//! The end of a stream, recorded: for the order a snapshot, for the device an event of its driver.
 //!
 //! Knows streams and events; no memory.
 
@@ -9,7 +9,7 @@ use millpond_core::op::Place;
 use millpond_core::order::Snapshot;
 use millpond_driver::{Driver, RawTime};
 
-use crate::clock::mark::Mark;
+use crate::clock::device_event::DeviceEvent;
 use crate::names::error::Result;
 use crate::names::role::Ask;
 use crate::state::stream::Mode;
@@ -24,7 +24,7 @@ impl StreamShared {
         let raw = self.context.driver.record(self.raw)?;
         let snapshot = self.end(state);
         self.leave(state);
-        Ok((snapshot, Arc::new(Mark::new(raw, &self.context.driver))))
+        Ok((snapshot, Arc::new(DeviceEvent::new(raw, &self.context.driver))))
     }
 
     /// As [`record`](Self::record), as an operation of the program; its time may have been taken.
@@ -34,7 +34,7 @@ impl StreamShared {
         state.chain.submit();
         let snapshot = state.chain.snapshot();
         self.leave(state);
-        Ok((snapshot, Arc::new(Mark::with_time(raw, time, &self.context.driver))))
+        Ok((snapshot, Arc::new(DeviceEvent::with_time(raw, time, &self.context.driver))))
     }
 
     /// The same, as the program has it.
@@ -84,7 +84,7 @@ impl StreamShared {
         let raw = self.context.driver.record(self.raw)?;
         let snapshot = self.end(state);
         self.progress.publish(snapshot.point().seq);
-        Ok((snapshot, Arc::new(Mark::new(raw, &self.context.driver))))
+        Ok((snapshot, Arc::new(DeviceEvent::new(raw, &self.context.driver))))
     }
 
     /// The present end of the stream, for the order: of a shared stream a point that is not known yet, since the

@@ -193,9 +193,9 @@ fn a_launch_whose_device_does_not_say_what_is_over_waits_once() {
     device.synchronize().unwrap();
 }
 
-/// No mark can be had at the end of a launch: the next one, on another stream, comes after it all the same.
+/// No event can be recorded at the end of a launch: the next one, on another stream, comes after it all the same.
 #[test]
-fn a_launch_comes_after_one_whose_end_was_not_marked() {
+fn a_launch_comes_after_one_whose_end_was_not_recorded() {
     let driver = Arc::new(Failing::new(sim(Schedule::AtOnce, 64 * GIB)));
     let device = Device::with_driver(driver.clone(), DeviceConfig::default()).unwrap();
     let (a, b) = (device.non_blocking_stream().unwrap(), device.non_blocking_stream().unwrap());

@@ -10,14 +10,14 @@ pub(crate) type CountedDriver = Counting<Arc<dyn Driver>>;
 
 /// The driver's side of an event; given back with its last holder.
 #[derive(Debug)]
-pub(crate) struct Mark {
+pub(crate) struct DeviceEvent {
     pub(crate) raw: RawEvent,
     /// When its stream got there, where that was asked for.
     pub(crate) time: Option<RawTime>,
     driver: Arc<CountedDriver>,
 }
 
-impl Mark {
+impl DeviceEvent {
     pub(crate) fn new(raw: RawEvent, driver: &Arc<CountedDriver>) -> Self {
         Self::with_time(raw, None, driver)
     }
@@ -66,7 +66,7 @@ impl Mark {
     }
 }
 
-impl Drop for Mark {
+impl Drop for DeviceEvent {
     fn drop(&mut self) {
         self.give_back();
     }
