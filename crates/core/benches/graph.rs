@@ -114,9 +114,9 @@ fn launches(graph: &Graph) -> (f64, usize) {
             }
         }
         let point = chain.submit();
-        for mark in &exec.summary().marks {
-            if let Memory::External { id, .. } = mark.memory {
-                let site = Site { act: mark.act, ..Site::default() };
+        for last in &exec.summary().last_acts {
+            if let Memory::External { id, .. } = last.memory {
+                let site = Site { act: last.act, ..Site::default() };
                 histories[id.index()].add_use(Use { point, site }, Part::WHOLE, &chain);
             }
         }

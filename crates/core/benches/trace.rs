@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::time::Instant;
 
 use millpond_core::ids::{AllocId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, Trust, What};
+use millpond_core::op::{Access, Act, EventKind, Memory, Names, Op, Place, Trust, What};
 use millpond_core::trace::ops::{Reader, Writer};
 use smallvec::SmallVec;
 
@@ -36,7 +36,7 @@ fn round(turn: u32, mut push: impl FnMut(Op)) {
     push(op(launch(&[access(turn, Act::Read)])));
     push(op(launch(&[access(turn, Act::Read)])));
     let event = EventId(turn % 8);
-    push(op(What::EventRecord { event, stream, external: false, mark: Mark::Completion }));
+    push(op(What::EventRecord { event, stream, external: false, kind: EventKind::Completion }));
     push(op(What::EventWait { event, stream: next, external: false }));
     push(op(launch(&[access(turn, Act::Read)])));
     push(op(launch(&[access(turn, Act::Write)])));

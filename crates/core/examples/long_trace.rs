@@ -8,7 +8,7 @@
 use std::io::Write;
 
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, StreamRole, Trust, What};
+use millpond_core::op::{Access, Act, EventKind, Memory, Names, Op, Place, StreamRole, Trust, What};
 use millpond_core::trace::ops::Writer;
 use smallvec::smallvec;
 
@@ -44,11 +44,11 @@ fn main() -> std::io::Result<()> {
             4,
             launch(here, smallvec![access(kept, Act::Read), access(other, Act::Write), access(memory, Act::Write)]),
         )?;
-        push(5, What::EventRecord { event, stream: here, external: false, mark: Mark::Completion })?;
+        push(5, What::EventRecord { event, stream: here, external: false, kind: EventKind::Completion })?;
         push(6, What::EventWait { event, stream: there, external: false })?;
         push(7, launch(there, smallvec![access(memory, Act::Read), access(kept, Act::Read)]))?;
         push(8, What::Free { memory, stream: there, trust: Trust::None })?;
-        push(9, What::EventRecord { event, stream: there, external: false, mark: Mark::Completion })?;
+        push(9, What::EventRecord { event, stream: there, external: false, kind: EventKind::Completion })?;
         push(10, What::EventWait { event, stream: here, external: false })?;
         if round % 10_000 == 9_999 {
             made += 1;

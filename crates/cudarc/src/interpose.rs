@@ -147,7 +147,8 @@ pub unsafe extern "C" fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) 
     unsafe { next_free(address, stream) }
 }
 
-/// `cuStreamDestroy`, after Millpond has marked the end of what is in the stream: its handle may name another one then.
+/// `cuStreamDestroy`, after Millpond has recorded the end of what is in the stream: its handle may name another one
+/// then.
 ///
 /// # Safety
 /// As of the driver's function.

@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 fn main() {
     let device = host(Schedule::Parallel);
     submission(&device);
-    marks(&device);
+    events(&device);
     hand_over(&device);
     throughput(&device);
     memory(&device);
@@ -36,8 +36,8 @@ fn run(device: &dyn Driver, stream: RawStream, task: impl FnOnce() + Send + 'sta
 }
 
 fn finish(device: &dyn Driver, stream: RawStream) {
-    let mark = device.mark(stream).expect("a mark");
-    device.block_on(mark).expect("the work gets done");
+    let event = device.record(stream).expect("an event");
+    device.block_on(event).expect("the work gets done");
 }
 
 /// Prints the median time of a call, where `body` makes `calls` of them and says how long that took.
@@ -104,24 +104,24 @@ fn submission(device: &HostDriver) {
     });
 }
 
-fn marks(device: &HostDriver) {
+fn events(device: &HostDriver) {
     const CALLS: u32 = 1_000_000;
     let stream = stream(device);
     run(device, stream, || ());
     finish(device, stream);
     let device: &dyn Driver = device;
-    report("mark", CALLS, || {
+    report("record", CALLS, || {
         timed(|| {
             for _ in 0..CALLS {
-                black_box(device.mark(black_box(stream)).expect("a mark"));
+                black_box(device.record(black_box(stream)).expect("an event"));
             }
         })
     });
-    let mark = device.mark(stream).expect("a mark");
-    report("is_over, of a mark that is over", CALLS, || {
+    let event = device.record(stream).expect("an event");
+    report("is_over, of an event that is over", CALLS, || {
         timed(|| {
             for _ in 0..CALLS {
-                black_box(device.is_over(black_box(mark)).expect("a mark"));
+                black_box(device.is_over(black_box(event)).expect("an event"));
             }
         })
     });
@@ -132,21 +132,21 @@ fn marks(device: &HostDriver) {
             std::thread::sleep(Duration::from_millis(1));
         }
     });
-    let mark = device.mark(stream).expect("a mark");
-    report("is_over, of a mark that is not", CALLS, || {
+    let event = device.record(stream).expect("an event");
+    report("is_over, of an event that is not", CALLS, || {
         timed(|| {
             for _ in 0..CALLS {
-                black_box(device.is_over(black_box(mark)).expect("a mark"));
+                black_box(device.is_over(black_box(event)).expect("an event"));
             }
         })
     });
     gate.store(true, Ordering::Release);
     finish(device, stream);
     let other = self::stream(device);
-    report("wait for a mark that is over", CALLS, || {
+    report("wait for an event that is over", CALLS, || {
         timed(|| {
             for _ in 0..CALLS {
-                device.wait(other, black_box(mark)).expect("a wait");
+                device.wait(other, black_box(event)).expect("a wait");
             }
         })
     });
@@ -166,7 +166,7 @@ fn hand_over(device: &HostDriver) {
         for hand in 0..HANDS as usize {
             let (here, there) = (streams[hand % 2], streams[(hand + 1) % 2]);
             run(device, here, || ());
-            device.wait(there, device.mark(here).expect("a mark")).expect("a wait");
+            device.wait(there, device.record(here).expect("an event")).expect("a wait");
         }
         timed(|| {
             gate.store(true, Ordering::Release);
@@ -270,10 +270,10 @@ fn without_memory() {
     let host = HostDriver::new(HostConfig { memory: false, ..HostConfig::default() }).expect("a host device");
     let device: &dyn Driver = &host;
     let (stream, at) = (stream(device), device.reserve(2 * MIB).expect("addresses"));
-    report("without memory: mark and is_over", CALLS, || {
+    report("without memory: record and is_over", CALLS, || {
         timed(|| {
             for _ in 0..CALLS {
-                black_box(device.is_over(device.mark(stream).expect("a mark")).expect("a mark"));
+                black_box(device.is_over(device.record(stream).expect("an event")).expect("an event"));
             }
         })
     });

@@ -45,9 +45,9 @@ kinds! {
     Create "create" "cuMemCreate",
     /// [`Driver::destroy`](crate::Driver::destroy)
     Destroy "destroy" "cuMemRelease",
-    /// [`Driver::export`](crate::Driver::export) and [`Driver::export_mark`](crate::Driver::export_mark)
+    /// [`Driver::export`](crate::Driver::export) and [`Driver::export_event`](crate::Driver::export_event)
     Export "export" "cuMemExportToShareableHandle",
-    /// [`Driver::import`](crate::Driver::import) and [`Driver::import_mark`](crate::Driver::import_mark)
+    /// [`Driver::import`](crate::Driver::import) and [`Driver::import_event`](crate::Driver::import_event)
     Import "import" "cuMemImportFromShareableHandle",
     /// [`Driver::map`](crate::Driver::map)
     Map "map" "cuMemMap, cuMemSetAccess",
@@ -65,8 +65,8 @@ kinds! {
     CloseStream "close_stream" "cuStreamDestroy",
     /// [`Driver::submit`](crate::Driver::submit)
     Submit "submit" "cuLaunchKernel and the like",
-    /// [`Driver::mark`](crate::Driver::mark) and [`Driver::record_time`](crate::Driver::record_time)
-    Mark "mark" "cuEventRecord",
+    /// [`Driver::record`](crate::Driver::record) and [`Driver::record_time`](crate::Driver::record_time)
+    Record "record" "cuEventRecord",
     /// [`Driver::wait`](crate::Driver::wait)
     Wait "wait" "cuStreamWaitEvent",
     /// [`Driver::is_over`](crate::Driver::is_over) and [`Driver::elapsed`](crate::Driver::elapsed)
@@ -195,10 +195,10 @@ mod tests {
         counters.count(CallKind::Create);
         let earlier = counters.counts();
         counters.count(CallKind::Create);
-        counters.count(CallKind::Mark);
+        counters.count(CallKind::Record);
         let since = counters.counts() - earlier;
         assert_eq!((since.total(), since.memory()), (2, 1));
-        assert_eq!(since.to_string(), "create 1, mark 1");
+        assert_eq!(since.to_string(), "create 1, record 1");
         assert_eq!(CallCounts::default().to_string(), "no calls");
     }
 }

@@ -6,7 +6,7 @@
 //! is unknown; after an error the state is as before the call.
 //!
 //! Terms: a *range* is reserved virtual memory; a *chunk* is physical memory, mapped whole (offset 0, its full size) at
-//! one or several places; a *mark* is a position in a stream's work, and completes when all work before it has.
+//! one or several places; an *event* is a position in a stream's work, and completes when all work before it has.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -29,14 +29,14 @@ pub struct RawStream(pub u64);
 
 /// A position in the work of a stream (CUDA: a recorded `CUevent`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct RawMark(pub u64);
+pub struct RawEvent(pub u64);
 
 /// The time at which a stream got somewhere (CUDA: a recorded `CUevent` with timing).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RawTime(pub u64);
 
-/// The name of a mark in other processes of the machine (CUDA: `CUipcEventHandle`).
-pub type MarkName = [u8; 64];
+/// The name of an event in other processes of the machine (CUDA: `CUipcEventHandle`).
+pub type EventHandle = [u8; 64];
 
 /// What a device is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -210,9 +210,9 @@ contract! {
     /// # Safety
     /// Where [`Properties::runs_closures`] is true, mapped addresses are memory of this process from a successful
     /// [`map`](Driver::map) until [`unmap`](Driver::unmap), a stream's work runs one item after the other, and not
-    /// before the marks that it was made to wait for have completed: callers make slices of that memory. What
+    /// before the events that it was made to wait for have completed: callers make slices of that memory. What
     /// [`alloc_host`](Driver::alloc_host) answers is initialised, aligned memory of that size which is the caller's
-    /// alone until [`free_host`](Driver::free_host), or the end of the device; and a mark has completed only once no
+    /// alone until [`free_host`](Driver::free_host), or the end of the device; and an event has completed only once no
     /// copy before it reads or writes host memory any more.
     pub unsafe trait Driver: (Send + Sync + fmt::Debug);
 
@@ -306,11 +306,11 @@ contract! {
     /// No work of this device uses memory any more that it [keeps](Driver::keep).
     fn let_go(&self, memory: &HeldMemory) {}
 
-    /// A mark of this device, for [`wait_foreign`](Driver::wait_foreign) of another.
-    fn fence(&self, mark: RawMark) -> Result<Fence> = PEERS;
+    /// An event of this device, for [`wait_foreign`](Driver::wait_foreign) of another.
+    fn fence(&self, event: RawEvent) -> Result<Fence> = PEERS;
 
-    /// Makes later work of `stream` wait for a mark of another device (CUDA: `cuStreamWaitEvent`). Where that device is
-    /// lost, this one is.
+    /// Makes later work of `stream` wait for an event of another device (CUDA: `cuStreamWaitEvent`). Where that device
+    /// is lost, this one is.
     [Wait] fn wait_foreign(&self, stream: RawStream, fence: &Fence) -> Result<()> = PEERS;
 
     /// Opens a stream (CUDA: `cuStreamCreate`).
@@ -328,16 +328,16 @@ contract! {
     /// The handle that foreign code knows an open stream by (CUDA: a `CUstream`); none where there is no foreign code.
     fn native_stream(&self, stream: RawStream) -> Option<u64> { None }
 
-    /// Whether foreign code is capturing the stream, or that is not known. One whose handle foreign code has is neither
-    /// marked nor made to wait nor given work meanwhile: [`DriverError::Captured`].
+    /// Whether foreign code is capturing the stream, or that is not known. In one whose handle foreign code has no
+    /// event is recorded meanwhile, and it is not made to wait nor given work: [`DriverError::Captured`].
     fn is_captured(&self, stream: RawStream) -> bool { false }
 
-    /// Marks the end of all work that the device has, in whatever stream and by whomever (CUDA: `cuCtxRecordEvent`, for
-    /// the primary context; where the library does not have it, this waits for that context). Not while any stream
-    /// captures. None where the device has no work but this driver's.
-    [Mark] fn mark_all(&self) -> Result<Option<RawMark>> { Ok(None) }
+    /// Records an event after all work that the device has, in whatever stream and by whomever (CUDA:
+    /// `cuCtxRecordEvent`, for the primary context; where the library does not have it, this waits for that context).
+    /// Not while any stream captures. None where the device has no work but this driver's.
+    [Record] fn record_all(&self) -> Result<Option<RawEvent>> { Ok(None) }
 
-    /// Closes a stream; work already in it still runs (CUDA: `cuStreamDestroy`). Its marks stay valid.
+    /// Closes a stream; work already in it still runs (CUDA: `cuStreamDestroy`). Its events stay valid.
     [CloseStream] fn close_stream(&self, stream: RawStream) -> Result<()>;
 
     /// Appends work to a stream. It is taken out of `work` where the call succeeds, and left there where it fails: the
@@ -348,55 +348,55 @@ contract! {
     /// with it touches the same bytes in a conflicting way. Host memory of a [`Work::Copy`] lives until then, too.
     [Submit] unsafe fn submit(&self, stream: RawStream, work: &mut Option<Work>) -> Result<()>;
 
-    /// Marks the end of a stream's present work (CUDA: `cuEventRecord`). It may be a mark that was returned before:
+    /// Records an event after a stream's present work (CUDA: `cuEventRecord`). It may be one that was returned before:
     /// each return is forgotten once.
-    [Mark] fn mark(&self, stream: RawStream) -> Result<RawMark>;
+    [Record] fn record(&self, stream: RawStream) -> Result<RawEvent>;
 
-    /// As [`mark`](Driver::mark), for who only wants to ask how far the stream is: no work is ordered by it. Refused
-    /// where the device has no such mark, as for the default stream of another thread: what stands for that one is the
-    /// legacy default stream, whose marks order all streams that it ties.
-    [Mark] fn mark_apart(&self, stream: RawStream) -> Result<RawMark> { self.mark(stream) }
+    /// As [`record`](Driver::record), for who only wants to ask how far the stream is: no work is ordered by it.
+    /// Refused where the device has no such event, as for the default stream of another thread: what stands for that
+    /// one is the legacy default stream, whose events order all streams that it ties.
+    [Record] fn record_apart(&self, stream: RawStream) -> Result<RawEvent> { self.record(stream) }
 
-    /// Makes later work of `stream` wait for a mark (CUDA: `cuStreamWaitEvent`).
-    [Wait] fn wait(&self, stream: RawStream, mark: RawMark) -> Result<()>;
+    /// Makes later work of `stream` wait for an event (CUDA: `cuStreamWaitEvent`).
+    [Wait] fn wait(&self, stream: RawStream, event: RawEvent) -> Result<()>;
 
-    /// Whether the work before the mark has completed (CUDA: `cuEventQuery`).
-    [IsOver] fn is_over(&self, mark: RawMark) -> Result<bool>;
+    /// Whether the work before the event has completed (CUDA: `cuEventQuery`).
+    [IsOver] fn is_over(&self, event: RawEvent) -> Result<bool>;
 
     /// As [`is_over`](Driver::is_over), but does nothing to bring a yes about: it is asked under locks of the caller,
     /// where no work may run. Only a device whose `is_over` runs work has to say more than that does.
-    [IsOver] fn peek(&self, mark: RawMark) -> Result<bool> { self.is_over(mark) }
+    [IsOver] fn peek(&self, event: RawEvent) -> Result<bool> { self.is_over(event) }
 
-    /// Waits on the calling thread until the work before the mark has completed (CUDA: `cuEventSynchronize`).
-    [BlockOn] fn block_on(&self, mark: RawMark) -> Result<()>;
+    /// Waits on the calling thread until the work before the event has completed (CUDA: `cuEventSynchronize`).
+    [BlockOn] fn block_on(&self, event: RawEvent) -> Result<()>;
 
     /// The program has let a stream go; the caller holds no lock. A device whose work runs only where a thread waits
     /// runs here what is left once no stream is open: that work may own what keeps the device.
     fn settle(&self) {}
 
-    /// Forgets a mark that is not used any more (CUDA: gives the event back). Unknown marks are ignored.
-    [Forget] fn forget(&self, mark: RawMark);
+    /// Forgets an event that is not used any more (CUDA: it is used again). Unknown events are ignored.
+    [Forget] fn forget(&self, event: RawEvent);
 
     /// Takes the time at which the stream's present work will have completed (CUDA: `cuEventRecord` of an event with
-    /// timing). Marks made after this cover it.
-    [Mark] fn record_time(&self, stream: RawStream) -> Result<RawTime> = TIMES;
+    /// timing). Events recorded after this cover it.
+    [Record] fn record_time(&self, stream: RawStream) -> Result<RawTime> = TIMES;
 
     /// How long after `from` the work before `to` had completed; zero where that was first (CUDA:
-    /// `cuEventElapsedTime`). Marks that cover both have completed. A device without a clock of its own counts one
+    /// `cuEventElapsedTime`). Events that cover both have completed. A device without a clock of its own counts one
     /// microsecond for each item of work that it ran.
     [IsOver] fn elapsed(&self, from: RawTime, to: RawTime) -> Result<Duration> = TIMES;
 
     /// Forgets a time that is not used any more. Unknown ones are ignored.
     [Forget] fn forget_time(&self, time: RawTime) {}
 
-    /// As [`mark`](Driver::mark), with a name by which other processes can open it until it is forgotten (CUDA: an
+    /// As [`record`](Driver::record), with a name by which other processes can open it until it is forgotten (CUDA: an
     /// event made with `CU_EVENT_INTERPROCESS` and recorded this once, and `cuIpcGetEventHandle`). Whoever gave the
-    /// name away forgets the mark after all who opened it did. A device without such marks refuses.
-    [Export] fn export_mark(&self, stream: RawStream) -> Result<(RawMark, MarkName)> = SHARING;
+    /// name away forgets the event after all who opened it did. A device without such events refuses.
+    [Export] fn export_event(&self, stream: RawStream) -> Result<(RawEvent, EventHandle)> = SHARING;
 
-    /// Opens a mark of another process (CUDA: `cuIpcOpenEventHandle`). A stranger's name is checked. A process cannot
+    /// Opens an event of another process (CUDA: `cuIpcOpenEventHandle`). A stranger's name is checked. A process cannot
     /// open its own. Where the process that made it is killed before it has completed, it may never be.
-    [Import] fn import_mark(&self, name: &MarkName) -> Result<RawMark> = SHARING;
+    [Import] fn import_event(&self, name: &EventHandle) -> Result<RawEvent> = SHARING;
 
     /// Whether there are graphs of the device's own: the calls below. Where not, they refuse.
     fn has_graphs(&self) -> bool { false }
@@ -422,8 +422,8 @@ contract! {
     /// Destroys a graph; launches in flight still run (CUDA: `cuGraphExecDestroy`).
     [DestroyExec] fn destroy_exec(&self, exec: RawExec) -> Result<()> = GRAPHS;
 
-    /// From now on what reaches the stream, by whatever way, is kept and not done (CUDA: `cuStreamBeginCapture`). Marks
-    /// of the stream stand for what it had before; it is not made to wait and runs no closures meanwhile.
+    /// From now on what reaches the stream, by whatever way, is kept and not done (CUDA: `cuStreamBeginCapture`).
+    /// Events of the stream stand for what it had before; it is not made to wait and runs no closures meanwhile.
     [BeginCapture] fn begin_capture(&self, stream: RawStream) -> Result<()> = GRAPHS;
 
     /// Ends a capture: what reached the stream meanwhile; none where that is nothing (CUDA: `cuStreamEndCapture`).

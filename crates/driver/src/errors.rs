@@ -62,7 +62,7 @@ pub enum DriverError {
         call: &'static str,
     },
     /// The call would never return: what it waits for comes after the work that calls, or nothing can run any more.
-    #[error("{call}: the mark waits for the work that blocks on it")]
+    #[error("{call}: the event waits for the work that blocks on it")]
     Deadlock {
         /// The call that was refused.
         call: &'static str,

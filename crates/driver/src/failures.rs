@@ -144,7 +144,7 @@ mod tests {
         let lost = DriverError::Lost { reason: "pulled out".to_owned() };
         failures.fail_every(CallKind::Submit, lost.clone());
         failures.fail_at_kind(CallKind::Create, 0);
-        assert!(failures.check(CallKind::Mark, 0).is_ok());
+        assert!(failures.check(CallKind::Record, 0).is_ok());
         assert_eq!(failures.check(CallKind::Submit, 0), Err(lost.clone()));
         assert_eq!(failures.check(CallKind::Submit, 0), Err(lost));
         assert!(matches!(failures.check(CallKind::Create, 7), Err(DriverError::OutOfMemory { bytes: 7, .. })));

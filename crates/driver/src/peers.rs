@@ -1,4 +1,4 @@
-//! Devices that know each other: whose memory whose work may use, and marks that streams of other devices wait for.
+//! Devices that know each other: whose memory whose work may use, and events that streams of other devices wait for.
 //!
 //! Plain data, but for the queues of host devices, which are asked by a trait and wake who waits
 //! by another. Who lets whom in is decided above.
@@ -62,13 +62,13 @@ pub(crate) fn let_go(borrowed: &Borrowed, memory: &HeldMemory) {
     drop(gone);
 }
 
-/// A mark as streams of other devices wait for it.
+/// An event as streams of other devices wait for it.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Fence {
     /// Of a host device.
     Host(Arc<dyn HostFence>),
-    /// Of a CUDA device: a `CUevent`, as long as its mark is not forgotten.
+    /// Of a CUDA device: a `CUevent`, as long as that is not forgotten.
     Event(usize),
 }
 
@@ -81,12 +81,12 @@ impl fmt::Debug for Fence {
     }
 }
 
-/// A mark of a host device. An error is that the device is lost, with the reason.
+/// An event of a host device. An error is that the device is lost, with the reason.
 pub trait HostFence: Send + Sync {
-    /// Whether the work before the mark has completed. With a seeded schedule: runs one ready item where it has not.
+    /// Whether the work before the event has completed. With a seeded schedule: runs one ready item where it has not.
     fn is_over(&self) -> Result<bool, String>;
 
-    /// Whether the work before the mark has completed. Where it has not, the waiter is woken once, when it has or the
+    /// Whether the work before the event has completed. Where it has not, the waiter is woken once, when it has or the
     /// device is lost. Waits for nothing, so that no thread is kept.
     fn park(&self, waiter: Waiter) -> Result<bool, String>;
 }
@@ -103,7 +103,7 @@ impl Waiter {
         Self { device, stream }
     }
 
-    /// Wakes no stream: a seeded device runs the work before a mark where any waiter is parked there.
+    /// Wakes no stream: a seeded device runs the work before an event where any waiter is parked there.
     pub fn none() -> Self {
         struct Nothing;
         impl HostWaiter for Nothing {

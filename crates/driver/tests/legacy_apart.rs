@@ -25,7 +25,7 @@ fn open() -> CudaDriver {
 fn capture(driver: &CudaDriver, captures: u32) -> Result<u32> {
     let (stream, mut ended) = (driver.open_stream(StreamFlags { tie: Tie::Blocking, ..StreamFlags::default() })?, 0);
     for _ in 0..captures {
-        // Where the legacy stream is marked for the stream's end, another thread's capture refuses it.
+        // Where the event of the stream's end is recorded in the legacy stream, another thread's capture refuses it.
         if driver.begin_capture(stream).is_ok() {
             match driver.end_capture(stream) {
                 Ok(Some(graph)) => driver.destroy_graph(graph)?,
@@ -44,32 +44,32 @@ fn captures_begin_and_end_beside_calls_on_the_legacy_stream() -> Result<()> {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (driver, other, are_made) = (open(), open(), AtomicBool::new(false));
     let legacy = other.open_stream(StreamFlags { tie: Tie::Legacy, ..StreamFlags::default() })?;
-    let (ended, marked) = std::thread::scope(|scope| {
-        let mark = || {
-            let mut marked = 0;
+    let (ended, recorded) = std::thread::scope(|scope| {
+        let record = || {
+            let mut recorded = 0;
             while !are_made.load(Ordering::Relaxed) {
-                match other.mark(legacy) {
-                    Ok(mark) => {
-                        other.forget(mark);
-                        marked += 1;
+                match other.record(legacy) {
+                    Ok(event) => {
+                        other.forget(event);
+                        recorded += 1;
                     }
                     Err(DriverError::Failed { .. } | DriverError::Captured { .. }) => {}
                     Err(error) => panic!("{error}"),
                 }
             }
-            marked
+            recorded
         };
-        let marking = [(); 4].map(|()| scope.spawn(mark));
+        let recording = [(); 4].map(|()| scope.spawn(record));
         let capturing = [(); 4].map(|()| scope.spawn(|| capture(&driver, 20_000)));
         let ended: Vec<_> = capturing.into_iter().map(|thread| thread.join()).collect();
         are_made.store(true, Ordering::Relaxed);
-        let marked: u64 = marking.into_iter().map(|thread| thread.join().expect("no panic")).sum();
-        (ended, marked)
+        let recorded: u64 = recording.into_iter().map(|thread| thread.join().expect("no panic")).sum();
+        (ended, recorded)
     });
     let ended = ended.into_iter().map(|ended| ended.expect("no panic")).sum::<Result<u32>>()?;
-    println!("{ended} captures beside {marked} marks");
+    println!("{ended} captures beside {recorded} events");
     assert!(ended > 0, "no capture was ended");
-    other.block_on(other.mark(legacy)?)
+    other.block_on(other.record(legacy)?)
 }
 
 /// A driver waits for its work when it goes; that work waits for a thread that begins a capture by another driver.

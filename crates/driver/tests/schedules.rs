@@ -54,7 +54,7 @@ use std::time::Duration;
 use millpond_driver::{HostFence, HostWaiter, Label, Places, Waiter};
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
-use streams::{Execute, MarkFence, Packed, Refusal, Schedule, Streams};
+use streams::{EventFence, Execute, Packed, Refusal, Schedule, Streams};
 
 type Task = Box<dyn FnOnce() + Send>;
 
@@ -110,7 +110,7 @@ fn submission_meets_a_worker_going_idle() {
             });
             thread::yield_now();
         }
-        device.block_on(device.mark(stream).unwrap()).unwrap();
+        device.block_on(device.record(stream).unwrap()).unwrap();
         assert_eq!(count.load(Ordering::SeqCst), 3);
         device.end();
     });
@@ -128,13 +128,13 @@ fn a_wait_meets_the_end_of_what_it_waits_for() {
                 thread::yield_now();
                 assert_eq!(first.swap(2 * round + 1, Ordering::SeqCst), 2 * round);
             });
-            device.wait(right, device.mark(left).unwrap()).unwrap();
+            device.wait(right, device.record(left).unwrap()).unwrap();
             submit(&device, right, move || {
                 assert_eq!(second.swap(2 * round + 2, Ordering::SeqCst), 2 * round + 1);
             });
-            device.wait(left, device.mark(right).unwrap()).unwrap();
+            device.wait(left, device.record(right).unwrap()).unwrap();
         }
-        device.block_on(device.mark(left).unwrap()).unwrap();
+        device.block_on(device.record(left).unwrap()).unwrap();
         assert_eq!(step.load(Ordering::SeqCst), 4);
         device.end();
     });
@@ -152,11 +152,11 @@ fn two_threads_block_while_work_ends() {
             submit(&device, stream, move || {
                 count.fetch_add(1, Ordering::SeqCst);
             });
-            let (device, done, mark) = (device.clone(), done.clone(), device.mark(stream).unwrap());
+            let (device, done, event) = (device.clone(), done.clone(), device.record(stream).unwrap());
             blocked.push(thread::spawn(move || {
-                device.block_on(mark).unwrap();
+                device.block_on(event).unwrap();
                 assert!(done.load(Ordering::SeqCst) >= ticket);
-                assert_eq!(device.is_over(mark), Ok(true));
+                assert_eq!(device.is_over(event), Ok(true));
             }));
         }
         for thread in blocked {
@@ -171,19 +171,19 @@ fn closing_meets_the_last_work_and_the_slot_is_used_again() {
     explore(|schedule| {
         let device = device(schedule);
         let count = Arc::new(AtomicUsize::new(0));
-        let mut marks = Vec::new();
+        let mut events = Vec::new();
         for _ in 0..3 {
             let stream = device.open(0).unwrap();
             let count = count.clone();
             submit(&device, stream, move || {
                 count.fetch_add(1, Ordering::SeqCst);
             });
-            marks.push(device.mark(stream).unwrap());
+            events.push(device.record(stream).unwrap());
             device.close(stream).unwrap();
-            assert_eq!(device.mark(stream), Err(Refusal::UnknownStream));
+            assert_eq!(device.record(stream), Err(Refusal::UnknownStream));
         }
-        for mark in marks {
-            device.block_on(mark).unwrap();
+        for event in events {
+            device.block_on(event).unwrap();
         }
         assert_eq!(count.load(Ordering::SeqCst), 3);
         device.end();
@@ -198,15 +198,15 @@ fn a_loss_wakes_everybody() {
         let ran = Arc::new(AtomicUsize::new(0));
         // What panics would be printed each time; a dropped message is enough.
         submit(&device, left, || std::panic::resume_unwind(Box::new("boom")));
-        let lost = device.mark(left).unwrap();
+        let lost = device.record(left).unwrap();
         let later = ran.clone();
         // Each of these may meet the loss or come before it.
         let waits = device.wait(right, lost);
         let task: Box<dyn FnOnce() + Send> = Box::new(move || later.store(1, Ordering::SeqCst));
         let submitted = device.submit(right, &mut Some(task));
         let blocked = {
-            let (device, mark) = (device.clone(), device.mark(right).unwrap());
-            thread::spawn(move || device.block_on(mark))
+            let (device, event) = (device.clone(), device.record(right).unwrap());
+            thread::spawn(move || device.block_on(event))
         };
         let reason = || Refusal::Lost("stream 1: a kernel panicked: boom".to_owned());
         assert_eq!(device.block_on(lost), Err(reason()));
@@ -234,7 +234,7 @@ fn work_that_blocks_holds_up_no_other() {
             });
         }
         for stream in streams {
-            device.block_on(device.mark(stream).unwrap()).unwrap();
+            device.block_on(device.record(stream).unwrap()).unwrap();
         }
         device.end();
     });
@@ -247,14 +247,14 @@ fn a_woken_stream_does_not_wait_for_its_waker() {
         let (left, right) = (device.open(0).unwrap(), device.open(0).unwrap());
         let barrier = Arc::new(shuttle::sync::Barrier::new(2));
         submit(&device, left, thread::yield_now);
-        device.wait(right, device.mark(left).unwrap()).unwrap();
+        device.wait(right, device.record(left).unwrap()).unwrap();
         for stream in [left, right] {
             let barrier = barrier.clone();
             submit(&device, stream, move || {
                 barrier.wait();
             });
         }
-        device.block_on(device.mark(left).unwrap()).unwrap();
+        device.block_on(device.record(left).unwrap()).unwrap();
         device.end();
     });
 }
@@ -268,13 +268,13 @@ fn work_drops_the_device() {
         let count = Arc::new(AtomicUsize::new(0));
         let (ended, seen) = shuttle::sync::mpsc::channel();
         submit(&device, right, thread::yield_now);
-        let mark = device.mark(right).unwrap();
+        let event = device.record(right).unwrap();
         let (last, counted) = (Ending(device.clone()), count.clone());
         submit(&device, left, move || {
             drop(last);
             counted.fetch_add(1, Ordering::SeqCst);
         });
-        device.wait(left, mark).unwrap();
+        device.wait(left, event).unwrap();
         submit(&device, left, move || {
             count.fetch_add(1, Ordering::SeqCst);
             ended.send(count.load(Ordering::SeqCst)).unwrap();
@@ -312,16 +312,16 @@ fn devices_wait_for_each_other() {
             });
             here.wait_foreign(left, fence(&there, right)).unwrap();
         }
-        here.block_on(here.mark(left).unwrap()).unwrap();
+        here.block_on(here.record(left).unwrap()).unwrap();
         assert_eq!(step.load(Ordering::SeqCst), 4);
         here.end();
         there.end();
     });
 }
 
-/// A mark of a device, for another.
+/// An event of a device, for another.
 fn fence(device: &Device, stream: Packed) -> Arc<dyn HostFence> {
-    Arc::new(MarkFence { streams: device.clone(), mark: device.mark(stream).unwrap() })
+    Arc::new(EventFence { streams: device.clone(), event: device.record(stream).unwrap() })
 }
 
 /// Waits of two devices that cross, in several streams each: parking meets waking on both sides.
@@ -340,7 +340,7 @@ fn parked_waits_of_two_devices_cross() {
             devices[to].wait_foreign(target, fence(&devices[from], source)).unwrap();
         }
         for (on, stream) in streams {
-            devices[on].block_on(devices[on].mark(stream).unwrap()).unwrap();
+            devices[on].block_on(devices[on].record(stream).unwrap()).unwrap();
         }
         assert_eq!(count.load(Ordering::SeqCst), 6);
         devices.iter().for_each(|device| device.end());
@@ -349,7 +349,7 @@ fn parked_waits_of_two_devices_cross() {
 
 /// Each of several streams is woken once, whichever of them was parked in time.
 #[test]
-fn many_streams_park_behind_one_mark_while_it_is_reached() {
+fn many_streams_park_behind_one_event_while_it_is_reached() {
     explore_parallel(|| {
         let (here, there) = (device(Schedule::Parallel), device(Schedule::Parallel));
         let first = there.open(0).unwrap();
@@ -365,7 +365,7 @@ fn many_streams_park_behind_one_mark_while_it_is_reached() {
             });
         }
         for stream in streams {
-            here.block_on(here.mark(stream).unwrap()).unwrap();
+            here.block_on(here.record(stream).unwrap()).unwrap();
         }
         assert_eq!(count.load(Ordering::SeqCst), 3);
         here.end();
@@ -387,7 +387,7 @@ fn work_ends_a_device_that_waits_for_it() {
         hand.send(Ending(here.clone())).unwrap();
         drop(here);
         assert_eq!(seen.recv(), Ok(()), "work from before the end still runs");
-        there.block_on(there.mark(right).unwrap()).unwrap();
+        there.block_on(there.record(right).unwrap()).unwrap();
         there.end();
     });
 }
@@ -427,16 +427,16 @@ fn lost_work_blocks_as_it_is_dropped() {
         let device = device(schedule);
         let stream = device.open(0).unwrap();
         submit(&device, stream, || std::panic::resume_unwind(Box::new("boom")));
-        let mark = device.mark(stream).unwrap();
+        let event = device.record(stream).unwrap();
         let (weak, answers) = (Arc::downgrade(&device), Arc::new(AtomicUsize::new(0)));
         let answered = answers.clone();
         let guard = Guard(Some(Box::new(move || {
             let Some(device) = weak.upgrade() else { return };
             let other = thread::spawn({
                 let device = device.clone();
-                move || device.block_on(mark)
+                move || device.block_on(event)
             });
-            assert!(device.block_on(mark).is_err() && other.join().unwrap().is_err());
+            assert!(device.block_on(event).is_err() && other.join().unwrap().is_err());
             answered.fetch_add(1, Ordering::SeqCst);
         })));
         let task: Task = Box::new(move || {
@@ -446,7 +446,7 @@ fn lost_work_blocks_as_it_is_dropped() {
         // The loss may have come before it; the guard is dropped here then.
         let _ = device.submit(stream, &mut task);
         drop(task);
-        assert!(device.block_on(mark).is_err());
+        assert!(device.block_on(event).is_err());
         device.end();
         assert_eq!(answers.load(Ordering::SeqCst), 1);
     });
@@ -460,7 +460,7 @@ fn a_lost_device_meets_one_that_waits_for_it() {
         let (left, right) = (here.open(0).unwrap(), there.open(0).unwrap());
         submit(&here, left, || std::panic::resume_unwind(Box::new("boom")));
         there.wait_foreign(right, fence(&here, left)).unwrap();
-        let after = there.mark(right).unwrap();
+        let after = there.record(right).unwrap();
         assert!(matches!(there.block_on(after), Err(Refusal::Lost(reason)) if reason.contains("boom")));
         here.end();
         there.end();

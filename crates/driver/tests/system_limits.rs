@@ -119,7 +119,7 @@ fn no_threads() {
         for (number, &stream) in streams.iter().enumerate() {
             let done = done.clone();
             run(&device, stream, move || done.send(number).unwrap());
-            device.wait(streams[(number + round) % 8], device.mark(stream).unwrap()).unwrap();
+            device.wait(streams[(number + round) % 8], device.record(stream).unwrap()).unwrap();
         }
     }
     for _ in 0..800 {
@@ -139,7 +139,7 @@ fn threads_later() {
     run(&device, second, move || hand.send(()).unwrap());
     limit(Resource::As, getrlimit(Resource::As).maximum.unwrap_or(1 << 46));
     // No call says that there are threads again; who waits for the work finds out.
-    device.block_on(device.mark(first).unwrap()).unwrap();
+    device.block_on(device.record(first).unwrap()).unwrap();
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
 
 use millpond_driver::cuda::abi::{Code, Context, Stream};
-use millpond_driver::{CopyKind, Driver, HostConfig, HostDriver, RawMark, RawStream, StreamFlags, Task, Work};
+use millpond_driver::{CopyKind, Driver, HostConfig, HostDriver, RawEvent, RawStream, StreamFlags, Task, Work};
 
 use crate::current;
 use crate::kernels;
@@ -51,7 +51,7 @@ pub(crate) struct State {
     legacy: Option<RawStream>,
     per_thread: HashMap<ThreadId, RawStream>,
     /// The ends of closed streams, whose work goes on.
-    ended: Vec<RawMark>,
+    ended: Vec<RawEvent>,
     events: HashMap<usize, EventState>,
     pub(crate) memory: Memory,
     pub(crate) allocations: Allocations,
@@ -155,7 +155,7 @@ impl Device {
         end_handle(stream.0);
         let dropped = state.graphs.forget_stream(stream);
         state.allocations.drop_nodes(&dropped);
-        let end = answer(self.host.mark(open.raw))?;
+        let end = answer(self.host.record(open.raw))?;
         self.note_end(&mut state, end);
         if open.is_blocking {
             // Its work goes on, and the legacy default stream must still come after it.
@@ -238,7 +238,7 @@ impl Device {
     }
 
     fn put_after(&self, later: RawStream, earlier: RawStream) -> Result<(), Code> {
-        answer(self.host.wait(later, answer(self.host.mark(earlier))?))
+        answer(self.host.wait(later, answer(self.host.record(earlier))?))
     }
 
     /// A place in a stream's order, at which nothing is done.
@@ -253,13 +253,13 @@ impl Device {
         self.check_unsafe()?;
         let mut state = self.state()?;
         let raw = self.begin(&mut state, stream)?;
-        let mark = answer(self.host.mark(raw))?;
+        let event = answer(self.host.record(raw))?;
         drop(state);
-        answer(self.host.block_on(mark))
+        answer(self.host.block_on(event))
     }
 
     /// Submits a copy or a fill that uses these parts of the memory: its end, unless a capture took it.
-    fn submit(&self, stream: Stream, action: Action, work: Work, sides: Sides) -> Result<Option<RawMark>, Code> {
+    fn submit(&self, stream: Stream, action: Action, work: Work, sides: Sides) -> Result<Option<RawEvent>, Code> {
         let mut state = self.state()?;
         if state.graphs.capture(stream, action)? {
             return Ok(None);
@@ -285,8 +285,8 @@ impl Device {
         // SAFETY: device memory was checked just now, and is watched until the work has completed; host memory is the
         // caller's promise.
         answer(unsafe { self.host.submit(raw, &mut Some(work)) })?;
-        let mark = answer(self.host.mark(raw))?;
-        let over = answer(self.host.fence(mark))?;
+        let event = answer(self.host.record(raw))?;
+        let over = answer(self.host.fence(event))?;
         for side in sides.into_iter().flatten().filter(|side| !foreign.iter().any(|(_, it)| it.at == side.at)) {
             state.memory.note_use(self.ordinal, over.clone(), side);
         }
@@ -294,7 +294,7 @@ impl Device {
         for (owner, side) in foreign {
             owner.state()?.memory.note_use(self.ordinal, over.clone(), side);
         }
-        Ok(Some(mark))
+        Ok(Some(event))
     }
 
     pub(crate) fn fill(&self, stream: Stream, at: u64, bytes: u64, value: u8) -> Result<(), Code> {

@@ -1,7 +1,7 @@
 //! A device's memory, with the real driver's rules: whole chunks, access set before use, nothing unmapped under work.
 //!
-//! Knows the host device's memory and marks; no streams. A rule of the interface that is broken is an answer; one whose
-//! breach is undefined there faults.
+//! Knows the host device's memory and events; no streams. A rule of the interface that is broken is an answer; one
+//! whose breach is undefined there faults.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
@@ -28,7 +28,7 @@ pub(crate) struct Side {
     pub(crate) is_written: bool,
 }
 
-/// Work that uses a part of the memory, until its mark has completed.
+/// Work that uses a part of the memory, until the event after it has completed.
 #[derive(Clone, Debug)]
 struct Use {
     over: Fence,
@@ -65,7 +65,7 @@ const USES_KEPT: usize = 256;
 pub(crate) fn answer<T>(result: millpond_driver::Result<T>) -> Result<T, Code> {
     result.map_err(|error| match error {
         DriverError::OutOfMemory { .. } | DriverError::OutOfAddresses { .. } => Code::OUT_OF_MEMORY,
-        DriverError::UnknownHandle { what: "stream" | "mark", .. } => Code::INVALID_HANDLE,
+        DriverError::UnknownHandle { what: "stream" | "event", .. } => Code::INVALID_HANDLE,
         DriverError::Lost { .. } => Code::LAUNCH_FAILED,
         _ => Code::INVALID_VALUE,
     })
@@ -179,7 +179,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Work of a device uses a range until the mark has completed.
+    /// Work of a device uses a range until the event has completed.
     pub(crate) fn note_use(&mut self, device: c_int, over: Fence, side: Side) {
         if self.uses.len() >= USES_KEPT {
             self.uses.retain(Use::is_in_flight);

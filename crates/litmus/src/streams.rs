@@ -2,7 +2,7 @@
 
 use millpond_core::check::Settings;
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, ProcessId, StreamId};
-use millpond_core::op::{Mark, Reach, StreamRole, What};
+use millpond_core::op::{EventKind, Reach, StreamRole, What};
 
 use crate::Refusal;
 use crate::lower::{Count, Lower, Symbol};
@@ -27,9 +27,9 @@ impl Lower {
         ["thread", t] => self.new_host(t).map(drop);
         ["process", p] => self.new_process(p);
         ["tell", t] => self.tell(t);
-        ["record", e, s] => self.record(e, s, false, Mark::Completion);
-        ["record", e, s, "external"] => self.record(e, s, true, Mark::Completion);
-        ["record", e, s, "progress"] => self.record(e, s, false, Mark::Progress);
+        ["record", e, s] => self.record(e, s, false, EventKind::Completion);
+        ["record", e, s, "external"] => self.record(e, s, true, EventKind::Completion);
+        ["record", e, s, "progress"] => self.record(e, s, false, EventKind::Progress);
         ["wait", s, e] => self.wait(s, e, false);
         ["wait", s, e, "external"] => self.wait(s, e, true);
         ["synchronize", "device"] => self.push(What::SynchronizeDevice { device: DeviceId(0) });
@@ -172,9 +172,9 @@ impl Lower {
         self.push(What::Tell { to })
     }
 
-    fn record(&mut self, event: &str, stream: &str, external: bool, mark: Mark) -> Result<(), Refusal> {
+    fn record(&mut self, event: &str, stream: &str, external: bool, kind: EventKind) -> Result<(), Refusal> {
         let (stream, event) = (self.stream(stream)?, self.event_to_record(event)?);
-        self.push(What::EventRecord { event, stream, external, mark })
+        self.push(What::EventRecord { event, stream, external, kind })
     }
 
     fn wait(&mut self, stream: &str, event: &str, external: bool) -> Result<(), Refusal> {

@@ -31,7 +31,7 @@ use millpond::graph::{ExternalEvent, Graph, GraphExec, GraphNode, MemAllocNode};
 use millpond::{Buffer, Device, DeviceConfig, Error, Event, Pool, PoolConfig, Stream, View};
 use millpond_core::check::{Finding, Kind, Side};
 use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, CaptureMode, Mark, Memory, NodeOp, Op, What};
+use millpond_core::op::{Access, Act, CaptureMode, EventKind, Memory, NodeOp, Op, What};
 
 pub use kernels::{Kernel, Work};
 pub use place::Place;
@@ -512,7 +512,7 @@ impl Run {
                 self.events.recorded.remove(event);
                 Said::Done
             }
-            What::EventRecord { event, stream, external: false, mark: Mark::Completion }
+            What::EventRecord { event, stream, external: false, kind: EventKind::Completion }
                 if self.events.external.contains_key(event) =>
             {
                 if !self.graphs.captures.is_empty() {
@@ -536,7 +536,7 @@ impl Run {
             What::EventSynchronize { event } if self.events.external.contains_key(event) => {
                 said(self.events.external[event].last().map_or(Ok(()), |event| event.synchronize()), Act::Read)
             }
-            What::EventRecord { event, stream, external: false, mark: Mark::Completion } => {
+            What::EventRecord { event, stream, external: false, kind: EventKind::Completion } => {
                 match self.stream(*stream)?.record() {
                     Ok(recorded) => {
                         self.events.recorded.insert(*event, recorded);

@@ -13,7 +13,7 @@ use millpond::share::{self, Ticket};
 use millpond::{Buffer, Device, Error, Event, HostConfig, Pool, PoolConfig, Stream, View};
 use millpond_core::check::{Checker, Kind, Settings};
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, ProcessId, StreamId, TicketId};
-use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, StreamRole, What};
+use millpond_core::op::{Access, Act, EventKind, Memory, Names, Op, StreamRole, What};
 
 use crate::kernels::{copied, launched, on_slices, sums};
 use crate::{Cannot, Found, Refusal, Said, Stopped, cannot, kind_of, said};
@@ -157,7 +157,7 @@ impl Run {
                 }
                 Said::Done
             }
-            What::EventRecord { event, stream, external: false, mark: Mark::Completion } => {
+            What::EventRecord { event, stream, external: false, kind: EventKind::Completion } => {
                 let (process, stream) = self.stream(*stream)?;
                 let recorded = stream.record().expect("it records");
                 self.events.insert(*event, (*process, recorded));

@@ -19,8 +19,8 @@ pub(crate) struct Dawdle(AtomicU64);
 
 impl Tap for Dawdle {
     fn before(&self, kind: CallKind, _: u64) -> Result<()> {
-        use CallKind::{CloseStream, IsOver, Mark, OpenStream, Submit, Wait};
-        if matches!(kind, OpenStream | CloseStream | Submit | Mark | Wait | IsOver) {
+        use CallKind::{CloseStream, IsOver, OpenStream, Record, Submit, Wait};
+        if matches!(kind, OpenStream | CloseStream | Submit | Record | Wait | IsOver) {
             let chance = mix(self.0.fetch_add(1, Ordering::Relaxed));
             match chance % SLEEPS {
                 0 => thread::sleep(Duration::from_micros(chance >> 32 & 0xff)),

@@ -203,7 +203,7 @@ pub(crate) const FAILING: [CallKind; 14] = [
     CallKind::Map,
     CallKind::Unmap,
     CallKind::Destroy,
-    CallKind::Mark,
+    CallKind::Record,
     CallKind::Wait,
     CallKind::Submit,
     CallKind::OpenStream,

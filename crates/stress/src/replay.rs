@@ -1,4 +1,4 @@
-//! A naive device: what the calls that reached the driver make of memory. It knows streams, marks and waits.
+//! A naive device: what the calls that reached the driver make of memory. It knows streams, events and waits.
 
 use millpond_driver::{Call, CopyKind, WorkCall};
 use rustc_hash::FxHashMap;
@@ -21,7 +21,7 @@ struct Fill {
 pub(crate) struct Replay {
     is_instant: bool,
     streams: FxHashMap<u64, (usize, Past)>,
-    marks: FxHashMap<u64, Past>,
+    events: FxHashMap<u64, Past>,
     /// What the host has seen to have completed.
     over: Past,
     /// First address, bytes, chunk.
@@ -62,18 +62,18 @@ impl Replay {
                 read.map_or(Ok(()), |range| self.touch(range, false, point, &past))?;
                 written.map_or(Ok(()), |range| self.touch(range, true, point, &past))
             }
-            Call::Mark { stream, mark } => {
+            Call::Record { stream, event } => {
                 let past = self.streams.get(&stream.0).map_or_else(Past::default, |(_, past)| past.clone());
-                self.marks.insert(mark.0, past);
+                self.events.insert(event.0, past);
                 Ok(())
             }
-            Call::Wait { stream, mark } => {
+            Call::Wait { stream, event } => {
                 let (_, past) = self.streams.entry(stream.0).or_insert_with(|| (next, Past::default()));
-                past.join(&self.marks[&mark.0]);
+                past.join(&self.events[&event.0]);
                 Ok(())
             }
-            Call::BlockOn { mark } | Call::IsOver { mark, over: true } => {
-                let past = self.marks[&mark.0].clone();
+            Call::BlockOn { event } | Call::IsOver { event, over: true } => {
+                let past = self.events[&event.0].clone();
                 self.over.join(&past);
                 Ok(())
             }

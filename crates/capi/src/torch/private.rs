@@ -72,24 +72,24 @@ enum State {
 /// A stream that used a freed block.
 enum User {
     /// It captures, or was not asked yet.
-    Unmarked(Stream),
+    Unrecorded(Stream),
     /// It is done with the block once this has completed.
-    Marked(Event),
+    Recorded(Event),
 }
 
 impl User {
     /// Whether it is done with the block. A lost device runs no more work.
     fn is_done(&mut self) -> bool {
         let is_lost = |error: &Error| matches!(error, Error::DeviceLost { .. });
-        if let User::Unmarked(stream) = self {
+        if let User::Unrecorded(stream) = self {
             match stream.record() {
-                Ok(event) => *self = User::Marked(event),
+                Ok(event) => *self = User::Recorded(event),
                 Err(error) => return is_lost(&error),
             }
         }
         match self {
-            User::Marked(event) => event.poll(Location::caller()).unwrap_or_else(|error| is_lost(&error)),
-            User::Unmarked(_) => false,
+            User::Recorded(event) => event.poll(Location::caller()).unwrap_or_else(|error| is_lost(&error)),
+            User::Unrecorded(_) => false,
         }
     }
 }
@@ -172,12 +172,12 @@ impl Kept {
             true => self.release(address),
             false => {
                 self.blocks.insert(address, Block { state: State::Parked, ..block });
-                self.parked.insert(address, users.into_iter().map(User::Unmarked).collect());
+                self.parked.insert(address, users.into_iter().map(User::Unrecorded).collect());
             }
         }
     }
 
-    /// Marks the users of parked blocks that can be marked. Blocks are free whose users are done.
+    /// Records an event for each user of a parked block where that can be done. Blocks are free whose users are done.
     fn settle(&mut self) {
         let mut done = Vec::new();
         for (address, users) in &mut self.parked {
@@ -305,7 +305,7 @@ impl Private {
         if pools.recording.is_empty() {
             // From now on the streams capture and cannot be queried.
             self.settle(&mut pools);
-            self.device.mark_ahead();
+            self.device.record_ahead();
             self.device.reclaim();
         }
         pools.pool(key, &self.device)?.uses += 1;

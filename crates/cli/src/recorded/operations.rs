@@ -146,7 +146,7 @@ fn again(refusal: Refusal, operation: u64) -> Refusal {
 #[cfg(test)]
 mod tests {
     use millpond_core::ids::{AllocId, DeviceId, EventId, GraphId, HostId, PoolId};
-    use millpond_core::op::{CaptureMode, Mark, Place as Line, StreamRole, Trust};
+    use millpond_core::op::{CaptureMode, EventKind, Place as Line, StreamRole, Trust};
     use millpond_core::trace::ops::Writer;
 
     use super::*;
@@ -196,7 +196,7 @@ mod tests {
             stream(1, 0),
             stream(2, 0),
             What::CaptureBegin { stream: StreamId(1), graph: GraphId(0), mode, symbolic: false },
-            What::EventRecord { event, stream: StreamId(1), external: false, mark: Mark::default() },
+            What::EventRecord { event, stream: StreamId(1), external: false, kind: EventKind::default() },
             What::EventWait { event, stream: StreamId(2), external: false },
             alloc(0, 2),
             What::Free { memory: memory(0), stream: StreamId(2), trust: Trust::None },

@@ -5,7 +5,7 @@
 
 use millpond_core::check::{Checker, Finding, Settings};
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, StreamRole, Trust, What};
+use millpond_core::op::{Access, Act, EventKind, Memory, Names, Op, Place, StreamRole, Trust, What};
 
 /// Few enough that reading them costs little beside checking them.
 pub(crate) const OPERATIONS: usize = 20_480;
@@ -51,7 +51,7 @@ pub(crate) fn mix(streams: u32) -> (Vec<Op>, Vec<Op>) {
         let (here, there) = (StreamId(at + 1), StreamId(at / 2 * 2 + (at + 1) % 2 % streams + 1));
         let memory = Memory { generation: u64::from(round / streams), ..Memory::first(at) };
         let record = |event: u32, stream| {
-            op(What::EventRecord { event: EventId(event), stream, external: false, mark: Mark::Completion })
+            op(What::EventRecord { event: EventId(event), stream, external: false, kind: EventKind::Completion })
         };
         let wait = |event: u32, stream| op(What::EventWait { event: EventId(event), stream, external: false });
         ops.push(alloc(memory, here));

@@ -346,7 +346,7 @@ impl Checker {
                 self.alloc(call, *memory, *pool, *stream, *bytes, *name)
             }
             What::Free { memory, stream, trust } => self.free(call, *memory, *stream, *trust),
-            What::EventRecord { event, stream, external, mark } => self.record(call, *event, *stream, *external, *mark),
+            What::EventRecord { event, stream, external, kind } => self.record(call, *event, *stream, *external, *kind),
             What::EventWait { event, stream, external } => self.wait(call, *event, *stream, *external),
             What::Copy { stream, accesses } => self.copy(call, *stream, accesses),
             other => self.rare_step(other, call),

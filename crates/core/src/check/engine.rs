@@ -8,7 +8,7 @@ use super::checker::{Call, Checker, Recorded, Stands, quiet};
 use super::events::{record_end, wait_end};
 use crate::ids::{DeviceId, EventId, HostId, NodeId, Point, StreamId};
 use crate::life::Site;
-use crate::op::{Act, Mark, Names, Op, Place, What};
+use crate::op::{Act, EventKind, Names, Op, Place, What};
 use crate::order::Snapshot;
 use crate::order::default_streams::Standing;
 
@@ -119,12 +119,12 @@ impl Checker {
         &mut self,
         at: (HostId, Place),
         stream: StreamHandle,
-        mark: Mark,
+        kind: EventKind,
         before: Option<Recorded>,
         waits: &mut Vec<Wait>,
     ) -> Option<Recorded> {
         let site = self.enter_by_handle(at, stream, waits)?;
-        Some(record_end(&mut self.time, stream.0, site, mark, before))
+        Some(record_end(&mut self.time, stream.0, site, kind, before))
     }
 
     /// Makes a stream wait for a record, as [`What::EventWait`] does; gives no advice. Waits that are news are appended

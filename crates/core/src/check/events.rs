@@ -10,7 +10,7 @@ use super::graph_state::Instance;
 use super::timeline::{Learned, Ring, StreamIndex, Timeline};
 use crate::ids::{EventId, StreamId};
 use crate::life::{Kind, Site, Use};
-use crate::op::{Act, Mark, Thing, What};
+use crate::op::{Act, EventKind, Thing, What};
 use crate::order::Knows;
 use crate::order::default_streams::Standing;
 
@@ -50,7 +50,7 @@ impl Checker {
         event: EventId,
         stream: StreamId,
         external: bool,
-        mark: Mark,
+        kind: EventKind,
     ) -> Step {
         let stream_index = self.enter(call, stream)?;
         let site = self.site(call, stream_index, Act::Read);
@@ -61,7 +61,7 @@ impl Checker {
                 return self.captured_event(call, stream_index, event, true);
             }
             let mut captured = self.captured_record(call, stream_index)?;
-            if mark == Mark::Progress {
+            if kind == EventKind::Progress {
                 // Who waits for it joins the capture, and comes after nothing of it.
                 captured.tails.clear();
             }
@@ -74,14 +74,14 @@ impl Checker {
             return Err(self.external_outside(call, site, "recorded"));
         }
         let entry = self.events.entry(event).or_default();
-        if mark == Mark::Progress {
+        if kind == EventKind::Progress {
             self.time.done(stream_index, "recorded", call.op.place);
             entry.stands = Stands::Progress(site);
             return Ok(());
         }
         self.time.answer.tell(|done| done.recorded.push(event));
         let before = entry.take_record();
-        entry.stands = Stands::Recorded(record_end(&mut self.time, stream_index, site, mark, before));
+        entry.stands = Stands::Recorded(record_end(&mut self.time, stream_index, site, kind, before));
         Ok(())
     }
 
@@ -280,15 +280,15 @@ pub(super) fn record_end(
     time: &mut Timeline,
     stream_index: StreamIndex,
     mut site: Site,
-    mark: Mark,
+    kind: EventKind,
     before: Option<Recorded>,
 ) -> Recorded {
-    match mark {
-        Mark::Asked => {
+    match kind {
+        EventKind::Asked => {
             site.op -= 1;
             time.streams.leave(stream_index);
         }
-        Mark::Completion | Mark::Progress => time.done(stream_index, "recorded", site.place),
+        EventKind::Completion | EventKind::Progress => time.done(stream_index, "recorded", site.place),
     }
     Recorded::new(time.at(stream_index).chain.snapshot(), site, before)
 }

@@ -8,7 +8,7 @@ use super::checker::{Call, Checker};
 use super::finding::{Finding, Side};
 use super::graph_state::Instance;
 use super::lives::{Found, Named};
-use crate::graph::{Mark, Memory as NodeMemory};
+use crate::graph::{LastAct, Memory as NodeMemory};
 use crate::ids::{AllocId, Point};
 use crate::life::{Fault, Kind};
 use crate::op::{Act, Part};
@@ -25,10 +25,10 @@ pub struct Sought {
 }
 
 impl Sought {
-    /// Whether a node that left this mark did it; `point` is the node's own, if it has one.
-    pub fn is_by(&self, mark: &Mark, point: Option<Point>) -> bool {
+    /// Whether a node that left this last act did it; `point` is the node's own, if it has one.
+    pub fn is_by(&self, last: &LastAct, point: Option<Point>) -> bool {
         let is_there = point.zip(self.point).is_none_or(|(own, sought)| own == sought);
-        is_there && mark.part.overlaps(self.part)
+        is_there && last.part.overlaps(self.part)
     }
 }
 
@@ -93,16 +93,16 @@ impl Checker {
     pub(super) fn node_of(&self, call: Call<'_>, side: &Side, sought: Sought) -> Option<Side> {
         let (launch, act) = ((side.stream?, side.op?), side.act?);
         let exec = self.graphs.execs.values().find(|it| it.launched == Some(launch) && !it.is_destroyed)?;
-        let mut marks = exec.exec.summary().marks.iter().filter(|mark| mark.act == act);
-        if act == Act::Free && exec.exec.auto_free_on_launch() && marks.clone().next().is_none() {
+        let mut last_acts = exec.exec.summary().last_acts.iter().filter(|last| last.act == act);
+        if act == Act::Free && exec.exec.auto_free_on_launch() && last_acts.clone().next().is_none() {
             return Some(Side::auto_free());
         }
-        let is_it = |mark: &&Mark| {
-            self.id_of(exec, mark.memory) == Some(sought.id)
-                && sought.is_by(mark, exec.lanes.last_point(&exec.exec, mark.node))
+        let is_it = |last: &&LastAct| {
+            self.id_of(exec, last.memory) == Some(sought.id)
+                && sought.is_by(last, exec.lanes.last_point(&exec.exec, last.node))
         };
-        let (mark, nodes) = (marks.find(is_it)?, exec.exec.nodes());
-        Some(Side::of_node(&nodes[mark.doer(nodes, sought.part).index()].site(act), call.names))
+        let (last, nodes) = (last_acts.find(is_it)?, exec.exec.nodes());
+        Some(Side::of_node(&nodes[last.doer(nodes, sought.part).index()].site(act), call.names))
     }
 
     /// The allocation that a node of an instance names, by the number that findings give it.

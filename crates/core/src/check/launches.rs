@@ -251,7 +251,7 @@ impl Checker {
             "one-life: checked before the launch"
         );
         instance.outputs.clear();
-        self.leave_marks(call, exec, &mut instance, Use { point, site }, &knew);
+        self.leave_last_acts(call, exec, &mut instance, Use { point, site }, &knew);
         instance.has_nameless = instance.outputs.len() < instance.exec.outputs().len();
         instance.lanes.advance();
         for (&(_, key), snapshot) in instance.exec.summary().records.iter().zip(exports) {
@@ -267,14 +267,14 @@ impl Checker {
     }
 
     /// What a launch leaves in the histories of memory, and the lives that it begins. `knew` is the stream before it.
-    fn leave_marks(&mut self, call: Call<'_>, exec: ExecId, instance: &mut Instance, whole: Use, knew: &Snapshot) {
-        for at in 0..instance.exec.summary().marks.len() {
-            let mark = instance.exec.summary().marks[at];
+    fn leave_last_acts(&mut self, call: Call<'_>, exec: ExecId, instance: &mut Instance, whole: Use, knew: &Snapshot) {
+        for at in 0..instance.exec.summary().last_acts.len() {
+            let last = instance.exec.summary().last_acts[at];
             let launched = Launched { whole, point: |node| instance.lanes.point(&instance.exec, node) };
-            let done = launched.by(mark.node, mark.act);
-            let found = match (mark.memory, mark.act) {
+            let done = launched.by(last.node, last.act);
+            let found = match (last.memory, last.act) {
                 (NodeMemory::Own(alloc), Act::Allocate) => {
-                    self.bear(call, exec, instance, (alloc, mark.node), done);
+                    self.bear(call, exec, instance, (alloc, last.node), done);
                     continue;
                 }
                 (NodeMemory::Own(alloc), _) => instance.live(alloc).map(|life| (life, None)),
@@ -284,12 +284,12 @@ impl Checker {
                 }),
             };
             let Some((life, import)) = found else { continue };
-            let device = instance.exec.nodes()[mark.node.index()].label.device;
+            let device = instance.exec.nodes()[last.node.index()].label.device;
             let own = || self.time.stream(whole.site.stream).map(|stream| stream.kept.device);
-            if let Some(device) = device.or_else(own).filter(|_| import.is_none() && mark.act != Act::Free) {
-                self.note_foreign(life, device, Use { site: Site { act: mark.act, ..whole.site }, ..whole });
+            if let Some(device) = device.or_else(own).filter(|_| import.is_none() && last.act != Act::Free) {
+                self.note_foreign(life, device, Use { site: Site { act: last.act, ..whole.site }, ..whole });
             }
-            if let Some(free) = launched.leave(&mark, |used| self.lives.add_use(life, import, used, mark.part, knew)) {
+            if let Some(free) = launched.leave(&last, |used| self.lives.add_use(life, import, used, last.part, knew)) {
                 self.end(life, free);
             }
         }

@@ -3,7 +3,7 @@
 //! Of several things that are wrong the first in this order is reported, by the library and by the checker of whole
 //! programs alike. Knows no streams and no tables: whoever keeps the lives says what is wrong with each.
 
-use crate::graph::{Demand, Mark, NodeId};
+use crate::graph::{Demand, LastAct, NodeId};
 use crate::ids::Point;
 use crate::life::{Fault, History, Kind, Site, Use};
 use crate::op::{Act, Part};
@@ -74,9 +74,9 @@ impl<P: Fn(NodeId) -> Option<Point>> Launched<P> {
     }
 
     /// What a node did to the memory, left in its history by `add`; or its free, where it frees that.
-    pub fn leave(&self, mark: &Mark, add: impl FnOnce(Use)) -> Option<Use> {
-        let done = self.by(mark.node, mark.act);
-        if mark.act == Act::Free {
+    pub fn leave(&self, last: &LastAct, add: impl FnOnce(Use)) -> Option<Use> {
+        let done = self.by(last.node, last.act);
+        if last.act == Act::Free {
             return Some(done);
         }
         add(done);

@@ -182,14 +182,14 @@ impl Checker {
         for life in &freed {
             self.lives.begin_again(*life, Use { point, site }, &mut changes);
         }
-        for mark in &instance.exec.summary().marks {
-            let used = Use { point, site: Site { act: mark.act, ..site } };
-            let target = match mark.memory {
+        for last in &instance.exec.summary().last_acts {
+            let used = Use { point, site: Site { act: last.act, ..site } };
+            let target = match last.memory {
                 NodeMemory::Own(_) => None,
                 memory => self.name_of(&instance, memory).map(|memory| (memory, self.resolve(call, memory, used.site))),
             };
             let Some((memory, Ok(Target { life, is_lease }))) = target else { continue };
-            if mark.act == Act::Free {
+            if last.act == Act::Free {
                 self.lives.begin_again(life, used, &mut changes);
                 continue;
             }
@@ -197,11 +197,11 @@ impl Checker {
             self.lives.add_provisional(
                 life,
                 import,
-                (used, mark.part),
+                (used, last.part),
                 &self.time.at(stream_index).chain,
                 &mut changes,
             );
-            let device = instance.exec.nodes()[mark.node.index()].label.device;
+            let device = instance.exec.nodes()[last.node.index()].label.device;
             if import.is_none() {
                 self.note_foreign(life, device.unwrap_or(self.time.at(stream_index).kept.device), used);
                 changes.append(self.time.answer.changes());

@@ -15,7 +15,7 @@ use super::index::Index;
 use super::node::{GraphAllocId, GraphId, NodeId};
 use super::pins::Pin;
 use super::place::{Placed, place};
-use super::summary::{Mark, Summary};
+use super::summary::{LastAct, Summary};
 use super::validate::validate;
 use crate::op::{Act, Names, Part};
 use crate::units::Range;
@@ -120,11 +120,11 @@ impl Graph {
         Some(Flat::new(self).nodes.get(node.index())?.site(act))
     }
 
-    /// As [`flat_site`](Self::flat_site), of the node that did what a mark says to some of these bytes.
+    /// As [`flat_site`](Self::flat_site), of the node that did a last act to some of these bytes.
     #[cold]
-    pub fn marked_site(&self, mark: &Mark, part: Part) -> Option<NodeSite> {
+    pub fn last_act_site(&self, last: &LastAct, part: Part) -> Option<NodeSite> {
         let nodes = Flat::new(self).nodes;
-        Some(nodes.get(mark.doer(&nodes, part).index())?.site(mark.act))
+        Some(nodes.get(last.doer(&nodes, part).index())?.site(last.act))
     }
 }
 

@@ -9,7 +9,8 @@
 //! 1. the stream waits for the instance's launch before, if that was on another stream;
 //! 2. each [`Demand`](super::Demand) is checked by a [`Standing`]: `K`, and the snapshots of the events its waits wait
 //!    for;
-//! 3. each [`Mark`](super::Mark) gets the point of its node: [`Lanes::point`], or the launch's own where that is none;
+//! 3. each [`LastAct`](super::LastAct) gets the point of its node: [`Lanes::point`], or the launch's own where that is
+//!    none;
 //! 4. each record node's event becomes one of [`Lanes::exports`]: `K`, what the waits before the node learned, and the
 //!    node's row;
 //! 5. [`Lanes::pass`]: the stream waits for all of [`Lanes::ends`] and for the waits' snapshots, takes its point, and

@@ -64,6 +64,6 @@ pub use node::{Access, DEPTH_MAX, EventKey, GraphAllocId, GraphId, Label, Memory
 pub use others::Others;
 pub use pins::Pin;
 pub use place::PLANNED_MAX;
-pub use summary::{Demand, Mark, Summary};
+pub use summary::{Demand, LastAct, Summary};
 pub use uses::Uses;
 pub use validate::FAULTS_MAX;

@@ -6,7 +6,7 @@
 //! the cost of a launch follows the outside memory, not the graph.
 //!
 //! Knows nodes; nothing of streams. Invariants: **first**: if every [`Demand`] is met, so is every node's. **last**:
-//! what comes after every [`Mark`] of some memory comes after all that the graph did to it.
+//! what comes after every [`LastAct`] on some memory comes after all that the graph did to it.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -42,7 +42,7 @@ pub struct Demand {
 /// events the launch is one point: at most one use of each memory of the outside (a write, if there is one), and of an
 /// output its allocation alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Mark {
+pub struct LastAct {
     /// The memory: of the outside, or an output of the graph.
     pub memory: Memory,
     /// What was done: allocated (outputs), read, written or freed.
@@ -53,8 +53,8 @@ pub struct Mark {
     pub node: NodeId,
 }
 
-impl Mark {
-    /// The node that did it to some of these bytes, of all nodes of the graph: one mark may stand for several.
+impl LastAct {
+    /// The node that did it to some of these bytes, of all nodes of the graph: one last act may stand for several.
     #[cold]
     pub fn doer(&self, nodes: &[FlatNode], part: Part) -> NodeId {
         let did = |it: &Access| it.memory == self.memory && it.kind() == self.act && it.part.overlaps(part);
@@ -70,7 +70,7 @@ pub struct Summary {
     /// Uses and frees of outside memory, in the order of the nodes.
     pub demands: Vec<Demand>,
     /// What stays of it, and of the outputs.
-    pub marks: Vec<Mark>,
+    pub last_acts: Vec<LastAct>,
     /// Nodes that record an event.
     pub records: Vec<(NodeId, EventKey)>,
     /// Nodes that wait for one.
@@ -97,7 +97,7 @@ impl Summary {
         for (at, alloc) in flat.allocs.iter().enumerate().filter(|(_, alloc)| alloc.is_output()) {
             let memory = Memory::Own(super::GraphAllocId(at as u32));
             let node = alloc.node.expect("an output has its alloc node");
-            summary.marks.push(Mark { memory, act: Act::Allocate, part: Part::WHOLE, node });
+            summary.last_acts.push(LastAct { memory, act: Act::Allocate, part: Part::WHOLE, node });
             if !summary.records.is_empty() {
                 summary.leave(memory, &lives.own[at]);
             }
@@ -171,23 +171,23 @@ impl Summary {
 
     fn leave(&mut self, memory: Memory, life: &Life) {
         if let Some(node) = life.freed {
-            self.marks.push(Mark { memory, act: Act::Free, part: Part::WHOLE, node });
+            self.last_acts.push(LastAct { memory, act: Act::Free, part: Part::WHOLE, node });
             return;
         }
         if !self.records.is_empty() {
             for (part, uses) in life.by_part() {
-                self.marks.extend(uses.iter().map(|it| Mark { memory, act: it.act, part, node: it.node }));
+                self.last_acts.extend(uses.iter().map(|it| LastAct { memory, act: it.act, part, node: it.node }));
             }
             return;
         }
-        // The whole launch is one point: one mark says it all, a write before a read.
-        let begin = self.marks.len();
+        // The whole launch is one point: one last act says it all, a write before a read.
+        let begin = self.last_acts.len();
         for (part, uses) in life.by_part() {
             let write = uses.iter().rev().find(|it| it.act == Act::Write);
             let Some(NodeUse { node, act }) = write.or(uses.last()).copied() else { continue };
-            match self.marks[begin..].last_mut() {
+            match self.last_acts[begin..].last_mut() {
                 Some(last) if last.act == act && last.part.to() == part.from() => last.part = last.part.joined(part),
-                _ => self.marks.push(Mark { memory, act, part, node }),
+                _ => self.last_acts.push(LastAct { memory, act, part, node }),
             }
         }
     }

@@ -77,7 +77,7 @@ impl From<StreamKind> for StreamRole {
 
 /// What an event stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Mark {
+pub enum EventKind {
     /// All work before the record has completed.
     #[default]
     Completion,
@@ -187,7 +187,7 @@ pub enum What {
         /// In a capture: a node that records the event at each launch (`cudaEventRecordExternal`).
         external: bool,
         /// What it stands for.
-        mark: Mark,
+        kind: EventKind,
     },
     /// Later work of a stream waits for the event's latest record; none is not a wait (`cudaStreamWaitEvent`).
     EventWait {

@@ -2,7 +2,7 @@
 
 use millpond_core::check::{Checker, Settings};
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, StreamRole, Trust, What};
+use millpond_core::op::{Access, Act, EventKind, Memory, Names, Op, Place, StreamRole, Trust, What};
 use smallvec::smallvec;
 
 fn op(what: What) -> Op {
@@ -34,7 +34,7 @@ fn memory_is_flat_in_the_length_of_the_program() {
         let stream = StreamId(2 + round as u32);
         let event = EventId(round as u32 % 8);
         let memory = Memory { generation: round / 16, ..Memory::first(round as u32 % 16) };
-        let record = |stream| op(What::EventRecord { event, stream, external: false, mark: Mark::Completion });
+        let record = |stream| op(What::EventRecord { event, stream, external: false, kind: EventKind::Completion });
         let wait = |stream| op(What::EventWait { event, stream, external: false });
         for op in [
             create(stream),

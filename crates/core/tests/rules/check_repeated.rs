@@ -2,7 +2,7 @@
 
 use millpond_core::check::{Checker, Finding, Kind, Settings};
 use millpond_core::ids::{AllocId, DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Names, Op, Place, StreamRole, Trust, What};
+use millpond_core::op::{Access, Act, EventKind, Memory, Names, Op, Place, StreamRole, Trust, What};
 
 const MEMORY: Memory = Memory { id: AllocId(7), generation: 3 };
 
@@ -35,7 +35,7 @@ fn free(stream: u32) -> What {
 fn hand_over(from: u32, to: u32) -> [What; 2] {
     let (event, external) = (EventId(from), false);
     [
-        What::EventRecord { event, stream: StreamId(from), external, mark: Mark::Completion },
+        What::EventRecord { event, stream: StreamId(from), external, kind: EventKind::Completion },
         What::EventWait { event, stream: StreamId(to), external },
     ]
 }

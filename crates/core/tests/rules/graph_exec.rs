@@ -61,8 +61,8 @@ fn the_summary_has_one_entry_for_each_outside_memory() {
     let summary = exec(&graph, false).summary().clone();
     let demands: Vec<_> = summary.demands.iter().map(|it| (it.memory, it.act, it.nodes[0].0)).collect();
     assert_eq!(demands, [(OUTSIDE, Act::Read, NodeId(0)), (foreign, Act::Free, free)]);
-    let marks: Vec<_> = summary.marks.iter().map(|it| (it.memory, it.act, it.node)).collect();
-    assert_eq!(marks, [(OUTSIDE, Act::Read, last), (foreign, Act::Free, free)]);
+    let last_acts: Vec<_> = summary.last_acts.iter().map(|it| (it.memory, it.act, it.node)).collect();
+    assert_eq!(last_acts, [(OUTSIDE, Act::Read, last), (foreign, Act::Free, free)]);
 }
 
 #[test]
@@ -80,8 +80,8 @@ fn what_nodes_do_to_bytes_side_by_side_is_one_entry() {
     let demands: Vec<_> = summary.demands.iter().map(|it| (it.part, it.nodes.to_vec())).collect();
     let both = vec![(high, part(512, 1024)), (low, part(0, 512))];
     assert_eq!(demands, [(part(0, 1024), both), (part(2048, 2049), vec![(far, part(2048, 2049))])]);
-    let marks: Vec<_> = summary.marks.iter().map(|it| (it.part, it.act)).collect();
-    assert_eq!(marks, [(part(0, 1024), Act::Write), (part(2048, 2049), Act::Write)]);
+    let last_acts: Vec<_> = summary.last_acts.iter().map(|it| (it.part, it.act)).collect();
+    assert_eq!(last_acts, [(part(0, 1024), Act::Write), (part(2048, 2049), Act::Write)]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Access, CallKind, CopyKind, DriverError, RawChunk, RawMark, RawStream, RawTime, Work};
+use crate::{Access, CallKind, CopyKind, DriverError, RawChunk, RawEvent, RawStream, RawTime, Work};
 
 /// One call that a [checked](crate::Checked) device has seen. Of a refused call only its kind and error are kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,16 +30,16 @@ pub enum Call {
     CloseStream { stream: RawStream },
     /// [`Driver::submit`](crate::Driver::submit)
     Submit { stream: RawStream, work: WorkCall },
-    /// [`Driver::mark`](crate::Driver::mark)
-    Mark { stream: RawStream, mark: RawMark },
+    /// [`Driver::record`](crate::Driver::record)
+    Record { stream: RawStream, event: RawEvent },
     /// [`Driver::wait`](crate::Driver::wait)
-    Wait { stream: RawStream, mark: RawMark },
+    Wait { stream: RawStream, event: RawEvent },
     /// [`Driver::is_over`](crate::Driver::is_over)
-    IsOver { mark: RawMark, over: bool },
+    IsOver { event: RawEvent, over: bool },
     /// [`Driver::block_on`](crate::Driver::block_on)
-    BlockOn { mark: RawMark },
+    BlockOn { event: RawEvent },
     /// [`Driver::forget`](crate::Driver::forget)
-    Forget { mark: RawMark },
+    Forget { event: RawEvent },
     /// [`Driver::record_time`](crate::Driver::record_time)
     RecordTime { stream: RawStream, time: RawTime },
     /// [`Driver::elapsed`](crate::Driver::elapsed)

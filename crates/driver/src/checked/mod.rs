@@ -2,7 +2,7 @@
 //!
 //! What the device itself refuses as wrong (an unknown handle, a size, a place) is a breach. What it cannot know is
 //! looked for here: work on memory that is not mapped, memory that is taken away under work in flight, what is not
-//! given back. Whether work has completed the device is asked, by a mark behind it; this knows no order.
+//! given back. Whether work has completed the device is asked, by an event behind it; this knows no order.
 //!
 //! A breach is written down and refused: the device would write where nothing is.
 
@@ -20,7 +20,8 @@ use crate::contract::Around;
 use crate::errors::{failed, unknown};
 use crate::locks::{Guard, Leaf, Mutex, lock};
 use crate::{
-    CallKind, Driver, DriverError, Fence, MarkName, RawChunk, RawMark, RawStream, RawTime, Result, StreamFlags, Work,
+    CallKind, Driver, DriverError, EventHandle, Fence, RawChunk, RawEvent, RawStream, RawTime, Result, StreamFlags,
+    Work,
 };
 
 /// A driver whose calls are held to the contract.
@@ -54,12 +55,12 @@ struct State {
     mappings: BTreeMap<u64, u64>,
     host: BTreeMap<u64, u64>,
     streams: BTreeSet<u64>,
-    /// The device's mark by the name that it has here: the device may return one again, and names here are never.
-    marks: BTreeMap<u64, RawMark>,
-    marked: u64,
+    /// The device's event by the name that it has here: the device may return one again, and names here are never.
+    events: BTreeMap<u64, RawEvent>,
+    recorded: u64,
     times: BTreeSet<u64>,
-    /// Work that was in flight when it was asked last, each with a mark behind it.
-    pending: Vec<(WorkCall, RawMark)>,
+    /// Work that was in flight when it was asked last, each with an event behind it.
+    pending: Vec<(WorkCall, RawEvent)>,
     calls: Vec<Call>,
     violations: Vec<Violation>,
 }
@@ -90,17 +91,17 @@ impl<D: Driver> Checked<D> {
         self.lock().violations.clone()
     }
 
-    /// What a program should have given back by its end: mappings, chunks, ranges, host memory, streams, marks, times,
+    /// What a program should have given back by its end: mappings, chunks, ranges, host memory, streams, events, times,
     /// work that never ran.
     pub fn leaks(&self) -> Vec<String> {
-        let State { ranges, chunks, mappings, host, streams, marks, times, .. } = &*self.lock();
+        let State { ranges, chunks, mappings, host, streams, events, times, .. } = &*self.lock();
         let mut leaks: Vec<String> =
             mappings.iter().map(|(at, bytes)| format!("{bytes} B are mapped at {at:#x}")).collect();
         leaks.extend(chunks.iter().map(|(chunk, bytes)| format!("chunk {chunk} of {bytes} B lives")));
         leaks.extend(ranges.iter().map(|(at, bytes)| format!("{bytes} B are reserved at {at:#x}")));
         leaks.extend(host.iter().map(|(at, bytes)| format!("{bytes} B of the host at {at:#x} are kept")));
         leaks.extend(streams.iter().map(|stream| format!("stream {stream} is open")));
-        leaks.extend(marks.keys().map(|mark| format!("mark {mark} is not forgotten")));
+        leaks.extend(events.keys().map(|event| format!("event {event} is not forgotten")));
         leaks.extend(times.iter().map(|time| format!("time {time} is not forgotten")));
         leaks
     }
@@ -158,20 +159,20 @@ impl<D: Driver> Checked<D> {
         self.seen(kind, Err(error), |_, &()| unreachable!("it is refused"))
     }
 
-    /// The device's mark of a name that is not forgotten.
-    fn find_mark(&self, kind: CallKind, mark: RawMark) -> Result<RawMark> {
-        let found = self.lock().marks.get(&mark.0).copied();
-        let answer = found.ok_or_else(|| unknown(kind.name(), "mark", mark.0));
+    /// The device's event of a name that is not forgotten.
+    fn find_event(&self, kind: CallKind, event: RawEvent) -> Result<RawEvent> {
+        let found = self.lock().events.get(&event.0).copied();
+        let answer = found.ok_or_else(|| unknown(kind.name(), "event", event.0));
         if answer.is_ok() { answer } else { self.seen(kind, answer, |_, _| unreachable!("it is refused")) }
     }
 
-    /// A call that gives a mark.
-    fn named(&self, stream: RawStream, outcome: Result<RawMark>) -> Result<RawMark> {
+    /// A call that gives an event.
+    fn named(&self, stream: RawStream, outcome: Result<RawEvent>) -> Result<RawEvent> {
         let mut named = None;
-        self.seen(CallKind::Mark, outcome, |state, &mark| {
-            let mark = state.name_mark(mark);
-            named = Some(mark);
-            Call::Mark { stream, mark }
+        self.seen(CallKind::Record, outcome, |state, &event| {
+            let event = state.name_event(event);
+            named = Some(event);
+            Call::Record { stream, event }
         })?;
         Ok(named.expect("it succeeded"))
     }
@@ -179,7 +180,7 @@ impl<D: Driver> Checked<D> {
     /// Work in flight that uses some bytes; a lost device has none.
     fn in_flight(&self, uses: impl Fn(&WorkCall) -> bool) -> Option<WorkCall> {
         let pending: Vec<_> = self.lock().pending.iter().filter(|(work, _)| uses(work)).copied().collect();
-        pending.into_iter().find(|(_, mark)| self.device.peek(*mark) == Ok(false)).map(|(work, _)| work)
+        pending.into_iter().find(|(_, event)| self.device.peek(*event) == Ok(false)).map(|(work, _)| work)
     }
 
     /// The caller's promise of `submit`, as far as it can be seen: what work touches is mapped. Where there are other
@@ -199,16 +200,16 @@ impl<D: Driver> Checked<D> {
         }
     }
 
-    /// A mark behind what was submitted last.
+    /// An event behind what was submitted last.
     fn follow(&self, stream: RawStream, work: WorkCall) {
         if work == WorkCall::Run {
             return;
         }
         let before = std::mem::take(&mut self.lock().pending);
         let (done, mut pending): (Vec<_>, Vec<_>) =
-            before.into_iter().partition(|(_, mark)| self.device.peek(*mark) != Ok(false));
-        done.into_iter().for_each(|(_, mark)| self.device.forget(mark));
-        pending.extend(self.device.mark(stream).ok().map(|mark| (work, mark)));
+            before.into_iter().partition(|(_, event)| self.device.peek(*event) != Ok(false));
+        done.into_iter().for_each(|(_, event)| self.device.forget(event));
+        pending.extend(self.device.record(stream).ok().map(|event| (work, event)));
         self.lock().pending.extend(pending);
     }
 }
@@ -227,14 +228,14 @@ impl State {
         true
     }
 
-    fn name_mark(&mut self, mark: RawMark) -> RawMark {
-        self.marked += 1;
-        self.marks.insert(self.marked, mark);
-        RawMark(self.marked)
+    fn name_event(&mut self, event: RawEvent) -> RawEvent {
+        self.recorded += 1;
+        self.events.insert(self.recorded, event);
+        RawEvent(self.recorded)
     }
 }
 
-// SAFETY: each call is refused, or is made as it is; what it makes beside them are marks.
+// SAFETY: each call is refused, or is made as it is; what it makes beside them are events.
 unsafe impl<D: Driver> Around for Checked<D> {
     type Device = D;
 
@@ -350,62 +351,62 @@ unsafe impl<D: Driver> Around for Checked<D> {
         Ok(())
     }
 
-    fn mark(&self, stream: RawStream) -> Result<RawMark> {
-        self.named(stream, self.device.mark(stream))
+    fn record(&self, stream: RawStream) -> Result<RawEvent> {
+        self.named(stream, self.device.record(stream))
     }
 
-    fn mark_apart(&self, stream: RawStream) -> Result<RawMark> {
-        self.named(stream, self.device.mark_apart(stream))
+    fn record_apart(&self, stream: RawStream) -> Result<RawEvent> {
+        self.named(stream, self.device.record_apart(stream))
     }
 
-    fn mark_all(&self) -> Result<Option<RawMark>> {
-        let mark = self.device.mark_all()?;
-        Ok(mark.map(|mark| self.lock().name_mark(mark)))
+    fn record_all(&self) -> Result<Option<RawEvent>> {
+        let event = self.device.record_all()?;
+        Ok(event.map(|event| self.lock().name_event(event)))
     }
 
-    fn export_mark(&self, stream: RawStream) -> Result<(RawMark, MarkName)> {
-        let (mark, name) = self.device.export_mark(stream)?;
-        Ok((self.lock().name_mark(mark), name))
+    fn export_event(&self, stream: RawStream) -> Result<(RawEvent, EventHandle)> {
+        let (event, name) = self.device.export_event(stream)?;
+        Ok((self.lock().name_event(event), name))
     }
 
-    fn import_mark(&self, name: &MarkName) -> Result<RawMark> {
-        let mark = self.device.import_mark(name)?;
-        Ok(self.lock().name_mark(mark))
+    fn import_event(&self, name: &EventHandle) -> Result<RawEvent> {
+        let event = self.device.import_event(name)?;
+        Ok(self.lock().name_event(event))
     }
 
-    fn fence(&self, mark: RawMark) -> Result<Fence> {
-        self.device.fence(self.find_mark(CallKind::Wait, mark)?)
+    fn fence(&self, event: RawEvent) -> Result<Fence> {
+        self.device.fence(self.find_event(CallKind::Wait, event)?)
     }
 
-    fn wait(&self, stream: RawStream, mark: RawMark) -> Result<()> {
-        let found = self.find_mark(CallKind::Wait, mark)?;
-        self.seen(CallKind::Wait, self.device.wait(stream, found), |_, ()| Call::Wait { stream, mark })
+    fn wait(&self, stream: RawStream, event: RawEvent) -> Result<()> {
+        let found = self.find_event(CallKind::Wait, event)?;
+        self.seen(CallKind::Wait, self.device.wait(stream, found), |_, ()| Call::Wait { stream, event })
     }
 
-    fn is_over(&self, mark: RawMark) -> Result<bool> {
-        let found = self.find_mark(CallKind::IsOver, mark)?;
-        self.seen(CallKind::IsOver, self.device.is_over(found), |_, &over| Call::IsOver { mark, over })
+    fn is_over(&self, event: RawEvent) -> Result<bool> {
+        let found = self.find_event(CallKind::IsOver, event)?;
+        self.seen(CallKind::IsOver, self.device.is_over(found), |_, &over| Call::IsOver { event, over })
     }
 
-    fn peek(&self, mark: RawMark) -> Result<bool> {
-        let found = self.find_mark(CallKind::IsOver, mark)?;
-        self.seen(CallKind::IsOver, self.device.peek(found), |_, &over| Call::IsOver { mark, over })
+    fn peek(&self, event: RawEvent) -> Result<bool> {
+        let found = self.find_event(CallKind::IsOver, event)?;
+        self.seen(CallKind::IsOver, self.device.peek(found), |_, &over| Call::IsOver { event, over })
     }
 
-    fn block_on(&self, mark: RawMark) -> Result<()> {
-        let found = self.find_mark(CallKind::BlockOn, mark)?;
-        self.seen(CallKind::BlockOn, self.device.block_on(found), |_, ()| Call::BlockOn { mark })
+    fn block_on(&self, event: RawEvent) -> Result<()> {
+        let found = self.find_event(CallKind::BlockOn, event)?;
+        self.seen(CallKind::BlockOn, self.device.block_on(found), |_, ()| Call::BlockOn { event })
     }
 
-    fn forget(&self, mark: RawMark) {
-        let found = self.lock().marks.remove(&mark.0);
-        found.into_iter().for_each(|mark| self.device.forget(mark));
+    fn forget(&self, event: RawEvent) {
+        let found = self.lock().events.remove(&event.0);
+        found.into_iter().for_each(|event| self.device.forget(event));
         // It cannot fail.
-        let _ = self.seen(CallKind::Forget, Ok(()), |_, ()| Call::Forget { mark });
+        let _ = self.seen(CallKind::Forget, Ok(()), |_, ()| Call::Forget { event });
     }
 
     fn record_time(&self, stream: RawStream) -> Result<RawTime> {
-        self.seen(CallKind::Mark, self.device.record_time(stream), |state, &time| {
+        self.seen(CallKind::Record, self.device.record_time(stream), |state, &time| {
             state.times.insert(time.0);
             Call::RecordTime { stream, time }
         })

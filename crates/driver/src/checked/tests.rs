@@ -71,13 +71,13 @@ fn memory_that_work_in_flight_uses_stays() {
     let stream = Driver::open_stream(&device, StreamFlags::default()).unwrap();
     let kind = crate::CopyKind::HostToDevice;
     submit(&device, stream, Work::Copy { to: at, from: host, bytes: 64, kind }).unwrap();
-    let mark = Driver::mark(&device, stream).unwrap();
+    let event = Driver::record(&device, stream).unwrap();
     assert!(unmap(&device, at).unwrap_err().to_string().contains("is in flight and touches"));
     // SAFETY: it is refused.
     assert!(unsafe { Driver::free_host(&device, host) }.is_err());
     let kinds: Vec<CallKind> = device.violations().iter().map(|violation| violation.kind).collect();
     assert_eq!(kinds, [CallKind::Unmap, CallKind::FreeHost]);
-    Driver::block_on(&device, mark).unwrap();
+    Driver::block_on(&device, event).unwrap();
     unmap(&device, at).unwrap();
     // SAFETY: the copy has completed.
     unsafe { Driver::free_host(&device, host) }.unwrap();
@@ -85,16 +85,16 @@ fn memory_that_work_in_flight_uses_stays() {
 }
 
 #[test]
-fn a_mark_that_was_forgotten_is_unknown() {
+fn an_event_that_was_forgotten_is_unknown() {
     let device = late();
     let stream = Driver::open_stream(&device, StreamFlags::default()).unwrap();
-    let marks = [(); 2].map(|()| Driver::mark(&device, stream).unwrap());
+    let events = [(); 2].map(|()| Driver::record(&device, stream).unwrap());
     Driver::close_stream(&device, stream).unwrap();
-    Driver::forget(&device, marks[0]);
-    assert_eq!((device.leaks().len(), Driver::is_over(&device, marks[1])), (1, Ok(true)));
-    Driver::forget(&device, marks[1]);
+    Driver::forget(&device, events[0]);
+    assert_eq!((device.leaks().len(), Driver::is_over(&device, events[1])), (1, Ok(true)));
+    Driver::forget(&device, events[1]);
     device.assert_clean();
-    let unknown = DriverError::UnknownHandle { call: "is_over", what: "mark", handle: marks[1].0 };
-    assert_eq!(Driver::is_over(&device, marks[1]), Err(unknown));
+    let unknown = DriverError::UnknownHandle { call: "is_over", what: "event", handle: events[1].0 };
+    assert_eq!(Driver::is_over(&device, events[1]), Err(unknown));
     assert_eq!(device.violations().len(), 1);
 }

@@ -92,7 +92,7 @@ impl Entered<'_> {
         unsafe { (self.table.synchronize_context)() }
     }
 
-    /// Marks all work that the context has, and waits for that.
+    /// Records an event after all work that the context has, and waits for it.
     fn block_on_all(&self, all: &AllTable) -> Code {
         let (table, mut event) = (self.table, Event::default());
         // SAFETY: a place for an event (context-current).

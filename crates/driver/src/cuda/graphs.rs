@@ -1,6 +1,6 @@
 //! Graphs of the device: made of nodes, captured, launched.
 //!
-//! Knows nodes and native streams, which the caller holds; no marks. Copies and fills are cut into pieces of at most
+//! Knows nodes and native streams, which the caller holds; no events. Copies and fills are cut into pieces of at most
 //! [`PIECE`], since the pitch of a copy is limited, and the pieces follow each other.
 //!
 //! Invariants: `object-keeps`: what nodes own (closures, bytes) is in one user object of the graph, so that the library

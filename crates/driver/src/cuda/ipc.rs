@@ -1,11 +1,11 @@
-//! Marks that pass between processes: interprocess events, each recorded once.
+//! Events that pass between processes (CUDA: interprocess events), each recorded once.
 //!
 //! A process that opened an event sees each later record of it by its maker, and must not use it after its maker has
-//! destroyed it. So an event is made for one mark, is never recorded again, and is destroyed when its mark is
+//! destroyed it. So an event is made for one record, is never recorded again, and is destroyed when its handle is
 //! forgotten, which the caller does after all processes that opened it have closed it. Events that were exported and
 //! not forgotten stay, and the context with them.
 //!
-//! Knows nothing of other marks, but that their numbers are below [`APART`].
+//! Knows nothing of other events, but that their numbers are below [`APART`].
 //!
 //! Invariants: `ours-to-destroy`: an event in the list was made or opened here, and leaves it to be destroyed.
 
@@ -18,20 +18,20 @@ use super::survey;
 use super::table::EventTable;
 use crate::errors::{failed, unknown};
 use crate::locks::{Guard, Leaf, Mutex, lock};
-use crate::{MarkName, RawMark, Result};
+use crate::{EventHandle, RawEvent, Result};
 
-/// The lower half of these marks: no slot of other marks has this number.
+/// The lower half of these handles: no slot of other events has this number.
 const APART: u64 = 1 << 31;
 
 /// An event that passes between processes.
 #[derive(Clone, Copy, Debug)]
 struct Passing {
-    event: Event,
+    native: Event,
     /// Whether another process made it.
     is_opened: bool,
 }
 
-/// The marks of one device that pass between processes.
+/// The events of one device that pass between processes.
 #[derive(Debug)]
 pub(super) struct InterprocessEvents {
     gpu: Arc<Gpu>,
@@ -58,44 +58,44 @@ impl InterprocessEvents {
         self.table.ok_or_else(|| failed(call, "this device has no events for other processes"))
     }
 
-    /// Marks the end of a stream's present work for other processes. The stream is held by the caller.
-    pub(super) fn export(&self, stream: Stream) -> Result<(RawMark, MarkName)> {
-        const CALL: &str = "export_mark";
+    /// Records an event for other processes after a stream's present work. The stream is held by the caller.
+    pub(super) fn export(&self, stream: Stream) -> Result<(RawEvent, EventHandle)> {
+        const CALL: &str = "export_event";
         let functions = self.table(CALL)?;
         let (entered, mut name) = (self.gpu.enter(CALL)?, EventName([0; 64]));
-        let event = entered.open_event(CALL, EVENT_DISABLE_TIMING | EVENT_INTERPROCESS)?;
+        let native = entered.open_event(CALL, EVENT_DISABLE_TIMING | EVENT_INTERPROCESS)?;
         // SAFETY: an event that was made just now, and a stream that is held open.
-        let recorded = self.gpu.check(CALL, unsafe { (entered.table.record_event)(event, stream) });
+        let recorded = self.gpu.check(CALL, unsafe { (entered.table.record_event)(native, stream) });
         // SAFETY: a place for a name, and the same event.
-        let named = recorded.and_then(|()| self.gpu.check(CALL, unsafe { (functions.name)(&raw mut name, event) }));
+        let named = recorded.and_then(|()| self.gpu.check(CALL, unsafe { (functions.name)(&raw mut name, native) }));
         if let Err(error) = named {
             // SAFETY: it is known here only. A refusal leaves it to the context.
-            let _ = unsafe { (entered.table.close_event)(event) };
+            let _ = unsafe { (entered.table.close_event)(native) };
             return Err(error);
         }
-        Ok((self.add(Passing { event, is_opened: false }), name.0))
+        Ok((self.add(Passing { native, is_opened: false }), name.0))
     }
 
-    /// Opens a mark of another process.
-    pub(super) fn import(&self, name: &MarkName) -> Result<RawMark> {
-        const CALL: &str = "import_mark";
-        let (functions, mut event) = (self.table(CALL)?, Event::default());
+    /// Opens an event of another process.
+    pub(super) fn import(&self, name: &EventHandle) -> Result<RawEvent> {
+        const CALL: &str = "import_event";
+        let (functions, mut native) = (self.table(CALL)?, Event::default());
         let _entered = self.gpu.enter(CALL)?;
         // SAFETY: a place for an event, and a name, which the library checks (context-current).
-        self.gpu.check(CALL, unsafe { (functions.open)(&raw mut event, EventName(*name)) })?;
-        Ok(self.add(Passing { event, is_opened: true }))
+        self.gpu.check(CALL, unsafe { (functions.open)(&raw mut native, EventName(*name)) })?;
+        Ok(self.add(Passing { native, is_opened: true }))
     }
 
-    /// The event of a mark, as long as that is not forgotten.
+    /// The native event, as long as the handle is not forgotten.
     #[cold]
-    pub(super) fn find(&self, call: &'static str, mark: RawMark) -> Result<Event> {
-        let passing = self.lock().events.get(&number(call, mark)?).copied();
-        passing.map(|passing| passing.event).ok_or_else(|| unknown(call, "mark", mark.0))
+    pub(super) fn find(&self, call: &'static str, event: RawEvent) -> Result<Event> {
+        let passing = self.lock().events.get(&number(call, event)?).copied();
+        passing.map(|passing| passing.native).ok_or_else(|| unknown(call, "event", event.0))
     }
 
     #[cold]
-    pub(super) fn forget(&self, mark: RawMark) {
-        let Ok(number) = number("forget", mark) else { return };
+    pub(super) fn forget(&self, event: RawEvent) {
+        let Ok(number) = number("forget", event) else { return };
         let Some(passing) = self.lock().events.remove(&number) else { return };
         self.destroy(passing);
     }
@@ -104,11 +104,11 @@ impl InterprocessEvents {
         if let Ok(entered) = self.gpu.enter("forget") {
             // SAFETY: for the last time (ours-to-destroy); no other process has it open, by the contract. A refusal
             // leaves it to the context.
-            let _ = unsafe { (entered.table.close_event)(passing.event) };
+            let _ = unsafe { (entered.table.close_event)(passing.native) };
         }
     }
 
-    fn add(&self, passing: Passing) -> RawMark {
+    fn add(&self, passing: Passing) -> RawEvent {
         let mut numbered = self.lock();
         let mut number = numbered.next;
         while numbered.events.contains_key(&number) {
@@ -116,7 +116,7 @@ impl InterprocessEvents {
         }
         numbered.next = number.wrapping_add(1);
         numbered.events.insert(number, passing);
-        RawMark(u64::from(number) << 32 | APART)
+        RawEvent(u64::from(number) << 32 | APART)
     }
 
     fn lock(&self) -> Guard<'_, Numbered> {
@@ -136,7 +136,11 @@ impl Drop for InterprocessEvents {
     }
 }
 
-/// Which of these marks it is.
-fn number(call: &'static str, mark: RawMark) -> Result<u32> {
-    if mark.0 & u64::from(u32::MAX) == APART { Ok((mark.0 >> 32) as u32) } else { Err(unknown(call, "mark", mark.0)) }
+/// Which of these events it is.
+fn number(call: &'static str, event: RawEvent) -> Result<u32> {
+    if event.0 & u64::from(u32::MAX) == APART {
+        Ok((event.0 >> 32) as u32)
+    } else {
+        Err(unknown(call, "event", event.0))
+    }
 }

@@ -9,9 +9,9 @@
 //! | `config` | which device, and how much of it |
 //! | `table` | the library and its functions |
 //! | `gpu` | the primary context; what result codes mean |
-//! | `memory`, `streams`, `marks` | what the contract calls so |
-//! | `ends` | the last mark of each stream, which serves again |
-//! | `ipc` | marks that pass between processes |
+//! | `memory`, `streams`, `events` | what the contract calls so |
+//! | `ends` | the last event of each stream, which serves again |
+//! | `ipc` | events that pass between processes |
 //! | `graphs` | graphs of the device |
 //! | `submit` | items of work as calls of the library |
 //! | `times` | events with timing |
@@ -23,10 +23,10 @@ pub mod abi;
 mod apart;
 mod config;
 mod ends;
+mod events;
 mod gpu;
 mod graphs;
 mod ipc;
-mod marks;
 mod memory;
 mod pinned;
 mod streams;
@@ -44,9 +44,9 @@ use std::time::Duration;
 use abi::{Code, Event};
 pub use apart::change_capture;
 pub use config::CudaConfig;
+use events::Events;
 use gpu::Gpu;
 use graphs::Graphs;
-use marks::Marks;
 use memory::Memory;
 use pinned::Pinned;
 use streams::{Held, Streams};
@@ -61,11 +61,11 @@ use crate::locks::{Leaf, Mutex};
 use crate::peers::{keep, let_go};
 use crate::tap::hand_on;
 use crate::{
-    Driver, Fence, HeldMemory, MarkName, Node, Peer, PeerAccess, Properties, RawChunk, RawExec, RawGraph, RawMark,
+    Driver, EventHandle, Fence, HeldMemory, Node, Peer, PeerAccess, Properties, RawChunk, RawEvent, RawExec, RawGraph,
     RawStream, RawTime, Result, StreamFlags, Work, process,
 };
 
-/// The most streams, marks and graphs of a device that can be open at once, of each.
+/// The most streams, events and graphs of a device that can be open at once, of each.
 const PLACES_MAX: u32 = 1 << 20;
 
 /// A CUDA device.
@@ -82,7 +82,7 @@ pub struct CudaDriver {
     // Dropped in this order: graphs, events and streams before the memory that their work uses.
     graphs: Option<Graphs>,
     uploads: UntilIdle<Upload>,
-    marks: Marks,
+    events: Events,
     times: Times,
     streams: Streams,
     borrowed: UntilIdle<HeldMemory>,
@@ -114,8 +114,8 @@ impl CudaDriver {
         let borrowed = UntilIdle::new(gpu.clone());
         let pinned = Pinned::new(gpu.clone());
         let graphs = gpu.api.graphs.map(|table| Graphs::new(gpu.clone(), table));
-        let (uploads, marks, times) = (UntilIdle::new(gpu.clone()), Marks::new(gpu.clone()), Times::new(gpu.clone()));
-        Ok(Self { graphs, uploads, marks, times, streams, borrowed, pinned, memory, gpu, name, total_bytes })
+        let (uploads, events, times) = (UntilIdle::new(gpu.clone()), Events::new(gpu.clone()), Times::new(gpu.clone()));
+        Ok(Self { graphs, uploads, events, times, streams, borrowed, pinned, memory, gpu, name, total_bytes })
     }
 
     /// Bytes of all chunks of this driver that are not destroyed or still mapped.
@@ -127,7 +127,7 @@ impl CudaDriver {
 impl CudaDriver {
     /// A stream that does not capture, for something to be submitted to it.
     fn hold_busy(&self, call: &'static str, stream: RawStream) -> Result<Busy<'_>> {
-        Ok(Busy { held: self.streams.hold_idle(call, stream)?, marks: &self.marks })
+        Ok(Busy { held: self.streams.hold_idle(call, stream)?, events: &self.events })
     }
 
     /// # Safety
@@ -141,7 +141,7 @@ impl CudaDriver {
             Some(Work::Run(_)) => self.streams.hold_idle(CALL, stream)?,
             _ => self.streams.hold_to_submit(CALL, stream)?,
         };
-        let stream = &Busy { held, marks: &self.marks }.held;
+        let stream = &Busy { held, events: &self.events }.held;
         self.gpu.check_lost()?;
         let entered = self.streams.enter(CALL, stream)?;
         let code = match work.take() {
@@ -166,16 +166,16 @@ impl CudaDriver {
     }
 }
 
-/// A stream to which work is submitted while this lives: its last mark does not cover that.
+/// A stream to which work is submitted while this lives: its last event does not cover that.
 struct Busy<'a> {
     held: Held<'a>,
-    marks: &'a Marks,
+    events: &'a Events,
 }
 
 impl Drop for Busy<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.held.end.into_iter().for_each(|end| end.note(self.marks));
+        self.held.end.into_iter().for_each(|end| end.note(self.events));
     }
 }
 
@@ -237,11 +237,11 @@ unsafe impl Driver for CudaDriver {
             fn alloc_host(&self, bytes: u64) -> Result<u64>;
             unsafe fn free_host(&self, at: u64) -> Result<()>;
         }
-        marks => {
+        events => {
             #[inline]
-            fn is_over(&self, mark: RawMark) -> Result<bool>;
-            fn block_on(&self, mark: RawMark) -> Result<()>;
-            fn forget(&self, mark: RawMark);
+            fn is_over(&self, event: RawEvent) -> Result<bool>;
+            fn block_on(&self, event: RawEvent) -> Result<()>;
+            fn forget(&self, event: RawEvent);
         }
         times => {
             fn elapsed(&self, from: RawTime, to: RawTime) -> Result<Duration>;
@@ -284,8 +284,8 @@ unsafe impl Driver for CudaDriver {
         let_go(&self.borrowed.used, memory);
     }
 
-    fn fence(&self, mark: RawMark) -> Result<Fence> {
-        Ok(Fence::Event(self.marks.event(mark)?.0))
+    fn fence(&self, event: RawEvent) -> Result<Fence> {
+        Ok(Fence::Event(self.events.native(event)?.0))
     }
 
     fn wait_foreign(&self, stream: RawStream, fence: &Fence) -> Result<()> {
@@ -296,7 +296,7 @@ unsafe impl Driver for CudaDriver {
         let stream = &self.hold_busy(CALL, stream)?.held;
         self.gpu.check_lost()?;
         let entered = self.streams.enter(CALL, stream)?;
-        // SAFETY: an event of another driver of the process, whose mark the caller keeps, and a stream that is held.
+        // SAFETY: an event of another driver of the process, which the caller keeps, and a stream that is held.
         entered.check(CALL, unsafe { (entered.table.wait_event)(stream.native, Event(event), 0) })
     }
 
@@ -317,18 +317,18 @@ unsafe impl Driver for CudaDriver {
         self.streams.is_foreign_captured("is_captured", stream).unwrap_or(true)
     }
 
-    fn mark_all(&self) -> Result<Option<RawMark>> {
+    fn record_all(&self) -> Result<Option<RawEvent>> {
         if let Some(table) = &self.gpu.api.all {
-            return self.marks.record_all(table).map(Some);
+            return self.events.record_all(table).map(Some);
         }
-        const CALL: &str = "mark_all";
+        const CALL: &str = "record_all";
         let entered = self.gpu.enter(CALL)?;
         entered.check(CALL, entered.synchronize())?;
-        self.marks.record(self.streams.stand_in()?).map(Some)
+        self.events.record(self.streams.stand_in()?).map(Some)
     }
 
     fn close_stream(&self, stream: RawStream) -> Result<()> {
-        self.streams.close(stream, &self.marks)
+        self.streams.close(stream, &self.events)
     }
 
     unsafe fn submit(&self, stream: RawStream, work: &mut Option<Work>) -> Result<()> {
@@ -336,58 +336,58 @@ unsafe impl Driver for CudaDriver {
         // SAFETY: the caller's promise is handed on, and the bytes of an upload are kept.
         unsafe { self.submit_work(stream, work) }?;
         if let Some(bytes) = bytes {
-            uploads::add(&self.uploads.used, &self.marks, (self.mark(stream).ok(), bytes));
+            uploads::add(&self.uploads.used, &self.events, (self.record(stream).ok(), bytes));
         }
         Ok(())
     }
 
-    fn mark(&self, stream: RawStream) -> Result<RawMark> {
-        const CALL: &str = "mark";
-        let stream = self.streams.hold_to_mark(CALL, stream)?;
+    fn record(&self, stream: RawStream) -> Result<RawEvent> {
+        const CALL: &str = "record";
+        let stream = self.streams.hold_to_record(CALL, stream)?;
         if let Some(end) = stream.end {
-            return end.mark(&self.marks, stream.native);
+            return end.record(&self.events, stream.native);
         }
-        let mark = self.marks.record(stream.native)?;
+        let event = self.events.record(stream.native)?;
         // Another thread may have begun to capture the stream after it was asked. The record is a node then, and a
         // query of its event would invalidate the capture.
-        self.streams.check_captured(CALL, &stream).inspect_err(|_| self.marks.forget(mark))?;
-        Ok(mark)
+        self.streams.check_captured(CALL, &stream).inspect_err(|_| self.events.forget(event))?;
+        Ok(event)
     }
 
-    fn mark_apart(&self, stream: RawStream) -> Result<RawMark> {
-        drop(self.streams.hold("mark_apart", stream)?);
-        self.mark(stream)
+    fn record_apart(&self, stream: RawStream) -> Result<RawEvent> {
+        drop(self.streams.hold("record_apart", stream)?);
+        self.record(stream)
     }
 
-    fn wait(&self, stream: RawStream, mark: RawMark) -> Result<()> {
+    fn wait(&self, stream: RawStream, event: RawEvent) -> Result<()> {
         let stream = self.streams.hold_idle("wait", stream)?;
         self.gpu.check_lost()?;
-        if self.marks.is_known_over(mark) {
+        if self.events.is_known_over(event) {
             return Ok(());
         }
-        let wait = || self.marks.wait(&self.streams.enter("wait", &stream)?, stream.native, mark);
-        stream.end.map_or_else(wait, |end| end.wait(&self.marks, mark, wait))
+        let wait = || self.events.wait(&self.streams.enter("wait", &stream)?, stream.native, event);
+        stream.end.map_or_else(wait, |end| end.wait(&self.events, event, wait))
     }
 
     fn record_time(&self, stream: RawStream) -> Result<RawTime> {
         const CALL: &str = "record_time";
-        let held = self.streams.hold_to_mark(CALL, stream)?;
-        // A mark from before does not cover it.
-        let stream = &Busy { held, marks: &self.marks }.held;
+        let held = self.streams.hold_to_record(CALL, stream)?;
+        // An event from before does not cover it.
+        let stream = &Busy { held, events: &self.events }.held;
         self.gpu.check_lost()?;
         let time = self.times.record(stream.native)?;
-        // As of `mark`.
+        // As of `record`.
         self.streams.check_captured(CALL, stream).inspect_err(|_| self.times.forget_time(time))?;
         Ok(time)
     }
 
-    fn export_mark(&self, stream: RawStream) -> Result<(RawMark, MarkName)> {
-        let stream = self.streams.hold_to_mark("export_mark", stream)?;
-        self.marks.ipc.export(stream.native)
+    fn export_event(&self, stream: RawStream) -> Result<(RawEvent, EventHandle)> {
+        let stream = self.streams.hold_to_record("export_event", stream)?;
+        self.events.ipc.export(stream.native)
     }
 
-    fn import_mark(&self, name: &MarkName) -> Result<RawMark> {
-        self.marks.ipc.import(name)
+    fn import_event(&self, name: &EventHandle) -> Result<RawEvent> {
+        self.events.ipc.import(name)
     }
 
     fn has_graphs(&self) -> bool {
@@ -418,10 +418,10 @@ unsafe impl Driver for CudaDriver {
         let graphs = self.graphs("begin_capture")?;
         self.gpu.check_lost()?;
         let stand_in = self.streams.stand_in()?;
-        let before = self.mark(stream)?;
+        let before = self.record(stream)?;
         let entered = self.gpu.enter("begin_capture");
-        let ordered = entered.and_then(|entered| self.marks.wait(&entered, stand_in, before));
-        self.marks.forget(before);
+        let ordered = entered.and_then(|entered| self.events.wait(&entered, stand_in, before));
+        self.events.forget(before);
         ordered?;
         self.streams.begin_capture(stream, stand_in, |native| graphs.begin_capture(native))
     }

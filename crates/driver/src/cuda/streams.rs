@@ -7,7 +7,7 @@
 //! context.
 //!
 //! A stream whose handle the program has is *foreign*: it may capture it. Such a stream is asked first whether it
-//! captures, and then neither marked nor made to wait nor given work (`not-captured`).
+//! captures, and then has no event recorded, is not made to wait and gets no work (`not-captured`).
 //!
 //! Invariants: `open-native`: while a slot's lock is held for reading, its stream is not closed; `own-thread`: work
 //! goes to the per-thread default stream on the thread that it was opened on, for the handle names another one
@@ -19,8 +19,8 @@ use super::PLACES_MAX;
 use super::abi::{Code, Context, EVENT_DISABLE_TIMING, Event, STREAM_DEFAULT, STREAM_NON_BLOCKING, Stream};
 use super::apart::{LegacyCall, capture_call, legacy_call};
 use super::ends::End;
+use super::events::Events;
 use super::gpu::{Entered, Gpu};
-use super::marks::Marks;
 use crate::errors::{failed, unknown};
 use crate::locks::{self, Leaf, Mutex, ReadGuard, RwLock, lock, read, write};
 use crate::places::Places;
@@ -28,8 +28,8 @@ use crate::process::{ThreadNumber, this_thread};
 use crate::{DriverError, RawStream, Result, StreamFlags, Tie};
 
 /// Stands for a stream of another context. An event belongs to one context, and the program may destroy that context
-/// while marks of the stream are in use. So the stream is marked by way of `follower`, a stream of the primary context,
-/// which first waits for `event`.
+/// while events of the stream are in use. So those are recorded in `follower`, a stream of the primary context, which
+/// first waits for `event`.
 #[derive(Clone, Copy, Debug)]
 struct Bridge {
     /// The stream's own context.
@@ -50,7 +50,7 @@ struct Open {
     is_owned: bool,
     /// Of the per-thread default stream: its thread, the only one that may use it.
     thread: Option<ThreadNumber>,
-    /// While this driver captures it: the stream that is marked instead.
+    /// While this driver captures it: the stream in which events are recorded instead.
     stand_in: Option<Stream>,
     /// Whether only this driver submits work to it: it is ours and non-blocking, and no caller has its handle.
     is_alone: bool,
@@ -79,9 +79,9 @@ struct Slot {
 pub(super) struct Streams {
     gpu: Arc<Gpu>,
     slots: Places<Slot>,
-    /// Marked instead of streams that capture. 0 before the first capture.
+    /// Events are recorded in it instead of in streams that capture. 0 before the first capture.
     stand_in: Mutex<Leaf, Stream>,
-    /// Held while a stream of another context is marked.
+    /// Held while an event is recorded in a stream of another context.
     crossing: Mutex<Leaf, ()>,
 }
 
@@ -184,7 +184,7 @@ impl Streams {
     }
 
     /// Closes a stream. If the library refuses, it stays open.
-    pub(super) fn close(&self, stream: RawStream, marks: &Marks) -> Result<()> {
+    pub(super) fn close(&self, stream: RawStream, events: &Events) -> Result<()> {
         const CALL: &str = "close_stream";
         let (number, generation) = unpack(stream);
         let slot = self.slots.find(number).ok_or_else(|| unknown(CALL, "stream", stream.0))?;
@@ -199,7 +199,7 @@ impl Streams {
             self.gpu.check(CALL, unsafe { (entered.table.close_stream)(open.native) })?;
         }
         occupant.open = None;
-        slot.end.clear(marks);
+        slot.end.clear(events);
         drop(occupant);
         self.slots.give_back(number);
         open.bridge.into_iter().for_each(|bridge| self.take_down(bridge));
@@ -233,10 +233,10 @@ impl Streams {
         }
     }
 
-    /// As [`hold`](Self::hold), for a mark of the stream's end, on any thread. A thread cannot name the per-thread
-    /// default stream of another one: the legacy default stream, which comes after that, is marked instead.
+    /// As [`hold`](Self::hold), for an event at the stream's end, on any thread. A thread cannot name the per-thread
+    /// default stream of another one: the legacy default stream, which comes after that, gets the event instead.
     #[inline]
-    pub(super) fn hold_to_mark(&self, call: &'static str, stream: RawStream) -> Result<Held<'_>> {
+    pub(super) fn hold_to_record(&self, call: &'static str, stream: RawStream) -> Result<Held<'_>> {
         let mut held = self.find(call, stream)?;
         if held.is_elsewhere {
             held.native = Stream::LEGACY;
@@ -283,7 +283,7 @@ impl Streams {
     /// Makes the follower of a stream of another context wait for it, and holds the follower instead.
     fn cross(&self, call: &'static str, held: &mut Held<'_>) -> Result<()> {
         let Some(Bridge { context, event, follower }) = held.bridge else { return Ok(()) };
-        // The event's record and the wait for it are one: another thread may mark the same stream.
+        // The event's record and the wait for it are one: another thread may come with the same stream.
         let _one = lock(&self.crossing);
         let entered = self.gpu.enter_other(call, context)?;
         // SAFETY: an event and a stream of that context, which is current.
@@ -327,8 +327,8 @@ impl Streams {
         Ok(held)
     }
 
-    /// The stream that is marked instead of those that capture. The caller makes it wait for the work before the
-    /// capture.
+    /// The stream in which events are recorded instead of in those that capture. The caller makes it wait for the work
+    /// before the capture.
     pub(super) fn stand_in(&self) -> Result<Stream> {
         const CALL: &str = "begin_capture";
         let mut stand_in = lock(&self.stand_in);

@@ -1,10 +1,9 @@
 //! Times: events with timing, recorded once each and used again.
 //!
-//! Knows events; not what they stand between. They are kept apart from marks, which are events without timing and
-//! cheaper to record. Times are few: one lock keeps them. A device whose library has no `cuEventElapsedTime` takes
-//! none.
+//! Knows events; not what they stand between. They are kept apart from events without timing, which are cheaper to
+//! record. Times are few: one lock keeps them. A device whose library has no `cuEventElapsedTime` takes none.
 //!
-//! Invariant **event-stays**, as of `marks`: an event is destroyed only with the table.
+//! Invariant **event-stays**, as in `events`: an event is destroyed only with the table.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use memory::Memory;
 use millpond_core::units::{GIB, MIB};
-use streams::{Execute, MarkFence, Packed, Refusal, Streams, is_worker};
+use streams::{EventFence, Execute, Packed, Refusal, Streams, is_worker};
 pub use streams::{STREAMS_MAX, Schedule, WORKERS_MAX, drop_after_item, is_in_item};
 use times::{Clock, Times};
 
@@ -36,7 +36,7 @@ use crate::pages::Pages;
 use crate::peers::{Borrowed, keep, let_go};
 use crate::tap::hand_on;
 use crate::{
-    Access, Driver, DriverError, Fence, HeldMemory, Peer, PeerAccess, Properties, RawChunk, RawMark, RawStream,
+    Access, Driver, DriverError, Fence, HeldMemory, Peer, PeerAccess, Properties, RawChunk, RawEvent, RawStream,
     RawTime, Result, StreamFlags, Work, process,
 };
 
@@ -75,10 +75,10 @@ const PROTECT_BYTES: u64 = 4096;
 /// last reference, that waits for nothing, and the memory goes after the work.
 ///
 /// A closure that panics loses the device: no further work begins, what waits is dropped, and calls that need work done
-/// return [`DriverError::Lost`] with the message of the panic. A call that names a mark returns it only once nothing of
-/// the mark's stream runs any more, so memory can be taken from under lost work.
+/// return [`DriverError::Lost`] with the message of the panic. A call that names an event returns it only once nothing
+/// of the event's stream runs any more, so memory can be taken from under lost work.
 ///
-/// A closure that blocks on a mark behind itself gets an error: in its own stream, or by way of other streams of the
+/// A closure that blocks on an event behind itself gets an error: in its own stream, or by way of other streams of the
 /// device that wait for it.
 pub struct HostDriver {
     config: HostConfig,
@@ -159,7 +159,7 @@ impl Drop for HostDriver {
 }
 
 // SAFETY: chunks are mapped memory of this process (`memory.rs`), and streams run their work in order and wait for
-// marks (`streams`).
+// events (`streams`).
 unsafe impl Driver for HostDriver {
     fn properties(&self) -> Properties {
         let name = match self.config.schedule {
@@ -234,9 +234,9 @@ unsafe impl Driver for HostDriver {
         let_go(&self.borrowed, memory);
     }
 
-    fn fence(&self, mark: RawMark) -> Result<Fence> {
-        self.peek(mark).map_err(|_| unknown("fence", "mark", mark.0))?;
-        Ok(Fence::Host(Arc::new(MarkFence { streams: Arc::clone(&self.streams), mark: Packed(mark.0) })))
+    fn fence(&self, event: RawEvent) -> Result<Fence> {
+        self.peek(event).map_err(|_| unknown("fence", "event", event.0))?;
+        Ok(Fence::Host(Arc::new(EventFence { streams: Arc::clone(&self.streams), event: Packed(event.0) })))
     }
 
     fn wait_foreign(&self, stream: RawStream, fence: &Fence) -> Result<()> {
@@ -270,33 +270,33 @@ unsafe impl Driver for HostDriver {
     }
 
     #[inline]
-    fn mark(&self, stream: RawStream) -> Result<RawMark> {
-        let mark = self.streams.mark(Packed(stream.0));
-        mark.map(|mark| RawMark(mark.0)).map_err(|why| explain("mark", stream.0, why))
+    fn record(&self, stream: RawStream) -> Result<RawEvent> {
+        let event = self.streams.record(Packed(stream.0));
+        event.map(|event| RawEvent(event.0)).map_err(|why| explain("record", stream.0, why))
     }
 
-    fn wait(&self, stream: RawStream, mark: RawMark) -> Result<()> {
-        self.streams.wait(Packed(stream.0), Packed(mark.0)).map_err(|why| match why {
-            Refusal::UnknownMark => explain("wait", mark.0, why),
+    fn wait(&self, stream: RawStream, event: RawEvent) -> Result<()> {
+        self.streams.wait(Packed(stream.0), Packed(event.0)).map_err(|why| match why {
+            Refusal::UnknownEvent => explain("wait", event.0, why),
             _ => explain("wait", stream.0, why),
         })
     }
 
     #[inline]
-    fn is_over(&self, mark: RawMark) -> Result<bool> {
-        self.streams.is_over(Packed(mark.0)).map_err(|why| explain("is_over", mark.0, why))
+    fn is_over(&self, event: RawEvent) -> Result<bool> {
+        self.streams.is_over(Packed(event.0)).map_err(|why| explain("is_over", event.0, why))
     }
 
-    fn peek(&self, mark: RawMark) -> Result<bool> {
-        self.streams.peek(Packed(mark.0)).map_err(|why| explain("peek", mark.0, why))
+    fn peek(&self, event: RawEvent) -> Result<bool> {
+        self.streams.peek(Packed(event.0)).map_err(|why| explain("peek", event.0, why))
     }
 
-    fn block_on(&self, mark: RawMark) -> Result<()> {
-        self.streams.block_on(Packed(mark.0)).map_err(|why| explain("block_on", mark.0, why))
+    fn block_on(&self, event: RawEvent) -> Result<()> {
+        self.streams.block_on(Packed(event.0)).map_err(|why| explain("block_on", event.0, why))
     }
 
-    /// Marks are numbers: there is nothing to forget.
-    fn forget(&self, _mark: RawMark) {}
+    /// Events are numbers: there is nothing to forget.
+    fn forget(&self, _event: RawEvent) {}
 
     fn record_time(&self, stream: RawStream) -> Result<RawTime> {
         let submit = |task| self.streams.submit(Packed(stream.0), &mut Some(Work::Run(task)));
@@ -370,7 +370,7 @@ fn pointer(at: u64) -> *mut u8 {
 fn explain(call: &'static str, handle: u64, why: Refusal) -> DriverError {
     match why {
         Refusal::UnknownStream => unknown(call, "stream", handle),
-        Refusal::UnknownMark => unknown(call, "mark", handle),
+        Refusal::UnknownEvent => unknown(call, "event", handle),
         Refusal::Full => failed(call, format!("{STREAMS_MAX} streams are open")),
         Refusal::Stuck => DriverError::Deadlock { call },
         Refusal::Spent => failed(call, why.to_string()),

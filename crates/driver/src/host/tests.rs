@@ -57,10 +57,10 @@ fn order_makes_memory_visible() {
             let (here, there) = (streams[round % 2], streams[(round + 1) % 2]);
             let number = number.clone();
             device.submit(here, &mut Some(Box::new(move || number.add()))).unwrap();
-            device.wait(there, device.mark(here).unwrap()).unwrap();
+            device.wait(there, device.record(here).unwrap()).unwrap();
         }
-        let mark = device.mark(streams[0]).unwrap();
-        while !device.is_over(mark).unwrap() {
+        let event = device.record(streams[0]).unwrap();
+        while !device.is_over(event).unwrap() {
             std::thread::yield_now();
         }
         assert_eq!(number.read_and_add(), 11);
@@ -76,9 +76,9 @@ fn blocking_makes_memory_visible() {
         let stream = device.open(0).unwrap();
         let inner = number.clone();
         device.submit(stream, &mut Some(Box::new(move || inner.add()))).unwrap();
-        let mark = device.mark(stream).unwrap();
+        let event = device.record(stream).unwrap();
         device.close(stream).unwrap();
-        device.block_on(mark).unwrap();
+        device.block_on(event).unwrap();
         assert_eq!(number.read_and_add(), 2 * round);
     }
     device.end();
@@ -96,7 +96,7 @@ fn a_loss_drops_what_waits() {
         let _ = device.submit(stream, &mut Some(Box::new(move || held.store(1, Ordering::Relaxed))));
     }
     let lost = Refusal::Lost("stream 4: a kernel panicked: boom".to_owned());
-    assert_eq!(device.block_on(device.mark(stream).unwrap()), Err(lost));
+    assert_eq!(device.block_on(device.record(stream).unwrap()), Err(lost));
     device.end();
     assert_eq!((Arc::strong_count(&held), held.load(Ordering::Relaxed)), (1, 0));
 }
@@ -108,12 +108,12 @@ fn a_stream_that_has_used_up_its_numbers_is_reported() {
     let stream = device.open(0).unwrap();
     device.skip_to(stream, (1 << 48) - 2);
     device.submit(stream, &mut Some(Box::new(|| ()))).unwrap();
-    let last = device.mark(stream).unwrap();
+    let last = device.record(stream).unwrap();
     device.block_on(last).unwrap();
     let mut refused: Option<Task> = Some(Box::new(|| ()));
     assert_eq!(device.submit(stream, &mut refused), Err(Refusal::Spent));
     assert!(refused.is_some());
-    assert_eq!(device.mark(stream), Ok(last));
+    assert_eq!(device.record(stream), Ok(last));
     device.close(stream).unwrap();
     let next = device.open(0).unwrap();
     assert_ne!(next.slot(), stream.slot());

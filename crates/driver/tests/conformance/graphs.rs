@@ -255,11 +255,11 @@ pub(crate) fn a_capture_is_apart_from_the_streams_work(subject: &Subject) {
         });
     };
     note(stream, 1, true);
-    let elsewhere = subject.mark(other);
+    let elsewhere = subject.record(other);
     driver.begin_capture(stream).unwrap();
     assert!(driver.begin_capture(stream).is_err(), "it captures already");
-    // A mark stands for what the stream had before.
-    let before = subject.mark(stream);
+    // An event stands for what the stream had before.
+    let before = subject.record(stream);
     assert!(driver.wait(stream, elsewhere).is_err(), "it is not made to wait");
     let mut task = Some(Work::Run(Box::new(|| panic!("it was refused"))));
     // SAFETY: it touches no memory.
@@ -277,8 +277,8 @@ pub(crate) fn a_capture_is_apart_from_the_streams_work(subject: &Subject) {
     subject.finish(stream);
     assert_eq!(*log.lock().unwrap(), [1, 2, 3]);
     driver.destroy_graph(graph).unwrap();
-    for mark in [elsewhere, before] {
-        driver.forget(mark);
+    for event in [elsewhere, before] {
+        driver.forget(event);
     }
     subject.close(stream);
     subject.close(other);

@@ -1,7 +1,7 @@
 //! The contract of `Driver`, as one suite that every device must pass.
 //!
 //! A case is written once, against `Subject`; `conform!` makes one test of it for each device. Cases see memory only
-//! through copies, and time only through marks and the order in which closures ran, so that a device that is not a
+//! through copies, and time only through events and the order in which closures ran, so that a device that is not a
 //! thread of this process can join.
 //!
 //! `MILLPOND_TEST_DEVICE` picks one kind: `host`, `sim` (the host device without memory, checked), `fake` (the CUDA
@@ -92,9 +92,9 @@ macro_rules! conform {
                 host_memory_is_copied_from_and_to);
             conform!(@sharing $kind, $subject => a_file_is_another_holder_of_the_memory,
                 a_size_that_is_a_lie_is_found_out, only_what_was_made_for_it_is_handed_out,
-                a_mark_for_others_is_a_mark_like_any);
-            conform!(@streams $kind, $subject => work_runs_in_order, a_mark_covers_what_came_before,
-                times_follow_the_work, asking_gets_there, a_stream_waits_for_a_mark, chains_of_streams,
+                an_event_for_others_is_an_event_like_any);
+            conform!(@streams $kind, $subject => work_runs_in_order, an_event_covers_what_came_before,
+                times_follow_the_work, asking_gets_there, a_stream_waits_for_an_event, chains_of_streams,
                 diamonds, waits_that_change_nothing, parallel_streams_overlap,
                 a_woken_stream_overlaps_its_waker, streams_come_and_go,
                 closed_streams_finish, work_submits_work,

@@ -1,4 +1,4 @@
-//! Cases about chunks that are handed out as files, and marks as names. A device that cannot must say so, and do
+//! Cases about chunks that are handed out as files, and events as names. A device that cannot must say so, and do
 //! nothing.
 
 use std::fs::File;
@@ -85,37 +85,37 @@ pub(crate) fn only_what_was_made_for_it_is_handed_out(subject: &Subject) {
 }
 
 /// What other processes see of it they say themselves, in tests with several.
-pub(crate) fn a_mark_for_others_is_a_mark_like_any(subject: &Subject) {
+pub(crate) fn an_event_for_others_is_an_event_like_any(subject: &Subject) {
     let (stream, driver) = (subject.stream(), &subject.driver);
-    if let Err(refused) = driver.export_mark(stream).map(|(mark, _)| driver.forget(mark)) {
-        assert!(matches!(refused, DriverError::Failed { call: "export_mark", .. }), "{refused}");
-        assert!(driver.import_mark(&[0; 64]).is_err());
+    if let Err(refused) = driver.export_event(stream).map(|(event, _)| driver.forget(event)) {
+        assert!(matches!(refused, DriverError::Failed { call: "export_event", .. }), "{refused}");
+        assert!(driver.import_event(&[0; 64]).is_err());
         return subject.close(stream);
     }
     let (go, gate) = mpsc::channel::<()>();
     subject.run(stream, move || gate.recv().unwrap_or_default());
-    let (mark, name) = driver.export_mark(stream).unwrap();
-    let (second, other) = driver.export_mark(stream).unwrap();
-    assert!(mark != second && name != other, "each has a name of its own");
-    assert_eq!(driver.is_over(mark), Ok(false));
+    let (event, name) = driver.export_event(stream).unwrap();
+    let (second, other) = driver.export_event(stream).unwrap();
+    assert!(event != second && name != other, "each has a name of its own");
+    assert_eq!(driver.is_over(event), Ok(false));
     // A stream waits for it as for any.
     let waiting = subject.stream();
-    subject.wait(waiting, mark);
-    let after = subject.mark(waiting);
+    subject.wait(waiting, event);
+    let after = subject.record(waiting);
     assert_eq!(driver.is_over(after), Ok(false));
-    assert!(driver.import_mark(&name).is_err(), "no process opens its own");
+    assert!(driver.import_event(&name).is_err(), "no process opens its own");
     let mut damaged = name;
     damaged[0] ^= 0xFF;
-    assert!(driver.import_mark(&damaged).is_err());
-    assert!(driver.import_mark(&[0xAB; 64]).is_err());
+    assert!(driver.import_event(&damaged).is_err());
+    assert!(driver.import_event(&[0xAB; 64]).is_err());
     go.send(()).unwrap();
-    [mark, second, after].into_iter().for_each(|mark| driver.block_on(mark).unwrap());
-    assert_eq!(driver.is_over(mark), Ok(true));
+    [event, second, after].into_iter().for_each(|event| driver.block_on(event).unwrap());
+    assert_eq!(driver.is_over(event), Ok(true));
     for _ in 0..2 {
-        driver.forget(mark);
+        driver.forget(event);
     }
-    assert!(matches!(driver.is_over(mark), Err(DriverError::UnknownHandle { what: "mark", .. })));
+    assert!(matches!(driver.is_over(event), Err(DriverError::UnknownHandle { what: "event", .. })));
     assert_eq!(driver.is_over(second), Ok(true));
-    [second, after].into_iter().for_each(|mark| driver.forget(mark));
+    [second, after].into_iter().for_each(|event| driver.forget(event));
     [stream, waiting].into_iter().for_each(|stream| subject.close(stream));
 }

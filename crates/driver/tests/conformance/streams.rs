@@ -1,11 +1,11 @@
-//! Cases about streams, marks and waits.
+//! Cases about streams, events and waits.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use millpond_driver::{RawMark, RawStream};
+use millpond_driver::{RawEvent, RawStream};
 
 use crate::subject::Subject;
 
@@ -37,19 +37,19 @@ pub(crate) fn work_runs_in_order(subject: &Subject) {
     subject.close(stream);
 }
 
-pub(crate) fn a_mark_covers_what_came_before(subject: &Subject) {
+pub(crate) fn an_event_covers_what_came_before(subject: &Subject) {
     let (stream, other, log) = (subject.stream(), subject.stream(), Log::default());
-    let empty = subject.mark(stream);
+    let empty = subject.record(stream);
     assert_eq!(subject.driver.is_over(empty), Ok(true), "nothing was before it");
     note_late(subject, stream, &log, 1);
-    let first = subject.mark(stream);
-    let same = subject.mark(stream);
-    assert_eq!(subject.driver.is_over(subject.mark(other)), Ok(true), "another stream's work is not before it");
+    let first = subject.record(stream);
+    let same = subject.record(stream);
+    assert_eq!(subject.driver.is_over(subject.record(other)), Ok(true), "another stream's work is not before it");
     subject.driver.block_on(first).unwrap();
     assert_eq!(*log.lock().unwrap(), [1]);
     assert_eq!(subject.driver.is_over(same), Ok(true));
     note_late(subject, stream, &log, 2);
-    assert_eq!(subject.driver.is_over(first), Ok(true), "later work does not change a mark");
+    assert_eq!(subject.driver.is_over(first), Ok(true), "later work does not change an event");
     subject.driver.block_on(first).unwrap();
     subject.finish(stream);
     assert_eq!(*log.lock().unwrap(), [1, 2]);
@@ -66,13 +66,13 @@ pub(crate) fn times_follow_the_work(subject: &Subject) {
     let (gate, opens) = (Arc::new(Barrier::new(2)), subject.is_parallel);
     let gated = gate.clone();
     subject.run(stream, move || _ = opens.then(|| gated.wait()));
-    let mark = subject.mark(stream);
+    let event = subject.record(stream);
     let last = driver.record_time(stream).expect("a time");
     if opens {
         assert!(driver.elapsed(first, last).is_err(), "the stream has not got there");
         gate.wait();
     }
-    // A mark after a time covers it, also where the stream was marked before.
+    // An event after a time covers it, also where one was recorded before it.
     subject.finish(stream);
     let elapsed = driver.elapsed(first, last).expect("both have completed");
     // A device without a clock counts items: two, and perhaps the records.
@@ -94,7 +94,7 @@ pub(crate) fn times_follow_the_work(subject: &Subject) {
     subject.finish(stream);
     assert_eq!(driver.elapsed(again, again), Ok(Duration::ZERO));
     driver.forget_time(again);
-    driver.forget(mark);
+    driver.forget(event);
     subject.close(stream);
     subject.close(other);
     assert!(driver.record_time(stream).is_err(), "the stream is closed");
@@ -106,11 +106,11 @@ pub(crate) fn asking_gets_there(subject: &Subject) {
     }
     let (stream, other, log) = (subject.stream(), subject.stream(), Log::default());
     note_late(subject, other, &log, 1);
-    subject.wait(stream, subject.mark(other));
+    subject.wait(stream, subject.record(other));
     note(subject, stream, &log, 2);
-    let mark = subject.mark(stream);
+    let event = subject.record(stream);
     let patience = Instant::now() + Duration::from_secs(60);
-    while !subject.driver.is_over(mark).unwrap() {
+    while !subject.driver.is_over(event).unwrap() {
         assert!(Instant::now() < patience, "asking does not get there");
         std::thread::yield_now();
     }
@@ -119,17 +119,17 @@ pub(crate) fn asking_gets_there(subject: &Subject) {
     subject.close(other);
 }
 
-pub(crate) fn a_stream_waits_for_a_mark(subject: &Subject) {
+pub(crate) fn a_stream_waits_for_an_event(subject: &Subject) {
     for _ in 0..5 {
         let (producer, consumer, log) = (subject.stream(), subject.stream(), Log::default());
         note_late(subject, producer, &log, 1);
-        let mark = subject.mark(producer);
-        subject.wait(consumer, mark);
-        subject.driver.forget(mark);
-        let waited = subject.mark(consumer);
+        let event = subject.record(producer);
+        subject.wait(consumer, event);
+        subject.driver.forget(event);
+        let waited = subject.record(consumer);
         note(subject, consumer, &log, 2);
         subject.driver.block_on(waited).unwrap();
-        assert_eq!(log.lock().unwrap().first(), Some(&1), "a mark after a wait covers what was waited for");
+        assert_eq!(log.lock().unwrap().first(), Some(&1), "an event after a wait covers what was waited for");
         subject.finish(consumer);
         assert_eq!(*log.lock().unwrap(), [1, 2]);
         subject.close(producer);
@@ -144,7 +144,7 @@ pub(crate) fn chains_of_streams(subject: &Subject) {
     // The last ones are set up while the first have not run.
     note_late(subject, streams[0], &log, 0);
     for what in 1..LENGTH {
-        subject.wait(streams[what], subject.mark(streams[what - 1]));
+        subject.wait(streams[what], subject.record(streams[what - 1]));
         note(subject, streams[what], &log, what);
     }
     subject.finish(streams[LENGTH - 1]);
@@ -154,7 +154,7 @@ pub(crate) fn chains_of_streams(subject: &Subject) {
     for what in 0..200 {
         let (here, there) = (streams[what % 2], streams[(what + 1) % 2]);
         note(subject, here, &log, what);
-        subject.wait(there, subject.mark(here));
+        subject.wait(there, subject.record(here));
     }
     subject.finish(streams[0]);
     assert_eq!(*log.lock().unwrap(), (0..200).collect::<Vec<_>>());
@@ -170,14 +170,14 @@ pub(crate) fn diamonds(subject: &Subject) {
     for _ in 0..20 {
         let log = Log::default();
         note(subject, top, &log, 100);
-        let split = subject.mark(top);
+        let split = subject.record(top);
         for (what, &side) in sides.iter().enumerate() {
             subject.wait(side, split);
             note(subject, side, &log, what);
-            subject.wait(bottom, subject.mark(side));
+            subject.wait(bottom, subject.record(side));
         }
         note(subject, bottom, &log, 200);
-        subject.wait(top, subject.mark(bottom));
+        subject.wait(top, subject.record(bottom));
         subject.finish(top);
         let mut log = log.lock().unwrap().clone();
         assert_eq!((log[0], log[WIDTH + 1]), (100, 200));
@@ -191,21 +191,21 @@ pub(crate) fn diamonds(subject: &Subject) {
 
 pub(crate) fn waits_that_change_nothing(subject: &Subject) {
     let (stream, other, log) = (subject.stream(), subject.stream(), Log::default());
-    let empty = subject.mark(other);
+    let empty = subject.record(other);
     subject.wait(stream, empty);
     note_late(subject, other, &log, 1);
-    let mark = subject.mark(other);
+    let event = subject.record(other);
     note(subject, other, &log, 2);
     for _ in 0..3 {
-        subject.wait(stream, mark);
+        subject.wait(stream, event);
     }
-    subject.wait(other, mark);
-    let own = subject.mark(stream);
+    subject.wait(other, event);
+    let own = subject.record(stream);
     subject.wait(stream, own);
     subject.finish(stream);
     assert_eq!(log.lock().unwrap().first(), Some(&1));
     subject.finish(other);
-    subject.wait(stream, mark);
+    subject.wait(stream, event);
     subject.finish(stream);
     assert_eq!(*log.lock().unwrap(), [1, 2]);
     subject.close(stream);
@@ -241,7 +241,7 @@ pub(crate) fn a_woken_stream_overlaps_its_waker(subject: &Subject) {
     for _ in 0..20 {
         let (left, right, log) = (subject.stream(), subject.stream(), Log::default());
         note(subject, left, &log, 1);
-        subject.wait(right, subject.mark(left));
+        subject.wait(right, subject.record(left));
         let barrier = Arc::new(Barrier::new(2));
         for stream in [left, right] {
             let barrier = barrier.clone();
@@ -258,7 +258,7 @@ pub(crate) fn a_woken_stream_overlaps_its_waker(subject: &Subject) {
 
 pub(crate) fn streams_come_and_go(subject: &Subject) {
     let count = Arc::new(AtomicUsize::new(0));
-    let mut marks: Vec<RawMark> = Vec::new();
+    let mut events: Vec<RawEvent> = Vec::new();
     for number in 0..2000 {
         let stream = subject.stream();
         let count = count.clone();
@@ -266,34 +266,34 @@ pub(crate) fn streams_come_and_go(subject: &Subject) {
             count.fetch_add(1, Ordering::Relaxed);
         });
         if number % 100 == 0 {
-            marks.push(subject.mark(stream));
+            events.push(subject.record(stream));
         }
         if number % 2 == 0 {
             subject.finish(stream);
         }
         subject.close(stream);
-        assert!(subject.driver.mark(stream).is_err(), "a closed stream is known");
+        assert!(subject.driver.record(stream).is_err(), "a closed stream is known");
         assert!(subject.driver.close_stream(stream).is_err(), "a stream closes twice");
     }
-    for mark in marks {
-        subject.driver.block_on(mark).expect("a mark outlives its stream");
-        assert_eq!(subject.driver.is_over(mark), Ok(true));
-        subject.driver.forget(mark);
+    for event in events {
+        subject.driver.block_on(event).expect("an event outlives its stream");
+        assert_eq!(subject.driver.is_over(event), Ok(true));
+        subject.driver.forget(event);
     }
 }
 
 pub(crate) fn closed_streams_finish(subject: &Subject) {
     let (stream, other, log) = (subject.stream(), subject.stream(), Log::default());
     note_late(subject, other, &log, 1);
-    subject.wait(stream, subject.mark(other));
+    subject.wait(stream, subject.record(other));
     for what in 2..10 {
         note(subject, stream, &log, what);
     }
-    let mark = subject.mark(stream);
+    let event = subject.record(stream);
     subject.close(other);
     subject.close(stream);
     let next = subject.stream();
-    subject.wait(next, mark);
+    subject.wait(next, event);
     note(subject, next, &log, 10);
     subject.finish(next);
     assert_eq!(*log.lock().unwrap(), (1..=10).collect::<Vec<_>>());
@@ -323,7 +323,7 @@ pub(crate) fn work_submits_work(subject: &Subject) {
 }
 
 /// Random programs on a few streams: an item may only begin when all that the program puts before it has ended, and
-/// what is said to be over has ended. Marks are asked for more often than something comes.
+/// what is said to be over has ended. Events are asked for more often than something comes.
 pub(crate) fn random_programs_keep_their_order(subject: &Subject) {
     for seed in 0..20 {
         random_program(subject, seed);
@@ -340,7 +340,7 @@ fn random_program(subject: &Subject, seed: u64) {
     let ended: Arc<Vec<AtomicU64>> = Arc::new((0..STEPS).map(|_| AtomicU64::new(0)).collect());
     let has_ended = |items: &[usize]| items.iter().all(|&item| ended[item].load(Ordering::Relaxed) == 1);
     let wrong = Arc::new(AtomicUsize::new(0));
-    let mut marks: Vec<(RawMark, Vec<usize>)> = Vec::new();
+    let mut events: Vec<(RawEvent, Vec<usize>)> = Vec::new();
     let mut items = 0;
     for _ in 0..STEPS {
         let stream = random.usize(..STREAMS);
@@ -359,27 +359,27 @@ fn random_program(subject: &Subject, seed: u64) {
                 known[stream].push(item);
                 items += 1;
             }
-            2..5 => marks.push((subject.mark(streams[stream]), known[stream].clone())),
-            _ if marks.is_empty() => {}
+            2..5 => events.push((subject.record(streams[stream]), known[stream].clone())),
+            _ if events.is_empty() => {}
             5 | 6 => {
-                let (mark, before) = &marks[random.usize(..marks.len())];
-                subject.wait(streams[stream], *mark);
+                let (event, before) = &events[random.usize(..events.len())];
+                subject.wait(streams[stream], *event);
                 known[stream].extend(before);
                 known[stream].sort_unstable();
                 known[stream].dedup();
             }
             _ => {
-                let (mark, before) = marks.swap_remove(random.usize(..marks.len()));
-                let is_over = subject.driver.is_over(mark).unwrap();
-                assert!(!is_over || has_ended(&before), "seed {seed}: a mark is early");
-                subject.driver.forget(mark);
+                let (event, before) = events.swap_remove(random.usize(..events.len()));
+                let is_over = subject.driver.is_over(event).unwrap();
+                assert!(!is_over || has_ended(&before), "seed {seed}: an event is early");
+                subject.driver.forget(event);
             }
         }
     }
-    for (mark, before) in marks {
-        subject.driver.block_on(mark).unwrap();
-        assert!(has_ended(&before), "seed {seed}: a mark is early");
-        subject.driver.forget(mark);
+    for (event, before) in events {
+        subject.driver.block_on(event).unwrap();
+        assert!(has_ended(&before), "seed {seed}: an event is early");
+        subject.driver.forget(event);
     }
     for stream in streams {
         subject.finish(stream);
@@ -402,7 +402,7 @@ pub(crate) fn threads_share_a_device(subject: &Subject) {
                     let seen = Arc::new(AtomicUsize::new(0));
                     let (first, second, count) = (seen.clone(), seen.clone(), total.clone());
                     subject.run(own, move || first.store(1, Ordering::Relaxed));
-                    subject.wait(shared, subject.mark(own));
+                    subject.wait(shared, subject.record(own));
                     subject.run(shared, move || {
                         count.fetch_add(second.load(Ordering::Relaxed), Ordering::Relaxed);
                     });

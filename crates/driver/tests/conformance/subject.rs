@@ -1,11 +1,11 @@
 //! A device under test, and the acts that cases are made of.
 //!
 //! The `unsafe` calls are here. Their conditions are the cases' to keep: a case touches only memory that it has mapped,
-//! and blocks on a mark before it unmaps.
+//! and blocks on an event before it unmaps.
 
 use std::sync::Arc;
 
-use millpond_driver::{CopyKind, Driver, RawChunk, RawMark, RawStream, Result, StreamFlags, Work};
+use millpond_driver::{CopyKind, Driver, RawChunk, RawEvent, RawStream, Result, StreamFlags, Work};
 
 /// A device under test.
 pub(crate) struct Subject {
@@ -31,12 +31,12 @@ impl Subject {
         self.driver.open_stream(StreamFlags::default()).expect("a stream")
     }
 
-    pub(crate) fn mark(&self, stream: RawStream) -> RawMark {
-        self.driver.mark(stream).expect("a mark")
+    pub(crate) fn record(&self, stream: RawStream) -> RawEvent {
+        self.driver.record(stream).expect("an event")
     }
 
-    pub(crate) fn wait(&self, stream: RawStream, mark: RawMark) {
-        self.driver.wait(stream, mark).expect("a wait");
+    pub(crate) fn wait(&self, stream: RawStream, event: RawEvent) {
+        self.driver.wait(stream, event).expect("a wait");
     }
 
     pub(crate) fn submit(&self, stream: RawStream, work: Work) {
@@ -54,10 +54,10 @@ impl Subject {
 
     /// Blocks until a stream's present work is over.
     pub(crate) fn finish(&self, stream: RawStream) {
-        let mark = self.mark(stream);
-        self.driver.block_on(mark).expect("the work gets done");
-        assert_eq!(self.driver.is_over(mark), Ok(true));
-        self.driver.forget(mark);
+        let event = self.record(stream);
+        self.driver.block_on(event).expect("the work gets done");
+        assert_eq!(self.driver.is_over(event), Ok(true));
+        self.driver.forget(event);
     }
 
     pub(crate) fn close(&self, stream: RawStream) {

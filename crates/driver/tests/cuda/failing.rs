@@ -68,13 +68,13 @@ fn unknown_codes_are_errors_and_change_nothing() {
     copy_out(&driver).unwrap();
     refused("cuMemcpyHtoDAsync", &|| copy_in(&driver));
     copy_in(&driver).unwrap();
-    refused("cuEventCreate", &|| driver.mark(stream).map(drop));
-    refused("cuEventRecord", &|| driver.mark(stream).map(drop));
-    let mark = driver.mark(stream).unwrap();
-    refused("cuStreamWaitEvent", &|| driver.wait(stream, mark));
-    refused("cuEventQuery", &|| driver.is_over(mark).map(drop));
-    refused("cuEventSynchronize", &|| driver.block_on(mark));
-    driver.block_on(mark).unwrap();
+    refused("cuEventCreate", &|| driver.record(stream).map(drop));
+    refused("cuEventRecord", &|| driver.record(stream).map(drop));
+    let event = driver.record(stream).unwrap();
+    refused("cuStreamWaitEvent", &|| driver.wait(stream, event));
+    refused("cuEventQuery", &|| driver.is_over(event).map(drop));
+    refused("cuEventSynchronize", &|| driver.block_on(event));
+    driver.block_on(event).unwrap();
     assert_eq!(host, [3; 64]);
     refused("cuStreamDestroy", &|| driver.close_stream(stream));
     driver.close_stream(stream).unwrap();
@@ -161,13 +161,13 @@ fn is_lost<T: std::fmt::Debug>(result: millpond_driver::Result<T>) -> bool {
 fn a_fault_loses_the_device() {
     let (driver, wishes) = (driver(), Wishes::new());
     let (at, stream) = (memory(&driver), stream(&driver));
-    let mark = driver.mark(stream).unwrap();
+    let event = driver.record(stream).unwrap();
     wishes.fail("cuEventQuery", 700);
-    assert!(is_lost(driver.is_over(mark)));
+    assert!(is_lost(driver.is_over(event)));
     assert!(is_lost(submit(&driver, stream, Work::Fill { at, bytes: 8, value: 1 })));
     assert!(is_lost(driver.open_stream(StreamFlags { tie: Tie::Blocking, ..Default::default() })));
-    assert!(is_lost(driver.wait(stream, mark)));
-    assert!(is_lost(driver.block_on(mark)));
+    assert!(is_lost(driver.wait(stream, event)));
+    assert!(is_lost(driver.block_on(event)));
     drop(driver);
 }
 
@@ -183,7 +183,7 @@ fn memory_unmapped_under_work_is_noticed() {
     let breach = unsafe { driver.unmap(at, granule) };
     drop(go);
     assert!(is_lost(breach));
-    assert!(is_lost(driver.mark(stream)));
+    assert!(is_lost(driver.record(stream)));
 }
 
 #[test]
@@ -193,9 +193,9 @@ fn a_host_function_that_panics_loses_the_device() {
     let count = ran.clone();
     run(&driver, stream, || panic!("planted"));
     run(&driver, stream, move || count.store(1, Ordering::Relaxed));
-    let mark = driver.mark(stream).unwrap();
+    let event = driver.record(stream).unwrap();
     let lost = Err(DriverError::Lost { reason: "planted".into() });
-    assert_eq!(driver.block_on(mark), lost);
+    assert_eq!(driver.block_on(event), lost);
     assert_eq!((ran.load(Ordering::Relaxed), Arc::strong_count(&ran)), (0, 1), "dropped, and not run");
     assert_eq!(submit(&driver, stream, Work::Run(Box::new(|| ()))), lost);
     // Nothing runs any more, so memory can be taken back.

@@ -133,8 +133,8 @@ fn a_host_node_that_panics_loses_the_device() {
     }
     drop(go);
     let lost = DriverError::Lost { reason: "planted".into() };
-    let mark = driver.mark(stream).unwrap();
-    assert_eq!(driver.block_on(mark), Err(lost.clone()));
+    let event = driver.record(stream).unwrap();
+    assert_eq!(driver.block_on(event), Err(lost.clone()));
     assert_eq!(ran.load(Ordering::Relaxed), 2, "nothing runs after it");
     assert_eq!(launch(&driver, exec, stream), Err(lost.clone()));
     assert_eq!(instantiate(&driver, []), Err(lost.clone()));

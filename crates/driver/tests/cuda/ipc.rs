@@ -1,10 +1,10 @@
-//! Marks that pass between processes, with another process that opens them or makes them: this test program once more.
+//! Events that pass between processes, with another process that opens them or makes them: this test program once more.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 
-use millpond_driver::{CudaDriver, Driver, DriverError, MarkName, RawMark, RawStream};
+use millpond_driver::{CudaDriver, Driver, DriverError, EventHandle, RawEvent, RawStream};
 
 use crate::{Wishes, driver, finish, run, stream};
 
@@ -49,11 +49,11 @@ impl Child {
     }
 }
 
-fn text(name: &MarkName) -> String {
+fn text(name: &EventHandle) -> String {
     name.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn name(text: &str) -> MarkName {
+fn name(text: &str) -> EventHandle {
     std::array::from_fn(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap())
 }
 
@@ -64,27 +64,27 @@ fn obeys() {
         return;
     }
     let driver = driver();
-    let (mut marks, mut gates): (Vec<RawMark>, Vec<mpsc::Sender<()>>) = Default::default();
+    let (mut events, mut gates): (Vec<RawEvent>, Vec<mpsc::Sender<()>>) = Default::default();
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split(' ').collect();
         let answer = match *words {
             ["end"] => break,
-            ["open", text] => driver.import_mark(&name(text)).map(|mark| marks.push(mark)).map(|()| "ok".into()),
-            ["over"] => driver.is_over(marks[0]).map(|is_over| is_over.to_string()),
+            ["open", text] => driver.import_event(&name(text)).map(|event| events.push(event)).map(|()| "ok".into()),
+            ["over"] => driver.is_over(events[0]).map(|is_over| is_over.to_string()),
             ["block"] => {
-                waits(&driver, marks[0]);
+                waits(&driver, events[0]);
                 Ok("past".into())
             }
             ["forget"] => {
-                driver.forget(marks.remove(0));
+                driver.forget(events.remove(0));
                 Ok("ok".into())
             }
             ["export"] => {
                 let (stream, (gate, made)) = (stream(&driver), gated(&driver));
                 driver.wait(stream, made).unwrap();
                 gates.push(gate);
-                driver.export_mark(stream).map(|(_, name)| text(&name))
+                driver.export_event(stream).map(|(_, name)| text(&name))
             }
             _ => panic!("the parent said {words:?}"),
         };
@@ -92,32 +92,32 @@ fn obeys() {
     }
 }
 
-/// A mark that is over when the gate is opened.
-fn gated(driver: &CudaDriver) -> (mpsc::Sender<()>, RawMark) {
+/// An event that is over when the gate is opened.
+fn gated(driver: &CudaDriver) -> (mpsc::Sender<()>, RawEvent) {
     let (stream, (go, gate)) = (stream(driver), mpsc::channel::<()>());
     run(driver, stream, move || gate.recv().unwrap_or_default());
-    (go, driver.mark(stream).unwrap())
+    (go, driver.record(stream).unwrap())
 }
 
-/// A stream waits for a mark, and the host for that.
-fn waits(driver: &CudaDriver, mark: RawMark) {
+/// A stream waits for an event, and the host for that.
+fn waits(driver: &CudaDriver, event: RawEvent) {
     let stream = stream(driver);
-    driver.wait(stream, mark).unwrap();
+    driver.wait(stream, event).unwrap();
     finish(driver, stream);
 }
 
-fn exported(driver: &CudaDriver) -> (mpsc::Sender<()>, RawStream, RawMark, MarkName) {
+fn exported(driver: &CudaDriver) -> (mpsc::Sender<()>, RawStream, RawEvent, EventHandle) {
     let (go, before) = gated(driver);
     let stream = stream(driver);
     driver.wait(stream, before).unwrap();
-    let (mark, name) = driver.export_mark(stream).unwrap();
-    (go, stream, mark, name)
+    let (event, name) = driver.export_event(stream).unwrap();
+    (go, stream, event, name)
 }
 
 #[test]
 fn another_process_waits_for_it() {
     let driver = driver();
-    let (go, stream, mark, name) = exported(&driver);
+    let (go, stream, event, name) = exported(&driver);
     let mut children = [Child::new(), Child::new()];
     for child in &mut children {
         assert_eq!(child.ask(&format!("open {}", text(&name))), "ok");
@@ -129,7 +129,7 @@ fn another_process_waits_for_it() {
         assert_eq!(child.ask("forget"), "ok");
         child.end();
     }
-    driver.forget(mark);
+    driver.forget(event);
     finish(&driver, stream);
 }
 
@@ -137,12 +137,12 @@ fn another_process_waits_for_it() {
 #[test]
 fn one_that_is_destroyed_while_open_is_noticed() {
     let driver = driver();
-    let (go, stream, mark, name) = exported(&driver);
+    let (go, stream, event, name) = exported(&driver);
     let mut child = Child::new();
     assert_eq!(child.ask(&format!("open {}", text(&name))), "ok");
     go.send(()).unwrap();
-    driver.forget(mark);
-    assert!(matches!(driver.mark(stream), Err(DriverError::Lost { .. })));
+    driver.forget(event);
+    assert!(matches!(driver.record(stream), Err(DriverError::Lost { .. })));
     child.end();
 }
 
@@ -151,7 +151,7 @@ fn names_of_processes_that_are_gone_are_refused() {
     let mut child = Child::new();
     let gone = name(&child.ask("export"));
     child.kill();
-    assert!(matches!(driver().import_mark(&gone), Err(DriverError::Failed { call: "import_mark", .. })));
+    assert!(matches!(driver().import_event(&gone), Err(DriverError::Failed { call: "import_event", .. })));
 }
 
 /// Every call that takes part answers a code: an error, and the same goes well right after.
@@ -163,19 +163,19 @@ fn every_call_can_be_refused() {
         [("cuEventCreate", 2), ("cuEventRecord", 7777), ("cuIpcGetEventHandle", 801), ("cuIpcGetEventHandle", 205)]
     {
         wishes.fail(call, code);
-        let refused = driver.export_mark(stream).map(drop).unwrap_err().to_string();
-        assert!(refused.starts_with("export_mark: ") && refused.contains(&code.to_string()), "{call}: {refused}");
-        let (mark, _) = driver.export_mark(stream).unwrap();
-        driver.block_on(mark).unwrap();
-        driver.forget(mark);
+        let refused = driver.export_event(stream).map(drop).unwrap_err().to_string();
+        assert!(refused.starts_with("export_event: ") && refused.contains(&code.to_string()), "{call}: {refused}");
+        let (event, _) = driver.export_event(stream).unwrap();
+        driver.block_on(event).unwrap();
+        driver.forget(event);
     }
     let mut child = Child::new();
     let theirs = name(&child.ask("export"));
     wishes.fail("cuIpcOpenEventHandle", 801);
-    let refused = driver.import_mark(&theirs).unwrap_err().to_string();
-    assert!(refused.starts_with("import_mark: CUDA_ERROR_NOT_SUPPORTED"), "{refused}");
-    let mark = driver.import_mark(&theirs).unwrap();
-    driver.forget(mark);
+    let refused = driver.import_event(&theirs).unwrap_err().to_string();
+    assert!(refused.starts_with("import_event: CUDA_ERROR_NOT_SUPPORTED"), "{refused}");
+    let event = driver.import_event(&theirs).unwrap();
+    driver.forget(event);
     child.kill();
 }
 
@@ -185,9 +185,9 @@ fn a_driver_without_the_functions_refuses() {
         let wishes = Wishes::new();
         wishes.0.hide(function);
         let driver = driver();
-        let refused = driver.export_mark(stream(&driver)).map(drop).unwrap_err().to_string();
-        assert_eq!(refused, "export_mark: this device has no events for other processes");
-        assert!(driver.import_mark(&[0; 64]).is_err());
+        let refused = driver.export_event(stream(&driver)).map(drop).unwrap_err().to_string();
+        assert_eq!(refused, "export_event: this device has no events for other processes");
+        assert!(driver.import_event(&[0; 64]).is_err());
         finish(&driver, stream(&driver));
     }
 }

@@ -68,9 +68,9 @@ fn run(driver: &CudaDriver, stream: RawStream, task: impl FnOnce() + Send + 'sta
 }
 
 fn finish(driver: &CudaDriver, stream: RawStream) {
-    let mark = driver.mark(stream).expect("a mark");
-    driver.block_on(mark).expect("the work gets done");
-    driver.forget(mark);
+    let event = driver.record(stream).expect("an event");
+    driver.block_on(event).expect("the work gets done");
+    driver.forget(event);
 }
 
 /// A granule of memory, mapped.

@@ -71,9 +71,9 @@ fn who_can_be_let_in() {
     assert!(here.let_in(at, granule, &[]).is_ok());
 }
 
-/// What a stream does after a wait is after the mark of the other device.
+/// What a stream does after a wait is after the event of the other device.
 #[test]
-fn a_stream_waits_for_a_mark_of_another_device() {
+fn a_stream_waits_for_an_event_of_another_device() {
     let (here, there) = pair();
     let (early, late) = (stream(&here), stream(&there));
     let (go, gate) = channel::<()>();
@@ -83,19 +83,19 @@ fn a_stream_waits_for_a_mark_of_another_device() {
         gate.recv().unwrap();
         first.send(1).unwrap();
     });
-    let mark = here.mark(early).unwrap();
-    there.wait_foreign(late, &here.fence(mark).unwrap()).unwrap();
+    let event = here.record(early).unwrap();
+    there.wait_foreign(late, &here.fence(event).unwrap()).unwrap();
     run(&there, late, move || tell.send(2).unwrap());
-    let end = there.mark(late).unwrap();
+    let end = there.record(late).unwrap();
     assert_eq!(there.is_over(end), Ok(false));
-    // The mark may be forgotten, and its event used again, while the other waits.
-    here.forget(mark);
+    // The event may be forgotten, and its `CUevent` used again, while the other waits.
+    here.forget(event);
     here.close_stream(early).unwrap();
-    let again = here.mark(stream(&here)).unwrap();
+    let again = here.record(stream(&here)).unwrap();
     go.send(()).unwrap();
     there.block_on(end).unwrap();
     assert_eq!(told.try_iter().collect::<Vec<_>>(), [1, 2]);
-    assert!(here.fence(mark).is_err(), "it is forgotten");
+    assert!(here.fence(event).is_err(), "it is forgotten");
     here.forget(again);
 }
 
@@ -115,9 +115,9 @@ fn what_fails_leaves_access_as_it_was() {
     assert!(let_in(&here, at, &there, PeerAccess::None).is_err());
     fill(&there, stream, at).unwrap();
     finish(&there, stream);
-    let mark = here.mark(crate::stream(&here)).unwrap();
+    let event = here.record(crate::stream(&here)).unwrap();
     wishes.fail("cuStreamWaitEvent", 999);
-    assert!(there.wait_foreign(stream, &here.fence(mark).unwrap()).is_err());
-    there.wait_foreign(stream, &here.fence(mark).unwrap()).unwrap();
+    assert!(there.wait_foreign(stream, &here.fence(event).unwrap()).is_err());
+    there.wait_foreign(stream, &here.fence(event).unwrap()).unwrap();
     finish(&there, stream);
 }

@@ -128,7 +128,7 @@ fn a_foreign_stream_is_used_and_left_open() {
     finish(&driver, adopted);
     assert_eq!(has_run.try_recv(), Ok(1));
     driver.close_stream(adopted).unwrap();
-    assert!(driver.mark(adopted).is_err() && driver.native_stream(adopted).is_none());
+    assert!(driver.record(adopted).is_err() && driver.native_stream(adopted).is_none());
     assert_eq!(foreign.close_stream(native), Code::SUCCESS, "it was open");
     driver.close_stream(own).unwrap();
 }
@@ -156,18 +156,18 @@ fn the_legacy_stream_is_the_systems() {
         let log = log.clone();
         run(&driver, stream, move || log.lock().unwrap().push(what));
     }
-    let (mark, other) = (driver.mark(legacy).unwrap(), driver.mark(free).unwrap());
-    assert_eq!(driver.is_over(mark), Ok(false));
+    let (event, other) = (driver.record(legacy).unwrap(), driver.record(free).unwrap());
+    assert_eq!(driver.is_over(event), Ok(false));
     assert_eq!(driver.is_over(other), Ok(true));
     drop(go);
-    driver.block_on(mark).unwrap();
+    driver.block_on(event).unwrap();
     assert_eq!(*log.lock().unwrap(), [1, 2]);
     // Closing it is no more than forgetting it.
     driver.close_stream(legacy).unwrap();
     finish(&driver, adopt(&driver, 0));
 }
 
-/// The handle names another stream on each thread, so work goes there from its own thread only; marks go anywhere.
+/// The handle names another stream on each thread, so work goes there from its own thread only; events go anywhere.
 #[test]
 fn a_threads_default_stream_is_its_own() {
     let driver = driver();
@@ -177,79 +177,80 @@ fn a_threads_default_stream_is_its_own() {
     run(&driver, own, move || gate.recv().unwrap_or_default());
     std::thread::scope(|scope| {
         let there = scope.spawn(|| {
-            let mark = driver.mark(own).unwrap();
-            assert_eq!(driver.is_over(mark), Ok(false), "it covers the other thread's work");
-            assert!(driver.wait(own, mark).unwrap_err().to_string().contains("of another thread"));
+            let event = driver.record(own).unwrap();
+            assert_eq!(driver.is_over(event), Ok(false), "it covers the other thread's work");
+            assert!(driver.wait(own, event).unwrap_err().to_string().contains("of another thread"));
             assert_eq!(driver.native_stream(own), None);
-            mark
+            event
         });
-        let mark = there.join().unwrap();
+        let event = there.join().unwrap();
         drop(go);
-        driver.block_on(mark).unwrap();
+        driver.block_on(event).unwrap();
     });
     finish(&driver, own);
     driver.close_stream(own).unwrap();
 }
 
-/// Forgotten marks' events are recorded again, and what waits for the earlier record is not confused by that.
+/// The `CUevent` of a forgotten event is recorded again, and what waits for the earlier record is not confused by that.
 #[test]
 fn events_are_used_again() {
     let driver = driver();
     let (first, second) = (tied(&driver, Tie::Blocking), tied(&driver, Tie::Blocking));
-    let mut marks = Vec::new();
+    let mut events = Vec::new();
     for _ in 0..1000 {
-        let mark = driver.mark(first).unwrap();
-        driver.forget(mark);
-        assert!(driver.is_over(mark).is_err(), "a forgotten mark is known");
-        driver.forget(mark);
-        marks.push(mark.0 as u32);
+        let event = driver.record(first).unwrap();
+        driver.forget(event);
+        assert!(driver.is_over(event).is_err(), "a forgotten event is known");
+        driver.forget(event);
+        events.push(event.0 as u32);
     }
-    marks.dedup();
-    assert_eq!(marks.len(), 1, "one event served them all");
+    events.dedup();
+    assert_eq!(events.len(), 1, "one `CUevent` served them all");
     let (go, gate) = channel::<()>();
     run(&driver, first, move || gate.recv().unwrap_or_default());
-    let mark = driver.mark(first).unwrap();
-    driver.wait(second, mark).unwrap();
-    driver.forget(mark);
+    let event = driver.record(first).unwrap();
+    driver.wait(second, event).unwrap();
+    driver.forget(event);
     let idle = tied(&driver, Tie::Blocking);
-    let again = driver.mark(idle).unwrap();
-    assert_eq!((again.0 as u32, driver.is_over(again)), (mark.0 as u32, Ok(true)));
-    let waits = driver.mark(second).unwrap();
+    let again = driver.record(idle).unwrap();
+    assert_eq!((again.0 as u32, driver.is_over(again)), (event.0 as u32, Ok(true)));
+    let waits = driver.record(second).unwrap();
     assert_eq!(driver.is_over(waits), Ok(false), "it waits for the first record");
     drop(go);
     driver.block_on(waits).unwrap();
 }
 
-/// A stream that only the driver submits to is marked once, until something comes to it; a wait that it knows is none.
+/// In a stream that only the driver submits to one event is recorded, until something comes to it; a wait that it
+/// knows is none.
 #[test]
-fn the_end_of_a_stream_is_marked_once() {
+fn the_end_of_a_stream_is_recorded_once() {
     let driver = driver();
     let (own, other) = (stream(&driver), stream(&driver));
-    let (end, again) = (driver.mark(own).unwrap(), driver.mark(own).unwrap());
+    let (end, again) = (driver.record(own).unwrap(), driver.record(own).unwrap());
     assert_eq!(end, again);
     driver.wait(other, end).unwrap();
-    let waits = driver.mark(other).unwrap();
+    let waits = driver.record(other).unwrap();
     driver.wait(other, again).unwrap();
-    assert_eq!(driver.mark(other), Ok(waits), "nothing came to it");
+    assert_eq!(driver.record(other), Ok(waits), "nothing came to it");
     driver.forget(end);
     assert_eq!(driver.is_over(again), Ok(true), "somebody holds it yet");
     let (go, gate) = channel::<()>();
     run(&driver, own, move || gate.recv().unwrap_or_default());
-    let later = driver.mark(own).unwrap();
+    let later = driver.record(own).unwrap();
     assert_ne!(later, again);
     assert_eq!((driver.is_over(again), driver.is_over(later)), (Ok(true), Ok(false)));
     driver.forget(again);
     driver.wait(other, later).unwrap();
-    let waits = driver.mark(other).unwrap();
+    let waits = driver.record(other).unwrap();
     assert_eq!(driver.is_over(waits), Ok(false));
     drop(go);
     driver.block_on(waits).unwrap();
     // Whose handle foreign code has may get work from there; a blocking one comes after the legacy stream's.
-    assert_eq!(driver.mark(own), driver.mark(own));
+    assert_eq!(driver.record(own), driver.record(own));
     driver.native_stream(own).unwrap();
-    assert_ne!(driver.mark(own), driver.mark(own));
+    assert_ne!(driver.record(own), driver.record(own));
     let blocking = tied(&driver, Tie::Blocking);
-    assert_ne!(driver.mark(blocking), driver.mark(blocking));
+    assert_ne!(driver.record(blocking), driver.record(blocking));
 }
 
 /// A capture has an end of its own; before and after it the stream's is what it was.
@@ -259,13 +260,13 @@ fn a_capture_is_not_what_came_to_the_stream() {
     let own = stream(&driver);
     let (go, gate) = channel::<()>();
     run(&driver, own, move || gate.recv().unwrap_or_default());
-    let before = driver.mark(own).unwrap();
+    let before = driver.record(own).unwrap();
     driver.begin_capture(own).unwrap();
-    let meanwhile = driver.mark(own).unwrap();
+    let meanwhile = driver.record(own).unwrap();
     assert_ne!(meanwhile, before);
     assert_eq!(driver.is_over(meanwhile), Ok(false), "it covers what the stream had before");
     assert!(driver.end_capture(own).unwrap().is_none());
-    let after = driver.mark(own).unwrap();
+    let after = driver.record(own).unwrap();
     assert_eq!((after, driver.is_over(after)), (before, Ok(false)));
     drop(go);
     // Another stream's, that waits for what the stream had before: it completes once it can, and not at once.
@@ -279,38 +280,38 @@ fn what_is_over_is_known() {
     let (driver, hooks) = (driver(), fakecuda::Hooks::load());
     let (own, other) = (tied(&driver, Tie::Blocking), stream(&driver));
     let calls = || (hooks.calls("cuEventQuery"), hooks.calls("cuStreamWaitEvent"));
-    let mark = driver.mark(own).unwrap();
+    let event = driver.record(own).unwrap();
     let start = calls();
-    driver.wait(other, mark).unwrap();
-    assert_eq!(driver.is_over(mark), Ok(true));
+    driver.wait(other, event).unwrap();
+    assert_eq!(driver.is_over(event), Ok(true));
     assert_eq!(calls(), (start.0 + 1, start.1 + 1));
-    driver.wait(own, mark).unwrap();
-    assert_eq!((driver.is_over(mark), calls()), (Ok(true), (start.0 + 1, start.1 + 1)));
-    // Its event serves another mark, of which nothing is known.
-    driver.forget(mark);
+    driver.wait(own, event).unwrap();
+    assert_eq!((driver.is_over(event), calls()), (Ok(true), (start.0 + 1, start.1 + 1)));
+    // Its `CUevent` serves another event, of which nothing is known.
+    driver.forget(event);
     driver.close_stream(other).unwrap();
     let (go, gate) = channel::<()>();
     run(&driver, own, move || gate.recv().unwrap_or_default());
-    let later = driver.mark(own).unwrap();
-    assert_eq!((later.0 as u32, driver.is_over(later)), (mark.0 as u32, Ok(false)));
+    let later = driver.record(own).unwrap();
+    assert_eq!((later.0 as u32, driver.is_over(later)), (event.0 as u32, Ok(false)));
     drop(go);
     driver.block_on(later).unwrap();
 }
 
-/// What the library refuses is not a mark and no wait: the next attempt makes one.
+/// What the library refuses is no event and no wait: the next attempt makes one.
 #[test]
-fn an_end_that_could_not_be_marked_is_marked_again() {
+fn an_end_that_could_not_be_recorded_is_recorded_again() {
     let (driver, wishes) = (driver(), crate::Wishes::new());
     let (own, other) = (stream(&driver), stream(&driver));
     wishes.fail("cuEventRecord", 999);
-    assert!(driver.mark(own).is_err());
+    assert!(driver.record(own).is_err());
     let (go, gate) = channel::<()>();
     run(&driver, own, move || gate.recv().unwrap_or_default());
-    let end = driver.mark(own).unwrap();
+    let end = driver.record(own).unwrap();
     wishes.fail("cuStreamWaitEvent", 999);
     assert!(driver.wait(other, end).is_err());
     driver.wait(other, end).unwrap();
-    let waits = driver.mark(other).unwrap();
+    let waits = driver.record(other).unwrap();
     assert_eq!(driver.is_over(waits), Ok(false));
     drop(go);
     driver.block_on(waits).unwrap();
@@ -335,7 +336,7 @@ fn contexts_of_others_are_left_as_they_were() {
     });
 }
 
-/// A stream of another context works, is marked and waits like any; its marks answer when the context is gone.
+/// A stream of another context works, records events and waits like any; its events answer when the context is gone.
 #[test]
 fn a_stream_of_another_context_is_one_of_the_device() {
     let (driver, foreign) = (driver(), Foreign::new());
@@ -353,14 +354,14 @@ fn a_stream_of_another_context_is_one_of_the_device() {
         move || log.lock().unwrap().push(what)
     };
     run(&driver, own, note(1));
-    let first = driver.mark(own).unwrap();
+    let first = driver.record(own).unwrap();
     driver.wait(adopted, first).unwrap();
     crate::submit(&driver, adopted, Work::Fill { at, bytes: 4096, value: 3 }).unwrap();
     run(&driver, adopted, note(2));
-    let second = driver.mark(adopted).unwrap();
+    let second = driver.record(adopted).unwrap();
     driver.wait(own, second).unwrap();
     run(&driver, own, note(3));
-    let third = driver.mark(own).unwrap();
+    let third = driver.record(own).unwrap();
     assert_eq!((driver.is_over(second), driver.is_over(third)), (Ok(false), Ok(false)));
     drop(go);
     driver.block_on(third).unwrap();
@@ -390,7 +391,7 @@ fn a_stream_of_another_context_that_fails_once() {
     let adopted = adopt(&driver, native);
     for call in ["cuEventRecord", "cuStreamWaitEvent", "cuCtxPushCurrent"] {
         wishes.fail(call, 999);
-        assert!(driver.mark(adopted).is_err(), "{call}");
+        assert!(driver.record(adopted).is_err(), "{call}");
         assert_eq!(foreign.current(), context, "{call}");
         finish(&driver, adopted);
     }
@@ -400,14 +401,14 @@ fn a_stream_of_another_context_that_fails_once() {
 }
 
 #[test]
-fn who_waits_for_the_device_has_waited_for_the_mark_of_all_its_work() {
+fn who_waits_for_the_device_has_waited_for_the_event_of_all_its_work() {
     let (driver, foreign) = (driver(), Foreign::new());
     foreign.enter(&driver);
     let streams: Vec<_> = (0..8).map(|_| stream(&driver)).collect();
     for round in 0..400 {
         streams.iter().for_each(|&stream| run(&driver, stream, || ()));
-        let mark = driver.mark_all().unwrap().expect("CUDA has one");
+        let event = driver.record_all().unwrap().expect("CUDA has one");
         foreign.synchronize();
-        assert_eq!(driver.is_over(mark), Ok(true), "round {round}");
+        assert_eq!(driver.is_over(event), Ok(true), "round {round}");
     }
 }

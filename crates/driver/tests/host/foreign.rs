@@ -11,13 +11,13 @@ use super::*;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn fence(device: &HostDriver, stream: RawStream) -> Fence {
-    device.fence(device.mark(stream).unwrap()).unwrap()
+    device.fence(device.record(stream).unwrap()).unwrap()
 }
 
 /// Waits until a stream's present work is over, but not for ever; other threads are not asked to run anything.
 pub(crate) fn finish_soon(device: &HostDriver, stream: RawStream) {
-    let (mark, patience) = (device.mark(stream).unwrap(), Instant::now() + PATIENCE);
-    while !device.is_over(mark).unwrap() {
+    let (event, patience) = (device.record(stream).unwrap(), Instant::now() + PATIENCE);
+    while !device.is_over(event).unwrap() {
         assert!(Instant::now() < patience, "the work hangs");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -53,13 +53,13 @@ fn more_streams_wait_for_another_device_than_there_are_workers() {
 }
 
 #[test]
-fn a_fence_of_no_mark_is_refused() {
+fn a_fence_of_no_event_is_refused() {
     let device = parallel();
-    let mark = device.mark(stream(&*device)).unwrap();
-    assert!(device.fence(millpond_driver::RawMark(mark.0 + (1 << 16))).is_err());
+    let event = device.record(stream(&*device)).unwrap();
+    assert!(device.fence(millpond_driver::RawEvent(event.0 + (1 << 16))).is_err());
 }
 
-/// Waits that cross each other, which is fine as long as each mark is older than the wait for it.
+/// Waits that cross each other, which is fine as long as each event is older than the wait for it.
 #[test]
 fn devices_of_both_schedules_wait_for_each_other() {
     for (here, there) in [(parallel(), seeded(1)), (seeded(1), parallel()), (seeded(1), seeded(2))] {
@@ -143,11 +143,11 @@ fn a_loss_is_told_to_other_devices() {
     start.recv().unwrap();
     run(&*there, right, || ());
     here.wait_foreign(left, &fence(&there, right)).unwrap();
-    let mark = here.mark(left).unwrap();
+    let event = here.record(left).unwrap();
     run(&*there, other, || std::panic::resume_unwind(Box::new("boom")));
-    assert!(there.block_on(there.mark(other).unwrap()).is_err());
-    assert_eq!(here.is_over(mark), Ok(false), "what it waits for still runs");
+    assert!(there.block_on(there.record(other).unwrap()).is_err());
+    assert_eq!(here.is_over(event), Ok(false), "what it waits for still runs");
     drop(go);
-    let lost = here.block_on(mark).unwrap_err();
+    let lost = here.block_on(event).unwrap_err();
     assert!(lost.to_string().contains("boom"), "{lost}");
 }

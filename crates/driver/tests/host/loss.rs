@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use millpond_driver::{Driver, DriverError, RawMark};
+use millpond_driver::{Driver, DriverError, RawEvent};
 
 use super::*;
 
@@ -26,10 +26,10 @@ impl Drop for Dropped {
     }
 }
 
-/// Blocks on a mark, but not for ever.
-fn block(device: &Arc<HostDriver>, mark: RawMark) -> millpond_driver::Result<()> {
+/// Blocks on an event, but not for ever.
+fn block(device: &Arc<HostDriver>, event: RawEvent) -> millpond_driver::Result<()> {
     let (device, (answer, answered)) = (device.clone(), mpsc::channel());
-    std::thread::spawn(move || answer.send(device.block_on(mark)));
+    std::thread::spawn(move || answer.send(device.block_on(event)));
     answered.recv_timeout(Duration::from_secs(60)).expect("nothing hangs")
 }
 
@@ -39,14 +39,14 @@ fn later_work_is_dropped_without_running() {
         let (left, right) =
             (device.open_stream(StreamFlags { label: 7.into(), ..Default::default() }).unwrap(), stream(&*device));
         let (ran, dropped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let before = device.mark(right).unwrap();
+        let before = device.record(right).unwrap();
         let (go, gate) = mpsc::channel::<()>();
         run(&*device, left, move || {
             let _ = gate.recv();
             boom();
         });
-        let mark = device.mark(left).unwrap();
-        device.wait(right, mark).unwrap();
+        let event = device.record(left).unwrap();
+        device.wait(right, event).unwrap();
         for stream in [left, right, right] {
             let (ran, dropped) = (ran.clone(), Dropped(dropped.clone()));
             run(&*device, stream, move || {
@@ -54,9 +54,9 @@ fn later_work_is_dropped_without_running() {
                 ran.fetch_add(1, Ordering::SeqCst);
             });
         }
-        let behind = device.mark(right).unwrap();
+        let behind = device.record(right).unwrap();
         drop(go);
-        assert_eq!(block(&device, mark), Err(lost(7, "boom")));
+        assert_eq!(block(&device, event), Err(lost(7, "boom")));
         assert_eq!(block(&device, behind), Err(lost(7, "boom")));
         assert_eq!(device.is_over(behind), Err(lost(7, "boom")));
         assert_eq!(device.is_over(before), Ok(true), "what was over stays so");
@@ -71,7 +71,7 @@ fn later_work_is_dropped_without_running() {
 }
 
 #[test]
-fn a_lost_mark_is_answered_when_its_stream_is_still() {
+fn a_lost_event_is_answered_when_its_stream_is_still() {
     let device = parallel();
     let (left, right) = (stream(&*device), stream(&*device));
     let (go, gate) = mpsc::channel::<()>();
@@ -85,20 +85,20 @@ fn a_lost_mark_is_answered_when_its_stream_is_still() {
     });
     start.recv().unwrap();
     run(&*device, right, || ());
-    let mark = device.mark(right).unwrap();
+    let event = device.record(right).unwrap();
     run(&*device, left, boom);
-    assert!(block(&device, device.mark(left).unwrap()).is_err());
-    assert_eq!(device.is_over(mark), Ok(false), "the closure still runs and may use its memory");
+    assert!(block(&device, device.record(left).unwrap()).is_err());
+    assert_eq!(device.is_over(event), Ok(false), "the closure still runs and may use its memory");
     let waiting = {
         let device = device.clone();
-        std::thread::spawn(move || device.block_on(mark))
+        std::thread::spawn(move || device.block_on(event))
     };
     std::thread::sleep(Duration::from_millis(20));
     assert!(!waiting.is_finished());
     drop(go);
     assert_eq!(waiting.join().unwrap(), Err(lost(0, "boom")));
     assert_eq!(ended.load(Ordering::SeqCst), 1);
-    assert_eq!(device.is_over(mark), Err(lost(0, "boom")));
+    assert_eq!(device.is_over(event), Err(lost(0, "boom")));
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn memory_of_a_lost_device_can_be_given_back() {
     touch(at, GRANULE, 1);
     let stream = stream(&*device);
     run(&*device, stream, boom);
-    assert!(block(&device, device.mark(stream).unwrap()).is_err());
+    assert!(block(&device, device.record(stream).unwrap()).is_err());
     assert_eq!(peek(at), 1);
     unmap(&*device, at, GRANULE);
     device.destroy(chunk).unwrap();
@@ -121,7 +121,7 @@ fn other_devices_live_on() {
     let (lost, other) = (parallel(), parallel());
     let (left, right) = (stream(&*lost), stream(&*other));
     run(&*lost, left, boom);
-    assert!(block(&lost, lost.mark(left).unwrap()).is_err());
+    assert!(block(&lost, lost.record(left).unwrap()).is_err());
     run(&*other, right, || ());
     finish(&*other, right);
 }
@@ -146,7 +146,7 @@ fn destructors_may_panic_too() {
         let _held = &spite;
     });
     drop(go);
-    assert_eq!(block(&device, device.mark(stream).unwrap()), Err(lost(0, "a panic without a message")));
+    assert_eq!(block(&device, device.record(stream).unwrap()), Err(lost(0, "a panic without a message")));
 }
 
 /// Runs something as it is dropped.
@@ -172,26 +172,26 @@ fn lost_work_may_synchronise_as_it_is_dropped() {
         });
         let guard = |stream| {
             let (device, said) = (device.clone(), said.clone());
-            let mark = device.mark(stream).unwrap();
+            let event = device.record(stream).unwrap();
             OnDrop(move || {
-                let own = device.block_on(mark);
+                let own = device.block_on(event);
                 let other = std::thread::spawn({
                     let device = device.clone();
-                    move || device.block_on(mark)
+                    move || device.block_on(event)
                 });
                 said.send((own, other.join().unwrap())).unwrap();
             })
         };
         run(&*device, right, || ());
-        device.wait(right, device.mark(left).unwrap()).unwrap();
+        device.wait(right, device.record(left).unwrap()).unwrap();
         for (stream, guard) in [(left, guard(left)), (right, guard(left)), (left, guard(right))] {
             run(&*device, stream, move || {
                 let _held = &guard;
             });
         }
-        let mark = device.mark(left).unwrap();
+        let event = device.record(left).unwrap();
         drop(go);
-        let asking = std::thread::spawn(move || device.block_on(mark));
+        let asking = std::thread::spawn(move || device.block_on(event));
         for _ in 0..3 {
             let answers = heard.recv_timeout(Duration::from_secs(60)).expect("nothing hangs");
             assert!(answers.0.is_err() && answers.1.is_err(), "{answers:?}");
@@ -210,11 +210,11 @@ fn a_payload_may_synchronise_as_it_is_dropped() {
         run(&*device, stream, move || {
             let payload = OnDrop(move || {
                 let device = asked.upgrade().expect("the test holds it");
-                said.send(device.block_on(device.mark(stream).unwrap())).unwrap();
+                said.send(device.block_on(device.record(stream).unwrap())).unwrap();
             });
             std::panic::resume_unwind(Box::new(Mutex::new(payload)));
         });
-        assert!(block(&device, device.mark(stream).unwrap()).is_err());
+        assert!(block(&device, device.record(stream).unwrap()).is_err());
         assert_eq!(heard.recv_timeout(Duration::from_secs(60)), Ok(Err(lost(0, "a panic without a message"))));
     }
 }

@@ -41,8 +41,8 @@ fn run(device: &dyn Driver, stream: RawStream, task: impl FnOnce() + Send + 'sta
 }
 
 fn finish(device: &dyn Driver, stream: RawStream) {
-    let mark = device.mark(stream).expect("a mark");
-    device.block_on(mark).expect("the work gets done");
+    let event = device.record(stream).expect("an event");
+    device.block_on(event).expect("the work gets done");
 }
 
 /// Maps a chunk in a fresh range of its size.

@@ -20,12 +20,12 @@ fn order(seed: u64) -> Vec<(usize, usize)> {
             run(&*device, stream, move || log.lock().unwrap().push((number, item)));
         }
         if item == 5 {
-            device.wait(streams[3], device.mark(streams[0]).unwrap()).unwrap();
+            device.wait(streams[3], device.record(streams[0]).unwrap()).unwrap();
         }
     }
     assert!(log.lock().unwrap().is_empty(), "nothing runs by itself");
     // Asking runs one item, blocking what is needed, the end of the device the rest.
-    assert_eq!(device.is_over(device.mark(streams[0]).unwrap()), Ok(false));
+    assert_eq!(device.is_over(device.record(streams[0]).unwrap()), Ok(false));
     assert_eq!(log.lock().unwrap().len(), 1);
     finish(&*device, streams[1]);
     drop(device);
@@ -57,7 +57,7 @@ fn work_that_waits_for_itself_is_told() {
         run(&*device, left, move || {
             // Other streams' work can be waited for: on a seeded device it runs here.
             run(&*inner, right, || ());
-            let (own, other) = (inner.mark(left).unwrap(), inner.mark(right).unwrap());
+            let (own, other) = (inner.record(left).unwrap(), inner.record(right).unwrap());
             answer.send((inner.block_on(other), inner.is_over(own), inner.block_on(own))).unwrap();
         });
         let asking = std::thread::spawn(move || finish(&*device, left));
@@ -77,11 +77,11 @@ fn work_that_waits_for_itself_by_way_of_other_streams_is_told() {
         let inner = device.clone();
         run(&*device, left, move || {
             let _ = gate.recv();
-            answer.send(inner.block_on(inner.mark(right).unwrap())).unwrap();
+            answer.send(inner.block_on(inner.record(right).unwrap())).unwrap();
         });
-        device.wait(middle, device.mark(left).unwrap()).unwrap();
+        device.wait(middle, device.record(left).unwrap()).unwrap();
         run(&*device, middle, || ());
-        device.wait(right, device.mark(middle).unwrap()).unwrap();
+        device.wait(right, device.record(middle).unwrap()).unwrap();
         run(&*device, right, || ());
         go.send(()).unwrap();
         let asking = std::thread::spawn(move || finish(&*device, right));
@@ -93,16 +93,16 @@ fn work_that_waits_for_itself_by_way_of_other_streams_is_told() {
 
 /// What is behind the item that blocks waits for what waits for the item.
 #[test]
-fn work_that_streams_wait_for_on_both_sides_of_a_mark_is_told() {
+fn work_that_streams_wait_for_on_both_sides_of_an_event_is_told() {
     for device in [parallel(), seeded(1)] {
         let (left, right) = (stream(&*device), stream(&*device));
         let (answer, answered) = mpsc::channel();
         let inner = device.clone();
         run(&*device, left, move || {
-            inner.wait(right, inner.mark(left).unwrap()).unwrap();
-            let mark = inner.mark(right).unwrap();
-            inner.wait(left, mark).unwrap();
-            answer.send(inner.block_on(mark)).unwrap();
+            inner.wait(right, inner.record(left).unwrap()).unwrap();
+            let event = inner.record(right).unwrap();
+            inner.wait(left, event).unwrap();
+            answer.send(inner.block_on(event)).unwrap();
         });
         let asking = std::thread::spawn(move || finish(&*device, left));
         let blocked = answered.recv_timeout(Duration::from_secs(60)).expect("nothing hangs");
@@ -111,18 +111,18 @@ fn work_that_streams_wait_for_on_both_sides_of_a_mark_is_told() {
     }
 }
 
-/// The mark's stream waits for the item only behind the mark.
+/// The event's stream waits for the item only behind the event.
 #[test]
-fn work_that_is_waited_for_behind_a_mark_waits_for_the_mark() {
+fn work_that_is_waited_for_behind_an_event_waits_for_the_event() {
     let device = parallel();
     let (left, right) = (stream(&*device), stream(&*device));
     let (answer, answered) = mpsc::channel();
-    let (marked, mark) = mpsc::channel();
+    let (recorded, event) = mpsc::channel();
     let inner = device.clone();
     run(&*device, right, || std::thread::sleep(Duration::from_millis(250)));
-    run(&*device, left, move || answer.send(inner.block_on(mark.recv().unwrap())).unwrap());
-    marked.send(device.mark(right).unwrap()).unwrap();
-    device.wait(right, device.mark(left).unwrap()).unwrap();
+    run(&*device, left, move || answer.send(inner.block_on(event.recv().unwrap())).unwrap());
+    recorded.send(device.record(right).unwrap()).unwrap();
+    device.wait(right, device.record(left).unwrap()).unwrap();
     assert_eq!(answered.recv_timeout(Duration::from_secs(60)), Ok(Ok(())));
     finish(&*device, right);
 }
@@ -182,7 +182,7 @@ fn the_end_of_a_device_waits_for_its_work() {
                     std::thread::sleep(Duration::from_micros(100));
                     count.fetch_add(1, Ordering::SeqCst);
                 });
-                device.wait(there, device.mark(here).unwrap()).unwrap();
+                device.wait(there, device.record(here).unwrap()).unwrap();
             }
         }
         drop(device);
@@ -224,14 +224,14 @@ fn streams_have_a_limit_and_are_used_again() {
 }
 
 #[test]
-fn marks_that_were_never_made_are_refused() {
+fn events_that_were_never_recorded_are_refused() {
     let device = parallel();
     let stream = stream(&*device);
-    let mark = device.mark(stream).unwrap();
-    for wrong in [mark.0 + (1 << 16), u64::MAX] {
-        let wrong = millpond_driver::RawMark(wrong);
-        assert!(matches!(device.is_over(wrong), Err(DriverError::UnknownHandle { what: "mark", .. })));
-        assert!(matches!(device.block_on(wrong), Err(DriverError::UnknownHandle { what: "mark", .. })));
-        assert!(matches!(device.wait(stream, wrong), Err(DriverError::UnknownHandle { what: "mark", .. })));
+    let event = device.record(stream).unwrap();
+    for wrong in [event.0 + (1 << 16), u64::MAX] {
+        let wrong = millpond_driver::RawEvent(wrong);
+        assert!(matches!(device.is_over(wrong), Err(DriverError::UnknownHandle { what: "event", .. })));
+        assert!(matches!(device.block_on(wrong), Err(DriverError::UnknownHandle { what: "event", .. })));
+        assert!(matches!(device.wait(stream, wrong), Err(DriverError::UnknownHandle { what: "event", .. })));
     }
 }

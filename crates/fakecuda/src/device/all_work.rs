@@ -3,7 +3,7 @@
 //! Knows the device's streams, also closed ones; see the module above.
 
 use millpond_driver::cuda::abi::{Code, Event};
-use millpond_driver::{Driver, RawMark, StreamFlags};
+use millpond_driver::{Driver, RawEvent, StreamFlags};
 
 use super::{Device, State, answer};
 use crate::current;
@@ -17,21 +17,21 @@ impl Device {
 
     /// As [`synchronize`](Self::synchronize), whatever is being captured.
     pub(crate) fn wait_for_all(&self) -> Result<(), Code> {
-        let marks = self.marks(&*self.state()?)?;
-        marks.into_iter().try_for_each(|mark| answer(self.host.block_on(mark)))
+        let ends = self.ends(&*self.state()?)?;
+        ends.into_iter().try_for_each(|end| answer(self.host.block_on(end)))
     }
 
     /// The ends of all that was submitted, to closed streams as well.
-    fn marks(&self, state: &State) -> Result<Vec<RawMark>, Code> {
+    fn ends(&self, state: &State) -> Result<Vec<RawEvent>, Code> {
         let open = state.streams.values().map(|open| open.raw);
         let all = open.chain(state.legacy).chain(state.per_thread.values().copied());
-        let marks = all.map(|raw| answer(self.host.mark(raw)));
-        marks.chain(state.ended.iter().copied().map(Ok)).collect()
+        let ends = all.map(|raw| answer(self.host.record(raw)));
+        ends.chain(state.ended.iter().copied().map(Ok)).collect()
     }
 
     /// Of what is closed the ends are kept that are not reached.
-    pub(super) fn note_end(&self, state: &mut State, end: RawMark) {
-        state.ended.retain(|mark| self.host.is_over(*mark) == Ok(false));
+    pub(super) fn note_end(&self, state: &mut State, end: RawEvent) {
+        state.ended.retain(|end| self.host.is_over(*end) == Ok(false));
         state.ended.push(end);
     }
 
@@ -40,12 +40,12 @@ impl Device {
         self.spoil_all()?;
         let mut state = self.state()?;
         let raw = answer(self.host.open_stream(StreamFlags::default()))?;
-        self.marks(&state)?.into_iter().try_for_each(|mark| answer(self.host.wait(raw, mark)))?;
-        let mark = answer(self.host.mark(raw))?;
+        self.ends(&state)?.into_iter().try_for_each(|end| answer(self.host.wait(raw, end)))?;
+        let recorded = answer(self.host.record(raw))?;
         answer(self.host.close_stream(raw))?;
-        self.note_end(&mut state, mark);
+        self.note_end(&mut state, recorded);
         let known = state.events.get_mut(&event.0).filter(|known| known.context == current::context());
-        known.ok_or(Code::INVALID_HANDLE)?.recorded = Some(mark);
+        known.ok_or(Code::INVALID_HANDLE)?.recorded = Some(recorded);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use millpond_driver::cuda::abi::{Code, Context, Event, EventName, Stream};
-use millpond_driver::{Driver, RawMark, RawTime, StreamFlags, Work};
+use millpond_driver::{Driver, RawEvent, RawTime, StreamFlags, Work};
 
 use super::{Device, answer, end_handle, fresh_handle, open};
 use crate::between::{Named, Opened};
@@ -16,7 +16,7 @@ use crate::current;
 pub(super) struct EventState {
     pub(super) context: Context,
     /// What was recorded last, if anything.
-    pub(super) recorded: Option<RawMark>,
+    pub(super) recorded: Option<RawEvent>,
     /// Whether it takes times, and the one that it took last.
     is_timed: bool,
     time: Option<RawTime>,
@@ -38,7 +38,7 @@ enum Reach {
 enum Awaited {
     /// It was never recorded: there is no wait.
     Nothing,
-    Mark(RawMark),
+    Recorded(RawEvent),
     Opened(Arc<Opened>),
 }
 
@@ -70,14 +70,14 @@ impl Device {
     pub(crate) fn name_event(&self, event: Event) -> Result<EventName, Code> {
         let mut state = self.state()?;
         let known = state.events.get_mut(&event.0).ok_or(Code::INVALID_HANDLE)?;
-        let (Reach::Others(named @ None), Some(mark)) = (&mut known.reach, known.recorded) else {
+        let (Reach::Others(named @ None), Some(recorded)) = (&mut known.reach, known.recorded) else {
             return Err(Code::INVALID_HANDLE);
         };
         let (fresh, name) = Named::new()?;
         let tell = fresh.teller();
         *named = Some(fresh);
         let raw = answer(self.host.open_stream(StreamFlags::default()))?;
-        answer(self.host.wait(raw, mark))?;
+        answer(self.host.wait(raw, recorded))?;
         // SAFETY: the work touches no device memory.
         answer(unsafe { self.host.submit(raw, &mut Some(Work::Run(Box::new(tell)))) })?;
         answer(self.host.close_stream(raw))?;
@@ -103,11 +103,11 @@ impl Device {
             let former = known.time.replace(answer(self.host.record_time(raw))?);
             former.into_iter().for_each(|time| self.host.forget_time(time));
         }
-        let mark = answer(self.host.mark(raw))?;
+        let recorded = answer(self.host.record(raw))?;
         match &known.reach {
             // Others wait for the record before, or made it.
             Reach::Others(Some(_)) | Reach::Opened(_) => return Err(Code::ILLEGAL_STATE),
-            _ => known.recorded = Some(mark),
+            _ => known.recorded = Some(recorded),
         }
         Ok(())
     }
@@ -117,7 +117,7 @@ impl Device {
         let known = state.events.get(&event.0).ok_or(Code::INVALID_HANDLE)?;
         Ok(match (&known.reach, known.recorded) {
             (Reach::Opened(opened), _) => Awaited::Opened(Arc::clone(opened)),
-            (_, Some(mark)) => Awaited::Mark(mark),
+            (_, Some(recorded)) => Awaited::Recorded(recorded),
             (_, None) => Awaited::Nothing,
         })
     }
@@ -143,8 +143,10 @@ impl Device {
         let raw = self.begin(&mut state, stream)?;
         match (awaited, owner) {
             (Awaited::Nothing, _) => Ok(()),
-            (Awaited::Mark(mark), None) => answer(self.host.wait(raw, mark)),
-            (Awaited::Mark(mark), Some(owner)) => answer(self.host.wait_foreign(raw, &answer(owner.host.fence(mark))?)),
+            (Awaited::Recorded(recorded), None) => answer(self.host.wait(raw, recorded)),
+            (Awaited::Recorded(recorded), Some(owner)) => {
+                answer(self.host.wait_foreign(raw, &answer(owner.host.fence(recorded))?))
+            }
             (Awaited::Opened(opened), _) => {
                 let mut work = Some(Work::Run(Box::new(move || opened.block())));
                 // SAFETY: the work touches no device memory.
@@ -157,7 +159,7 @@ impl Device {
         self.check_unsafe()?;
         let is_over = match self.recorded(event)? {
             Awaited::Nothing => true,
-            Awaited::Mark(mark) => answer(self.host.is_over(mark))?,
+            Awaited::Recorded(recorded) => answer(self.host.is_over(recorded))?,
             Awaited::Opened(opened) => opened.is_over(),
         };
         if is_over { Ok(()) } else { Err(Code::NOT_READY) }
@@ -167,7 +169,7 @@ impl Device {
         self.check_unsafe()?;
         match self.recorded(event)? {
             Awaited::Nothing => Ok(()),
-            Awaited::Mark(mark) => answer(self.host.block_on(mark)),
+            Awaited::Recorded(recorded) => answer(self.host.block_on(recorded)),
             Awaited::Opened(opened) => {
                 opened.block();
                 Ok(())

@@ -3,9 +3,9 @@
 //! Knows nodes and edges, and the host device that runs them. A launch spreads its nodes over a few streams of the
 //! host, with no order between them but the edges': a missing edge shows. Launches of one instance follow each other.
 //!
-//! Stricter than the real one: a node after one that is not in its graph is refused; a stream that captures is not
-//! marked nor made to wait, or its capture is invalid; memory must be there when a node that uses it is added; where it
-//! is not when the graph is launched, the device is lost.
+//! Stricter than the real one: a node after one that is not in its graph is refused; in a stream that captures nothing
+//! records an event of the host device nor waits for one, or its capture is invalid; memory must be there when a node
+//! that uses it is added; where it is not when the graph is launched, the device is lost.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use std::thread::ThreadId;
 
 use millpond_driver::cuda::abi::graph::{CAPTURE_RELAXED, Graph as GraphHandle, GraphExec, GraphNode, UserObject};
 use millpond_driver::cuda::abi::{Code, Event, Stream};
-use millpond_driver::{CopyKind, Driver, RawMark, RawStream, StreamFlags, Work};
+use millpond_driver::{CopyKind, Driver, RawEvent, RawStream, StreamFlags, Work};
 
 use super::{Device, HostFunction, State, answer, as_callback, end_handle, fresh_handle, sides_of};
 use crate::forks::{Forks, Key};
@@ -71,7 +71,7 @@ struct Exec {
     /// Held until the last launch has completed.
     _objects: Vec<Arc<Object>>,
     /// The end of the last launch.
-    last: Mutex<Option<RawMark>>,
+    last: Mutex<Option<RawEvent>>,
 }
 
 /// A stream that captures: each thread has a default stream of its own, by one handle.
@@ -439,7 +439,7 @@ impl Device {
         let task = Box::new(move || drop(keeps));
         // SAFETY: the work touches no device memory.
         answer(unsafe { host.submit(raw, &mut Some(Work::Run(task))) })?;
-        let over = answer(host.mark(raw))?;
+        let over = answer(host.record(raw))?;
         *last = Some(over);
         let over = answer(host.fence(over))?;
         sides.into_iter().for_each(|side| state.memory.note_use(self.ordinal, over.clone(), side));
@@ -452,12 +452,12 @@ impl Device {
             state.graphs.lanes.push(answer(self.host.open_stream(StreamFlags::default()))?);
         }
         let lanes = &state.graphs.lanes;
-        let start = answer(self.host.mark(raw))?;
+        let start = answer(self.host.record(raw))?;
         lanes.iter().try_for_each(|lane| answer(self.host.wait(*lane, start)))?;
-        let mut marks: Vec<RawMark> = Vec::with_capacity(exec.items.len());
+        let mut recorded: Vec<RawEvent> = Vec::with_capacity(exec.items.len());
         for (place, item) in exec.items.iter().enumerate() {
             let lane = lanes[place % LANES];
-            item.after.iter().try_for_each(|before| answer(self.host.wait(lane, marks[*before])))?;
+            item.after.iter().try_for_each(|before| answer(self.host.wait(lane, recorded[*before])))?;
             let mut work = match item.action {
                 Action::Empty | Action::Child(_) => None,
                 Action::Fill { at, bytes, value } => Some(Work::Fill { at, bytes, value }),
@@ -467,9 +467,9 @@ impl Device {
             // SAFETY: device memory was checked before, and is watched until the launch has completed; what is the
             // host's is kept by the instance, or the caller's promise.
             answer(unsafe { self.host.submit(lane, &mut work) })?;
-            marks.push(answer(self.host.mark(lane))?);
+            recorded.push(answer(self.host.record(lane))?);
         }
-        marks.into_iter().try_for_each(|mark| answer(self.host.wait(raw, mark)))
+        recorded.into_iter().try_for_each(|event| answer(self.host.wait(raw, event)))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use millpond_core::ids::{DeviceId, StreamId};
-use millpond_core::op::{CaptureMode, Mark, Memory, What};
+use millpond_core::op::{CaptureMode, EventKind, Memory, What};
 
 use super::read;
 use crate::abi::{Code, Graph, Stream};
@@ -46,7 +46,7 @@ impl Session {
         for stream in members {
             let event = self.handles.new_unnamed_event();
             self.push(What::EventCreate { event, device: DeviceId(ask::current_device() as u32), shared: false });
-            self.push(What::EventRecord { event, stream, external: false, mark: Mark::Completion });
+            self.push(What::EventRecord { event, stream, external: false, kind: EventKind::Completion });
             self.push(What::EventWait { event, stream: origin, external: false });
             self.handles.end_unnamed_event(event);
             self.push(What::EventDestroy { event });

@@ -7,7 +7,7 @@
 use std::ffi::c_uint;
 
 use millpond_core::ids::{DeviceId, EventId, StreamId};
-use millpond_core::op::{Mark, StreamRole, What};
+use millpond_core::op::{EventKind, StreamRole, What};
 
 use crate::abi::{EXTERNAL, Event, Stream};
 use crate::ask;
@@ -28,7 +28,7 @@ impl Session {
         }
         let (stream, event) = (self.stream(at, stream), self.event(event));
         let external = flags & EXTERNAL != 0;
-        self.push(What::EventRecord { event, stream, external, mark: Mark::Completion });
+        self.push(What::EventRecord { event, stream, external, kind: EventKind::Completion });
         if self.captures.is_empty() && self.handles.shared_events.contains(&event) {
             let (others, _) = self.others();
             self.push(What::EventWait { event, stream: others, external: false });
@@ -52,7 +52,7 @@ impl Session {
         let Some((stream, device)) = self.others.filter(|_| may_stand) else { return };
         let event = self.handles.new_unnamed_event();
         self.push(What::EventCreate { event, device, shared: false });
-        self.push(What::EventRecord { event, stream, external: false, mark: Mark::Completion });
+        self.push(What::EventRecord { event, stream, external: false, kind: EventKind::Completion });
         self.push(wait(event));
         self.handles.end_unnamed_event(event);
         self.push(What::EventDestroy { event });

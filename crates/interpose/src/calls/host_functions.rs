@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 use millpond_core::ids::{DeviceId, EventId};
-use millpond_core::op::{Mark, What};
+use millpond_core::op::{EventKind, What};
 
 use crate::abi::{Code, Stream};
 use crate::ask;
@@ -148,7 +148,7 @@ impl Session {
         let event = self.handles.new_unnamed_event();
         let device = DeviceId(ask::current_device() as u32);
         self.push(What::EventCreate { event, device, shared: false });
-        self.push(What::EventRecord { event, stream, external: false, mark: Mark::Completion });
+        self.push(What::EventRecord { event, stream, external: false, kind: EventKind::Completion });
         Some(event)
     }
 

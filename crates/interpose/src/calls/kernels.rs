@@ -6,7 +6,7 @@
 
 use std::ffi::c_void;
 
-use millpond_core::op::{Mark, Name, What};
+use millpond_core::op::{EventKind, Name, What};
 
 use super::list;
 use crate::abi::*;
@@ -36,7 +36,7 @@ impl Session {
         for attribute in attributes.iter().filter(|it| matches!(it.id, ATTRIBUTE_EVENT | ATTRIBUTE_STARTED)) {
             let event = self.event(Event(attribute.value[0] as usize));
             let stream = self.stream(at, config.stream);
-            self.push(What::EventRecord { event, stream, external: false, mark: Mark::Progress });
+            self.push(What::EventRecord { event, stream, external: false, kind: EventKind::Progress });
         }
     }
 

@@ -76,8 +76,8 @@ pub(crate) fn begin(at: &At, stream: Stream, real: impl Fn() -> Code + Copy) -> 
     code
 }
 
-/// The stream is about to be destroyed: what it began to capture is given up, so that it can be marked for the last
-/// time. A capture that it only takes part in goes on without it.
+/// The stream is about to be destroyed: what it began to capture is given up, so that its end can be recorded for the
+/// last time. A capture that it only takes part in goes on without it.
 pub(super) fn give_up(stream: Stream) {
     if may_be() && origins().contains(&stream) && ask::is_capturing(stream) {
         ending(stream, || ask::give_capture_up(stream));

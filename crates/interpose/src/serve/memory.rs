@@ -145,7 +145,7 @@ fn free_on(live: &mut Option<Live>, stream: Stream, real: impl Fn() -> Code + Co
             Some(Ok(user)) => free_apart(&pool, buffer, &[user]),
             _ => return refuse(Live { buffer, pool, number }, real),
         },
-        // What the stream has is waited for here: its marks would be another context's.
+        // What the stream has is waited for here: its events would be another context's.
         None if devices::is_of_another_context(stream) && ask::wait_for(stream) => free_apart(&pool, buffer, &[]),
         None => return refuse(Live { buffer, pool, number }, real),
     };

@@ -320,13 +320,13 @@ impl Device {
                 continue;
             }
             match state.is_closed {
-                true => ends.extend(context.end_of(&shared)?.map(|mark| (state.chain.snapshot(), mark))),
+                true => ends.extend(context.end_of(&shared)?.map(|event| (state.chain.snapshot(), event))),
                 false => ends.push(shared.record_for_host(&mut state)?),
             }
         }
         let mut waited = Ok(());
-        for (snapshot, mark) in &ends {
-            waited = waited.and(context.driver.block_on(mark.raw)).and(context.block_on_side_work(snapshot));
+        for (snapshot, event) in &ends {
+            waited = waited.and(context.driver.block_on(event.raw)).and(context.block_on_side_work(snapshot));
         }
         waited?;
         let place = Place::Source(Location::caller());

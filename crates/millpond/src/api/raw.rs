@@ -16,7 +16,7 @@ use millpond_core::units::Range;
 use millpond_driver::{Driver, DriverError, Peer, process};
 
 use crate::api::device::Device;
-use crate::clock::mark::Mark;
+use crate::clock::device_event::DeviceEvent;
 use crate::graph::Graph;
 use crate::names::count::{Count, Span};
 use crate::names::error::{Invalid, Result};
@@ -220,9 +220,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Marks what the stream has, for when it cannot be marked.
-    pub(crate) fn mark_ahead(&self) {
-        self.shared.progress.mark_ahead(&self.shared.context.driver);
+    /// Records an event after what the stream has, for when none can be recorded.
+    pub(crate) fn record_ahead(&self) {
+        self.shared.progress.record_ahead(&self.shared.context.driver);
     }
 
     /// Refuses a stream that the program captures by other ways than [`begin_capture`](Self::begin_capture).
@@ -275,7 +275,7 @@ impl StreamShared {
 
 /// All work that a device had at a moment, in whatever stream and by whomever.
 #[derive(Debug)]
-pub struct AllWork(Vec<Mark>);
+pub struct AllWork(Vec<DeviceEvent>);
 
 impl AllWork {
     /// Whether it has completed.
@@ -283,8 +283,8 @@ impl AllWork {
     /// # Errors
     /// The device is lost.
     pub fn is_over(&mut self) -> Result<bool> {
-        while let Some(mark) = self.0.last() {
-            if !mark.is_over()? {
+        while let Some(event) = self.0.last() {
+            if !event.is_over()? {
                 return Ok(false);
             }
             self.0.pop();
@@ -296,7 +296,7 @@ impl AllWork {
 /// For other languages and libraries, with [`raw`](crate::raw).
 impl Device {
     /// All work that the device has by now: also that of streams which were never adopted. Where the device has no
-    /// mark for it this waits for it. Not while any stream captures: that would end the capture.
+    /// event for it this waits for it. Not while any stream captures: that would end the capture.
     ///
     /// # Errors
     /// A stream is known to capture; the device is lost.
@@ -307,11 +307,12 @@ impl Device {
         if streams.iter().any(|it| it.submitters.are_shared() && context.driver.is_captured(it.raw)) {
             return Err(DriverError::Captured { call: "all_work" }.into());
         }
-        if let Some(mark) = context.driver.mark_all()? {
-            return Ok(AllWork(vec![Mark::new(mark, &context.driver)]));
+        if let Some(event) = context.driver.record_all()? {
+            return Ok(AllWork(vec![DeviceEvent::new(event, &context.driver)]));
         }
-        let mark = |stream: &Arc<StreamShared>| Ok(Mark::new(context.driver.mark(stream.raw)?, &context.driver));
-        streams.iter().map(mark).collect::<Result<_>>().map(AllWork)
+        let record =
+            |stream: &Arc<StreamShared>| Ok(DeviceEvent::new(context.driver.record(stream.raw)?, &context.driver));
+        streams.iter().map(record).collect::<Result<_>>().map(AllWork)
     }
 
     /// Gives the memory of dropped pools back whose last uses have completed by now. That is else done at
@@ -320,13 +321,13 @@ impl Device {
         self.context().finish_closing();
     }
 
-    /// Marks the streams that the program submits to as well, before it captures one: what they have done by then can
-    /// be asked while they are captured, and their freed memory serves the capture.
-    pub fn mark_ahead(&self) {
+    /// Records an event in each stream that the program submits to as well, before it captures one: what they have done
+    /// by then can be asked while they are captured, and their freed memory serves the capture.
+    pub fn record_ahead(&self) {
         let context = self.context();
         let streams = context.streams();
         let shared = streams.iter().filter(|stream| stream.submitters.are_shared());
-        shared.for_each(|stream| stream.progress.mark_ahead(&context.driver));
+        shared.for_each(|stream| stream.progress.record_ahead(&context.driver));
     }
 
     /// Refuses a call that acts at once, while a capture forbids that; the capture is invalid then.

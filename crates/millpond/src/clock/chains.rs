@@ -10,7 +10,7 @@ use millpond_core::pool::Frontier;
 use millpond_driver::locks::{ReadGuard, RwLock, WriteGuard, read, write};
 use millpond_driver::{Driver, RawStream};
 
-use crate::clock::mark::CountedDriver;
+use crate::clock::device_event::CountedDriver;
 use crate::clock::progress::{EndThen, Progress};
 use crate::sync::ranks;
 use crate::sync::sweep::Sweep;
@@ -29,9 +29,9 @@ impl Listed {
     pub(crate) fn wait(&self, driver: &dyn Driver, raw: RawStream) -> millpond_driver::Result<()> {
         match self {
             Listed::Over(_) => Ok(()),
-            Listed::Chain { progress, foreign: None } => progress.with_mark(driver, |mark| driver.wait(raw, mark)),
+            Listed::Chain { progress, foreign: None } => progress.with_event(driver, |event| driver.wait(raw, event)),
             Listed::Chain { progress, foreign: Some(their) } => {
-                progress.with_mark(&**their, |mark| driver.wait_foreign(raw, &their.fence(mark)?))
+                progress.with_event(&**their, |event| driver.wait_foreign(raw, &their.fence(event)?))
             }
         }
     }
@@ -144,7 +144,7 @@ impl Chains {
         left.filter(|(seq, chain)| !chain.has_passed(*seq)).try_for_each(|(_, chain)| act(&chain))
     }
 
-    /// The end that a point's chain has now; the point where the device refuses to mark it, none where the device is
+    /// The end that a point's chain has now; the point where the device refuses to record it, none where the device is
     /// known to be past it.
     pub(crate) fn end_now(&self, point: Point, driver: &Arc<CountedDriver>) -> Option<Result<EndThen, Point>> {
         let chain = self.read().get(point.chain)?.clone();
@@ -214,8 +214,8 @@ impl Poll<'_> {
 }
 
 impl Poll<'_> {
-    /// The end that a point's chain has now; none where it is known to be past the point, or the device refuses to mark
-    /// it.
+    /// The end that a point's chain has now; none where it is known to be past the point, or the device refuses to
+    /// record it.
     pub(crate) fn end_now(&self, point: Point, driver: &Arc<CountedDriver>) -> Option<EndThen> {
         let chain = self.table.get(point.chain).filter(|chain| !chain.has_passed(point.seq))?;
         chain.end_now(driver)?.ok()

@@ -2,17 +2,17 @@
 //!
 //! Knows streams of the driver and positions; no allocations. What is found here may steer where memory is placed; it
 //! never reaches a verdict. Asking is lock-free on the stream: its last submitted position is published after the work
-//! of that position has gone to the driver, so a mark made after reading the position covers it.
+//! of that position has gone to the driver, so an event recorded after reading the position covers it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use millpond_core::ids::{ChainIndex, Point, Seq};
 use millpond_driver::locks::{Mutex, RwLock, lock, read, write};
-use millpond_driver::{Driver, DriverError, RawMark, RawStream};
+use millpond_driver::{Driver, DriverError, RawEvent, RawStream};
 use smallvec::SmallVec;
 
-use crate::clock::mark::{CountedDriver, Mark};
+use crate::clock::device_event::{CountedDriver, DeviceEvent};
 use crate::sync::ranks;
 
 /// How far one chain is.
@@ -25,13 +25,13 @@ pub(crate) struct Progress {
     /// The last position known to have completed.
     completed: AtomicU64,
     /// The end of a closed stream.
-    end: OnceLock<Arc<Mark>>,
+    end: OnceLock<Arc<DeviceEvent>>,
     /// Whether the program submits to the stream as well.
     is_shared: AtomicBool,
-    /// A mark made ahead, and the position that it covers: no other can be had while foreign code captures the stream,
-    /// or where it is another thread's default stream.
-    ahead: Mutex<ranks::Table, Option<(Mark, Seq)>>,
-    /// Whether some of its work is where the stream's marks do not cover it.
+    /// An event recorded ahead, and the position that it covers: no other can be had while foreign code captures the
+    /// stream, or where it is another thread's default stream.
+    ahead: Mutex<ranks::Table, Option<(DeviceEvent, Seq)>>,
+    /// Whether some of its work is where the stream's events do not cover it.
     has_side_work: AtomicBool,
     side_work: Mutex<ranks::Table, Vec<SideWork>>,
 }
@@ -42,14 +42,14 @@ struct SideWork {
     /// The launch.
     seq: Seq,
     /// The end of that work; where none could be had that is never known.
-    end: Option<Arc<Mark>>,
+    end: Option<Arc<DeviceEvent>>,
 }
 
 /// Where the work of a chain is.
 #[derive(Debug)]
 enum Queue {
-    /// In a stream of the driver; once that is closed, why it cannot be marked.
-    Stream(RwLock<ranks::Marked, millpond_driver::Result<RawStream>>),
+    /// In a stream of the driver; once that is closed, why no event can be recorded.
+    Stream(RwLock<ranks::Recorded, millpond_driver::Result<RawStream>>),
     /// In launches of a graph: the end of the last one.
     Launches(Mutex<ranks::Table, Option<LaunchEnd>>),
 }
@@ -57,15 +57,15 @@ enum Queue {
 /// The end of a launch.
 #[derive(Clone, Debug)]
 pub(crate) enum LaunchEnd {
-    Marked(Arc<Mark>),
-    /// No mark could be had: whatever that stream has by the time of the question.
+    Recorded(Arc<DeviceEvent>),
+    /// No event could be recorded: whatever that stream has by the time of the question.
     On(Arc<Progress>),
 }
 
 impl LaunchEnd {
-    /// By its mark, or else by the stream of the launch.
-    pub(crate) fn of(mark: Option<&Arc<Mark>>, stream: &Arc<Progress>) -> Self {
-        mark.map_or_else(|| Self::On(Arc::clone(stream)), |mark| Self::Marked(Arc::clone(mark)))
+    /// By its event, or else by the stream of the launch.
+    pub(crate) fn of(event: Option<&Arc<DeviceEvent>>, stream: &Arc<Progress>) -> Self {
+        event.map_or_else(|| Self::On(Arc::clone(stream)), |event| Self::Recorded(Arc::clone(event)))
     }
 }
 
@@ -74,7 +74,7 @@ impl LaunchEnd {
 pub(crate) struct EndThen {
     progress: Arc<Progress>,
     seq: Seq,
-    mark: Arc<Mark>,
+    event: Arc<DeviceEvent>,
 }
 
 /// What a device has still to pass.
@@ -82,16 +82,16 @@ pub(crate) struct EndThen {
 pub(crate) enum Ahead {
     /// It is past it, or is lost.
     Nothing,
-    Mark(Arc<Mark>),
-    /// Work that it cannot mark.
-    Unmarked,
+    Event(Arc<DeviceEvent>),
+    /// Work after which it cannot record an event.
+    Unrecorded,
 }
 
 impl EndThen {
     /// Whether the device is past it, which the chain knows then; an error means no. But for side work, which is asked
     /// for by itself.
     pub(crate) fn settle(&self) -> bool {
-        let is_past = self.mark.has_passed();
+        let is_past = self.event.has_passed();
         if is_past {
             self.progress.complete(self.seq);
         }
@@ -100,16 +100,16 @@ impl EndThen {
 
     /// What the device has still to pass. Where that is nothing, the chain knows it then.
     pub(crate) fn ahead(&self) -> Ahead {
-        let own = Some(Arc::clone(&self.mark));
-        let marks: SmallVec<[_; 1]> = std::iter::once(own).chain(self.progress.side_work(self.seq)).collect();
-        let driver = self.mark.driver();
-        for mark in marks {
-            let Some(mark) = mark else { return Ahead::Unmarked };
-            match driver.peek(mark.raw) {
+        let own = Some(Arc::clone(&self.event));
+        let events: SmallVec<[_; 1]> = std::iter::once(own).chain(self.progress.side_work(self.seq)).collect();
+        let driver = self.event.driver();
+        for event in events {
+            let Some(event) = event else { return Ahead::Unrecorded };
+            match driver.peek(event.raw) {
                 Ok(true) => {}
                 // It runs nothing any more.
                 Err(DriverError::Lost { .. }) => return Ahead::Nothing,
-                Ok(false) | Err(_) => return Ahead::Mark(mark),
+                Ok(false) | Err(_) => return Ahead::Event(event),
             }
         }
         self.progress.reach_now(driver);
@@ -151,14 +151,14 @@ impl Progress {
 
     /// The launch that is being made has work with this end, which the stream does not come after.
     #[cold]
-    pub(crate) fn add_side_work(&self, end: Option<Arc<Mark>>) {
+    pub(crate) fn add_side_work(&self, end: Option<Arc<DeviceEvent>>) {
         let seq = self.submitted.load(Ordering::Acquire) + 1;
         lock(&self.side_work).push(SideWork { seq, end });
         self.has_side_work.store(true, Ordering::Release);
     }
 
-    /// The ends of side work up to `seq`, to be waited for as well. A device that marks none is lost.
-    pub(crate) fn side_work(&self, seq: Seq) -> SmallVec<[Option<Arc<Mark>>; 1]> {
+    /// The ends of side work up to `seq`, to be waited for as well. A device that records none is lost.
+    pub(crate) fn side_work(&self, seq: Seq) -> SmallVec<[Option<Arc<DeviceEvent>>; 1]> {
         match self.has_side_work.load(Ordering::Acquire) {
             true => lock(&self.side_work).iter().filter(|it| it.seq <= seq).map(|it| it.end.clone()).collect(),
             false => SmallVec::new(),
@@ -212,8 +212,9 @@ impl Progress {
         self.completed.fetch_max(seq.min(self.reach()), Ordering::AcqRel);
     }
 
-    /// The driver closes the stream next: its last mark, or why it has none. Waits for a thread that is marking it.
-    pub(crate) fn close(&self, end: millpond_driver::Result<Arc<Mark>>) {
+    /// The driver closes the stream next: its last event, or why it has none. Waits for a thread that records one in
+    /// it.
+    pub(crate) fn close(&self, end: millpond_driver::Result<Arc<DeviceEvent>>) {
         let Queue::Stream(queue) = &self.queue else { return };
         let mut raw = write(queue);
         *raw = Err(end.map_or_else(
@@ -229,9 +230,9 @@ impl Progress {
     /// Does something with the stream that the driver has, while no thread can close it.
     ///
     /// # Errors
-    /// That of `act`; why a closed stream cannot be marked.
+    /// That of `act`; why no event can be recorded in a closed stream.
     fn while_open<R>(
-        queue: &RwLock<ranks::Marked, millpond_driver::Result<RawStream>>,
+        queue: &RwLock<ranks::Recorded, millpond_driver::Result<RawStream>>,
         act: impl FnOnce(RawStream) -> millpond_driver::Result<R>,
     ) -> millpond_driver::Result<R> {
         match &*read(queue) {
@@ -240,35 +241,35 @@ impl Progress {
         }
     }
 
-    /// The end of a closed stream, once it is marked.
-    pub(crate) fn end(&self) -> Option<Arc<Mark>> {
+    /// The end of a closed stream, once it is recorded.
+    pub(crate) fn end(&self) -> Option<Arc<DeviceEvent>> {
         self.end.get().cloned()
     }
 
-    /// Does something with a mark after all work of the chain so far.
-    pub(crate) fn with_mark<R>(
+    /// Does something with an event after all work of the chain so far.
+    pub(crate) fn with_event<R>(
         &self,
         driver: &dyn Driver,
-        act: impl FnOnce(RawMark) -> millpond_driver::Result<R>,
+        act: impl FnOnce(RawEvent) -> millpond_driver::Result<R>,
     ) -> millpond_driver::Result<R> {
-        self.with_mark_of(driver, |raw| driver.mark(raw), act)
+        self.with_event_of(driver, |raw| driver.record(raw), act)
     }
 
-    /// As [`with_mark`](Self::with_mark), with a mark that `mark` makes.
-    fn with_mark_of<R>(
+    /// As [`with_event`](Self::with_event), with an event that `record` makes.
+    fn with_event_of<R>(
         &self,
         driver: &dyn Driver,
-        mark: impl FnOnce(RawStream) -> millpond_driver::Result<RawMark>,
-        act: impl FnOnce(RawMark) -> millpond_driver::Result<R>,
+        record: impl FnOnce(RawStream) -> millpond_driver::Result<RawEvent>,
+        act: impl FnOnce(RawEvent) -> millpond_driver::Result<R>,
     ) -> millpond_driver::Result<R> {
         if let Some(end) = self.end.get() {
             return act(end.raw);
         }
         match &self.queue {
-            Queue::Stream(queue) => match (Self::while_open(queue, mark), self.end.get()) {
-                (Ok(mark), _) => {
-                    let done = act(mark);
-                    driver.forget(mark);
+            Queue::Stream(queue) => match (Self::while_open(queue, record), self.end.get()) {
+                (Ok(event), _) => {
+                    let done = act(event);
+                    driver.forget(event);
                     done
                 }
                 // It was closed this moment.
@@ -280,8 +281,8 @@ impl Progress {
                 // Without a launch there is no work: no one of its points is asked for.
                 match last {
                     None => Err(no_launch()),
-                    Some(LaunchEnd::Marked(end)) => act(end.raw),
-                    Some(LaunchEnd::On(stream)) => stream.with_mark_of(driver, mark, act),
+                    Some(LaunchEnd::Recorded(end)) => act(end.raw),
+                    Some(LaunchEnd::On(stream)) => stream.with_event_of(driver, record, act),
                 }
             }
         }
@@ -296,7 +297,7 @@ impl Progress {
         if submitted < seq {
             return false;
         }
-        match self.with_mark_of(driver, |raw| driver.mark_apart(raw), |mark| driver.peek(mark)) {
+        match self.with_event_of(driver, |raw| driver.record_apart(raw), |event| driver.peek(event)) {
             Ok(true) => {
                 let reach = self.reach_now(driver);
                 self.complete(submitted);
@@ -315,7 +316,7 @@ impl Progress {
     /// Waits on the calling thread until all work so far has completed.
     pub(crate) fn block(&self, driver: &dyn Driver) -> millpond_driver::Result<()> {
         let submitted = self.submitted.load(Ordering::Acquire);
-        self.with_mark(driver, |mark| driver.block_on(mark))?;
+        self.with_event(driver, |event| driver.block_on(event))?;
         self.block_on_side_work(submitted, driver)
     }
 
@@ -333,24 +334,24 @@ impl Progress {
     /// The end of all work so far, to be waited for at any later time.
     pub(crate) fn end_now(self: &Arc<Self>, driver: &Arc<CountedDriver>) -> millpond_driver::Result<EndThen> {
         let seq = self.submitted.load(Ordering::Acquire);
-        Ok(EndThen { progress: Arc::clone(self), seq, mark: self.keep_mark(driver)? })
+        Ok(EndThen { progress: Arc::clone(self), seq, event: self.keep_event(driver)? })
     }
 
-    /// A mark after all work of the chain so far.
-    fn keep_mark(&self, driver: &Arc<CountedDriver>) -> millpond_driver::Result<Arc<Mark>> {
+    /// An event after all work of the chain so far.
+    fn keep_event(&self, driver: &Arc<CountedDriver>) -> millpond_driver::Result<Arc<DeviceEvent>> {
         if let Some(end) = self.end() {
             return Ok(end);
         }
         match &self.queue {
             Queue::Stream(queue) => {
-                let mark = Self::while_open(queue, |raw| driver.mark(raw));
+                let event = Self::while_open(queue, |raw| driver.record(raw));
                 // Where it was closed this moment it has an end.
-                mark.map(|mark| Arc::new(Mark::new(mark, driver))).or_else(|error| self.end().ok_or(error))
+                event.map(|event| Arc::new(DeviceEvent::new(event, driver))).or_else(|error| self.end().ok_or(error))
             }
             Queue::Launches(last) => match lock(last).clone() {
                 None => Err(no_launch()),
-                Some(LaunchEnd::Marked(end)) => Ok(end),
-                Some(LaunchEnd::On(stream)) => stream.keep_mark(driver),
+                Some(LaunchEnd::Recorded(end)) => Ok(end),
+                Some(LaunchEnd::On(stream)) => stream.keep_event(driver),
             },
         }
     }
@@ -371,36 +372,36 @@ impl Progress {
         let submitted = self.submitted.load(Ordering::Acquire);
         match self.is_shared.load(Ordering::Acquire) {
             true => {
-                let over = self.with_mark_of(driver, |raw| driver.mark_apart(raw), |mark| driver.peek(mark));
+                let over = self.with_event_of(driver, |raw| driver.record_apart(raw), |event| driver.peek(event));
                 over == Ok(true) && self.reach_now(driver) == Seq::MAX
             }
             false => self.is_over(submitted, driver),
         }
     }
 
-    /// Marks the stream, to be asked where it cannot be marked.
-    pub(crate) fn mark_ahead(&self, driver: &Arc<CountedDriver>) {
+    /// Records an event in the stream, to be asked where none can be recorded.
+    pub(crate) fn record_ahead(&self, driver: &Arc<CountedDriver>) {
         let Queue::Stream(queue) = &self.queue else { return };
         let submitted = self.submitted.load(Ordering::Acquire);
-        // Where it cannot be marked now it keeps the mark that it has.
-        if let Ok(mark) = Self::while_open(queue, |raw| driver.mark_apart(raw)) {
-            let former = lock(&self.ahead).replace((Mark::new(mark, driver), submitted));
+        // Where none can be recorded now it keeps the one that it has.
+        if let Ok(event) = Self::while_open(queue, |raw| driver.record_apart(raw)) {
+            let former = lock(&self.ahead).replace((DeviceEvent::new(event, driver), submitted));
             drop(former);
         }
     }
 
-    /// As [`is_over`](Self::is_over), by the mark made ahead.
+    /// As [`is_over`](Self::is_over), by the event recorded ahead.
     #[cold]
     fn is_over_ahead(&self, seq: Seq, driver: &dyn Driver) -> bool {
         let mut ahead = lock(&self.ahead);
-        let Some((mark, covered)) = &*ahead else { return false };
+        let Some((event, covered)) = &*ahead else { return false };
         let covered = *covered;
-        if driver.peek(mark.raw) != Ok(true) {
+        if driver.peek(event.raw) != Ok(true) {
             return false;
         }
-        let mark = ahead.take();
+        let event = ahead.take();
         drop(ahead);
-        drop(mark);
+        drop(event);
         let reach = self.reach_now(driver);
         self.complete(covered);
         covered.min(reach) >= seq
@@ -411,7 +412,7 @@ impl Progress {
 #[cold]
 pub(crate) fn no_end() -> DriverError {
     DriverError::Failed {
-        call: "mark",
+        call: "record",
         reason: "the driver submitted a part of a launch and cannot record its end".into(),
     }
 }
@@ -419,10 +420,10 @@ pub(crate) fn no_end() -> DriverError {
 /// Of a stream that is closed.
 #[cold]
 pub(crate) fn closed() -> DriverError {
-    DriverError::Failed { call: "mark", reason: "the stream is closed".into() }
+    DriverError::Failed { call: "record", reason: "the stream is closed".into() }
 }
 
 #[cold]
 fn no_launch() -> DriverError {
-    DriverError::Failed { call: "mark", reason: "the graph was not launched".into() }
+    DriverError::Failed { call: "record", reason: "the graph was not launched".into() }
 }

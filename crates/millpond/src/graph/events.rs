@@ -18,8 +18,8 @@ use smallvec::SmallVec;
 
 use super::last::Last;
 use super::program::Program;
+use crate::clock::device_event::DeviceEvent;
 use crate::clock::hosts;
-use crate::clock::mark::Mark;
 use crate::clock::progress::{LaunchEnd, Progress};
 use crate::state::context::Context;
 use crate::stream::event::Record;
@@ -113,19 +113,19 @@ impl Events {
         lanes.last_point(&self.core, node)
     }
 
-    /// The launch was submitted, with `marks` at its record nodes: their events hold what comes before them. `knew` is
-    /// the launching stream before the launch.
+    /// The launch was submitted, with the driver's `device_events` of its record nodes: their events hold what comes
+    /// before them. `knew` is the launching stream before the launch.
     pub(crate) fn record(
         &self,
         lanes: &Lanes,
         knew: &Snapshot,
         base: &Arc<Base>,
         waits: &[(NodeId, Snapshot)],
-        marks: Vec<Mark>,
+        device_events: Vec<DeviceEvent>,
     ) {
         let exports = lanes.exports(&self.core, base, knew, waits);
-        for ((event, snapshot), mark) in self.records.iter().zip(exports).zip(marks) {
-            event.set((snapshot, Arc::new(mark)));
+        for ((event, snapshot), device_event) in self.records.iter().zip(exports).zip(device_events) {
+            event.set((snapshot, Arc::new(device_event)));
         }
     }
 

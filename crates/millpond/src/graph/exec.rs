@@ -25,7 +25,7 @@ use super::body::Body;
 use super::build::Graph;
 use super::events::Events;
 use super::family::Family;
-use super::found::{Found, Founds, Marks, Output, Outside, Whose};
+use super::found::{Found, Founds, LastActs, Output, Outside, Whose};
 use super::grant::Grant;
 use super::holder::Instance;
 use super::last::Last;
@@ -176,8 +176,8 @@ pub(crate) struct Run {
     pub(crate) last: Option<Last>,
     /// Where the next launch's nodes lie in the order, where that is not one point.
     pub(crate) lanes: Lanes,
-    /// Room for a launch's marks.
-    pub(crate) marks: Vec<millpond_driver::RawMark>,
+    /// Room for the events between a launch's lanes.
+    pub(crate) raw_events: Vec<millpond_driver::RawEvent>,
     /// Whether the device has what launches need of it.
     pub(crate) is_ready: bool,
     /// The latest launch: on which stream, and the how many-th operation there.
@@ -429,17 +429,17 @@ fn outputs(
             }),
         };
         let node = flat.node.expect("an output has its alloc node");
-        let marks = marks_of(core, Memory::Own(*id));
+        let last_acts = last_acts_of(core, Memory::Own(*id));
         let name = core.nodes()[node.index()].label.name.clone();
-        Output { graph, alloc, bytes: flat.bytes, range, allocation, node, name, marks }
+        Output { graph, alloc, bytes: flat.bytes, range, allocation, node, name, last_acts }
     };
     core.outputs().iter().map(output).collect()
 }
 
 /// What launches leave of the uses of some memory. Its allocation is not among them.
-fn marks_of(core: &CoreExec, memory: Memory) -> Marks {
-    let marks = core.summary().marks.iter().filter(|mark| mark.memory == memory && mark.act != Act::Allocate);
-    marks.copied().collect()
+fn last_acts_of(core: &CoreExec, memory: Memory) -> LastActs {
+    let last_acts = core.summary().last_acts.iter().filter(|last| last.memory == memory && last.act != Act::Allocate);
+    last_acts.copied().collect()
 }
 
 /// What is done to each piece of outside memory: the summary's demands, one entry for each piece.
@@ -456,9 +456,9 @@ fn outsides(core: &CoreExec, family: &Family<'_>) -> Vec<Outside> {
             Memory::External { id, generation } => (Whose::Held(Arc::clone(family.held(id))), smallvec![generation]),
         };
         let at = *places.entry(demand.memory).or_insert_with(|| {
-            let marks = marks_of(core, demand.memory);
+            let last_acts = last_acts_of(core, demand.memory);
             let (demands, orders, sites) = Default::default();
-            outsides.push(Outside { whose, lives, demands, orders, sites, marks });
+            outsides.push(Outside { whose, lives, demands, orders, sites, last_acts });
             outsides.len() - 1
         });
         outsides[at].orders.push(order as u32);

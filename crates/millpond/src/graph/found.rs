@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use millpond_core::graph::{Demand, GraphAllocId, GraphId, Mark, NodeId, NodeSite};
+use millpond_core::graph::{Demand, GraphAllocId, GraphId, LastAct, NodeId, NodeSite};
 use millpond_core::units::Range;
 use smallvec::SmallVec;
 
@@ -23,7 +23,7 @@ pub(crate) struct Output {
     pub(crate) node: NodeId,
     pub(crate) name: Option<Arc<str>>,
     /// What launches leave of its uses.
-    pub(crate) marks: Marks,
+    pub(crate) last_acts: LastActs,
 }
 
 /// Memory of the outside, and what the graph does to it.
@@ -39,11 +39,11 @@ pub(crate) struct Outside {
     /// The nodes of each, for people.
     pub(crate) sites: SmallVec<[Box<[NodeSite]>; 1]>,
     /// What it leaves.
-    pub(crate) marks: Marks,
+    pub(crate) last_acts: LastActs,
 }
 
 /// Last acts on memory.
-pub(crate) type Marks = SmallVec<[Mark; 1]>;
+pub(crate) type LastActs = SmallVec<[LastAct; 1]>;
 
 /// Whose memory.
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Weak};
 
 use millpond_core::check::{Act, Side, Sought};
-use millpond_core::graph::Mark;
+use millpond_core::graph::LastAct;
 use millpond_core::ids::StreamId;
 use millpond_driver::locks::lock;
 
@@ -47,23 +47,23 @@ impl Launched for ExecShared {
             return None;
         }
         let own = |node| self.events.as_ref().and_then(|events| events.last_point(&run.lanes, node));
-        let frees = |outside: &Outside| outside.marks.iter().any(|mark| mark.act == Act::Free);
+        let frees = |outside: &Outside| outside.last_acts.iter().any(|last| last.act == Act::Free);
         if act == Act::Free && self.auto_free && !self.outsides.iter().any(frees) {
             return Some(Side::auto_free());
         }
         let output = self.outputs.iter().find(|output| output.allocation.id == sought.id);
         let made = output.filter(|_| act == Act::Allocate).map(|output| output.node);
-        let did = |mark: &&Mark| mark.act == act && sought.is_by(mark, own(mark.node));
-        let used = || output.and_then(|output| output.marks.iter().find(did));
+        let did = |last: &&LastAct| last.act == act && sought.is_by(last, own(last.node));
+        let used = || output.and_then(|output| output.last_acts.iter().find(did));
         let is_it = |whose: &Whose| match whose {
             Whose::Held(allocation) => allocation.id == sought.id,
             Whose::Node(graph, alloc) => graphs.named((*graph, *alloc)).is_some_and(|it| it.id == sought.id),
         };
         let outside = || self.outsides.iter().find(|outside| is_it(&outside.whose));
-        let taken = || outside()?.marks.iter().find(did);
+        let taken = || outside()?.last_acts.iter().find(did);
         let site = match made {
             Some(node) => self.body.core.flat_site(node, act),
-            None => self.body.core.marked_site(used().or_else(taken)?, sought.part),
+            None => self.body.core.last_act_site(used().or_else(taken)?, sought.part),
         };
         Some(Side::from(&site?))
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use millpond_core::check::{Act, Launched, Use};
-use millpond_core::graph::{Asked, Mark as LastAct, Standing};
+use millpond_core::graph::{Asked, LastAct, Standing};
 use millpond_core::ids::{Point, StreamId};
 use millpond_core::order::{Base, Chain, Knows};
 use millpond_core::pool::Frontier;
@@ -31,8 +31,8 @@ use super::found::{Found, Founds, Output, Role};
 use super::last::{Last, Lasts};
 use super::memory::{GraphMemory, Stopped, follow, wait};
 use super::submit::Submitted;
+use crate::clock::device_event::DeviceEvent;
 use crate::clock::hosts;
-use crate::clock::mark::Mark;
 use crate::clock::progress::LaunchEnd;
 use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Result};
@@ -314,8 +314,8 @@ impl ExecShared {
             self.make_ready(run)?;
         }
         let inside = self.events.as_ref().map(|events| (events, state.chain.snapshot(), hosts::base()));
-        let (marks, refused) = match self.submit(shared, run, &launching.waited) {
-            Submitted::Whole(marks) => (Some(marks), None),
+        let (recorded, refused) = match self.submit(shared, run, &launching.waited) {
+            Submitted::Whole(recorded) => (Some(recorded), None),
             // What was submitted runs, and is recorded.
             Submitted::Part(error) => (None, Some(error)),
             Submitted::Nothing(error) => return Err(error.into()),
@@ -323,8 +323,8 @@ impl ExecShared {
         let point = match &inside {
             Some((events, knew, base)) => {
                 let waits = events.waits(&launching.waited);
-                if let Some(marks) = marks {
-                    events.record(&run.lanes, knew, base, &waits, marks);
+                if let Some(recorded) = recorded {
+                    events.record(&run.lanes, knew, base, &waits, recorded);
                 }
                 run.lanes.pass(&mut state.chain, base, &waits)
             }
@@ -430,17 +430,17 @@ impl ExecShared {
                     }
                     life.begin(output.bytes, launched.by(output.node, Act::Allocate));
                     (life.range, life.name) = (output.range, output.name.clone());
-                    for mark in &output.marks {
-                        launched.leave(mark, |used| life.history.add_use(used, mark.part, knew));
+                    for last in &output.last_acts {
+                        launched.leave(last, |used| life.history.add_use(used, last.part, knew));
                     }
                     begun[index].set(life.generation);
                 }
                 Role::Outside(index) => {
-                    for mark in &self.outsides[index].marks {
+                    for last in &self.outsides[index].last_acts {
                         // A free of a launch that was submitted in part only is recorded as a write.
-                        let act = if mark.act == Act::Free && !is_whole { Act::Write } else { mark.act };
-                        let mark = LastAct { act, ..*mark };
-                        let left = launched.leave(&mark, |used| life.history.add_use(used, mark.part, knew));
+                        let act = if last.act == Act::Free && !is_whole { Act::Write } else { last.act };
+                        let last = LastAct { act, ..*last };
+                        let left = launched.leave(&last, |used| life.history.add_use(used, last.part, knew));
                         if let Some(free) = left {
                             life.freed.end(free);
                             freed.push((life.range, free.point));
@@ -476,21 +476,21 @@ impl ExecShared {
     ) {
         let mut raw = None;
         if self.native.is_none() {
-            // Where no mark can be had, time and again, who comes after the launch asks its stream for one.
-            raw = (0..TRIES).find_map(|_| self.context.driver.mark(shared.raw).ok());
+            // Where no event can be recorded, time and again, who comes after the launch asks its stream for one.
+            raw = (0..TRIES).find_map(|_| self.context.driver.record(shared.raw).ok());
         }
         if let (Some(raw), None, true) = (raw, &self.events, self.arenas.is_empty()) {
-            return Last::put_marked(&mut run.last, shared, state, raw);
+            return Last::put_recorded(&mut run.last, shared, state, raw);
         }
-        let mark = raw.map(|raw| Arc::new(Mark::new(raw, &self.context.driver)));
+        let event = raw.map(|raw| Arc::new(DeviceEvent::new(raw, &self.context.driver)));
         if let (Some(events), Some(base)) = (&self.events, base) {
-            events.launched(&mut run.lanes, base, &LaunchEnd::of(mark.as_ref(), &shared.progress));
+            events.launched(&mut run.lanes, base, &LaunchEnd::of(event.as_ref(), &shared.progress));
         }
         if let Some(memory) = memory {
-            self.arena_keys.iter().for_each(|it| Last::put(memory.last_mut(*it), shared, state, mark.as_ref()));
+            self.arena_keys.iter().for_each(|it| Last::put(memory.last_mut(*it), shared, state, event.as_ref()));
         }
         if self.arenas.is_empty() {
-            Last::put(&mut run.last, shared, state, mark.as_ref());
+            Last::put(&mut run.last, shared, state, event.as_ref());
         }
     }
 }

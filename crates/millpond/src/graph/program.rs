@@ -1,7 +1,7 @@
 //! What an instance submits, in which order and on which lane.
 //!
 //! A *lane* is a queue of the driver (`lane.rs`); lane 0 is the launching stream itself, so that a graph of one chain
-//! costs what its work costs. An edge between lanes becomes a mark and a wait, left out where the lane waits for
+//! costs what its work costs. An edge between lanes becomes an event and a wait, left out where the lane waits for
 //! something later already. Knows an instance's nodes and what they do.
 //!
 //! Invariant **covered**: whenever a step runs, all steps that its node depends on have completed.
@@ -28,11 +28,11 @@ const COMPARED: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) lane: u32,
-    /// Marks to wait for first.
+    /// Events to wait for first.
     pub(crate) waits: SmallVec<[u32; 2]>,
     pub(crate) payload: Payload,
-    /// The mark to make afterwards.
-    pub(crate) mark: Option<u32>,
+    /// The event to record afterwards.
+    pub(crate) event: Option<u32>,
 }
 
 /// See the module.
@@ -41,9 +41,9 @@ pub(crate) struct Program {
     pub(crate) steps: Vec<Step>,
     /// How many lanes, the launching stream among them.
     pub(crate) lanes: usize,
-    /// How many marks.
-    pub(crate) marks: usize,
-    /// The marks that the launching stream waits for at the end.
+    /// How many events.
+    pub(crate) events: usize,
+    /// The events that the launching stream waits for at the end.
     pub(crate) tails: Vec<u32>,
 }
 
@@ -82,10 +82,10 @@ impl Program {
         let index = core.index();
         let mut lanes = Lanes::new(index);
         let mut program = Program { steps: Vec::with_capacity(core.nodes().len()), ..Program::default() };
-        let mut marks = 0;
-        let mut new_mark = || {
-            marks += 1;
-            marks - 1
+        let mut events = 0;
+        let mut new_event = || {
+            events += 1;
+            events - 1
         };
         // Of each closure that may be there more than once, the last node that runs it.
         let mut runs: FxHashMap<usize, NodeId> = FxHashMap::default();
@@ -115,26 +115,26 @@ impl Program {
                 let other = lanes.of(*node);
                 let has_looked = std::mem::replace(&mut looked[other as usize], at) == at;
                 if other != lane && !has_looked && !is_known(*node) {
-                    waits.push(*program.steps[node.index()].mark.get_or_insert_with(&mut new_mark));
+                    waits.push(*program.steps[node.index()].event.get_or_insert_with(&mut new_event));
                 }
             }
-            program.steps.push(Step { lane, waits, payload, mark: None });
+            program.steps.push(Step { lane, waits, payload, event: None });
         }
         program.lanes = lanes.count();
-        program.add_tails(index, &lanes, &mut new_mark);
-        program.marks = marks as usize;
+        program.add_tails(index, &lanes, &mut new_event);
+        program.events = events as usize;
         // Steps that do nothing and order nothing are left out.
         program
             .steps
-            .retain(|step| !matches!(step.payload, Payload::Nothing) || step.mark.is_some() || !step.waits.is_empty());
+            .retain(|step| !matches!(step.payload, Payload::Nothing) || step.event.is_some() || !step.waits.is_empty());
         Ok(program)
     }
 
     /// The ends of lanes that the first lane does not know of yet: it waits for them at the end.
-    fn add_tails(&mut self, index: &Index, lanes: &Lanes<'_>, mut new_mark: impl FnMut() -> u32) {
+    fn add_tails(&mut self, index: &Index, lanes: &Lanes<'_>, mut new_event: impl FnMut() -> u32) {
         for last in (1..lanes.count()).filter_map(|lane| lanes.last(lane as u32)) {
             if !lanes.last(0).is_some_and(|end| index.reaches(last, end)) {
-                self.tails.push(*self.steps[last.index()].mark.get_or_insert_with(&mut new_mark));
+                self.tails.push(*self.steps[last.index()].event.get_or_insert_with(&mut new_event));
             }
         }
     }

@@ -9,12 +9,12 @@
 
 use std::sync::Arc;
 
-use millpond_driver::{CopyKind, Driver, RawMark, RawStream, Work};
+use millpond_driver::{CopyKind, Driver, RawEvent, RawStream, Work};
 
 use super::events::Waited;
 use super::exec::{ExecShared, Run};
 use super::program::Step;
-use crate::clock::mark::Mark;
+use crate::clock::device_event::DeviceEvent;
 use crate::names::error::{Error, Result};
 use crate::pool::shell::{self, TRIES};
 use crate::state::context::Context;
@@ -24,8 +24,8 @@ use crate::stream::payload::Payload;
 
 /// What became of a program.
 pub(crate) enum Submitted {
-    /// The driver has all of it; the marks of its record nodes, in their order.
-    Whole(Vec<Mark>),
+    /// The driver has all of it; what it recorded at the record nodes, in their order.
+    Whole(Vec<DeviceEvent>),
     /// The driver refused after some work was submitted, which runs.
     Part(Error),
     /// The driver refused before anything was submitted.
@@ -43,12 +43,12 @@ impl ExecShared {
             };
         }
         let driver = &*self.context.driver;
-        run.marks.clear();
-        run.marks.resize(self.program.marks, RawMark(u64::MAX));
+        run.raw_events.clear();
+        run.raw_events.resize(self.program.events, RawEvent(u64::MAX));
         let mut recorded = Vec::new();
         let mut has_work = false;
         let result = self.submit_steps(raw, run, waited, &mut recorded, &mut has_work);
-        run.marks.iter().for_each(|mark| driver.forget(*mark));
+        run.raw_events.iter().for_each(|event| driver.forget(*event));
         match result {
             Ok(()) => Submitted::Whole(recorded),
             Err(error) if has_work => {
@@ -64,26 +64,26 @@ impl ExecShared {
         raw: RawStream,
         run: &mut Run,
         waited: &Waited,
-        recorded: &mut Vec<Mark>,
+        recorded: &mut Vec<DeviceEvent>,
         has_work: &mut bool,
     ) -> Result<()> {
         let driver = &*self.context.driver;
         let program = &*self.program;
         if program.lanes > 1 {
-            let start = Mark::new(driver.mark(raw)?, &self.context.driver);
+            let start = DeviceEvent::new(driver.record(raw)?, &self.context.driver);
             self.lanes.iter().try_for_each(|lane| driver.wait(*lane, start.raw))?;
         }
         let mut waited = waited.iter();
         for step in &program.steps {
             let lane = if step.lane == 0 { raw } else { self.lanes[step.lane as usize - 1] };
             for wait in &step.waits {
-                driver.wait(lane, run.marks[*wait as usize])?;
+                driver.wait(lane, run.raw_events[*wait as usize])?;
             }
             match &step.payload {
-                Payload::EventRecord(_) => recorded.push(Mark::new(driver.mark(lane)?, &self.context.driver)),
+                Payload::EventRecord(_) => recorded.push(DeviceEvent::new(driver.record(lane)?, &self.context.driver)),
                 Payload::EventWait(_) => {
-                    if let Some(Some((_, mark))) = waited.next() {
-                        driver.wait(lane, mark.raw)?;
+                    if let Some(Some((_, event))) = waited.next() {
+                        driver.wait(lane, event.raw)?;
                     }
                 }
                 Payload::Kernel(kernel) | Payload::HostFunction(kernel) => {
@@ -97,12 +97,12 @@ impl ExecShared {
                     *has_work = true;
                 }
             }
-            if let Some(mark) = step.mark {
-                run.marks[mark as usize] = driver.mark(lane)?;
+            if let Some(event) = step.event {
+                run.raw_events[event as usize] = driver.record(lane)?;
             }
         }
         for tail in &program.tails {
-            driver.wait(raw, run.marks[*tail as usize])?;
+            driver.wait(raw, run.raw_events[*tail as usize])?;
         }
         Ok(())
     }
@@ -113,12 +113,12 @@ impl ExecShared {
         let driver = &*self.context.driver;
         let mut end = None;
         for _ in 0..TRIES {
-            let Ok(raw) = driver.mark(lane) else { continue };
-            let mark = Mark::new(raw, &self.context.driver);
+            let Ok(raw) = driver.record(lane) else { continue };
+            let event = DeviceEvent::new(raw, &self.context.driver);
             if driver.wait(stream.raw, raw).is_ok() {
                 return;
             }
-            end = Some(Arc::new(mark));
+            end = Some(Arc::new(event));
         }
         stream.progress.add_side_work(end);
     }

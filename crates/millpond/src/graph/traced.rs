@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use millpond_core::graph::{Access as NodeAccess, GraphAllocId, Memory as NodeMemory, NodeId};
 use millpond_core::ids::{AllocId, ExecId, GraphId, PoolId, StreamId};
-use millpond_core::op::{Access, CaptureMode, Mark, Memory, NodeOp, Place, What};
+use millpond_core::op::{Access, CaptureMode, EventKind, Memory, NodeOp, Place, What};
 use millpond_driver::locks::lock;
 use millpond_driver::process;
 use smallvec::SmallVec;
@@ -57,7 +57,7 @@ impl Tracer {
         self.push(
             place,
             match records {
-                true => What::EventRecord { event, stream, external: true, mark: Mark::Completion },
+                true => What::EventRecord { event, stream, external: true, kind: EventKind::Completion },
                 false => What::EventWait { event, stream, external: true },
             },
         );

@@ -73,11 +73,11 @@ impl Stream {
             }
             Ok(Mode::Live) => {
                 let order = was_recorded.then(|| traced_in_order(&shared.context));
-                if let Some((snapshot, mark)) = event.record().filter(|_| was_recorded) {
+                if let Some((snapshot, device_event)) = event.record().filter(|_| was_recorded) {
                     let owner = event.owner();
                     match owner.number == shared.context.number {
-                        true => shared.wait_for(&mut state, &snapshot, mark.raw)?,
-                        false => shared.wait_foreign(&mut state, &snapshot, &mark, owner)?,
+                        true => shared.wait_for(&mut state, &snapshot, device_event.raw)?,
+                        false => shared.wait_foreign(&mut state, &snapshot, &device_event, owner)?,
                     }
                     state.chain.submit();
                     if let (Some(tracer), Some(event)) = (&shared.context.tracer, event.traced()) {

@@ -77,10 +77,10 @@ impl Stream {
         let is_foreign = event.device() != shared.context.number;
         let mut state = shared.state.lock();
         let waited = match (shared.enter(&mut state), &event.at) {
-            (Ok(Mode::Live), At::Live { snapshot, mark, context }) => {
+            (Ok(Mode::Live), At::Live { snapshot, device_event, context }) => {
                 match is_foreign {
-                    true => shared.wait_foreign(&mut state, snapshot, mark, context)?,
-                    false => shared.wait_for(&mut state, snapshot, mark.raw)?,
+                    true => shared.wait_foreign(&mut state, snapshot, device_event, context)?,
+                    false => shared.wait_for(&mut state, snapshot, device_event.raw)?,
                 }
                 state.chain.submit();
                 match is_foreign {

@@ -23,7 +23,7 @@ use std::time::Duration;
 use millpond_driver::output::say;
 use millpond_driver::{Driver, DriverError, Task, is_in_item, process};
 
-use crate::clock::mark::Mark;
+use crate::clock::device_event::DeviceEvent;
 use crate::names::error::Result;
 use crate::state::access::{self, Access};
 use crate::stream::handle::Stream;
@@ -198,7 +198,7 @@ impl Stream {
     /// the streams, those who wait do. What a lost device has not run it has dropped.
     fn run_out(&self) -> millpond_driver::Result<()> {
         let (context, raw) = (&self.shared.context, self.shared.raw);
-        let mark = Mark::new(context.driver.mark(raw)?, &context.driver);
-        context.driver.block_on(mark.raw)
+        let event = DeviceEvent::new(context.driver.record(raw)?, &context.driver);
+        context.driver.block_on(event.raw)
     }
 }

@@ -1,7 +1,7 @@
 //! What closes, and what is given back then: streams, pools, and the device itself. And waiting for all that is in
 //! flight, closed or not: what is done with the table of `in_flight.rs`.
 //!
-//! Where the driver refuses to mark the end of a stream, or to close it, that is tried again with the next question.
+//! Where the driver refuses to record the end of a stream, or to close it, that is tried again with the next question.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,8 +12,8 @@ use millpond_core::order::{Base, Chain, ChainIndices, Snapshot};
 use millpond_driver::locks::{Guard, lock};
 use millpond_driver::{Driver, DriverError, RawStream, is_in_item, process};
 
+use crate::clock::device_event::DeviceEvent;
 use crate::clock::hosts;
-use crate::clock::mark::Mark;
 use crate::clock::progress::Progress;
 use crate::clock::progress::closed;
 use crate::graph::trim_graph_memory;
@@ -28,7 +28,7 @@ impl Context {
     /// Closes a stream, or as much of that as the driver does now. What is returned is to be dropped behind all locks.
     #[must_use]
     pub(crate) fn close_stream(&self, mut unclosed: Unclosed) -> Option<Unclosed> {
-        if !unclosed.needs_mark {
+        if !unclosed.needs_record {
             // No other call learns that from a stream that is closed. Nothing was in it that a host would not know of.
             unclosed.progress.complete(unclosed.snapshot.point().seq);
             unclosed.progress.close(Err(closed()));
@@ -39,7 +39,7 @@ impl Context {
             return Some(unclosed);
         }
         let mut list = lock(&self.in_flight.unclosed);
-        if unclosed.needs_mark {
+        if unclosed.needs_record {
             self.in_flight.close(&unclosed, None);
         }
         list.push(unclosed);
@@ -79,7 +79,7 @@ impl Context {
     /// All work up to now. No lock may be held.
     ///
     /// # Errors
-    /// The driver refuses to mark the end of a closed stream.
+    /// The driver refuses to record the end of a closed stream.
     pub(crate) fn everything(&self) -> millpond_driver::Result<Everything> {
         self.close_rest()?;
         self.let_go();
@@ -102,7 +102,7 @@ impl Context {
             && let Some(seq) = chain_indices.open_after(chain)
         {
             let mut ends = std::iter::once(Some(end)).chain(progress.side_work(seq));
-            let waits = |end: Option<Arc<Mark>>| end.is_some_and(|end| self.driver.wait(raw, end.raw).is_ok());
+            let waits = |end: Option<Arc<DeviceEvent>>| end.is_some_and(|end| self.driver.wait(raw, end.raw).is_ok());
             if ends.all(waits) {
                 return (Chain::after(&snapshot, seq, base), Some(progress));
             }
@@ -116,8 +116,8 @@ impl Context {
     /// The end of a stream that was closed since it was asked for; none where nothing runs any more.
     ///
     /// # Errors
-    /// The driver refuses to mark it.
-    pub(crate) fn end_of(&self, stream: &StreamShared) -> millpond_driver::Result<Option<Arc<Mark>>> {
+    /// The driver refuses to record it.
+    pub(crate) fn end_of(&self, stream: &StreamShared) -> millpond_driver::Result<Option<Arc<DeviceEvent>>> {
         self.close_rest()?;
         Ok(stream.progress.end())
     }
@@ -148,8 +148,8 @@ impl Context {
     /// that it used can be freed. Within a kernel nothing is waited for, nor known.
     fn wait_for_end(&self) {
         let ends = self.in_flight.ended();
-        let is_over = |(snapshot, mark): &End| {
-            self.driver.block_on(mark.raw).is_ok() && self.block_on_side_work(snapshot).is_ok()
+        let is_over = |(snapshot, event): &End| {
+            self.driver.block_on(event.raw).is_ok() && self.block_on_side_work(snapshot).is_ok()
         };
         if is_in_item() || ends.is_empty() || !ends.iter().all(is_over) {
             return;
@@ -214,9 +214,9 @@ impl Context {
 
 impl Unclosed {
     fn close(&mut self, context: &Context) -> millpond_driver::Result<()> {
-        if self.needs_mark {
-            match context.driver.mark(self.raw) {
-                Ok(raw) => self.end(context, Arc::new(Mark::new(raw, &context.driver))),
+        if self.needs_record {
+            match context.driver.record(self.raw) {
+                Ok(raw) => self.end(context, Arc::new(DeviceEvent::new(raw, &context.driver))),
                 // Nothing runs any more that could be waited for.
                 Err(lost @ DriverError::Lost { .. }) => {
                     self.progress.close(Err(lost));
@@ -224,7 +224,7 @@ impl Unclosed {
                 }
                 Err(other) => return Err(other),
             }
-            self.needs_mark = false;
+            self.needs_record = false;
         }
         match context.driver.close_stream(self.raw) {
             Err(DriverError::Lost { .. }) => Ok(()),
@@ -232,7 +232,7 @@ impl Unclosed {
         }
     }
 
-    fn end(&self, context: &Context, end: Arc<Mark>) {
+    fn end(&self, context: &Context, end: Arc<DeviceEvent>) {
         self.progress.close(Ok(Arc::clone(&end)));
         let base = hosts::base();
         if self.is_noted {

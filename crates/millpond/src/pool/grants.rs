@@ -15,8 +15,8 @@ use millpond_driver::locks::{Guard, Mutex, lock};
 use millpond_driver::{Driver, Peer, PeerAccess};
 use smallvec::SmallVec;
 
+use crate::clock::device_event::CountedDriver;
 use crate::clock::hosts;
-use crate::clock::mark::CountedDriver;
 use crate::names::device_name::DeviceName;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::shadow;

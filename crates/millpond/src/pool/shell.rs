@@ -14,7 +14,7 @@ use millpond_driver::locks::lock;
 use millpond_driver::{Access, CopyKind, Driver, DriverError, Node, RawChunk, RawExec, RawStream, Result, Work};
 
 use crate::clock::chains::Poll;
-use crate::clock::mark::CountedDriver;
+use crate::clock::device_event::CountedDriver;
 use crate::clock::progress::EndThen;
 use crate::pool::grants::open_mapping;
 use crate::state::context::Context;

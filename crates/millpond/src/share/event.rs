@@ -1,10 +1,11 @@
 //! Tickets for events, and imports of them: what the order knows of another process's event, and how the device learns
 //! that it has completed (`announced` has the exporter's side).
 //!
-//! A mark of another process that this device has open is kept until the device is past it. An exporter that says that
-//! its event has completed is followed by the device in no time, and the mark is closed before the exporter learns of
-//! it: it must not destroy what others have open. The mark of one that is gone before it could say so stays open: the
-//! device may wait for it for ever, and knows no way to stop. Knows snapshots and marks; no memory.
+//! An event of another process that this device has open is kept until the device is past it. An exporter that says
+//! that its event has completed is followed by the device in no time, and the event is closed before the exporter
+//! learns of it: it must not destroy what others have open. The event of one that is gone before it could say so stays
+//! open: the device may wait for it for ever, and knows no way to stop. Knows snapshots and the driver's events; no
+//! memory.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -20,8 +21,8 @@ use super::foreign::{EVERYBODYS, Names};
 use super::import::check_kind;
 use super::peer::Peer;
 use super::socket::{self, Received};
-use super::thread::{Called, Entry, Next, Pace, wait_for_mark};
-use crate::clock::mark::{Mark, insist};
+use super::thread::{Called, Entry, Next, Pace, wait_for_event};
+use crate::clock::device_event::{DeviceEvent, insist};
 use crate::names::error::Result;
 use crate::names::share_error::ShareError;
 use crate::state::context::Context;
@@ -55,7 +56,7 @@ impl Event {
     /// # Errors
     /// [`ShareError`]: it is an event of a capture; it comes after work of more than 4096 streams; the system refused.
     pub fn export(&self) -> Result<Ticket> {
-        let At::Live { snapshot, mark, context } = &self.at else {
+        let At::Live { snapshot, device_event, context } = &self.at else {
             let why = "it was recorded in a capture, and stands for a node of that graph";
             return Err(ShareError::NotExportable { what: "the event".into(), why }.into());
         };
@@ -77,7 +78,7 @@ impl Event {
         let over = ForeignEnd { point: ForeignPoint { device: number, chain: 0, seq: 0 }, process: 0 };
         let end = foreign(snapshot.point()).unwrap_or(over);
         let grant = EventGrant { end, known, name: None, device: number };
-        let announced = Target::Event(Announced { grant, mark: Arc::clone(mark) });
+        let announced = Target::Event(Announced { grant, event: Arc::clone(device_event) });
         exporter.issue(TicketKind::Event, announced, 0, context.share.ticket_life())
     }
 }
@@ -103,17 +104,17 @@ impl Context {
         let theirs = grant.known.iter().filter(|end| end.point.device != number);
         let known: Vec<_> = theirs.filter_map(|end| self.point_here(number, speaker, end)).collect();
         // A name that the device does not open leaves it to the byte.
-        let opened = grant.name.and_then(|name| self.driver.import_mark(&name).ok());
+        let opened = grant.name.and_then(|name| self.driver.import_event(&name).ok());
         let waiting = match opened {
             None if self.properties.runs_closures => Waiting::begin(),
             _ => None,
         };
-        let mark = match (opened, waiting) {
+        let device_event = match (opened, waiting) {
             (Some(raw), _) => {
-                let theirs = Mark::new(raw, &self.driver);
-                let mark = Arc::new(run_alone(self, |stream| self.driver.wait(stream, raw), None)?);
-                Opened::keep(self, theirs, &mark, line);
-                mark
+                let theirs = DeviceEvent::new(raw, &self.driver);
+                let own = Arc::new(run_alone(self, |stream| self.driver.wait(stream, raw), None)?);
+                Opened::keep(self, theirs, &own, line);
+                own
             }
             (None, Some(waiting)) => Arc::new(run_alone(
                 self,
@@ -131,7 +132,7 @@ impl Context {
             }
         };
         let snapshot = Snapshot::foreign(point, known);
-        Ok(Event::at((snapshot, mark), None, self))
+        Ok(Event::at((snapshot, device_event), None, self))
     }
 }
 
@@ -166,20 +167,21 @@ impl Drop for Line {
     }
 }
 
-/// A mark of another process, until the exporter says that its event has completed.
+/// An event of another process, until the exporter says that it has completed.
 #[derive(Debug)]
 struct Opened {
-    /// The mark, and that of this device behind it.
-    marks: Option<(Mark, Arc<Mark>)>,
+    /// Theirs, and that of this device behind it.
+    events: Option<(DeviceEvent, Arc<DeviceEvent>)>,
     line: Arc<Line>,
     context: Arc<Context>,
 }
 
 impl Opened {
-    /// Keeps a mark until the device is `past` it. Where the system has no room for that, the caller waits.
-    fn keep(context: &Arc<Context>, mark: Mark, past: &Arc<Mark>, line: Line) {
-        let marks = Some((mark, Arc::clone(past)));
-        let opened = Opened { marks, line: Arc::new(line), context: Arc::clone(context) };
+    /// Keeps an event of another process until the device is `past` it. Where the system has no room for that, the
+    /// caller waits.
+    fn keep(context: &Arc<Context>, theirs: DeviceEvent, past: &Arc<DeviceEvent>, line: Line) {
+        let events = Some((theirs, Arc::clone(past)));
+        let opened = Opened { events, line: Arc::new(line), context: Arc::clone(context) };
         let watch = Arc::clone(&opened.line.peer.watch);
         if let Err(mut opened) = watch.add(opened) {
             socket::wait_for(&opened.line.file);
@@ -189,18 +191,18 @@ impl Opened {
         }
     }
 
-    /// What follows once the exporter has said something, or is gone: then the device may wait for the mark.
+    /// What follows once the exporter has said something, or is gone: then the device may wait for the event.
     fn receive(&mut self) -> std::result::Result<Option<Closing>, Nothing> {
         let received = self.line.receive();
         if let Ok(Received::Nothing) = received {
             return Err(Nothing);
         }
-        let Some((mark, past)) = self.marks.take() else { return Ok(None) };
+        let Some((theirs, past)) = self.events.take() else { return Ok(None) };
         if let Ok(Received::Packet(..)) = received {
             let (line, context, pace) = (Arc::clone(&self.line), Arc::clone(&self.context), Pace::default());
-            return Ok(Some(Closing { mark, past, line, context, pace }));
+            return Ok(Some(Closing { theirs, past, line, context, pace }));
         }
-        std::mem::forget(mark);
+        std::mem::forget(theirs);
         Ok(None)
     }
 }
@@ -223,13 +225,13 @@ impl Entry for Opened {
     }
 }
 
-/// A mark that has completed, until the device is past it: closed first, and then that is said.
+/// An event of another process that has completed, until the device is past it: closed first, and then that is said.
 #[derive(Debug)]
 struct Closing {
     #[expect(dead_code, reason = "it is dropped before the line")]
-    mark: Mark,
-    past: Arc<Mark>,
-    #[expect(dead_code, reason = "it says that the mark is closed when it is dropped")]
+    theirs: DeviceEvent,
+    past: Arc<DeviceEvent>,
+    #[expect(dead_code, reason = "it says that the event is closed when it is dropped")]
     line: Arc<Line>,
     context: Arc<Context>,
     pace: Pace,
@@ -244,7 +246,7 @@ impl Entry for Closing {
         match self.context.driver.peek(self.past.raw) {
             // A device that is lost runs nothing any more.
             Ok(true) | Err(DriverError::Lost { .. }) => Next::Done,
-            Ok(false) | Err(_) => Next::Again(wait_for_mark(&self.past, called, &mut self.pace)),
+            Ok(false) | Err(_) => Next::Again(wait_for_event(&self.past, called, &mut self.pace)),
         }
     }
 }

@@ -19,10 +19,10 @@ use millpond_driver::Driver;
 use millpond_driver::locks::lock;
 
 use super::peer::{Claimed, Peer};
-use super::thread::{Called, Entry, Next, Pace, wait_for_mark};
+use super::thread::{Called, Entry, Next, Pace, wait_for_event};
 use super::{Shared, Sharing};
+use crate::clock::device_event::insist;
 use crate::clock::hosts;
-use crate::clock::mark::insist;
 use crate::clock::progress::{Ahead, EndThen};
 use crate::names::error::Result;
 use crate::pool::shell;
@@ -90,7 +90,7 @@ pub(super) struct Returning {
     /// The uses that may run.
     points: Vec<Point>,
     /// The ends of their streams as of the release, after which other work may come that waits for the exporter. The
-    /// use where the device refused to mark one.
+    /// use where the device refused to record one.
     ends: Vec<std::result::Result<EndThen, Point>>,
 }
 
@@ -116,8 +116,8 @@ impl Returning {
         loop {
             match self.ahead(context) {
                 Ahead::Nothing => return,
-                Ahead::Mark(mark) => insist(|| mark.driver().block_on(mark.raw)),
-                Ahead::Unmarked => std::thread::sleep(Duration::from_millis(1)),
+                Ahead::Event(event) => insist(|| event.driver().block_on(event.raw)),
+                Ahead::Unrecorded => std::thread::sleep(Duration::from_millis(1)),
             }
         }
     }
@@ -139,7 +139,7 @@ impl Returning {
                     Ahead::Nothing => drop(self.ends.pop()),
                     ahead => return ahead,
                 },
-                Err(_) => return Ahead::Unmarked,
+                Err(_) => return Ahead::Unrecorded,
             }
         }
         Ahead::Nothing
@@ -171,8 +171,8 @@ impl Entry for Waiting {
         if !waiting.is_known() {
             match waiting.ahead(context) {
                 Ahead::Nothing => {}
-                Ahead::Mark(mark) => return Next::Again(wait_for_mark(&mark, called, pace)),
-                Ahead::Unmarked => return Next::Again(Some(pace.next())),
+                Ahead::Event(event) => return Next::Again(wait_for_event(&event, called, pace)),
+                Ahead::Unrecorded => return Next::Again(Some(pace.next())),
             }
         }
         if let Some(returning) = returning.take() {

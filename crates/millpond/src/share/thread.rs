@@ -4,14 +4,14 @@
 //! by its number ([`Watch::call`]); what it does then waits for nothing. The thread starts with the first entry and
 //! ends with the last.
 //!
-//! No file becomes ready where a device passes a mark. A host device has waiters instead, which call the entry at once.
-//! CUDA has a host function in a stream for that, but other host functions that block hold it up, and a stream that
-//! waits may hold up streams of the program that share its queue. So CUDA is asked ([`wait_for_mark`]): at pauses of an
-//! eighth of the time waited so far, from a tenth of a millisecond up to 64 ms. That is some eighty questions for the
-//! first second and 16 for each later one, and no thread is kept for each wait. A device that refuses to answer is
+//! No file becomes ready where a device passes an event. A host device has waiters instead, which call the entry at
+//! once. CUDA has a host function in a stream for that, but other host functions that block hold it up, and a stream
+//! that waits may hold up streams of the program that share its queue. So CUDA is asked ([`wait_for_event`]): at pauses
+//! of an eighth of the time waited so far, from a tenth of a millisecond up to 64 ms. That is some eighty questions for
+//! the first second and 16 for each later one, and no thread is kept for each wait. A device that refuses to answer is
 //! asked again, too.
 //!
-//! Knows files, times and marks, and nothing of what is said.
+//! Knows files, times and events, and nothing of what is said.
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -25,7 +25,7 @@ use rustc_hash::FxHashMap;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::{Errno, Result};
 
-use crate::clock::mark::Mark;
+use crate::clock::device_event::DeviceEvent;
 use crate::sync::ranks;
 
 /// What waits.
@@ -223,7 +223,7 @@ fn flags(entry: &(impl Entry + ?Sized)) -> epoll::EventFlags {
 }
 
 impl HostWaiter for Watch {
-    /// A host device has passed the mark that an entry waits for.
+    /// A host device has passed the event that an entry waits for.
     fn wake(self: Arc<Self>, entry: u64) {
         self.call(entry);
     }
@@ -246,9 +246,9 @@ impl Pace {
     }
 }
 
-/// Waits for a mark that the device is not known to be past: when to ask, if the device does not call the entry.
-pub(super) fn wait_for_mark(mark: &Mark, called: Called<'_>, pace: &mut Pace) -> Option<Instant> {
-    if let Ok(Fence::Host(fence)) = mark.fence() {
+/// Waits for an event that the device is not known to be past: when to ask, if the device does not call the entry.
+pub(super) fn wait_for_event(event: &DeviceEvent, called: Called<'_>, pace: &mut Pace) -> Option<Instant> {
+    if let Ok(Fence::Host(fence)) = event.fence() {
         let device: Weak<Watch> = Arc::downgrade(called.watch);
         if fence.park(Waiter::new(device, called.number)) == Ok(false) {
             return None;

@@ -16,8 +16,8 @@ use millpond_driver::{Driver, Properties};
 use smallvec::SmallVec;
 
 use crate::clock::chains::Chains;
+use crate::clock::device_event::{CountedDriver, DeviceEvent};
 use crate::clock::hosts::{self, Epoch};
-use crate::clock::mark::{CountedDriver, Mark};
 use crate::clock::progress::{EndThen, no_end};
 use crate::graph::Graphs;
 use crate::names::error::{Invalid, Result};
@@ -99,20 +99,20 @@ impl Context {
         self.in_flight.live()
     }
 
-    /// Whether what the marks of a position do not cover has completed as well.
+    /// Whether what the events of a position do not cover has completed as well.
     pub(crate) fn is_side_work_over(&self, snapshot: &Snapshot) -> Result<bool> {
         let side_work = self.side_work(snapshot).into_iter();
         let over = side_work.map(|end| end.map_or_else(|| Err(no_end()), |end| self.driver.is_over(end.raw)));
         Ok(over.collect::<millpond_driver::Result<Vec<bool>>>()?.into_iter().all(|it| it))
     }
 
-    /// Waits for what the marks of a position do not cover.
+    /// Waits for what the events of a position do not cover.
     pub(crate) fn block_on_side_work(&self, snapshot: &Snapshot) -> millpond_driver::Result<()> {
         let mut side_work = self.side_work(snapshot).into_iter();
         side_work.try_for_each(|end| end.map_or_else(|| Err(no_end()), |end| self.driver.block_on(end.raw)))
     }
 
-    fn side_work(&self, snapshot: &Snapshot) -> SmallVec<[Option<Arc<Mark>>; 1]> {
+    fn side_work(&self, snapshot: &Snapshot) -> SmallVec<[Option<Arc<DeviceEvent>>; 1]> {
         let Point { chain, seq } = snapshot.point();
         self.chains.find(chain).map_or_else(SmallVec::new, |chain| chain.side_work(seq))
     }

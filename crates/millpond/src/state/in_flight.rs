@@ -17,7 +17,7 @@ use millpond_core::order::{Base, Snapshot};
 use millpond_driver::RawStream;
 use millpond_driver::locks::{Mutex, lock};
 
-use crate::clock::mark::Mark;
+use crate::clock::device_event::DeviceEvent;
 use crate::clock::progress::Progress;
 use crate::state::stream::StreamShared;
 use crate::sync::ranks;
@@ -27,7 +27,7 @@ use crate::sync::sweep::Sweep;
 pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
 
 /// The end of a stream, for the order and for the device.
-pub(crate) type End = (Snapshot, Arc<Mark>);
+pub(crate) type End = (Snapshot, Arc<DeviceEvent>);
 
 /// While so many streams are closed that no host is known to have waited for, a new one comes after the one closed
 /// first, and its end need not be kept. So a program that never waits, but learns of the end from its kernels, keeps
@@ -52,7 +52,7 @@ pub(crate) struct InFlight {
 struct Table {
     stream_indices: Vec<Entry>,
     vacant: Vec<usize>,
-    /// Those of closed streams whose ends are marked, the one closed first in front.
+    /// Those of closed streams whose ends are recorded, the one closed first in front.
     ended: VecDeque<usize>,
     /// How many are closed, and when those are looked for that a host has waited for.
     closed: usize,
@@ -63,7 +63,7 @@ struct Table {
 enum Entry {
     Vacant,
     Live { stream: Weak<StreamShared>, progress: Arc<Progress> },
-    Closed { snapshot: Snapshot, progress: Arc<Progress>, end: Option<Arc<Mark>> },
+    Closed { snapshot: Snapshot, progress: Arc<Progress>, end: Option<Arc<DeviceEvent>> },
 }
 
 /// All work that was submitted before the question.
@@ -82,8 +82,8 @@ pub(crate) struct Unclosed {
     pub(crate) snapshot: Snapshot,
     /// Whether the legacy default stream has to look at it.
     pub(crate) is_noted: bool,
-    /// Whether its end is still to be marked; not where nothing was ever in it.
-    pub(crate) needs_mark: bool,
+    /// Whether its end is still to be recorded; not where nothing was ever in it.
+    pub(crate) needs_record: bool,
     /// What keeps a foreign stream open.
     pub(crate) keep: Option<Keep>,
 }
@@ -138,7 +138,7 @@ impl InFlight {
     }
 
     /// The end that a new stream has to come after, if there are that many.
-    pub(crate) fn first_ended(&self) -> Option<(Snapshot, Arc<Progress>, Arc<Mark>)> {
+    pub(crate) fn first_ended(&self) -> Option<(Snapshot, Arc<Progress>, Arc<DeviceEvent>)> {
         let table = lock(&self.table);
         let first = table.ended.front().filter(|_| table.ended.len() >= ENDED_MAX)?;
         match &table.stream_indices[*first] {
@@ -168,9 +168,9 @@ impl InFlight {
         drop(entry);
     }
 
-    /// A stream is closed, and its end is marked if there is something to wait for. Whether it is time to look for ends
-    /// that a host has waited for.
-    pub(crate) fn close(&self, unclosed: &Unclosed, end: Option<Arc<Mark>>) -> bool {
+    /// A stream is closed, and its end is recorded if there is something to wait for. Whether it is time to look for
+    /// ends that a host has waited for.
+    pub(crate) fn close(&self, unclosed: &Unclosed, end: Option<Arc<DeviceEvent>>) -> bool {
         let mut table = lock(&self.table);
         table.close(unclosed, end);
         table.sweep.is_due(table.closed)
@@ -201,8 +201,8 @@ impl Entry {
 }
 
 impl Table {
-    /// A stream is closed, and its end is marked if there is something to wait for.
-    fn close(&mut self, unclosed: &Unclosed, end: Option<Arc<Mark>>) {
+    /// A stream is closed, and its end is recorded if there is something to wait for.
+    fn close(&mut self, unclosed: &Unclosed, end: Option<Arc<DeviceEvent>>) {
         let Unclosed { stream_index, progress, snapshot, .. } = unclosed;
         if end.is_some() {
             self.ended.push_back(stream_index.0);

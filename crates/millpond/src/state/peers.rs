@@ -11,8 +11,8 @@ use millpond_core::order::Numbers;
 use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::{Driver, process};
 
+use crate::clock::device_event::DeviceEvent;
 use crate::clock::hosts;
-use crate::clock::mark::Mark;
 use crate::names::device_name::DeviceName;
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
@@ -114,8 +114,8 @@ impl Context {
         }
     }
 
-    /// Makes a stream of this device wait for a mark of another.
-    pub(crate) fn wait_foreign(&self, raw: millpond_driver::RawStream, mark: &Mark) -> Result<()> {
-        Ok(self.driver.wait_foreign(raw, &mark.fence()?)?)
+    /// Makes a stream of this device wait for an event of another.
+    pub(crate) fn wait_foreign(&self, raw: millpond_driver::RawStream, event: &DeviceEvent) -> Result<()> {
+        Ok(self.driver.wait_foreign(raw, &event.fence()?)?)
     }
 }

@@ -15,7 +15,7 @@ const LOOK: usize = 8;
 pub(crate) trait Asked: Completed {
     type End;
 
-    /// The end that the point's stream has now; none where the device is past the point, or cannot mark it.
+    /// The end that the point's stream has now; none where the device is past the point, or cannot record it.
     fn end_now(&self, point: Point) -> Option<Self::End>;
 
     /// Whether the device is past an end: all before it has completed then, which is known from now on.
@@ -111,7 +111,7 @@ impl<E> Laid<E> {
     }
 }
 
-/// Marks the end of a chain that has not come so far, where none is marked.
+/// Records the end of a chain that has not come so far, where none is recorded.
 fn note_end<E>(ends: &mut Vec<(ChainIndex, E)>, point: Point, asked: &impl Asked<End = E>) {
     if ends.iter().all(|(chain, _)| *chain != point.chain) {
         ends.extend(asked.end_now(point).map(|end| (point.chain, end)));

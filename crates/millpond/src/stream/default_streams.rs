@@ -11,10 +11,10 @@ use std::sync::{Arc, Weak};
 use millpond_core::order::default_streams::Ties;
 use millpond_core::order::{Base, Host, Snapshot};
 use millpond_driver::locks::{Mutex, lock};
-use millpond_driver::{Driver, RawMark};
+use millpond_driver::{Driver, RawEvent};
 
+use crate::clock::device_event::DeviceEvent;
 use crate::clock::hosts::next_host;
-use crate::clock::mark::Mark;
 use crate::clock::progress::Progress;
 use crate::names::error::{Error, Result};
 use crate::state::context::Context;
@@ -67,14 +67,14 @@ impl Legacy {
         let Noted { ended, over, ended_sweep, .. } = &mut *noted;
         let mut gone = Vec::new();
         if ended_sweep.is_due(ended.len()) {
-            let is_over = |(snapshot, mark): &mut End| base.covers(snapshot.point()) || mark.has_passed();
+            let is_over = |(snapshot, event): &mut End| base.covers(snapshot.point()) || event.has_passed();
             gone.extend(ended.extract_if(.., is_over));
             over.get_or_insert_with(|| Host::new(next_host())).learn_all(gone.iter().map(|(snapshot, _)| snapshot));
             ended_sweep.done(ended.len());
         }
         ended.push(end);
         drop(noted);
-        // Behind the lock: marks are the driver's.
+        // Behind the lock: these events are the driver's.
         drop(gone);
     }
 }
@@ -82,22 +82,28 @@ impl Legacy {
 impl StreamShared {
     /// Puts later work after a snapshot, for the order and for the device; nothing where that is known.
     #[inline]
-    pub(crate) fn wait_for(&self, state: &mut State, snapshot: &Snapshot, mark: RawMark) -> Result<()> {
+    pub(crate) fn wait_for(&self, state: &mut State, snapshot: &Snapshot, event: RawEvent) -> Result<()> {
         if state.chain.knows_of(snapshot) {
             return Ok(());
         }
-        self.context.driver.wait(self.raw, mark)?;
+        self.context.driver.wait(self.raw, event)?;
         state.chain.wait(snapshot);
         Ok(())
     }
 
     /// As [`wait_for`](Self::wait_for), for an event of another device.
     #[cold]
-    pub(crate) fn wait_foreign(&self, state: &mut State, snapshot: &Snapshot, mark: &Mark, of: &Context) -> Result<()> {
+    pub(crate) fn wait_foreign(
+        &self,
+        state: &mut State,
+        snapshot: &Snapshot,
+        event: &DeviceEvent,
+        of: &Context,
+    ) -> Result<()> {
         self.context.check_peers(of)?;
         self.context.meet(of);
         if !state.chain.knows_of(snapshot) {
-            self.context.wait_foreign(self.raw, mark)?;
+            self.context.wait_foreign(self.raw, event)?;
             state.chain.wait(snapshot);
         }
         Ok(())
@@ -109,7 +115,7 @@ impl StreamShared {
             return Ok(());
         }
         let driver = &*self.context.driver;
-        progress.with_mark(driver, |mark| driver.wait(self.raw, mark))?;
+        progress.with_event(driver, |event| driver.wait(self.raw, event))?;
         state.chain.wait(snapshot);
         Ok(())
     }
@@ -172,15 +178,15 @@ impl Ties for Tied<'_> {
             }
         }
         // After the loop: a stream that it found closed has its end in `ended` once this succeeds, also where the
-        // driver refused to mark that end before.
+        // driver refused to record that end before.
         stream.context.close_rest()?;
         let mut noted = lock(&legacy.noted);
         // From here on this chain knows of them itself.
         if let Some(over) = noted.over.take() {
             state.chain.learn_base(over.base());
         }
-        while let Some((snapshot, mark)) = noted.ended.last() {
-            stream.wait_for(state, snapshot, mark.raw)?;
+        while let Some((snapshot, event)) = noted.ended.last() {
+            stream.wait_for(state, snapshot, event.raw)?;
             noted.ended.pop();
         }
         Ok(())

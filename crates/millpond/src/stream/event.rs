@@ -10,7 +10,7 @@ use std::time::Duration;
 use millpond_core::order::Snapshot;
 use millpond_driver::{Driver, RawTime, process};
 
-use crate::clock::mark::Mark;
+use crate::clock::device_event::DeviceEvent;
 use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
 use crate::state::session::CapturedAt;
@@ -44,7 +44,7 @@ pub struct Event {
 type Asked = fn(&Tracer, &TracedEvent, &'static Location<'static>);
 
 /// A record: what comes before it, for the order and for the device.
-pub(crate) type Record = (Snapshot, Arc<Mark>);
+pub(crate) type Record = (Snapshot, Arc<DeviceEvent>);
 
 /// Where an event was recorded.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ pub(crate) enum At {
         /// What comes before it.
         snapshot: Snapshot,
         /// The driver's side.
-        mark: Arc<Mark>,
+        device_event: Arc<DeviceEvent>,
         /// The device.
         context: Arc<Context>,
     },
@@ -65,8 +65,12 @@ pub(crate) enum At {
 impl Event {
     /// A record of a stream of this device.
     #[inline]
-    pub(crate) fn at((snapshot, mark): Record, traced: Option<Arc<TracedEvent>>, context: &Arc<Context>) -> Self {
-        let at = At::Live { snapshot, mark, context: Arc::clone(context) };
+    pub(crate) fn at(
+        (snapshot, device_event): Record,
+        traced: Option<Arc<TracedEvent>>,
+        context: &Arc<Context>,
+    ) -> Self {
+        let at = At::Live { snapshot, device_event, context: Arc::clone(context) };
         Self { traced, at }
     }
 
@@ -86,8 +90,8 @@ impl Event {
     /// As [`is_over`](Self::is_over), where no capture can forbid it: it is not a call of the program, or was allowed.
     #[doc(hidden)]
     pub fn poll(&self, caller: &'static Location<'static>) -> Result<bool> {
-        let (snapshot, mark, context) = self.live(caller, Tracer::event_over)?;
-        let over = context.driver.is_over(mark.raw)? && context.is_side_work_over(snapshot)?;
+        let (snapshot, device_event, context) = self.live(caller, Tracer::event_over)?;
+        let over = context.driver.is_over(device_event.raw)? && context.is_side_work_over(snapshot)?;
         if over {
             context.host_learned([snapshot], |tracer| {
                 if let Some(event) = &self.traced {
@@ -112,8 +116,8 @@ impl Event {
 
     /// As [`synchronize`](Self::synchronize), where that was allowed.
     pub(crate) fn wait(&self, caller: &'static Location<'static>) -> Result<()> {
-        let (snapshot, mark, context) = self.live(caller, Tracer::synchronized_with)?;
-        context.driver.block_on(mark.raw)?;
+        let (snapshot, device_event, context) = self.live(caller, Tracer::synchronized_with)?;
+        context.driver.block_on(device_event.raw)?;
         context.block_on_side_work(snapshot)?;
         context.synchronized([snapshot], |tracer| {
             if let Some(event) = &self.traced {
@@ -168,8 +172,8 @@ impl Event {
     /// Its time, as its device knows it.
     #[track_caller]
     fn time(&self, which: &'static str) -> Result<(RawTime, &Context)> {
-        let (_, mark, context) = self.live(Location::caller(), Tracer::event_over)?;
-        Ok((mark.time.ok_or(Invalid::NotTimed { which })?, context))
+        let (_, device_event, context) = self.live(Location::caller(), Tracer::event_over)?;
+        Ok((device_event.time.ok_or(Invalid::NotTimed { which })?, context))
     }
 
     /// The number of its device.
@@ -191,10 +195,10 @@ impl Event {
     }
 
     /// What the host can ask the device about; asking for a captured event ends that capture.
-    fn live(&self, caller: &'static Location<'static>, asked: Asked) -> Result<(&Snapshot, &Mark, &Context)> {
+    fn live(&self, caller: &'static Location<'static>, asked: Asked) -> Result<(&Snapshot, &DeviceEvent, &Context)> {
         process::refuse_forked()?;
         match &self.at {
-            At::Live { snapshot, mark, context } => Ok((snapshot, mark, context)),
+            At::Live { snapshot, device_event, context } => Ok((snapshot, device_event, context)),
             At::Captured(at) => {
                 let error = at.refuse(caller);
                 if let Some(event) = &self.traced {

@@ -5,7 +5,7 @@
 //! [`ExternalEvent`], a place that holds the last record. Who waits waits for what it holds at that moment; before its
 //! first record that is nothing, and a wait has no effect. A graph's wait nodes see what it holds at the launch.
 //!
-//! Knows snapshots and marks; nothing of graphs. Its lock is a leaf.
+//! Knows snapshots and the driver's events; nothing of graphs. Its lock is a leaf.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -87,8 +87,8 @@ impl Event {
     /// # }
     /// ```
     pub fn to_external(&self) -> Option<ExternalEvent> {
-        let At::Live { snapshot, mark, context } = &self.at else { return None };
-        let last = Mutex::new(Some((snapshot.clone(), Arc::clone(mark))));
+        let At::Live { snapshot, device_event, context } = &self.at else { return None };
+        let last = Mutex::new(Some((snapshot.clone(), Arc::clone(device_event))));
         let traced = context.tracer.as_ref().map(|tracer| tracer.event_like(self.traced.as_deref()));
         let context = Arc::clone(context);
         Some(ExternalEvent { shared: Arc::new(Shared { key: next_key(), traced, context, last }) })

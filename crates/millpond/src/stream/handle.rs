@@ -175,8 +175,9 @@ impl StreamShared {
             progress: Arc::clone(&self.progress),
             snapshot: self.last_end(&mut state),
             is_noted: std::mem::take(&mut state.is_noted),
-            // Marking the legacy default stream ties the others to it: nothing of ours is in it before it is used.
-            needs_mark: self.role.standing() != Standing::Barrier
+            // Recording an event in the legacy default stream ties the others to it: nothing of ours is in it before it
+            // is used.
+            needs_record: self.role.standing() != Standing::Barrier
                 || self.context.legacy.is_used.load(Ordering::Acquire),
             keep,
         });

@@ -11,10 +11,10 @@
 use std::sync::{Arc, Mutex as StdMutex, PoisonError, TryLockError, Weak};
 
 use millpond_driver::locks::{Guard, Mutex, lock};
-use millpond_driver::{Driver, RawMark, RawStream, drop_after_item};
+use millpond_driver::{Driver, RawEvent, RawStream, drop_after_item};
 use smallvec::SmallVec;
 
-use crate::clock::mark::CountedDriver;
+use crate::clock::device_event::CountedDriver;
 use crate::names::error::Result;
 use crate::state::access::Movable;
 use crate::state::context::Context;
@@ -28,8 +28,8 @@ enum Function {
     Movable(Movable),
 }
 
-/// The last run that was submitted: of which instance, and its mark.
-type LastRun = Option<(u64, RawMark)>;
+/// The last run that was submitted: of which instance, and the event after it.
+type LastRun = Option<(u64, RawEvent)>;
 
 struct Closure {
     /// The lock has no rank: it is not waited for (one-run), and the program's own code runs under it as if nothing
@@ -38,16 +38,16 @@ struct Closure {
     /// Whether the device runs closures as kernels.
     runs_alone: bool,
     last: Mutex<ranks::Table, LastRun>,
-    /// Whose mark that is. A closure in flight does not keep its device.
+    /// Whose event that is. A closure in flight does not keep its device.
     driver: Weak<CountedDriver>,
 }
 
 impl Drop for Closure {
     fn drop(&mut self) {
-        if let Some((_, mark)) = self.last.get_mut().take()
+        if let Some((_, event)) = self.last.get_mut().take()
             && let Some(driver) = self.driver.upgrade()
         {
-            driver.forget(mark);
+            driver.forget(event);
         }
     }
 }
@@ -106,8 +106,8 @@ impl Kernel {
         }
         let last = lock(&self.closure.last);
         // Launches of one instance come one after the other as it is.
-        if let Some((_, mark)) = last.filter(|(before, _)| *before != exec) {
-            context.driver.wait(lane, mark)?;
+        if let Some((_, event)) = last.filter(|(before, _)| *before != exec) {
+            context.driver.wait(lane, event)?;
         }
         Ok(Turn { last: Some(last), exec })
     }
@@ -132,8 +132,8 @@ impl Turn<'_> {
     /// The run was submitted.
     pub(crate) fn submitted(self, context: &Context, lane: RawStream) -> Result<()> {
         let Some(mut last) = self.last else { return Ok(()) };
-        let mark = context.driver.mark(lane)?;
-        if let Some((_, former)) = last.replace((self.exec, mark)) {
+        let event = context.driver.record(lane)?;
+        if let Some((_, former)) = last.replace((self.exec, event)) {
             context.driver.forget(former);
         }
         Ok(())

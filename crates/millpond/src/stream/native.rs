@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::{Driver, DriverError, Node, NodeWork, RawExec, RawGraph, RawStream};
 
-use crate::clock::mark::CountedDriver;
+use crate::clock::device_event::CountedDriver;
 use crate::names::error::Result;
 use crate::pool::shell::{self, TRIES};
 use crate::state::context::Context;

@@ -1,4 +1,4 @@
-//! The end of a stream, recorded: for the order a snapshot, for the device a mark.
+//! The end of a stream, recorded: for the order a snapshot, for the device an event of its driver.
 //!
 //! Knows streams and events; no memory.
 
@@ -9,7 +9,7 @@ use millpond_core::op::Place;
 use millpond_core::order::Snapshot;
 use millpond_driver::{Driver, RawTime};
 
-use crate::clock::mark::Mark;
+use crate::clock::device_event::DeviceEvent;
 use crate::names::error::Result;
 use crate::names::role::Ask;
 use crate::state::stream::Mode;
@@ -21,20 +21,20 @@ impl StreamShared {
     /// The present end of the stream, for the order and for the device.
     #[inline(always)] // What it returns is made in its caller's place, not copied there.
     pub(crate) fn record(&self, state: &mut State) -> Result<Record> {
-        let raw = self.context.driver.mark(self.raw)?;
+        let raw = self.context.driver.record(self.raw)?;
         let snapshot = self.end(state);
         self.leave(state);
-        Ok((snapshot, Arc::new(Mark::new(raw, &self.context.driver))))
+        Ok((snapshot, Arc::new(DeviceEvent::new(raw, &self.context.driver))))
     }
 
     /// As [`record`](Self::record), as an operation of the program; its time may have been taken.
     #[inline(always)] // As above.
     pub(crate) fn record_op(&self, state: &mut State, time: Option<RawTime>) -> Result<Record> {
-        let raw = self.context.driver.mark(self.raw)?;
+        let raw = self.context.driver.record(self.raw)?;
         state.chain.submit();
         let snapshot = state.chain.snapshot();
         self.leave(state);
-        Ok((snapshot, Arc::new(Mark::with_time(raw, time, &self.context.driver))))
+        Ok((snapshot, Arc::new(DeviceEvent::with_time(raw, time, &self.context.driver))))
     }
 
     /// The same, as the program has it.
@@ -81,10 +81,10 @@ impl StreamShared {
     /// As [`record`](Self::record), for a host that waits, alone: of the legacy default stream it publishes nothing,
     /// so that no stream comes after it where the wait fails.
     pub(crate) fn record_for_host(&self, state: &mut State) -> Result<Record> {
-        let raw = self.context.driver.mark(self.raw)?;
+        let raw = self.context.driver.record(self.raw)?;
         let snapshot = self.end(state);
         self.progress.publish(snapshot.point().seq);
-        Ok((snapshot, Arc::new(Mark::new(raw, &self.context.driver))))
+        Ok((snapshot, Arc::new(DeviceEvent::new(raw, &self.context.driver))))
     }
 
     /// The present end of the stream, for the order: of a shared stream a point that is not known yet, since the

@@ -133,9 +133,9 @@ impl StreamShared {
         };
         let mut state = self.state.lock();
         let mut followed = Followed::Known;
-        for (last, (snapshot, mark)) in &ends {
+        for (last, (snapshot, event)) in &ends {
             if !state.chain.covers(*last) {
-                self.context.driver.wait(self.raw, mark.raw)?;
+                self.context.driver.wait(self.raw, event.raw)?;
                 state.chain.wait(snapshot);
                 followed = Followed::New;
             }

@@ -93,9 +93,9 @@ impl Context {
     #[cold]
     pub(crate) fn lost_for(&self, stream: RawStream) -> Option<Error> {
         let driver = &*self.driver;
-        let waited = driver.mark(stream).and_then(|mark| {
-            let waited = driver.wait(stream, mark);
-            driver.forget(mark);
+        let waited = driver.record(stream).and_then(|event| {
+            let waited = driver.wait(stream, event);
+            driver.forget(event);
             waited
         });
         waited.err().filter(|error| matches!(error, DriverError::Lost { .. })).map(Error::from)

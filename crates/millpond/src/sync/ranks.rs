@@ -33,8 +33,8 @@ millpond_driver::ranks! {
     ChainIndices "numbers of chains";
     Chains "the chains";
     Table "a table";
-    /// The driver is asked for a mark under it.
-    Marked "a stream that is marked";
+    /// The driver records an event under it.
+    Recorded "a stream in which an event is recorded";
     Away "events that left their traces";
     Traced "names in a trace";
     TraceOutput "a trace";

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use millpond_core::graph::GraphAllocId;
 use millpond_core::ids::{AllocId, DeviceId, EventId, GraphId, HostId, PoolId, StreamId};
 use millpond_core::op::{
-    Access, Act, Mark, Memory, Name, NodeOp, Op, Part, Place, Reach, Space, StreamRole, Trust, What,
+    Access, Act, EventKind, Memory, Name, NodeOp, Op, Part, Place, Reach, Space, StreamRole, Trust, What,
 };
 use millpond_core::trace::ops::Writer;
 use millpond_driver::locks::{Mutex, lock};
@@ -290,18 +290,18 @@ impl Tracer {
 
     #[cold]
     pub(crate) fn record(&self, stream: StreamId, event: &TracedEvent, place: Place) {
-        self.record_as(stream, event, Mark::Completion, place);
+        self.record_as(stream, event, EventKind::Completion, place);
     }
 
     /// As [`record`](Self::record), of a host that asks how far the stream is.
     #[cold]
     pub(crate) fn record_to_ask(&self, stream: StreamId, event: &TracedEvent, place: Place) {
-        self.record_as(stream, event, Mark::Asked, place);
+        self.record_as(stream, event, EventKind::Asked, place);
     }
 
-    fn record_as(&self, stream: StreamId, event: &TracedEvent, mark: Mark, place: Place) {
+    fn record_as(&self, stream: StreamId, event: &TracedEvent, kind: EventKind, place: Place) {
         let (event, stream) = (event.id, self.stream_id(stream));
-        self.push(place, What::EventRecord { event, stream, external: false, mark });
+        self.push(place, What::EventRecord { event, stream, external: false, kind });
     }
 
     /// The host waits for a stream, or asks whether it is idle and it is not.

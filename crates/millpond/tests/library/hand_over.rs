@@ -5,7 +5,7 @@ use millpond::{Buffer, Device, HostConfig, PoolConfig};
 
 const ROUNDS: u64 = 2_000;
 
-fn one_mark_and_one_wait(device: &Device) {
+fn one_record_and_one_wait(device: &Device) {
     let pool = device.pool(PoolConfig::default().release_threshold(u64::MAX)).unwrap();
     let (left, right) = (device.non_blocking_stream().unwrap(), device.non_blocking_stream().unwrap());
     let hand_over = || {
@@ -19,11 +19,11 @@ fn one_mark_and_one_wait(device: &Device) {
     let calls = device.driver_calls() - before;
     assert_eq!(calls[CallKind::Wait], ROUNDS, "{calls}");
     // Memory freed over there comes back here once the device is past that: asked for some tens of blocks at a time.
-    assert!((ROUNDS..ROUNDS + ROUNDS / 16).contains(&calls[CallKind::Mark]), "{calls}");
+    assert!((ROUNDS..ROUNDS + ROUNDS / 16).contains(&calls[CallKind::Record]), "{calls}");
     assert!(calls[CallKind::IsOver] <= ROUNDS / 16 && calls.memory() == 0, "{calls}");
 }
 
 #[test]
-fn a_hand_over_is_one_mark_and_one_wait_on_the_host_device() {
-    one_mark_and_one_wait(&Device::host(HostConfig::default()).unwrap());
+fn a_hand_over_is_one_record_and_one_wait_on_the_host_device() {
+    one_record_and_one_wait(&Device::host(HostConfig::default()).unwrap());
 }

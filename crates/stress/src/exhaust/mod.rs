@@ -2,7 +2,7 @@
 //!
 //! The runner does each on a host device without memory. The library, the checker and the litmus model, which takes
 //! every schedule, must agree on what is refused. What reached the driver is then read again, call by call, by a naive
-//! device that knows streams, marks and waits and nothing of the library: two uses of one byte of physical memory must
+//! device that knows streams, events and waits and nothing of the library: two uses of one byte of physical memory must
 //! be ordered there, and memory is unmapped only when what used it has completed.
 //!
 //! What is left out, because another program of the list does the same: streams are named in the order of their first

@@ -1,7 +1,7 @@
 //! Small programs: their operations, and which may come next. Which of them are right, others say.
 
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act as Uses, Mark, Memory, Op, Place, StreamRole, Trust, What};
+use millpond_core::op::{Access, Act as Uses, EventKind, Memory, Op, Place, StreamRole, Trust, What};
 use millpond_reach::Past;
 use smallvec::smallvec;
 
@@ -61,7 +61,7 @@ pub(super) fn operations(acts: &[Act]) -> Vec<Op> {
             What::Launch { stream: stream(on), accesses, trust: Trust::None, name: None }
         };
         let record =
-            |event, on| What::EventRecord { event, stream: stream(on), external: false, mark: Mark::Completion };
+            |event, on| What::EventRecord { event, stream: stream(on), external: false, kind: EventKind::Completion };
         let wait = |event, on| What::EventWait { event, stream: stream(on), external: false };
         // The first event is the one that is kept.
         let (kept, other) = (EventId(0), EventId(1));

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
-use millpond_core::op::{Access, Act, CaptureMode, Mark, Memory, NodeOp, Trust, What};
+use millpond_core::op::{Access, Act, CaptureMode, EventKind, Memory, NodeOp, Trust, What};
 use millpond_runner::Work;
 use smallvec::SmallVec;
 
@@ -279,7 +279,7 @@ impl Thread<'_> {
     /// One stream comes after another, by an event.
     fn fork(&mut self, from: StreamId, to: StreamId) -> bool {
         let event = EventId(self.stage.number());
-        self.perform(What::EventRecord { event, stream: from, external: false, mark: Mark::Completion })
+        self.perform(What::EventRecord { event, stream: from, external: false, kind: EventKind::Completion })
             && self.perform(What::EventWait { event, stream: to, external: false })
     }
 
@@ -386,8 +386,8 @@ impl Thread<'_> {
         };
         match random.chance(40) {
             true => {
-                let mark = Mark::Completion;
-                if self.perform(What::EventRecord { event: event.id, stream, external: true, mark }) {
+                let kind = EventKind::Completion;
+                if self.perform(What::EventRecord { event: event.id, stream, external: true, kind }) {
                     made.records.push(event.id);
                 }
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use millpond_core::ids::{EventId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Part, StreamRole, Trust, What};
+use millpond_core::op::{Access, Act, EventKind, Memory, Part, StreamRole, Trust, What};
 use millpond_runner::Work;
 
 use super::{Buf, PoolAt, Thread, device_id, pick, place};
@@ -419,7 +419,7 @@ impl Thread<'_> {
         self.run.give_buffer(memory, (stream, device_id(device)), buffer);
         if let Some((event, _)) = after {
             let id = EventId(self.stage.number());
-            self.tell(What::EventRecord { event: id, stream, external: false, mark: Mark::Completion });
+            self.tell(What::EventRecord { event: id, stream, external: false, kind: EventKind::Completion });
             self.run.give_event(id, event);
             self.stubs.insert(stream, id);
         }

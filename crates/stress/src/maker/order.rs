@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use millpond_core::ids::EventId;
-use millpond_core::op::{Access, Mark, What};
+use millpond_core::op::{Access, EventKind, What};
 
 use super::{EventAt, Line, Thread, Tie, device_id, pick, place};
 use crate::ground::{Before, Done};
@@ -83,7 +83,7 @@ impl Thread<'_> {
         let line = self.streams[on].clone()?;
         self.before(on);
         let id = EventId(self.stage.number());
-        let what = What::EventRecord { event: id, stream: line.id, external: false, mark: Mark::Completion };
+        let what = What::EventRecord { event: id, stream: line.id, external: false, kind: EventKind::Completion };
         if !self.perform(what) {
             return None;
         }
@@ -141,7 +141,7 @@ impl Thread<'_> {
         let Some(line) = self.streams[on].clone() else { return };
         self.before(on);
         self.name_external(event, line.id);
-        if self.perform(What::EventRecord { event, stream: line.id, external: false, mark: Mark::Completion }) {
+        if self.perform(What::EventRecord { event, stream: line.id, external: false, kind: EventKind::Completion }) {
             self.after(on, None);
         }
         let before = self.streams[on].as_ref().map(|it| it.before.clone()).unwrap_or_default();
@@ -150,7 +150,7 @@ impl Thread<'_> {
 
     /// The runner learns that an event is an external one.
     fn name_external(&mut self, event: EventId, stream: millpond_core::ids::StreamId) {
-        let what = What::EventRecord { event, stream, external: true, mark: Mark::Completion };
+        let what = What::EventRecord { event, stream, external: true, kind: EventKind::Completion };
         let host = millpond_core::ids::HostId(0);
         self.run.prepare(&[millpond_core::op::Op { host, place: millpond_core::op::Place::Unknown, what }]);
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, Mark, Memory, Name, Names, Op, Place, StreamRole, Trust, What};
+use millpond_core::op::{Access, Act, EventKind, Memory, Name, Names, Op, Place, StreamRole, Trust, What};
 use millpond_core::trace::ops::Writer;
 use serde_json::Value;
 
@@ -43,10 +43,10 @@ fn long_trace(operations: u32) -> PathBuf {
         };
         push(What::Alloc { memory, pool, stream: own, bytes: size, name: None }, line);
         push(launch(own, Act::Write), line + 1);
-        push(What::EventRecord { event, stream: own, external: false, mark: Mark::Completion }, line + 2);
+        push(What::EventRecord { event, stream: own, external: false, kind: EventKind::Completion }, line + 2);
         push(What::EventWait { event, stream: other, external: false }, line + 3);
         push(launch(other, Act::Read), line + 4);
-        push(What::EventRecord { event, stream: other, external: false, mark: Mark::Completion }, line + 5);
+        push(What::EventRecord { event, stream: other, external: false, kind: EventKind::Completion }, line + 5);
         push(What::EventWait { event, stream: own, external: false }, line + 6);
         push(What::Free { memory, stream: own, trust: Trust::None }, line + 7);
     }

@@ -9,7 +9,7 @@ use super::bytes::{fold, put_number, short, unfold};
 use super::frame::Reason;
 use super::state::{In, Last, Out, REMEMBERED, put_name, take_name};
 use crate::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId, TicketId};
-use crate::op::{Access, Act, CaptureMode, Mark, Memory, Name, NodeOp, Part, Reach, Space, StreamRole, Trust};
+use crate::op::{Access, Act, CaptureMode, EventKind, Memory, Name, NodeOp, Part, Reach, Space, StreamRole, Trust};
 
 /// Longer lists are cut: so many accesses, of at most 10 bytes, have room in a frame.
 const LIST_MAX: usize = 1 << 24;
@@ -80,7 +80,7 @@ macro_rules! choice {
 
 choice! {
     StreamRole { 0 Blocking, 1 NonBlocking, 2 PerThread, 3 Legacy }
-    Mark { 0 Completion, 1 Progress, 2 Asked }
+    EventKind { 0 Completion, 1 Progress, 2 Asked }
     CaptureMode { 0 Global, 1 ThreadLocal, 2 Relaxed }
     Reach { 0 None, 1 Read, 2 ReadWrite }
     Trust { 0 None, 1 Races, 2 Order }

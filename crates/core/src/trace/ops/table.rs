@@ -55,7 +55,7 @@ table! {
     7 DeviceSynchronize {}
     8 EventCreate { event, device, shared }
     9 EventDestroy { event }
-    10 EventRecord { event, stream, external, mark }
+    10 EventRecord { event, stream, external, kind }
     11 EventWait { event, stream, external }
     12 EventSynchronize { event }
     13 EventQuery { event, is_over }

@@ -7,7 +7,8 @@ use super::frame::{FRAME_HEAD, HEADER};
 use super::*;
 use crate::ids::*;
 use crate::op::{
-    Access, Act, CaptureMode, Mark, Memory, Name, Names, NodeOp, Op, Part, Place, Reach, Space, StreamRole, Trust, What,
+    Access, Act, CaptureMode, EventKind, Memory, Name, Names, NodeOp, Op, Part, Place, Reach, Space, StreamRole, Trust,
+    What,
 };
 
 /// Small numbers mostly, and now and then any.
@@ -76,12 +77,12 @@ fn stream_op() -> impl Strategy<Value = What> {
         Just(StreamRole::PerThread),
         Just(StreamRole::Legacy)
     ];
-    let mark = prop_oneof![Just(Mark::Completion), Just(Mark::Progress), Just(Mark::Asked)];
+    let event_kind = prop_oneof![Just(EventKind::Completion), Just(EventKind::Progress), Just(EventKind::Asked)];
     let device = any::<u32>().prop_map(|number| Space::Device(DeviceId(number)));
     let space = prop_oneof![device, Just(Space::Host), Just(Space::Managed)];
     let small = (number(), number(), any::<bool>(), any::<bool>(), name(), any::<u64>());
-    (0_u8..30, small, role, mark, space, memory(), accesses(), prop::option::of(name())).prop_map(
-        |(kind, (a, b, yes, also, text, bytes), role, mark, space, memory, accesses, name)| {
+    (0_u8..30, small, role, event_kind, space, memory(), accesses(), prop::option::of(name())).prop_map(
+        |(kind, (a, b, yes, also, text, bytes), role, event_kind, space, memory, accesses, name)| {
             let (stream, event, pool, process) = (StreamId(a), EventId(b), PoolId(b), ProcessId(a));
             let trust = [Trust::None, Trust::Races, Trust::Order][(yes as usize) + (yes && also) as usize];
             match kind {
@@ -95,7 +96,7 @@ fn stream_op() -> impl Strategy<Value = What> {
                 7 => What::DeviceSynchronize,
                 8 => What::EventCreate { event, device: DeviceId(a), shared: yes },
                 9 => What::EventDestroy { event },
-                10 => What::EventRecord { event, stream, external: yes, mark },
+                10 => What::EventRecord { event, stream, external: yes, kind: event_kind },
                 11 => What::EventWait { event, stream, external: yes },
                 12 => What::EventSynchronize { event },
                 13 => What::EventQuery { event, is_over: yes },

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use millpond_core::check::{Checker, Finding, Recorded, StreamHandle, Wait};
 use millpond_core::ids::{EventId, Point, StreamId};
-use millpond_core::op::{Mark, Names, Op, What};
+use millpond_core::op::{EventKind, Names, Op, What};
 
 use super::asked::{VIOLATIONS, finding, step_at_once};
 use super::program::{Kinds, Program};
@@ -41,7 +41,7 @@ impl Library {
         let by_handle = match op.what {
             What::EventRecord { event, stream, .. } => self.streams.get(&stream).and_then(|&stream| {
                 let before = self.records.get(&event).cloned();
-                let recorded = self.checker.record_end(at, stream, Mark::Completion, before, &mut waits)?;
+                let recorded = self.checker.record_end(at, stream, EventKind::Completion, before, &mut waits)?;
                 let point = recorded.snapshot().point();
                 self.records.insert(event, recorded);
                 Some(point)

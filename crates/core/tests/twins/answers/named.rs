@@ -2,7 +2,9 @@
 
 use millpond_core::check::{Captured, Checker, Done, Reason, Settings};
 use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, CaptureMode, Mark, Memory, Names, NodeOp, Op, Place, StreamRole, Trust, What};
+use millpond_core::op::{
+    Access, Act, CaptureMode, EventKind, Memory, Names, NodeOp, Op, Place, StreamRole, Trust, What,
+};
 
 const LEFT: StreamId = StreamId(1);
 const RIGHT: StreamId = StreamId(2);
@@ -40,7 +42,7 @@ impl Asked {
 }
 
 fn record(stream: StreamId) -> What {
-    What::EventRecord { event: EVENT, stream, external: false, mark: Mark::Completion }
+    What::EventRecord { event: EVENT, stream, external: false, kind: EventKind::Completion }
 }
 
 fn wait(stream: StreamId) -> What {

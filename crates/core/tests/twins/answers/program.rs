@@ -4,7 +4,9 @@ use std::iter::once;
 
 use fastrand::Rng;
 use millpond_core::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, CaptureMode, Mark, Memory, NodeOp, Op, Part, Place, StreamRole, Trust, What};
+use millpond_core::op::{
+    Access, Act, CaptureMode, EventKind, Memory, NodeOp, Op, Part, Place, StreamRole, Trust, What,
+};
 
 /// How many numbers of memory and events there are.
 const MEMORY: u32 = 4;
@@ -153,7 +155,7 @@ impl<'r> Program<'r> {
             }
             20..=21 => What::Copy { stream, accesses: once(self.access()).collect() },
             22..=26 => What::Free { memory, stream, trust: Trust::None },
-            27..=36 => What::EventRecord { event, stream, external: false, mark: Mark::Completion },
+            27..=36 => What::EventRecord { event, stream, external: false, kind: EventKind::Completion },
             37..=48 => What::EventWait { event, stream, external: false },
             49 => What::EventSynchronize { event },
             50 => What::EventQuery { event, is_over: self.rng.bool() },

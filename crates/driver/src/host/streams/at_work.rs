@@ -1,6 +1,6 @@
 //! What the calling thread runs at this moment: items of streams, one inside the other.
 //!
-//! By this a call finds out that it would wait for itself: a block on a mark behind the item that blocks, and the end
+//! By this a call finds out that it would wait for itself: a block on an event behind the item that blocks, and the end
 //! of a device inside an item of any device. Knows no queue.
 
 use std::cell::{Cell, RefCell};
@@ -42,9 +42,9 @@ pub(super) fn is_at_work() -> bool {
     is_worker() || is_in_item()
 }
 
-/// Whether the calling thread runs an item that the mark covers.
-pub(super) fn runs_before(device: usize, mark: Packed) -> bool {
-    let covers = |item: &Item| item.device == device && item.slot == mark.slot() && item.ticket <= mark.number();
+/// Whether the calling thread runs an item that the event covers.
+pub(super) fn runs_before(device: usize, event: Packed) -> bool {
+    let covers = |item: &Item| item.device == device && item.slot == event.slot() && item.ticket <= event.number();
     ITEMS.try_with(|items| items.borrow().iter().any(covers)).unwrap_or(false)
 }
 

@@ -1,16 +1,17 @@
-//! Waits for other devices: a stream is parked behind a mark of another device and woken from there.
+//! Waits for other devices: a stream is parked behind an event of another device and woken from there.
 //!
 //! The simple version lets a thread block on the other device. Then each wait keeps a thread, and devices that wait for
 //! each other run out of them. So a wait is a [`Waiter`] in the other device's slot, which holds no device and no
 //! thread. Departure: a seeded device runs nothing by itself, so
 //! 1. a seeded stream's wait stays ready and asks (which lets the other device run, where that is seeded too);
-//! 2. the first stream parked behind a seeded mark starts a thread that waits for such marks, for as long as there are.
+//! 2. the first stream parked behind a seeded event starts a thread that waits for such events, for as long as there
+//!    are.
 //!
 //! Locks: no queue of one device is locked under one of another; waiters are woken with none locked (`after`).
 //!
-//! Invariants: `woken-once`: a parked waiter is woken exactly once, by the end of the work before its mark, or by the
-//! loss of the mark's device once nothing of that stream runs; `away-counted`: the workers of a device count its
-//! streams that are parked behind marks of other devices, so that a worker is there to take them.
+//! Invariants: `woken-once`: a parked waiter is woken exactly once, by the end of the work before its event, or by the
+//! loss of the event's device once nothing of that stream runs; `away-counted`: the workers of a device count its
+//! streams that are parked behind events of other devices, so that a worker is there to take them.
 
 use std::sync::{Arc, Weak};
 
@@ -19,10 +20,10 @@ use super::sync::{lock, spawn, thread};
 use super::{Execute, Streams};
 use crate::{HostFence, HostWaiter, Waiter};
 
-/// A mark, for other devices.
-pub(crate) struct MarkFence<E: Execute> {
+/// An event, for other devices.
+pub(crate) struct EventFence<E: Execute> {
     pub(crate) streams: Arc<Streams<E>>,
-    pub(crate) mark: Packed,
+    pub(crate) event: Packed,
 }
 
 /// How a wait for another device goes on.
@@ -55,11 +56,11 @@ impl<E: Execute> Streams<E> {
         parked.map(|is_over| if is_over { Wait::Over } else { Wait::Parked })
     }
 
-    /// Puts a waiter behind a mark, unless that has completed or never will be. INVARIANT: woken-once.
-    fn park_waiter(&self, mark: Packed, waiter: Waiter) -> Result<bool, String> {
-        let slot = self.table.find(mark.slot()).ok_or("the mark was never made")?;
+    /// Puts a waiter behind an event, unless that has completed or never will be. INVARIANT: woken-once.
+    fn park_waiter(&self, event: Packed, waiter: Waiter) -> Result<bool, String> {
+        let slot = self.table.find(event.slot()).ok_or("the event was never recorded")?;
         let mut queue = lock(&slot.queue);
-        if slot.has_done(mark.number()) {
+        if slot.has_done(event.number()) {
             return Ok(true);
         }
         if !queue.running
@@ -67,14 +68,14 @@ impl<E: Execute> Streams<E> {
         {
             return Err(reason.clone());
         }
-        queue.foreign.push((mark.number(), waiter));
-        queue.due = queue.due.min(mark.number());
+        queue.foreign.push((event.number(), waiter));
+        queue.due = queue.due.min(event.number());
         Ok(false)
     }
 
-    /// Without workers: sees that a thread runs the work before a mark that another device waits for.
-    fn see_through(self: &Arc<Self>, mark: Packed) -> Result<(), String> {
-        if self.scheduler.has_workers() || !self.scheduler.want(mark) {
+    /// Without workers: sees that a thread runs the work before an event that another device waits for.
+    fn see_through(self: &Arc<Self>, event: Packed) -> Result<(), String> {
+        if self.scheduler.has_workers() || !self.scheduler.want(event) {
             return Ok(());
         }
         let streams = self.clone();
@@ -84,23 +85,23 @@ impl<E: Execute> Streams<E> {
         })
     }
 
-    /// Runs until all marks have completed that other devices wait for.
+    /// Runs until all events have completed that other devices wait for.
     fn run_wanted(self: &Arc<Self>) {
-        while let Some(mark) = self.scheduler.wanted() {
+        while let Some(event) = self.scheduler.wanted() {
             // The waiter notices a loss by itself.
-            let _ = self.block_on(mark);
+            let _ = self.block_on(event);
         }
     }
 }
 
-impl<E: Execute> HostFence for MarkFence<E> {
+impl<E: Execute> HostFence for EventFence<E> {
     fn is_over(&self) -> Result<bool, String> {
-        self.streams.is_over(self.mark).map_err(|why| why.to_string())
+        self.streams.is_over(self.event).map_err(|why| why.to_string())
     }
 
     fn park(&self, waiter: Waiter) -> Result<bool, String> {
-        self.streams.see_through(self.mark)?;
-        self.streams.park_waiter(self.mark, waiter)
+        self.streams.see_through(self.event)?;
+        self.streams.park_waiter(self.event, waiter)
     }
 }
 

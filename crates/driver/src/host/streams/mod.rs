@@ -1,4 +1,4 @@
-//! Streams: first in, first out each, at once with each other, and marks between them. No memory, no `unsafe`.
+//! Streams: first in, first out each, at once with each other, and events between them. No memory, no `unsafe`.
 //!
 //! A stream is a queue in a slot (`slot`). Whoever sees to a stream takes a turn at it (`turn`); who that is, is the
 //! schedule's matter (`scheduler`): workers, or whoever waits. This file is what callers ask for.
@@ -7,9 +7,9 @@
 //! runs, anything of a caller is dropped or another device is woken, for that may call in here: it is left in `after`.
 //!
 //! Invariants, beside those of the slots and the scheduler:
-//! * `one-place`: a busy stream is in exactly one place: with a thread, ready, or parked behind one mark;
-//! * `past-marks`: a mark is made after the work it covers, so streams never wait for each other in a circle, nor do
-//!   those of several devices;
+//! * `one-place`: a busy stream is in exactly one place: with a thread, ready, or parked behind one event;
+//! * `past-events`: an event is recorded after the work it covers, so streams never wait for each other in a circle,
+//!   nor do those of several devices;
 //! * `lost-for-good`: once the device is lost no item begins to run; what waits is dropped.
 
 mod after;
@@ -27,7 +27,7 @@ use std::time::Duration;
 use after::After;
 pub(crate) use at_work::is_worker;
 pub use at_work::{drop_after_item, is_in_item};
-pub(crate) use foreign::MarkFence;
+pub(crate) use foreign::EventFence;
 use foreign::Wait;
 pub use scheduler::WORKERS_MAX;
 use scheduler::{Duty, Scheduler};
@@ -54,8 +54,8 @@ pub(crate) trait Execute: Send + Sync + 'static {
 pub(crate) enum Refusal {
     /// The handle is of no open stream.
     UnknownStream,
-    /// The mark was never made.
-    UnknownMark,
+    /// The event was never recorded.
+    UnknownEvent,
     /// Too many streams are open.
     Full,
     /// The stream has no numbers left for more work.
@@ -70,7 +70,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Refusal::UnknownStream => "the stream is not open",
-            Refusal::UnknownMark => "the mark was never made",
+            Refusal::UnknownEvent => "the event was never recorded",
             Refusal::Full => "too many streams are open",
             Refusal::Spent => "the stream has had all the work that it can number: open another one",
             Refusal::Stuck => "no thread is left to run what is waited for",
@@ -85,8 +85,8 @@ pub enum Schedule {
     /// Threads, as soon as it is ready; work of different streams runs at once.
     #[default]
     Parallel,
-    /// No worker threads: a thread that blocks on a mark runs ready work until the mark has completed, one that asks
-    /// whether a mark has completed runs one ready item where it has not. The seed chooses among the streams that are
+    /// No worker threads: a thread that blocks on an event runs ready work until the event has completed, one that asks
+    /// whether an event has completed runs one ready item where it has not. The seed chooses among the streams that are
     /// ready, so that orders can be explored and, where one thread uses the device, repeated. What is left when the
     /// program lets the last stream go is run then; work that owns a stream's or the device's handle itself waits for
     /// ever where no thread waits for it.
@@ -95,8 +95,8 @@ pub enum Schedule {
     /// at it already. Such a device has nothing to do with others, for whom it would have to wait there. For tests of
     /// what is above a driver: work must not need a lock that its caller holds.
     AtOnce,
-    /// No worker threads: a thread that blocks on a mark runs what is ready until the mark has completed. Asking runs
-    /// nothing.
+    /// No worker threads: a thread that blocks on an event runs what is ready until the event has completed. Asking
+    /// runs nothing.
     AtWait,
 }
 
@@ -173,7 +173,7 @@ impl<E: Execute> Streams<E> {
     }
 
     #[inline]
-    pub(crate) fn mark(&self, stream: Packed) -> Result<Packed, Refusal> {
+    pub(crate) fn record(&self, stream: Packed) -> Result<Packed, Refusal> {
         match self.table.find(stream.slot()) {
             Some(slot) if slot.generation.load(Ordering::Acquire) == stream.number() => {
                 Ok(Packed::new(stream.slot(), slot.submitted.load(Ordering::Acquire)))
@@ -182,17 +182,17 @@ impl<E: Execute> Streams<E> {
         }
     }
 
-    pub(crate) fn wait(self: &Arc<Self>, stream: Packed, mark: Packed) -> Result<(), Refusal> {
-        let over = self.is_done(mark)?;
+    pub(crate) fn wait(self: &Arc<Self>, stream: Packed, event: Packed) -> Result<(), Refusal> {
+        let over = self.is_done(event)?;
         let (slot, mut queue) = self.lock_to_append(stream)?;
-        // A stream's own mark, also of the slot's earlier streams, lies behind it already.
-        if over || mark.slot() == stream.slot() {
+        // A stream's own event, also of the slot's earlier streams, lies behind it already.
+        if over || event.slot() == stream.slot() {
             return Ok(());
         }
-        if append(slot, &mut queue, Entry::Wait(mark)) {
+        if append(slot, &mut queue, Entry::Wait(event)) {
             drop(queue);
             // The stream was idle, so the wait is at its front: park it here, and not by way of a worker.
-            if !self.park(stream.slot(), mark) {
+            if !self.park(stream.slot(), event) {
                 self.make_ready(stream.slot());
                 self.run_at_once(stream.slot());
             }
@@ -200,7 +200,7 @@ impl<E: Execute> Streams<E> {
         Ok(())
     }
 
-    /// As [`wait`](Self::wait), for another device's mark.
+    /// As [`wait`](Self::wait), for another device's event.
     pub(crate) fn wait_foreign(self: &Arc<Self>, stream: Packed, fence: Arc<dyn HostFence>) -> Result<(), Refusal> {
         let (slot, mut queue) = self.lock_to_append(stream)?;
         if append(slot, &mut queue, Entry::Foreign(Arc::clone(&fence))) {
@@ -215,28 +215,28 @@ impl<E: Execute> Streams<E> {
         Ok(())
     }
 
-    /// Whether the items before the mark are done. Seeded: runs one ready item where they are not.
+    /// Whether the items before the event are done. Seeded: runs one ready item where they are not.
     #[inline]
-    pub(crate) fn is_over(self: &Arc<Self>, mark: Packed) -> Result<bool, Refusal> {
-        if self.is_done(mark)? { Ok(true) } else { self.look_closer(mark) }
+    pub(crate) fn is_over(self: &Arc<Self>, event: Packed) -> Result<bool, Refusal> {
+        if self.is_done(event)? { Ok(true) } else { self.look_closer(event) }
     }
 
-    /// Whether the items before the mark are done, running nothing.
+    /// Whether the items before the event are done, running nothing.
     #[inline]
-    pub(crate) fn peek(&self, mark: Packed) -> Result<bool, Refusal> {
-        self.is_done(mark)
+    pub(crate) fn peek(&self, event: Packed) -> Result<bool, Refusal> {
+        self.is_done(event)
     }
 
-    /// Blocks until the items before the mark are done. Where the device is lost instead, until nothing of that
+    /// Blocks until the items before the event are done. Where the device is lost instead, until nothing of that
     /// stream runs any more.
-    pub(crate) fn block_on(self: &Arc<Self>, mark: Packed) -> Result<(), Refusal> {
-        if self.is_done(mark)? {
+    pub(crate) fn block_on(self: &Arc<Self>, event: Packed) -> Result<(), Refusal> {
+        if self.is_done(event)? {
             return self.check_lost();
         }
-        if at_work::runs_before(self.address(), mark) {
+        if at_work::runs_before(self.address(), event) {
             return Err(Refusal::Stuck);
         }
-        if self.scheduler.has_workers() { self.sleep_until(mark) } else { self.run_until(mark) }
+        if self.scheduler.has_workers() { self.sleep_until(event) } else { self.run_until(event) }
     }
 
     /// Waits until all work is done and all workers have ended. An item of some device does not wait, for our work may
@@ -344,51 +344,51 @@ impl<E: Execute> Streams<E> {
     }
 
     #[inline]
-    fn is_done(&self, mark: Packed) -> Result<bool, Refusal> {
-        let slot = self.table.find(mark.slot()).ok_or(Refusal::UnknownMark)?;
-        if slot.has_done(mark.number()) {
+    fn is_done(&self, event: Packed) -> Result<bool, Refusal> {
+        let slot = self.table.find(event.slot()).ok_or(Refusal::UnknownEvent)?;
+        if slot.has_done(event.number()) {
             return Ok(true);
         }
-        // Only a mark that is not over can be one that was never made.
-        let made = mark.number() <= slot.submitted.load(Ordering::Acquire);
-        if made { Ok(false) } else { Err(Refusal::UnknownMark) }
+        // Only what is not over can be an event that was never recorded.
+        let made = event.number() <= slot.submitted.load(Ordering::Acquire);
+        if made { Ok(false) } else { Err(Refusal::UnknownEvent) }
     }
 
-    /// Cold: the mark is not over. A loss is an error only once nothing of the stream runs, as in `block_on`.
+    /// Cold: the event is not over. A loss is an error only once nothing of the stream runs, as in `block_on`.
     #[cold]
-    fn look_closer(self: &Arc<Self>, mark: Packed) -> Result<bool, Refusal> {
+    fn look_closer(self: &Arc<Self>, event: Packed) -> Result<bool, Refusal> {
         if !self.scheduler.has_workers()
             && self.schedule != Schedule::AtWait
             && !self.is_lost()
-            && let Some(slot) = self.scheduler.choose(self.next_for(mark))
+            && let Some(slot) = self.scheduler.choose(self.next_for(event))
         {
             self.run_one(slot);
         }
-        let slot = self.table.slot(mark.slot());
+        let slot = self.table.slot(event.slot());
         if self.is_lost() && !lock(&slot.queue).running {
             // Read again: the last item may have ended well.
-            return if slot.has_done(mark.number()) { Ok(true) } else { self.check_lost().map(|()| false) };
+            return if slot.has_done(event.number()) { Ok(true) } else { self.check_lost().map(|()| false) };
         }
-        Ok(slot.has_done(mark.number()))
+        Ok(slot.has_done(event.number()))
     }
 
-    fn sleep_until(self: &Arc<Self>, mark: Packed) -> Result<(), Refusal> {
-        let slot = self.table.slot(mark.slot());
+    fn sleep_until(self: &Arc<Self>, event: Packed) -> Result<(), Refusal> {
+        let slot = self.table.slot(event.slot());
         loop {
-            if self.waits_for_caller(mark) {
+            if self.waits_for_caller(event) {
                 return Err(Refusal::Stuck);
             }
             let mut queue = lock(&slot.queue);
             let mut overdue = false;
             while !overdue {
-                if slot.has_done(mark.number()) {
+                if slot.has_done(event.number()) {
                     drop(queue);
                     return self.check_lost();
                 }
                 if !queue.running {
                     self.check_lost()?;
                 }
-                queue.due = queue.due.min(mark.number());
+                queue.due = queue.due.min(event.number());
                 queue.blocked += 1;
                 (queue, overdue) = sleep_for(&slot.over, queue, REFUSED_FOR);
                 queue.blocked -= 1;
@@ -398,19 +398,19 @@ impl<E: Execute> Streams<E> {
         }
     }
 
-    fn run_until(self: &Arc<Self>, mark: Packed) -> Result<(), Refusal> {
-        let slot = self.table.slot(mark.slot());
-        let mut next = self.next_for(mark);
+    fn run_until(self: &Arc<Self>, event: Packed) -> Result<(), Refusal> {
+        let slot = self.table.slot(event.slot());
+        let mut next = self.next_for(event);
         loop {
-            match self.scheduler.duty(next, || slot.has_done(mark.number()), || self.is_lost()) {
+            match self.scheduler.duty(next, || slot.has_done(event.number()), || self.is_lost()) {
                 Duty::Run(slot) => self.run_one(slot),
                 Duty::Again => {}
-                Duty::Stuck if self.next_for(mark) == next => return Err(Refusal::Stuck),
+                Duty::Stuck if self.next_for(event) == next => return Err(Refusal::Stuck),
                 // Another thread has run something meanwhile.
                 Duty::Stuck => {}
                 Duty::Over => return self.check_lost(),
             }
-            next = self.next_for(mark);
+            next = self.next_for(event);
         }
     }
 

@@ -1,4 +1,4 @@
-//! What has to be done before a mark is reached, by way of the streams that its stream waits for.
+//! What has to be done before an event is reached, by way of the streams that its stream waits for.
 //!
 //! One queue is locked at a time. What an item that runs keeps waiting goes on waiting meanwhile.
 
@@ -7,11 +7,11 @@ use super::sync::lock;
 use super::{Execute, Packed, Streams, at_work};
 
 impl<E: Execute> Streams<E> {
-    /// Whether the mark's stream waits, by way of others of the device, for an item that the calling thread runs.
+    /// Whether the event's stream waits, by way of others of the device, for an item that the calling thread runs.
     /// What that item keeps waiting goes on waiting while it runs, so that what was seen one after the other holds at
     /// once.
-    pub(super) fn waits_for_caller(&self, mark: Packed) -> bool {
-        let mut at = mark;
+    pub(super) fn waits_for_caller(&self, event: Packed) -> bool {
+        let mut at = event;
         while at_work::is_in_item() {
             if at_work::runs_before(self.address(), at) {
                 return true;
@@ -22,7 +22,7 @@ impl<E: Execute> Streams<E> {
             }
             let queue = lock(&slot.queue);
             match queue.entries.front() {
-                // What comes behind an item that runs may come behind the mark, too.
+                // What comes behind an item that runs may come behind the event, too.
                 Some(&Entry::Wait(before)) if !queue.running => at = before,
                 _ => return false,
             }
@@ -30,13 +30,13 @@ impl<E: Execute> Streams<E> {
         false
     }
 
-    /// The stream whose turn it is for a mark to be reached: its own, or the one that it waits for.
-    pub(super) fn next_for(&self, mark: Packed) -> SlotIndex {
-        let mut at = mark.slot();
+    /// The stream whose turn it is for an event to be reached: its own, or the one that it waits for.
+    pub(super) fn next_for(&self, event: Packed) -> SlotIndex {
+        let mut at = event.slot();
         loop {
             let queue = lock(&self.table.slot(at).queue);
             match queue.entries.front() {
-                // What comes behind an item that runs is not before the mark, and may be behind it.
+                // What comes behind an item that runs is not before the event, and may be behind it.
                 Some(&Entry::Wait(before))
                     if !queue.running && !self.table.slot(before.slot()).has_done(before.number()) =>
                 {

@@ -72,7 +72,7 @@ struct State {
     lost: bool,
     /// Without workers: threads that run an item; one several times where its items wait themselves.
     running: Vec<ThreadId>,
-    /// Marks that devices with threads wait for, and whether a thread sees them through.
+    /// Events that devices with threads wait for, and whether a thread sees them through.
     wanted: Vec<Packed>,
     seen_through: bool,
     random: u64,
@@ -307,14 +307,14 @@ impl Scheduler {
         self.announce(state, spawn);
     }
 
-    /// Another device waits for a mark; whether the caller has to find a thread that sees such marks through.
-    pub(crate) fn want(&self, mark: Packed) -> bool {
+    /// Another device waits for an event; whether the caller has to find a thread that sees such events through.
+    pub(crate) fn want(&self, event: Packed) -> bool {
         let mut state = lock(&self.state);
-        state.wanted.push(mark);
+        state.wanted.push(event);
         !std::mem::replace(&mut state.seen_through, true)
     }
 
-    /// For that thread: the next mark, or `None` when it is to end.
+    /// For that thread: the next event, or `None` when it is to end.
     pub(crate) fn wanted(&self) -> Option<Packed> {
         let mut state = lock(&self.state);
         let next = state.wanted.pop();

@@ -1,9 +1,9 @@
-//! Slots: where a stream's work waits, and the numbers by which streams and marks are known.
+//! Slots: where a stream's work waits, and the numbers by which streams and events are known.
 //!
 //! A stream lives in a slot; a closed and drained one leaves its slot to a later stream. An item of work gets the
-//! slot's next *ticket*. Tickets go on where the slot's last stream ended, so a mark is just a slot and a ticket, it
-//! has completed once the slot has done that many, and a mark of a stream that is long closed stays answerable without
-//! anything kept for it.
+//! slot's next *ticket*. Tickets go on where the slot's last stream ended, so an event is just a slot and a ticket, it
+//! has completed once the slot has done that many, and an event of a stream that is long closed stays answerable
+//! without anything kept for it.
 //!
 //! Knows nothing of threads, nor of what an item does.
 //!
@@ -33,8 +33,8 @@ const NUMBER_MAX: u64 = u64::MAX >> SLOT_BITS;
 const TICKETS_LEFT: u64 = 1 << 40;
 
 /// A number that carries a slot in its low bits and something that only grows above: a stream's handle (its
-/// generation) or a mark (a ticket). 48 bits at 100 ns each last for 300 days on one slot; a stream that has used them
-/// up takes no more.
+/// generation) or an event (a ticket). 48 bits at 100 ns each last for 300 days on one slot; a stream that has used
+/// them up takes no more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Packed(pub(crate) u64);
 
@@ -57,9 +57,9 @@ impl Packed {
 pub(crate) enum Entry<I> {
     /// An item of work.
     Work(I),
-    /// What follows waits for a mark.
+    /// What follows waits for an event.
     Wait(Packed),
-    /// What follows waits for another device's mark.
+    /// What follows waits for another device's event.
     Foreign(Arc<dyn HostFence>),
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Slot<I> {
 /// The guarded part of a slot.
 pub(crate) struct Queue<I> {
     pub(crate) entries: VecDeque<Entry<I>>,
-    /// The stream is seen to: a thread has it, it is ready to be taken, or it is parked behind a mark. There
+    /// The stream is seen to: a thread has it, it is ready to be taken, or it is parked behind an event. There
     /// is one such holder at most.
     pub(crate) busy: bool,
     /// An item of the stream is being run at this moment.

@@ -6,7 +6,7 @@
 //! lock the queue; repeat
 //!     the front is   nothing          -> the stream is idle; leave it
 //!                    a wait, over     -> count it as done, and wake who waited for that
-//!                    a wait, not over -> park the stream behind the mark's stream; leave it
+//!                    a wait, not over -> park the stream behind the event's stream; leave it
 //!                    a foreign wait   -> the same, at the other device
 //!                    work             -> unlock, run it, lock, count it as done, and wake who waited for that
 //! ```
@@ -56,13 +56,13 @@ impl<E: Execute> Streams<E> {
                     self.leave(index, slot, queue);
                     return woken.map_or(Left::Alone, Left::Ready);
                 }
-                Some(&Entry::Wait(mark)) if self.table.slot(mark.slot()).has_done(mark.number()) => {
+                Some(&Entry::Wait(event)) if self.table.slot(event.slot()).has_done(event.number()) => {
                     queue.entries.pop_front();
                     self.finish(slot, &mut queue, &mut woken, after);
                 }
-                Some(&Entry::Wait(mark)) => {
+                Some(&Entry::Wait(event)) => {
                     drop(queue);
-                    if self.park(index, mark) {
+                    if self.park(index, event) {
                         return woken.map_or(Left::Alone, Left::Ready);
                     }
                     queue = lock(&slot.queue);
@@ -176,16 +176,16 @@ impl<E: Execute> Streams<E> {
         }
     }
 
-    /// Puts a stream behind another one's mark; `false` where the mark has completed by now. INVARIANTS: one-place,
-    /// past-marks.
-    pub(super) fn park(&self, index: SlotIndex, mark: Packed) -> bool {
-        let other = self.table.slot(mark.slot());
+    /// Puts a stream behind another one's event; `false` where the event has completed by now. INVARIANTS: one-place,
+    /// past-events.
+    pub(super) fn park(&self, index: SlotIndex, event: Packed) -> bool {
+        let other = self.table.slot(event.slot());
         let mut queue = lock(&other.queue);
-        if other.has_done(mark.number()) {
+        if other.has_done(event.number()) {
             return false;
         }
-        queue.parked.push((mark.number(), index));
-        queue.due = queue.due.min(mark.number());
+        queue.parked.push((event.number(), index));
+        queue.due = queue.due.min(event.number());
         true
     }
 

@@ -11,7 +11,7 @@ mod memory;
 use std::collections::{HashMap, HashSet};
 
 use millpond_core::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, ProcessId, StreamId, TicketId};
-use millpond_core::op::{Access, Mark, Memory, Names, StreamRole, What};
+use millpond_core::op::{Access, EventKind, Memory, Names, StreamRole, What};
 
 use super::{Effect, LifeOf, Model, TASKS_MAX, Task, TooMuch};
 use crate::Program;
@@ -144,7 +144,7 @@ impl Lower<'_> {
                 }
             }
             What::EventDestroy { event } => drop(self.events.remove(&event)),
-            What::EventRecord { event, stream, external, mark } => self.record(event, stream, external, mark),
+            What::EventRecord { event, stream, external, kind } => self.record(event, stream, external, kind),
             What::EventWait { event, stream, external } => self.wait(event, stream, external),
             What::EventSynchronize { event } | What::EventQuery { event, is_over: true } => {
                 if let Some(Stands::Task(record)) = self.events.get(&event) {
@@ -269,14 +269,14 @@ impl Lower<'_> {
         self.act(needs, Vec::new());
     }
 
-    fn record(&mut self, event: EventId, stream: StreamId, external: bool, mark: Mark) {
+    fn record(&mut self, event: EventId, stream: StreamId, external: bool, kind: EventKind) {
         let stands = match self.captures.get(&stream) {
             Some(_) if external => return self.captured_event(stream, event, true),
             Some(captured) => Some(Stands::Captured(captured.graph, captured.tails.clone())),
             None if external => None,
             None => {
                 let record = self.submit(stream, Vec::new());
-                (mark != Mark::Progress).then_some(Stands::Task(record))
+                (kind != EventKind::Progress).then_some(Stands::Task(record))
             }
         };
         match stands {

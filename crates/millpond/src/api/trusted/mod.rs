@@ -150,7 +150,7 @@ impl Trusted {
             Error::Violation(_) => stream.free_elsewhere(refused.buffer, &[]),
             _ => Err(refused),
         })?;
-        mark_ahead(&stream, handle);
+        record_ahead(&stream, handle);
         Ok(())
     }
 
@@ -166,7 +166,7 @@ impl Trusted {
             Err(error) => return Err(Refused { error, buffer }),
         };
         stream.free_trusted(buffer)?;
-        mark_ahead(&stream, handle);
+        record_ahead(&stream, handle);
         Ok(())
     }
 
@@ -205,11 +205,11 @@ impl Trusted {
     }
 }
 
-/// Marks a thread's default stream: other threads cannot ask for it, and may want the memory.
+/// Records an event in a thread's default stream: other threads cannot ask for it, and may want the memory.
 #[inline]
-fn mark_ahead(stream: &Found<'_>, handle: u64) {
+fn record_ahead(stream: &Found<'_>, handle: u64) {
     if let (Found::InMap(stream), PER_THREAD) = (stream, handle) {
-        stream.mark_ahead();
+        stream.record_ahead();
     }
 }
 

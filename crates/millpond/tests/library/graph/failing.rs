@@ -135,7 +135,8 @@ fn every_call_fails_once_without_memory() {
             let sim = sim(schedule, 64 * GIB);
             (sim.clone(), Some(sim))
         });
-        for kind in [CallKind::Create, CallKind::Map, CallKind::Unmap, CallKind::Submit, CallKind::Mark, CallKind::Wait]
+        for kind in
+            [CallKind::Create, CallKind::Map, CallKind::Unmap, CallKind::Submit, CallKind::Record, CallKind::Wait]
         {
             assert!(kinds.contains(&kind), "{kind:?} has failed");
         }
@@ -159,7 +160,7 @@ fn every_call_fails_once_on_cuda() {
         let kinds = fail_each_call(100, run, || {
             (Arc::new(CudaDriver::new(cuda(make, 64 * GIB)).expect("a CUDA device")), None)
         });
-        for kind in [CallKind::Create, CallKind::Map, CallKind::Instantiate, CallKind::LaunchGraph, CallKind::Mark] {
+        for kind in [CallKind::Create, CallKind::Map, CallKind::Instantiate, CallKind::LaunchGraph, CallKind::Record] {
             assert!(kinds.contains(&kind), "{kind:?} has failed");
         }
     }
@@ -192,9 +193,9 @@ fn a_launch_whose_device_does_not_say_what_is_over_waits_once() {
     device.synchronize().unwrap();
 }
 
-/// No mark can be had at the end of a launch: the next one, on another stream, comes after it all the same.
+/// No event can be recorded at the end of a launch: the next one, on another stream, comes after it all the same.
 #[test]
-fn a_launch_comes_after_one_whose_end_was_not_marked() {
+fn a_launch_comes_after_one_whose_end_was_not_recorded() {
     let driver = Arc::new(Failing::new(sim(Schedule::AtOnce, 64 * GIB)));
     let device = Device::with_driver(driver.clone(), DeviceConfig::default()).unwrap();
     let (a, b) = (device.non_blocking_stream().unwrap(), device.non_blocking_stream().unwrap());
@@ -205,7 +206,7 @@ fn a_launch_comes_after_one_whose_end_was_not_marked() {
     a.memset(x.write(), 1).unwrap();
     let _ = exec.launch(&a).unwrap();
     a.memset(x.write(), 2).unwrap();
-    driver.fail_every(CallKind::Mark, DriverError::Failed { call: "mark", reason: "made to fail".into() });
+    driver.fail_every(CallKind::Record, DriverError::Failed { call: "record", reason: "made to fail".into() });
     let _ = exec.launch(&a).unwrap();
     assert!(exec.launch(&b).is_err(), "it would run at the same time");
     driver.disarm();

@@ -94,11 +94,13 @@ fn every_call_fails_once_on_either_side() {
             }
             kinds.extend(struck);
         }
-        use millpond::device::CallKind::{Create, Export, Import, Map, Mark, OpenStream, Reserve, Submit, Unmap, Wait};
+        use millpond::device::CallKind::{
+            Create, Export, Import, Map, OpenStream, Record, Reserve, Submit, Unmap, Wait,
+        };
         let wanted: &[_] = match importer {
-            true => &[Import, Reserve, Map, Unmap, OpenStream, Submit, Mark, Wait],
+            true => &[Import, Reserve, Map, Unmap, OpenStream, Submit, Record, Wait],
             // Whether it has to wait before it announces an event is a matter of time.
-            false => &[Create, Export, Map, OpenStream, Submit, Mark],
+            false => &[Create, Export, Map, OpenStream, Submit, Record],
         };
         assert!(wanted.iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
     }
@@ -107,8 +109,8 @@ fn every_call_fails_once_on_either_side() {
 /// What the importer's device refuses to wait for may run: its memory stays mapped, and the exporter's stays used.
 #[test]
 fn memory_in_use_stays_where_the_device_refuses_to_wait() {
-    use millpond::device::CallKind::{BlockOn, Mark};
-    for kind in [Mark, BlockOn] {
+    use millpond::device::CallKind::{BlockOn, Record};
+    for kind in [Record, BlockOn] {
         let near = driven();
         let (there, here) = (Side::new(), side(&near));
         let buffer = there.filled(100, 1);

@@ -111,7 +111,7 @@ fn very_many_streams_are_closed() {
 
 /// Streams that the legacy stream would come after, were it ever used, leave nothing of theirs once they are over.
 #[test]
-fn closed_streams_leave_no_marks_for_a_legacy_stream_that_nobody_uses() {
+fn closed_streams_leave_no_events_for_a_legacy_stream_that_nobody_uses() {
     on_every_device(|on| {
         for _ in 0..1000 {
             let stream = on.device.stream().unwrap();
@@ -120,8 +120,8 @@ fn closed_streams_leave_no_marks_for_a_legacy_stream_that_nobody_uses() {
         }
         on.device.synchronize().unwrap();
         let calls = on.device.driver_calls();
-        let kept = calls[CallKind::Mark] - calls[CallKind::Forget];
-        assert!(kept < 200, "{kept} marks are kept of 1000 streams");
+        let kept = calls[CallKind::Record] - calls[CallKind::Forget];
+        assert!(kept < 200, "{kept} events are kept of 1000 streams");
     });
 }
 
@@ -143,8 +143,8 @@ fn what_another_device_was_waited_for_ends_closed_streams() {
         }
     }
     let calls = other.driver_calls();
-    let kept = calls[CallKind::Mark] - calls[CallKind::Forget];
-    assert!(kept < 300, "{kept} marks are kept of 2000 streams");
+    let kept = calls[CallKind::Record] - calls[CallKind::Forget];
+    assert!(kept < 300, "{kept} events are kept of 2000 streams");
     stream.free(x).unwrap();
 }
 

@@ -364,7 +364,7 @@ impl Tap for Meanwhile {
 
 /// A stream that another thread asks about is closed no sooner than it is asked: the device forgets it then.
 #[test]
-fn a_stream_is_marked_or_closed() {
+fn an_event_is_recorded_or_its_stream_is_closed() {
     let checked = Arc::new(Checked::new(HostDriver::new(HostConfig::default()).unwrap()));
     let driver = Arc::new(Tapped::<_, Meanwhile>::new(checked.clone() as Arc<dyn Driver>));
     let device = Device::with_driver(driver, DeviceConfig::default()).unwrap();
@@ -375,7 +375,7 @@ fn a_stream_is_marked_or_closed() {
     drop((x, pool));
     let (tell, closed) = channel();
     MEANWHILE.set(Some((
-        CallKind::Mark,
+        CallKind::Record,
         Box::new(move || {
             let closes = std::thread::spawn(move || drop(stream));
             // Where nothing holds it up it is over by then.
@@ -385,12 +385,12 @@ fn a_stream_is_marked_or_closed() {
     )));
     device.reclaim();
     drop(go);
-    closed.recv().expect("the stream is marked").join().unwrap();
+    closed.recv().expect("an event is recorded in the stream").join().unwrap();
     assert_eq!(checked.violations(), []);
 }
 
 /// The legacy stream collects the ends of the blocking streams one by one. One of them is closed meanwhile, and the
-/// device refuses to mark its end: the legacy stream and all that follow it come after its work, or it is refused.
+/// device refuses to record its end: the legacy stream and all that follow it come after its work, or it is refused.
 #[test]
 fn the_legacy_stream_comes_after_a_stream_that_is_badly_closed_meanwhile() {
     let sim = || sim(Schedule::AtOnce, 64 * GIB) as Arc<dyn Driver>;
@@ -404,7 +404,7 @@ fn the_legacy_stream_comes_after_a_stream_that_is_badly_closed_meanwhile() {
         closed.launch(x.read(), |_| ()).unwrap();
         let (legacy, fails) = (device.legacy_stream(), driver.clone());
         let close = move || {
-            (0..refusals).for_each(|nth| fails.fail_at_kind(CallKind::Mark, nth));
+            (0..refusals).for_each(|nth| fails.fail_at_kind(CallKind::Record, nth));
             drop(closed);
         };
         let act = move || std::thread::spawn(close).join().expect("it does not panic");
@@ -413,7 +413,7 @@ fn the_legacy_stream_comes_after_a_stream_that_is_badly_closed_meanwhile() {
             assert!(matches!(legacy.launch((), |()| ()), Err(Error::Driver(_))));
         }
         legacy.launch((), |()| ()).unwrap();
-        assert_eq!(driver.struck(), vec![CallKind::Mark; refusals as usize]);
+        assert_eq!(driver.struck(), vec![CallKind::Record; refusals as usize]);
         other.launch(x.write(), |_| ()).unwrap();
         other.free(x).unwrap();
     }

@@ -155,7 +155,7 @@ fn only_times_that_are_asked_for_are_taken() {
             let event = if is_timed { s.record_timed() } else { s.record() }.unwrap();
             drop(event);
             let made = on.device.driver_calls() - before;
-            assert_eq!((made[CallKind::Mark], made[CallKind::Forget], made.total()), (calls, calls, 2 * calls));
+            assert_eq!((made[CallKind::Record], made[CallKind::Forget], made.total()), (calls, calls, 2 * calls));
         }
     });
 }

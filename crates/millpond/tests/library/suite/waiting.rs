@@ -377,15 +377,15 @@ fn a_full_pool_of_a_lost_device_says_that_it_is_lost() {
     }
 }
 
-/// Also where the device says so as soon as it is asked for a mark.
+/// Also where the device says so as soon as it is asked for an event.
 #[test]
-fn a_full_pool_of_a_device_that_marks_nothing_says_that_it_is_lost() {
+fn a_full_pool_of_a_device_that_records_nothing_says_that_it_is_lost() {
     let host = HostDriver::new(millpond_driver::HostConfig::default()).unwrap();
     let driver = Arc::new(Failing::new(host));
     let device = Device::with_driver(driver.clone(), DeviceConfig::default()).unwrap();
     let (stream, pool) = (device.stream().unwrap(), device.pool(PoolConfig::default().max_bytes(2 * MIB)).unwrap());
     let all = stream.alloc::<u8>(&pool, 2 << 20).unwrap();
-    driver.fail_every(CallKind::Mark, DriverError::Lost { reason: "planted".into() });
+    driver.fail_every(CallKind::Record, DriverError::Lost { reason: "planted".into() });
     let refused = stream.alloc::<u8>(&pool, 1).map(drop);
     assert!(matches!(refused, Err(Error::DeviceLost { .. })), "{refused:?}");
     let waited = pool.wait_for_memory(LONG);

@@ -3,33 +3,33 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use millpond_driver::{Counting, Driver, DriverError, Fence, RawMark, RawTime};
+use millpond_driver::{Counting, Driver, DriverError, Fence, RawEvent, RawTime};
 
 /// A device's driver, and how often each of its calls was made.
 pub(crate) type CountedDriver = Counting<Arc<dyn Driver>>;
 
 /// The driver's side of an event; given back with its last holder.
 #[derive(Debug)]
-pub(crate) struct Mark {
-    pub(crate) raw: RawMark,
+pub(crate) struct DeviceEvent {
+    pub(crate) raw: RawEvent,
     /// When its stream got there, where that was asked for.
     pub(crate) time: Option<RawTime>,
     driver: Arc<CountedDriver>,
 }
 
-impl Mark {
-    pub(crate) fn new(raw: RawMark, driver: &Arc<CountedDriver>) -> Self {
+impl DeviceEvent {
+    pub(crate) fn new(raw: RawEvent, driver: &Arc<CountedDriver>) -> Self {
         Self::with_time(raw, None, driver)
     }
 
     #[inline]
-    pub(crate) fn with_time(raw: RawMark, time: Option<RawTime>, driver: &Arc<CountedDriver>) -> Self {
+    pub(crate) fn with_time(raw: RawEvent, time: Option<RawTime>, driver: &Arc<CountedDriver>) -> Self {
         Self { raw, time, driver: Arc::clone(driver) }
     }
 
     /// Is another from now on; what it was is given back.
     #[inline]
-    pub(crate) fn become_another(&mut self, raw: RawMark, driver: &Arc<CountedDriver>) {
+    pub(crate) fn become_another(&mut self, raw: RawEvent, driver: &Arc<CountedDriver>) {
         if !Arc::ptr_eq(&self.driver, driver) {
             *self = Self::new(raw, driver);
             return;
@@ -66,7 +66,7 @@ impl Mark {
     }
 }
 
-impl Drop for Mark {
+impl Drop for DeviceEvent {
     fn drop(&mut self) {
         self.give_back();
     }
