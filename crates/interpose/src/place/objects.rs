@@ -1,16 +1,17 @@
-//! Which objects the debug data is of: who reads it lists what is loaded once, when it is asked first.
+//! The objects whose debug data is known: its reader lists the loaded objects once, at the first question.
 //!
-//! Of an object that came later it knows nothing, and at addresses of one that is gone it would name the lines of that.
+//! It knows nothing of an object that was loaded later. At addresses of an object that is gone it would return that
+//! one's lines.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::sync::OnceLock;
 
-/// An object by where it is loaded and its file.
+/// The address where an object is loaded, and its file.
 type Object = (u64, CString);
 
-/// What is looked for among the objects, and what was found.
+/// A search among the objects, and its results.
 struct Search {
-    /// Only the object at this address is.
+    /// If given, only the object at this address is wanted.
     at: Option<usize>,
     found: Vec<Object>,
 }
@@ -45,7 +46,7 @@ fn objects(at: Option<usize>) -> Vec<Object> {
     search.found
 }
 
-/// Whether an address is of an object that was there at the first question.
+/// Returns `true` if an address is in an object that was loaded at the first question.
 pub(super) fn is_first(at: usize) -> bool {
     static FIRST: OnceLock<Vec<Object>> = OnceLock::new();
     let first = FIRST.get_or_init(|| objects(None));
