@@ -40,7 +40,7 @@ pub(crate) struct Index {
     low: u64,
     high: u64,
     live: usize,
-    /// How many of the live allocations are memory of alloc nodes.
+    /// The number of live allocations that are memory of alloc nodes.
     nodes: usize,
     /// For a mapping in a range that the program made of several: the end of that range.
     joined: FxHashMap<u32, u64>,

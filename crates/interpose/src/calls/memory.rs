@@ -11,7 +11,7 @@ use crate::ask;
 use crate::index::{Entry, Kind};
 use crate::session::{At, Session};
 
-/// What the index knew of a free's address, before the real call.
+/// The index's answer for a free's address, before the real call.
 #[derive(Clone, Copy, Debug, Default)]
 enum Ending {
     /// The free is not noted.

@@ -1,4 +1,4 @@
-//! What each call means, as operations. There are no rules here: the checker decides what is right.
+//! The meaning of each call, as operations. There are no rules here: the checker decides what is right.
 //!
 //! `table` connects calls with these functions. A handler makes the real call itself, exactly once. Those that are
 //! unsafe are so for one reason: they take the program's arguments, which must be what the header says.

@@ -1,4 +1,4 @@
-//! How calls come in, and where the real functions are.
+//! The entries of calls, and the real functions.
 //!
 //! | file | what it does |
 //! |---|---|

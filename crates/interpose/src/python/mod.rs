@@ -77,7 +77,7 @@ enum State {
     Refused,
 }
 
-/// What is known of Python in this process.
+/// The state of Python in this process, as far as it is known.
 #[derive(Debug, Default)]
 pub(crate) struct Python {
     state: State,
