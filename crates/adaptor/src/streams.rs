@@ -31,8 +31,8 @@ struct Adopted<L: Library> {
 }
 
 impl<L: Library> Adopted<L> {
-    /// Returns `true` if the program still has the stream, or work is in it. This list and Millpond's own handle hold
-    /// it twice.
+    /// Returns `true` if the program still has the stream, or if work is in it. Two references to it are this list's
+    /// and Millpond's own.
     fn is_needed(&self) -> bool {
         let stream = self.stream.theirs();
         let is_default = L::native(stream) <= PER_THREAD;

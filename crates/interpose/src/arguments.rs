@@ -188,7 +188,7 @@ impl Kernel {
                     let place = unsafe { place.read() }.addr();
                     // The driver did not read an argument without an address either.
                     if place != 0 {
-                        // SAFETY: the argument is so long.
+                        // SAFETY: the offset lies within the argument.
                         unsafe { asking.look_at(place + *offset as usize, at) };
                     }
                 }
@@ -200,7 +200,7 @@ impl Kernel {
                 Some((place, bytes)) => {
                     let mut asking = Asking { search, known, count: 0, layout: Layout::Buffer(bytes as u32) };
                     for at in 0..if place == 0 { 0 } else { bytes / 8 } {
-                        // SAFETY: so long is the buffer.
+                        // SAFETY: the word lies within the buffer.
                         unsafe { asking.look_at(place + 8 * at, at) };
                     }
                     asking.finish();
@@ -371,7 +371,7 @@ impl Search {
             let Word { value, number, at: word } = self.words[at];
             let entry = known.index.by_number(number).filter(|entry| entry.is_plainly_at(value) & !self.is_for_node);
             let Some(entry) = entry else {
-                // SAFETY: so many were written.
+                // SAFETY: `len` elements were written.
                 unsafe { known.accesses.set_len(len) };
                 return (at..count).for_each(|at| self.look_up_any(known, self.words[at], layout));
             };
@@ -380,7 +380,7 @@ impl Search {
             let place = unsafe { all.add(len) };
             // SAFETY: as above.
             unsafe { place.write(Access::whole(entry.memory(), known.act)) };
-            // SAFETY: so many were written.
+            // SAFETY: `len` elements were written.
             let before = unsafe { std::slice::from_raw_parts(all, len) };
             len += usize::from(self.is_new(number, before));
         }

@@ -77,7 +77,7 @@ pub(crate) struct Handles {
     free_events: Vec<u32>,
     next_event: u32,
     pub(crate) pools: FxHashMap<Pool, PoolId>,
-    /// The current pool of each device, where it is known.
+    /// The current pool of each device, if it is known.
     pub(crate) current_pools: FxHashMap<i32, PoolId>,
     next_pool: u32,
     /// The kind of object whose numbers have run out.
@@ -139,7 +139,7 @@ impl Handles {
 
     /// Returns a number for a new stream. The legacy default stream of device 0 has number 0.
     pub(crate) fn new_stream(&mut self) -> StreamId {
-        // So many handles cannot exist at the same time.
+        // This many handles cannot exist at the same time.
         let (number, _) = self.stream_numbers.take(u32::MAX - 1).unwrap_or_default();
         StreamId(number + 1)
     }

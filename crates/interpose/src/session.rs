@@ -521,7 +521,8 @@ impl Session {
         What::AllocNow { memory: self.index.unused_name(), space: space_of(kind), bytes, name: None }
     }
 
-    /// Adds the accesses of an operation that uses a range of addresses. Adds none where no known memory is.
+    /// Adds the accesses of an operation that uses a range of addresses. Stops at the first address without known
+    /// memory.
     #[inline]
     pub(crate) fn access(&mut self, at: u64, bytes: u64, act: Act, accesses: &mut Accesses) {
         let Some(end) = at.checked_add(bytes).filter(|_| bytes > 0) else { return };

@@ -67,7 +67,7 @@ extern "C" fn at_signal(signal: c_int, info: *mut libc::siginfo_t, _context: *mu
     unsafe { libc::sigaddset(&raw mut only, signal) };
     // SAFETY: as above.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const only, std::ptr::null_mut()) };
-    // SAFETY: what the system hands over.
+    // SAFETY: null, or the system's structure.
     let is_fault = unsafe { info.as_ref() }.is_some_and(|info| info.si_code > 0) && signal != libc::SIGABRT;
     if !is_fault || signal == libc::SIGTERM || signal == libc::SIGINT || signal == libc::SIGHUP {
         // A fault occurs again by itself.

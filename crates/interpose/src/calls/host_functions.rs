@@ -117,7 +117,7 @@ unsafe fn started(data: *mut c_void) -> (usize, *mut c_void) {
 }
 
 unsafe extern "C-unwind" fn run(data: *mut c_void) {
-    // SAFETY: the driver hands over what it was given, once.
+    // SAFETY: the driver passes the data of `follow`, once.
     let (function, data) = unsafe { started(data) };
     // SAFETY: the program's function, and its type by the header.
     let run =

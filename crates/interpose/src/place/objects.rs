@@ -17,13 +17,13 @@ struct Search {
 }
 
 unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _bytes: usize, search: *mut c_void) -> c_int {
-    // SAFETY: what the loader hands over.
+    // SAFETY: the loader passes a valid structure.
     let info = unsafe { &*info };
-    // SAFETY: what `objects` hands over.
+    // SAFETY: `objects` passes its own search.
     let search = unsafe { &mut *search.cast::<Search>() };
     let parts = match info.dlpi_phdr.is_null() {
         true => &[],
-        // SAFETY: so many headers of the object.
+        // SAFETY: the object has this many headers.
         false => unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) },
     };
     let has = |at: usize| {
@@ -41,7 +41,7 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _bytes: usize, search: 
 
 fn objects(at: Option<usize>) -> Vec<Object> {
     let mut search = Search { at, found: Vec::new() };
-    // SAFETY: a function that takes what it is given here.
+    // SAFETY: the function takes the search that is passed here.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
     search.found
 }

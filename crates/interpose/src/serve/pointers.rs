@@ -35,7 +35,7 @@ fn around(at: u64) -> Option<Found> {
 /// Replaces the answer, if it is one of the allocation's.
 ///
 /// # Safety
-/// The place is null, or valid for what the attribute is.
+/// The place is null, or valid for the attribute's type.
 unsafe fn replace(known: &Found, which: c_int, place: *mut c_void) {
     match which {
         // SAFETY: the caller's promise: an unsigned number of 64 bits, as the next two.
@@ -55,7 +55,7 @@ unsafe fn replace(known: &Found, which: c_int, place: *mut c_void) {
 /// `cuPointerGetAttribute`
 ///
 /// # Safety
-/// The place is null, or valid for what the attribute is.
+/// The place is null, or valid for the attribute's type.
 pub(crate) unsafe fn attribute(code: Code, place: *mut c_void, which: c_int, address: u64) -> Code {
     let is_ours_to_say = matches!(
         which,

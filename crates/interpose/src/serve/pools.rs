@@ -239,7 +239,7 @@ pub(crate) fn trim(code: Code, handle: Pool, keep_bytes: usize) -> Code {
 /// `cuMemPoolSetAttribute`
 ///
 /// # Safety
-/// The place is null, or valid for what the attribute is.
+/// The place is null, or valid for the attribute's type.
 pub(crate) unsafe fn set_attribute(code: Code, handle: Pool, which: c_int, value: *mut c_void) -> Code {
     let Some(pool) = of_success(code, handle) else { return code };
     match which {
@@ -267,7 +267,7 @@ pub(crate) unsafe fn set_attribute(code: Code, handle: Pool, which: c_int, value
 /// `cuMemPoolGetAttribute`
 ///
 /// # Safety
-/// The place is null, or valid for what the attribute is.
+/// The place is null, or valid for the attribute's type.
 pub(crate) unsafe fn attribute(code: Code, handle: Pool, which: c_int, value: *mut c_void) -> Code {
     let Some(pool) = of_success(code, handle) else { return code };
     let figures = pool.pool.statistics();
