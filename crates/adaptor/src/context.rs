@@ -1,4 +1,4 @@
-//! Millpond beside a context of another library: one device, and the streams that both know.
+//! Millpond with a context of another library: one device, and the streams that both libraries know.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::loan::Loan;
 use crate::stream::Stream;
 use crate::streams::Streams;
 
-/// A context of the library's, with Millpond's device over it. Clones name the same one.
+/// A context of the library's, with a Millpond device on it. Clones name the same context.
 pub struct Context<L: Library> {
     device: Device,
     theirs: Arc<L::Context>,
@@ -22,17 +22,17 @@ pub struct Context<L: Library> {
 }
 
 impl<L: Library> Context<L> {
-    /// Opens a CUDA device with both libraries. Millpond comes first: it says what is missing.
+    /// Opens a CUDA device with both libraries. Millpond comes first, because its errors say what is missing.
     ///
     /// # Errors
-    /// Either library's.
+    /// An error of either library.
     pub fn open_with(driver: CudaConfig, config: DeviceConfig) -> Result<Self, L::Error> {
         let ordinal = driver.ordinal;
         let device = Device::cuda_with(driver, config)?;
         Self::beside(L::open(ordinal)?, device)
     }
 
-    /// Puts Millpond beside a context that the program has.
+    /// Adds Millpond to a context that the program has.
     ///
     /// # Errors
     /// [`Fault::NotPrimary`]; as of [`open_with`](Self::open_with).
@@ -48,26 +48,26 @@ impl<L: Library> Context<L> {
         Ok(Self { device, theirs, streams: Arc::default() })
     }
 
-    /// Millpond's device: pools, graphs, statistics.
+    /// Returns Millpond's device: pools, graphs, statistics.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The context as the library knows it.
+    /// Returns the library's own context.
     pub fn theirs(&self) -> &Arc<L::Context> {
         &self.theirs
     }
 
-    /// Opens a non-blocking stream, by the library.
+    /// Opens a non-blocking stream of the library.
     ///
     /// # Errors
-    /// Either library could not.
+    /// An error of either library.
     pub fn stream(&self) -> Result<Stream<L>, L::Error> {
         self.adopt(&L::new_stream(&self.theirs)?)
     }
 
-    /// Adopts a stream that the program has: default streams as well. The same stream adopted again is the same
-    /// stream of Millpond's.
+    /// Adopts a stream of the program's, also a default stream. Adopting a stream again returns the same Millpond
+    /// stream.
     ///
     /// # Errors
     /// [`Fault::OtherContext`] for a stream of another context.
@@ -76,8 +76,9 @@ impl<L: Library> Context<L> {
             return Err(Fault::OtherContext.into());
         }
         self.streams.known_or(stream, || {
-            // The libraries' own streams are non-blocking. Of a borrowed one that is not, less is known than is so.
-            // SAFETY: the context was compared, and what keeps the stream open is kept.
+            // The libraries' own streams are non-blocking. If a borrowed stream is blocking, Millpond knows fewer edges
+            // than there are.
+            // SAFETY: the context was compared, and `keep` keeps the stream open.
             let ours = unsafe {
                 let keep = Arc::clone(stream) as Arc<_>;
                 self.device.adopt_stream_keeping(L::native(stream), StreamKind::NonBlocking, keep)
@@ -89,7 +90,7 @@ impl<L: Library> Context<L> {
     /// Lends a buffer to the library, from this point of the stream on.
     ///
     /// # Errors
-    /// A violation, with the buffer: the stream does not come after all that uses it.
+    /// A violation, with the buffer: the stream does not come after all uses of the buffer.
     #[track_caller]
     pub fn lend<T: Pod>(&self, stream: &Stream<L>, buffer: Buffer<T>) -> Result<Loan<T, L>, Refused<T>> {
         Loan::new(&self.streams, stream, buffer)

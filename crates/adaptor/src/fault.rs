@@ -1,9 +1,10 @@
-//! What can go wrong between two libraries, beside what each of them refuses.
+//! The errors between two libraries, beside each library's own.
 
-/// An adaptor's error has a variant for each.
+/// An error between the libraries. An adaptor's error type has a variant for each.
 #[derive(Debug)]
 pub enum Fault {
-    /// What the closure returned. The declared accesses count as used: part of the work may be under way.
+    /// The error that the closure returned. The declared accesses count as used, because part of the work may be in
+    /// flight.
     Submit(Box<dyn std::error::Error + Send + Sync>),
     /// The context is not the device's primary one.
     NotPrimary,

@@ -1,5 +1,5 @@
-//! What Millpond's adaptors to other CUDA libraries share: a context beside the library's own, its streams adopted once
-//! each, work that is declared before the library submits it, and memory that is lent to the library.
+//! The shared part of Millpond's adaptors to other CUDA libraries: a context beside the library's own, its streams,
+//! each adopted once, work that is declared before the library submits it, and memory that is lent to the library.
 //!
 //! An adaptor implements [`Library`] and gives the types here the library's names. Programs use an adaptor, not this
 //! crate.
@@ -24,5 +24,5 @@ pub use part::Part;
 pub use stream::Stream;
 pub use views::Views;
 
-/// The rank of this crate's first lock: an adaptor's own locks come before it.
+/// The rank of this crate's first lock. An adaptor's own locks come before it.
 pub const FIRST_RANK: u8 = ranks::FIRST;

@@ -1,6 +1,6 @@
-//! Memory that the library has meanwhile, and orders by its own rules: Millpond sees none of its uses.
+//! Memory that is lent to the library, which orders it by its own rules: Millpond sees none of its uses.
 //!
-//! So the end is put after all that any stream that both libraries know has by then.
+//! So the end of a loan comes after all work that is then in any stream that both libraries know.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::library::Library;
 use crate::stream::Stream;
 use crate::streams::Streams;
 
-/// A buffer that is lent to the library, from a point of a stream on. Dropping it frees the memory, to Millpond, after
-/// everything that the context's streams have in them by then.
+/// A buffer that is lent to the library, from a point of a stream on. Dropping it frees the memory in Millpond, after
+/// all work that is then in the context's streams.
 pub struct Loan<T: Pod, L: Library> {
-    /// Taken at the end only.
+    /// `Some` until the loan ends.
     buffer: Option<Buffer<T>>,
     home: Stream<L>,
     streams: Arc<Streams<L>>,
@@ -30,27 +30,27 @@ impl<T: Pod, L: Library> Loan<T, L> {
         }
     }
 
-    /// The stream on which it was lent.
+    /// Returns the stream on which it was lent.
     pub fn home(&self) -> &Stream<L> {
         &self.home
     }
 
-    /// The first address.
+    /// Returns the first address.
     pub fn address(&self) -> u64 {
         self.buffer.as_ref().map_or(0, Buffer::address)
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.buffer.as_ref().map_or(0, Buffer::len)
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Makes the stream on which it was lent wait for what the context's other streams have in them.
+    /// Makes the stream on which it was lent wait for all work in the context's other streams.
     ///
     /// # Errors
     /// The device is lost, or a stream captures.
@@ -63,7 +63,8 @@ impl<T: Pod, L: Library> Loan<T, L> {
         Ok(())
     }
 
-    /// The buffer again, for Millpond to order from this point of the stream on. The loan was [joined](Self::join).
+    /// Ends the loan and returns the buffer, which Millpond orders from this point of the stream on. Call
+    /// [`join`](Self::join) first.
     ///
     /// # Errors
     /// The device is lost, or the stream captures. The memory is then freed as by a drop.
@@ -79,7 +80,7 @@ impl<T: Pod, L: Library> Drop for Loan<T, L> {
     fn drop(&mut self) {
         let Some(memory) = self.buffer.as_ref().and_then(Buffer::raw) else { return };
         for stream in self.streams.all() {
-            // Refused only where the device is lost.
+            // Refused only if the device is lost.
             let _ = stream.record_use(&memory);
         }
     }

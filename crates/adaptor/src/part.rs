@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use millpond::raw::Elements;
 
-/// Some elements of declared memory, and the stream that they were declared on.
+/// A range of declared memory, and the stream that it was declared on.
 #[derive(Debug)]
 pub struct Part<'s, T, S> {
     address: u64,
@@ -20,27 +20,27 @@ impl<'s, T, S> Part<'s, T, S> {
         Self { address: place.address, len: place.len, stream, element: PhantomData }
     }
 
-    /// The first address: a reference to a `CUdeviceptr`, as a launch takes it.
+    /// Returns the first address, as a reference to a `CUdeviceptr`: a launch takes it like this.
     pub fn address(&self) -> &u64 {
         &self.address
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The stream that they were declared on.
+    /// Returns the stream that the memory was declared on.
     pub fn stream(&self) -> &'s Arc<S> {
         self.stream
     }
 
-    /// Fewer of them; `None` where the range does not lie within.
+    /// Returns a part of the elements; `None` if the range does not lie within them.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Option<Self> {
         let start = match range.start_bound() {
             Bound::Included(start) => *start,

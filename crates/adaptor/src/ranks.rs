@@ -1,4 +1,4 @@
-//! The ranks of this crate's locks: before those of the library, which it calls under them.
+//! The ranks of this crate's locks. They come before the library's, because the library is called under them.
 
 millpond_driver::ranks! {
     pub(crate) before millpond::raw::FIRST_RANK;

@@ -1,7 +1,7 @@
-//! A stream that both libraries know: work that uses Millpond's memory is declared here, and submitted by the library.
+//! A stream that both libraries know. Work that uses Millpond's memory is declared here and submitted by the library.
 //!
-//! Invariant **declared-first**: a closure gets memory only when its use has been checked, and whatever becomes of the
-//! closure, the use is recorded: part of its work may have been submitted.
+//! Invariant **declared-first**: a closure gets memory only after its use has been checked. The use is recorded
+//! whatever the closure's result is, because part of its work may have been submitted.
 
 use std::any::Any;
 use std::fmt;
@@ -17,9 +17,9 @@ use crate::fault::Fault;
 use crate::library::Library;
 use crate::views::Views;
 
-/// A stream of the library's, adopted. All of [`millpond::Stream`] is here: allocation, free, events, captures.
+/// An adopted stream of the library's. It has all of [`millpond::Stream`]: allocation, free, events, captures.
 ///
-/// Clones name the same stream. It stays open while one of them, or of either library's own handles, is there.
+/// Clones name the same stream. It stays open as long as one of them, or one of either library's own handles, exists.
 pub struct Stream<L: Library> {
     ours: millpond::Stream,
     theirs: Arc<L::Stream>,
@@ -33,7 +33,7 @@ impl<L: Library> Deref for Stream<L> {
     }
 }
 
-/// What a closure came to.
+/// The result of a closure, or its panic.
 type Outcome<R, E> = Result<Result<R, E>, Box<dyn Any + Send>>;
 
 impl<L: Library> Stream<L> {
@@ -41,26 +41,26 @@ impl<L: Library> Stream<L> {
         Self { ours, theirs }
     }
 
-    /// The stream as the library knows it. What it is given without [`run`](Self::run) must not touch Millpond's
+    /// Returns the library's own stream. Work submitted to it without [`run`](Self::run) must not touch Millpond's
     /// memory.
     pub fn theirs(&self) -> &Arc<L::Stream> {
         &self.theirs
     }
 
-    /// Submits work that uses memory, by the library: its copies and fills, its launches. The accesses are checked as
-    /// by [`millpond::Stream::enqueue`]; then `submit` runs at once, on this thread, with the library's stream and the
-    /// memory, as the adaptor's `In` for what is read and `Out` for what is written.
+    /// Submits work that uses memory, through the library: copies and fills, launches. The accesses are checked as by
+    /// [`millpond::Stream::enqueue`]. Then `submit` runs at once, on this thread. It gets the library's stream and the
+    /// memory, as the adaptor's `In` for a read and `Out` for a write.
     ///
-    /// While `submit` runs the stream is locked: it must not use this [`Stream`], nor drop a buffer. Nor may it begin a
-    /// capture: what it submits is taken to be done once.
+    /// While `submit` runs, the stream is locked: it must not use this [`Stream`], nor drop a buffer. It must not begin
+    /// a capture either: its work is assumed to run once.
     ///
-    /// A launch is `unsafe` as always in the library: its kernel touches no memory of Millpond's but the declared
-    /// accesses in the declared way, and goes to the stream that the closure gets.
+    /// A launch is `unsafe` as always in the library: of Millpond's memory, its kernel touches only the declared
+    /// accesses in the declared way, and it goes to the stream that the closure gets.
     ///
     /// # Errors
-    /// Millpond's, with a violation, before anything is submitted. [`Fault::Submit`] with what the closure returned.
-    /// The stream captures: host memory that a captured copy reads may be gone when the graph is launched, so captures
-    /// take [`enqueue`](Self::enqueue).
+    /// Millpond's errors, with a violation, before anything is submitted. [`Fault::Submit`] with the closure's error.
+    /// Also if the stream captures: host memory that a captured copy reads may be gone when the graph is launched. For
+    /// captures there is [`enqueue`](Self::enqueue).
     #[track_caller]
     pub fn run<A: Views<L>, R, E>(
         &self,
@@ -73,13 +73,13 @@ impl<L: Library> Stream<L> {
         self.declared(accesses, submit, false)
     }
 
-    /// As [`run`](Self::run), in captures as well: what the closure submits becomes a node, and is done by each launch.
+    /// As [`run`](Self::run), also in captures: the closure's work becomes a node, which each launch runs.
     ///
     /// # Errors
-    /// As of [`run`](Self::run), but for captures.
+    /// As of [`run`](Self::run), except for captures.
     ///
     /// # Safety
-    /// In a capture all other memory that the work uses, on the host and on the device, is there at each launch.
+    /// In a capture, all other memory that the work uses, on the host and on the device, must exist at each launch.
     #[track_caller]
     pub unsafe fn enqueue<A: Views<L>, R, E>(
         &self,
@@ -92,11 +92,11 @@ impl<L: Library> Stream<L> {
         self.declared(accesses, submit, true)
     }
 
-    /// As [`millpond::Stream::capture`], for closures that [`enqueue`](Self::enqueue): captures what `record` does on
-    /// this stream, as a graph, and what `record` returns.
+    /// As [`millpond::Stream::capture`], for closures that use [`enqueue`](Self::enqueue): captures the work of
+    /// `record` on this stream. Returns the graph, and the result of `record`.
     ///
     /// # Errors
-    /// What `record` returns; as of [`millpond::Stream::capture`].
+    /// The error of `record`; as of [`millpond::Stream::capture`].
     #[track_caller]
     pub fn capture<R>(&self, record: impl FnOnce(&Self) -> Result<R, L::Error>) -> Result<(Graph, R), L::Error> {
         let mut failed = None;
@@ -128,11 +128,11 @@ impl<L: Library> Stream<L> {
             }
             // SAFETY: the access was checked, and is recorded at this point of this stream.
             let views = unsafe { A::views(place, &self.theirs) };
-            // Neither an error nor a panic of the closure may lose the use (declared-first).
+            // Neither an error nor a panic of the closure may prevent the use from being recorded (declared-first).
             Ok(catch_unwind(AssertUnwindSafe(|| submit(&self.theirs, views))))
         };
-        // SAFETY: the views put their work into this stream, or between what is in it before and after; they touch the
-        // declared memory only. Launches are the caller's promise.
+        // SAFETY: the views put their work into this stream, or between the work that is in it before and after. They
+        // touch the declared memory only. For launches, the caller promises this.
         let outcome = unsafe { self.ours.enqueue_slices(accesses, work) }?;
         Ok(outcome.unwrap_or_else(|panic| resume_unwind(panic)).map_err(|error| Fault::Submit(error.into()))?)
     }

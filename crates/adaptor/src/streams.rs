@@ -1,5 +1,5 @@
-//! The streams that both libraries know. Each of the library's is adopted once, and kept until its work has completed:
-//! a [`Loan`](crate::Loan) that ends must come after all that any of them may have done with the memory.
+//! The streams that both libraries know. Each stream of the library's is adopted once, and kept until its work has
+//! completed. A [`Loan`](crate::Loan) that ends must come after all uses of its memory on any of them.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::stream::Stream;
 /// CUDA's handle of the calling thread's default stream. Smaller ones name the legacy default stream.
 const PER_THREAD: u64 = 2;
 
-/// The streams that were adopted.
+/// The adopted streams.
 pub(crate) struct Streams<L: Library>(Mutex<ranks::Streams, Vec<Adopted<L>>>);
 
 impl<L: Library> Default for Streams<L> {
@@ -23,19 +23,20 @@ impl<L: Library> Default for Streams<L> {
     }
 }
 
-/// One of them.
+/// An adopted stream.
 struct Adopted<L: Library> {
-    /// Whose it is, where it is a thread's default stream.
+    /// The thread whose default stream it is, for a per-thread default stream.
     thread: Option<ThreadId>,
     stream: Stream<L>,
 }
 
 impl<L: Library> Adopted<L> {
-    /// Whether the program still has it, or work is in it. It is held here, and by Millpond's own handle.
+    /// Returns `true` if the program still has the stream, or if work is in it. Two references to it are this list's
+    /// and Millpond's own.
     fn is_needed(&self) -> bool {
         let stream = self.stream.theirs();
         let is_default = L::native(stream) <= PER_THREAD;
-        // It is not a call of the program, which a capture could forbid.
+        // This is not a call of the program, so no capture can forbid it.
         let is_over = || self.stream.record()?.poll(Location::caller());
         let is_capturing = || self.stream.is_capturing().unwrap_or(true);
         is_default || Arc::strong_count(stream) > 2 || is_capturing() || !is_over().unwrap_or(false)
@@ -43,7 +44,7 @@ impl<L: Library> Adopted<L> {
 }
 
 impl<L: Library> Streams<L> {
-    /// The stream that was adopted for one of the library's; where there is none yet it is made.
+    /// Returns the stream that was adopted for one of the library's. A new one is adopted with `adopt`.
     pub(crate) fn known_or(
         &self,
         stream: &L::Stream,
@@ -63,7 +64,7 @@ impl<L: Library> Streams<L> {
         Ok(stream)
     }
 
-    /// All of them.
+    /// Returns all adopted streams.
     pub(crate) fn all(&self) -> Vec<Stream<L>> {
         let known = lock(&self.0);
         known.iter().map(|known| known.stream.clone()).collect()

@@ -1,5 +1,5 @@
-//! Declared memory as the library's arguments: each adaptor has `In` for what is read and `Out` for what is written,
-//! made by [`views!`](crate::views) around a [`Part`], so that they can implement the library's traits.
+//! Declared memory as the library's arguments. Each adaptor has `In` for a read and `Out` for a write, made by
+//! [`views!`](crate::views) around a [`Part`], so that they can implement the library's traits.
 //!
 //! They live as long as the closure that gets them.
 
@@ -12,16 +12,16 @@ use millpond::{Access, Read, Write};
 use crate::library::Library;
 use crate::part::Part;
 
-/// Accesses that can be declared to [`Stream::run`](crate::Stream::run): those of Millpond, alone, in tuples and in
+/// Accesses that can be declared to [`Stream::run`](crate::Stream::run): Millpond's accesses, alone, in tuples and in
 /// arrays.
 pub trait Views<L: Library>: Access {
-    /// What the closure gets: the adaptor's `In` for a read, its `Out` for a write.
+    /// The closure's argument: the adaptor's `In` for a read, its `Out` for a write.
     type Views<'s>;
 
-    /// Makes them, where the memory is known.
+    /// Makes the arguments, once the memory is known.
     ///
     /// # Safety
-    /// The access was declared on this stream, and the memory is used through them at this point of it alone.
+    /// The access was declared on this stream, and the memory is used through them only at this point of the stream.
     #[doc(hidden)]
     unsafe fn views<'s>(place: Self::Place, stream: &'s Arc<L::Stream>) -> Self::Views<'s>;
 }
@@ -76,7 +76,7 @@ impl<L: Library, A: Views<L>, const N: usize> Views<L> for [A; N] {
     }
 }
 
-/// Makes an adaptor's `In` and `Out` of the library's stream, each with the documents that it is given.
+/// Makes an adaptor's `In` and `Out` for the library's stream, each with the given docs.
 #[macro_export]
 macro_rules! views {
     ($stream:ty; $(#[$in:meta])* In; $(#[$out:meta])* Out;) => {
@@ -92,12 +92,13 @@ macro_rules! views {
         impl<T> Copy for In<'_, T> {}
 
         impl<T> Out<'_, T> {
-            /// A part of it to write, by elements; `None` where the range does not lie within.
+            /// Returns a part of the memory to write, by elements; `None` if the range does not lie within it.
             pub fn try_slice_mut(&mut self, range: impl ::std::ops::RangeBounds<usize>) -> Option<Out<'_, T>> {
                 self.0.slice(range).map(Out)
             }
 
-            /// Two parts of it to write, before and from an element on; `None` where there are fewer elements.
+            /// Returns two parts of the memory to write, before an element and from it on; `None` if there are fewer
+            /// elements.
             pub fn try_split_at_mut(&mut self, middle: usize) -> Option<(Out<'_, T>, Out<'_, T>)> {
                 Some((Out(self.0.slice(..middle)?), Out(self.0.slice(middle..)?)))
             }
@@ -115,17 +116,17 @@ macro_rules! views {
         }
 
         impl<T> $name<'_, T> {
-            /// The number of elements.
+            /// Returns the number of elements.
             pub fn len(&self) -> usize {
                 self.0.len()
             }
 
-            /// Whether there are none.
+            /// Returns `true` if there are no elements.
             pub fn is_empty(&self) -> bool {
                 self.0.is_empty()
             }
 
-            /// A part of it to read, by elements; `None` where the range does not lie within.
+            /// Returns a part of the memory to read, by elements; `None` if the range does not lie within it.
             pub fn try_slice(&self, range: impl ::std::ops::RangeBounds<usize>) -> Option<In<'_, T>> {
                 self.0.slice(range).map(In)
             }

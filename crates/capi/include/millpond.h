@@ -17,10 +17,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-// For millpond_access: it is read.
+// For millpond_access: the memory is read.
 #define MILLPOND_READ 1
 
-// For millpond_access: it is written, or read and written.
+// For millpond_access: the memory is written, or read and written.
 #define MILLPOND_WRITE 2
 
 // For millpond_event_record_with_flags: as millpond_event_record.
@@ -40,13 +40,13 @@
 // cudaGraphInstantiateFlagAutoFreeOnLaunch).
 #define MILLPOND_GRAPH_AUTO_FREE_ON_LAUNCH 1
 
-// What a device may do with a pool's memory, for millpond_pool_set_access: nothing (CUDA: cudaMemAccessFlagsProtNone).
+// The access of a device to a pool's memory, for millpond_pool_set_access: none (CUDA: cudaMemAccessFlagsProtNone).
 #define MILLPOND_ACCESS_NONE 0
 
-// It may read it (CUDA: cudaMemAccessFlagsProtRead).
+// The device may read it (CUDA: cudaMemAccessFlagsProtRead).
 #define MILLPOND_ACCESS_READ 1
 
-// It may read and write it (CUDA: cudaMemAccessFlagsProtReadWrite).
+// The device may read and write it (CUDA: cudaMemAccessFlagsProtReadWrite).
 #define MILLPOND_ACCESS_READ_WRITE 3
 
 // For millpond_stream_create_with_flags: ordered with the legacy default stream.
@@ -58,20 +58,20 @@
 // The first number of this header's version.
 #define MILLPOND_VERSION_MAJOR 0
 
-// Its second number; below 1.0 a program is built for it.
+// The second number. Below 1.0 a program works only with the version that it is built for.
 #define MILLPOND_VERSION_MINOR 1
 
-// Its third number.
+// The third number.
 #define MILLPOND_VERSION_PATCH 0
 
-// What became of a call. Everything but `MILLPOND_SUCCESS` means that nothing has happened; `millpond_last_error` has
-// the reason of a failure in words.
+// The result of a call. Everything but `MILLPOND_SUCCESS` means that nothing has happened. The reason of a failure is
+// in `millpond_last_error`.
 typedef enum {
-    // It was done.
+    // The call was done.
     MILLPOND_SUCCESS = 0,
-    // An argument names nothing, or something that cannot be meant (a pointer that is no allocation).
+    // An argument is not valid (a pointer that is no allocation, for example).
     MILLPOND_ERROR_INVALID_VALUE = 1,
-    // No memory is left; of a pool's, the text says who holds what.
+    // No memory is left. For memory of a pool, the text says what holds it.
     MILLPOND_ERROR_OUT_OF_MEMORY = 2,
     // A handle that is null, destroyed, or of another kind.
     MILLPOND_ERROR_INVALID_HANDLE = 3,
@@ -85,41 +85,42 @@ typedef enum {
     MILLPOND_ERROR_DRIVER = 7,
     // A kernel faulted: nothing more runs on this device.
     MILLPOND_ERROR_DEVICE_LOST = 8,
-    // The work is not over yet: an answer, not a failure. It has no text.
+    // The work has not completed yet. This is an answer, not a failure, and has no text.
     MILLPOND_NOT_READY = 9,
-    // A fault of the library itself.
+    // An internal error of the library.
     MILLPOND_ERROR_INTERNAL = 10,
-    // Something is not shared with another process; the text says why.
+    // Memory or an event cannot be shared with another process; the text says why.
     MILLPOND_ERROR_SHARE = 11,
 } millpond_status;
 
 // A pool's attributes, with CUDA's names. Values are 64 bits wide.
 typedef enum {
-    // 0 or 1: freed memory may serve another stream where events order that.
+    // 0 or 1: freed memory may serve another stream if events order that.
     MILLPOND_POOL_REUSE_FOLLOW_EVENT_DEPENDENCIES = 1,
-    // 0 or 1: freed memory may serve another stream where the free has completed.
+    // 0 or 1: freed memory may serve another stream if the free has completed.
     MILLPOND_POOL_REUSE_ALLOW_OPPORTUNISTIC = 2,
-    // 0 or 1: a stream may be made to wait for another's free.
+    // 0 or 1: a stream may be made to wait for another stream's free.
     MILLPOND_POOL_REUSE_ALLOW_INTERNAL_DEPENDENCIES = 3,
     // Bytes to keep at a synchronisation.
     MILLPOND_POOL_RELEASE_THRESHOLD = 4,
-    // Physical memory now; read only.
+    // The physical memory now; read only.
     MILLPOND_POOL_RESERVED_CURRENT = 5,
     // The most physical memory since the last reset; can be set to 0.
     MILLPOND_POOL_RESERVED_HIGH = 6,
-    // Bytes allocated and not freed; read only.
+    // The bytes allocated and not freed; read only.
     MILLPOND_POOL_USED_CURRENT = 7,
     // The most bytes allocated since the last reset; can be set to 0.
     MILLPOND_POOL_USED_HIGH = 8,
 } millpond_pool_attribute;
 
-// What becomes of a wrong order.
+// The treatment of a wrong order.
 typedef enum {
-    // It is refused: MILLPOND_ERROR_ORDER, and nothing has happened. The default.
+    // The call is refused: MILLPOND_ERROR_ORDER, and nothing has happened. The default.
     MILLPOND_CHECKS_ON = 0,
-    // It is reported and happens all the same; a free then takes effect after all declared uses.
+    // The call is reported and done all the same. A free then takes effect after all declared uses.
     MILLPOND_CHECKS_REPORT = 1,
-    // It happens without a word. What is wrong beyond order (a pointer that is no allocation) is refused still.
+    // The call is done without a report. Mistakes other than order (a pointer that is no allocation) are still
+    // refused.
     MILLPOND_CHECKS_OFF = 2,
 } millpond_checks;
 
@@ -152,7 +153,7 @@ typedef millpond_device *millpond_device_t;
 
 // The settings of a host device. Zeros are the defaults.
 typedef struct {
-    // Memory in bytes; 0 for 64 GiB. It may be more than the machine has.
+    // The memory in bytes; 0 for 64 GiB. It may be more than the machine has.
     uint64_t total_bytes;
     // Physical chunks are multiples of this, a power of two; 0 for 2 MiB.
     uint64_t granularity;
@@ -171,32 +172,32 @@ typedef millpond_event *millpond_event_t;
 // An instance of a graph (CUDA: cudaGraphExec_t).
 typedef millpond_graph_exec *millpond_graph_exec_t;
 
-// A node of a graph (CUDA: cudaGraphNode_t): a number that is good for its graph only; 0 is none.
+// A node of a graph (CUDA: cudaGraphNode_t): a number that is valid for its graph only. 0 is no node.
 typedef uint64_t millpond_graph_node_t;
 
-// A kernel of a host device, or a function that a CUDA device runs on the host's side. It must not call the library,
-// and it must return: what becomes of the process is undefined where it ends its thread (pthread_exit), jumps out
-// (longjmp), or lets a C++ exception go.
+// A kernel of a host device, or a function that a CUDA device runs on the host. It must not call the library, and it
+// must return: if it ends its thread (pthread_exit), jumps out (longjmp), or lets a C++ exception leave it, the
+// process's behaviour is undefined.
 typedef void (*millpond_kernel)(void *argument);
 
-// A use of memory that a launch declares. Only uses of the same bytes need an order among each other; what a node of a
-// graph uses counts as all of the allocation.
+// A use of memory that a launch declares. Only uses of the same bytes need an order. A use by a node of a graph counts
+// as all of the allocation.
 typedef struct {
-    // Where; anywhere in an allocation.
+    // An address anywhere in an allocation.
     const void *pointer;
-    // How many bytes; 0 for all to the end of the allocation.
+    // The number of bytes; 0 for all to the end of the allocation.
     size_t bytes;
     // MILLPOND_READ or MILLPOND_WRITE.
     int32_t mode;
 } millpond_access;
 
-// How a pool is made. Zeros are the defaults.
+// The settings of a pool. Zeros are the defaults.
 typedef struct {
     // Bytes to keep at a synchronisation (CUDA: cudaMemPoolAttrReleaseThreshold).
     uint64_t release_threshold;
-    // The most to reserve, in bytes; 0 for no limit.
+    // The most bytes to reserve; 0 for no limit.
     uint64_t max_bytes;
-    // How much more may be reserved than is held, as a part of it; 0 for as tight as stays cheap.
+    // The slack: how far reserved bytes may exceed live ones, as a fraction of these; 0 for as little as is cheap.
     double slack;
     // Not 0: freed addresses become inaccessible, so that a stray access faults. For finding bugs, not for speed.
     int32_t guard;
@@ -204,21 +205,21 @@ typedef struct {
 
 // A pool's figures, in bytes.
 typedef struct {
-    // Allocated and not freed, as asked for.
+    // The bytes allocated and not freed, as requested.
     uint64_t used_bytes;
-    // The most of that since the last reset.
+    // The most of these since the last reset.
     uint64_t used_high_bytes;
     // Physical memory.
     uint64_t reserved_bytes;
-    // The most of that since the last reset.
+    // The most of it since the last reset.
     uint64_t reserved_high_bytes;
 } millpond_pool_statistics;
 
-// What the program calls a pool: PyTorch's `MempoolId_t`, a pair.
+// The program's name of a pool: PyTorch's `MempoolId_t`, a pair.
 typedef struct {
-    // Its first number.
+    // The first number.
     uint64_t first;
-    // Its second number.
+    // The second number.
     uint64_t second;
 } millpond_pool_key;
 
@@ -226,96 +227,97 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// Begins a capture (CUDA: cudaStreamBeginCapture, thread-local mode): what is done on this stream, and on streams that
-// wait for its events, becomes nodes of a graph. Memory that is allocated and not freed in the capture is live after
-// each launch, at the same address. Until its end the calling thread must not synchronise or query other streams and
-// events, make pinned memory or pools, or instantiate a graph: that is refused, and the capture is invalid then.
+// Begins a capture (CUDA: cudaStreamBeginCapture, thread-local mode). Calls on this stream, and on streams that wait
+// for its events, become nodes of a graph. Memory that is allocated and not freed in the capture is live after each
+// launch, at the same address. Until the capture's end the calling thread must not synchronise or query other streams
+// and events, make pinned memory or pools, or instantiate a graph. Such a call is refused, and the capture is then
+// invalid.
 millpond_status millpond_stream_begin_capture(millpond_stream_t stream);
 
-// Ends the capture that began on this stream (CUDA: cudaStreamEndCapture): the graph. Only the thread that began it
-// ends it. On another thread, on a stream that did not begin it, and with a null `graph`, this is refused and the
-// capture goes on; on such a stream it is invalid from then on. Where it is refused otherwise the capture has ended,
-// and what it allocated is gone.
+// Ends the capture that began on this stream, and returns its graph (CUDA: cudaStreamEndCapture). Only the thread that
+// began the capture may end it. The call is refused and the capture goes on in three cases: on another thread, with a
+// null `graph`, and on a stream that did not begin it. In the last case the capture is invalid from then on. After any
+// other refusal the capture has ended, and its memory is gone.
 millpond_status millpond_stream_end_capture(millpond_stream_t stream,
                                             millpond_graph_t *graph);
 
-// Opens a host device: streams are queues served by threads, memory is real memory, no GPU is needed. `config` may be
+// Opens a host device: threads serve its streams, its memory is real memory, and no GPU is needed. `config` may be
 // null.
 millpond_status millpond_device_create_host(millpond_device_t *device,
                                             const millpond_host_config *config);
 
-// The CUDA device of a number, in its primary context; all handles that this gives for one number name one device.
+// Opens the CUDA device of a number, in its primary context. All handles for one number name one device.
 millpond_status millpond_device_create_cuda(millpond_device_t *device,
                                             int32_t ordinal);
 
-// Whether work of a device can be given access to another's memory by millpond_pool_set_access: 1 or 0 (CUDA:
-// cudaDeviceCanAccessPeer).
+// Writes 1 if work of a device can get access to another device's memory by millpond_pool_set_access, and 0 if not
+// (CUDA: cudaDeviceCanAccessPeer).
 millpond_status millpond_device_can_access_peer(int32_t *can,
                                                 millpond_device_t device,
                                                 millpond_device_t peer);
 
-// Another handle of the same device, for another part of the program. Each is destroyed by itself.
+// Makes another handle of the same device, for another part of the program. Each handle is destroyed by itself.
 millpond_status millpond_device_retain(millpond_device_t *again, millpond_device_t device);
 
-// Destroys a handle. The device goes with the last handle of it and of what was made of it; memory that is still
-// allocated keeps it.
+// Destroys a handle. The device closes with the last handle of it and of its objects. Memory that is still allocated
+// keeps it open.
 millpond_status millpond_device_destroy(millpond_device_t device);
 
 // Waits until all work of all streams has completed (CUDA: cudaDeviceSynchronize).
 millpond_status millpond_device_synchronize(millpond_device_t device);
 
-// What becomes of a wrong order on this device: one of `millpond_checks`.
+// Sets the treatment of a wrong order on this device: one of `millpond_checks`.
 millpond_status millpond_device_set_checks(millpond_device_t device, int32_t checks);
 
-// Where reports of wrong orders go; a null function stands for the standard error stream. A call that another thread
-// is in may still report to where they went before.
+// Sets the destination of reports of wrong orders; a null function means the standard error stream. A call that is
+// already running on another thread may still report to the previous destination.
 millpond_status millpond_device_set_report(millpond_device_t device,
                                            millpond_report report,
                                            void *argument);
 
-// The pool that the device came with (CUDA: cudaDeviceGetDefaultMemPool). The handle is destroyed like any other, the
+// Returns the device's default pool (CUDA: cudaDeviceGetDefaultMemPool). The handle is destroyed like any other; the
 // pool stays.
 millpond_status millpond_device_get_default_pool(millpond_pool_t *pool,
                                                  millpond_device_t device);
 
-// The pool that millpond_malloc_async takes from (CUDA: cudaDeviceGetMemPool), as a new handle.
+// Returns the pool that millpond_malloc_async allocates from (CUDA: cudaDeviceGetMemPool), as a new handle.
 millpond_status millpond_device_get_pool(millpond_pool_t *pool, millpond_device_t device);
 
-// Makes a pool the one that millpond_malloc_async takes from (CUDA: cudaDeviceSetMemPool).
+// Makes a pool the one that millpond_malloc_async allocates from (CUDA: cudaDeviceSetMemPool).
 millpond_status millpond_device_set_pool(millpond_device_t device, millpond_pool_t pool);
 
-// Makes an event that nothing is recorded in yet (CUDA: cudaEventCreateWithFlags, cudaEventDisableTiming).
+// Creates an event without a record (CUDA: cudaEventCreateWithFlags, cudaEventDisableTiming).
 millpond_status millpond_event_create(millpond_event_t *event);
 
-// Destroys an event (CUDA: cudaEventDestroy). What waits for it still does.
+// Destroys an event (CUDA: cudaEventDestroy). Work that waits for it still does.
 millpond_status millpond_event_destroy(millpond_event_t event);
 
 // Records all work submitted to the stream so far (CUDA: cudaEventRecord).
 millpond_status millpond_event_record(millpond_event_t event, millpond_stream_t stream);
 
-// As millpond_event_record; with MILLPOND_EVENT_RECORD_EXTERNAL it is a node in a capture, which records at each
-// launch (CUDA: cudaEventRecordWithFlags). Outside captures the flag means nothing.
+// As millpond_event_record. With MILLPOND_EVENT_RECORD_EXTERNAL it is a node in a capture, which records the event at
+// each launch (CUDA: cudaEventRecordWithFlags). Outside captures the flag has no effect.
 millpond_status millpond_event_record_with_flags(millpond_event_t event,
                                                  millpond_stream_t stream,
                                                  uint32_t flags);
 
-// Waits until what was recorded has completed (CUDA: cudaEventSynchronize).
+// Waits until the recorded work has completed (CUDA: cudaEventSynchronize).
 millpond_status millpond_event_synchronize(millpond_event_t event);
 
-// Whether what was recorded has completed: MILLPOND_SUCCESS or MILLPOND_NOT_READY (CUDA: cudaEventQuery).
+// Returns MILLPOND_SUCCESS if the recorded work has completed, and else MILLPOND_NOT_READY (CUDA: cudaEventQuery).
 millpond_status millpond_event_query(millpond_event_t event);
 
-// Checks a graph and makes an instance of it (CUDA: cudaGraphInstantiate). Where the graph's order is wrong the text
+// Checks a graph and makes an instance of it (CUDA: cudaGraphInstantiate). If the graph's order is wrong, the text
 // names two nodes and the missing edge.
 millpond_status millpond_graph_instantiate(millpond_graph_exec_t *exec,
                                            millpond_graph_t graph,
                                            uint32_t flags);
 
-// Destroys an instance (CUDA: cudaGraphExecDestroy). What its launches left live stays so.
+// Destroys an instance (CUDA: cudaGraphExecDestroy). Memory that its launches left live stays live.
 millpond_status millpond_graph_exec_destroy(millpond_graph_exec_t exec);
 
 // Launches an instance at this point of the stream (CUDA: cudaGraphLaunch). Memory that it allocates and does not free
-// is live from here on, at the address of its alloc node. In a capture it becomes a child node.
+// is live from here on, at the address of its alloc node. In a capture the launch becomes a child node.
 millpond_status millpond_graph_launch(millpond_graph_exec_t exec,
                                       millpond_stream_t stream);
 
@@ -328,8 +330,8 @@ millpond_status millpond_graph_create(millpond_graph_t *graph, millpond_device_t
 // Destroys a graph (CUDA: cudaGraphDestroy). Its instances, and what they allocated, live on.
 millpond_status millpond_graph_destroy(millpond_graph_t graph);
 
-// Adds an alloc node (CUDA: cudaGraphAddMemAllocNode). Its address is known at once and stays; it is that of an
-// earlier allocation where that one's free node comes before, by edges that are there now.
+// Adds an alloc node (CUDA: cudaGraphAddMemAllocNode). Its address is known at once and does not change. It may be the
+// address of an earlier allocation whose free node comes before this node, by the edges that exist now.
 millpond_status millpond_graph_add_mem_alloc_node(millpond_graph_node_t *node,
                                                   millpond_graph_t graph,
                                                   const millpond_graph_node_t *dependencies,
@@ -337,14 +339,14 @@ millpond_status millpond_graph_add_mem_alloc_node(millpond_graph_node_t *node,
                                                   size_t bytes,
                                                   void **pointer);
 
-// Adds a free node for memory of this graph, or of another that leaves it live (CUDA: cudaGraphAddMemFreeNode).
+// Adds a free node for memory of this graph, or of another graph that leaves it live (CUDA: cudaGraphAddMemFreeNode).
 millpond_status millpond_graph_add_mem_free_node(millpond_graph_node_t *node,
                                                  millpond_graph_t graph,
                                                  const millpond_graph_node_t *dependencies,
                                                  size_t count,
                                                  void *pointer);
 
-// Adds a kernel (CUDA: cudaGraphAddKernelNode). Each launch runs it again.
+// Adds a kernel node (CUDA: cudaGraphAddKernelNode). Each launch runs the kernel again.
 millpond_status millpond_graph_add_kernel_node(millpond_graph_node_t *node,
                                                millpond_graph_t graph,
                                                const millpond_graph_node_t *dependencies,
@@ -372,29 +374,29 @@ millpond_status millpond_graph_add_memcpy_node(millpond_graph_node_t *node,
                                                const void *from,
                                                size_t bytes);
 
-// Adds a node where edges meet (CUDA: cudaGraphAddEmptyNode).
+// Adds a node that does nothing, where edges can meet (CUDA: cudaGraphAddEmptyNode).
 millpond_status millpond_graph_add_empty_node(millpond_graph_node_t *node,
                                               millpond_graph_t graph,
                                               const millpond_graph_node_t *dependencies,
                                               size_t count);
 
-// Adds a node that records an event at each launch (CUDA: cudaGraphAddEventRecordNode): what waits for the event
-// afterwards comes after this node and all before it, and not after the whole launch.
+// Adds a node that records an event at each launch (CUDA: cudaGraphAddEventRecordNode). Work that waits for the event
+// afterwards comes after this node and all nodes before it, not after the whole launch.
 millpond_status millpond_graph_add_event_record_node(millpond_graph_node_t *node,
                                                      millpond_graph_t graph,
                                                      const millpond_graph_node_t *dependencies,
                                                      size_t count,
                                                      millpond_event_t event);
 
-// Adds a node that waits, at each launch, for what an event holds then (CUDA: cudaGraphAddEventWaitNode): only what
-// comes after this node comes after that. An event that was never recorded has no effect.
+// Adds a node that waits, at each launch, for the event's last record at that time (CUDA: cudaGraphAddEventWaitNode).
+// Only nodes after this one wait. An event that was never recorded has no effect.
 millpond_status millpond_graph_add_event_wait_node(millpond_graph_node_t *node,
                                                    millpond_graph_t graph,
                                                    const millpond_graph_node_t *dependencies,
                                                    size_t count,
                                                    millpond_event_t event);
 
-// Adds a whole graph as one node, as it is now, with its memory nodes (CUDA: cudaGraphAddChildGraphNode).
+// Adds a copy of a whole graph as one node, with its memory nodes (CUDA: cudaGraphAddChildGraphNode).
 millpond_status millpond_graph_add_child_graph_node(millpond_graph_node_t *node,
                                                     millpond_graph_t graph,
                                                     const millpond_graph_node_t *dependencies,
@@ -406,11 +408,11 @@ millpond_status millpond_graph_add_dependency(millpond_graph_t graph,
                                               millpond_graph_node_t from,
                                               millpond_graph_node_t to);
 
-// How many nodes a graph has (CUDA: cudaGraphGetNodes).
+// Returns the number of nodes of a graph (CUDA: cudaGraphGetNodes).
 millpond_status millpond_graph_get_node_count(size_t *count, millpond_graph_t graph);
 
 // Allocates `bytes` from the device's current pool, from this point of the stream on (CUDA: cudaMallocAsync). The
-// address is a multiple of 512; for 0 bytes it is null. In a capture it is an alloc node's.
+// address is a multiple of 512, and null for 0 bytes. In a capture it is an alloc node's.
 millpond_status millpond_malloc_async(void **pointer,
                                       size_t bytes,
                                       millpond_stream_t stream);
@@ -421,27 +423,27 @@ millpond_status millpond_malloc_from_pool_async(void **pointer,
                                                 millpond_pool_t pool,
                                                 millpond_stream_t stream);
 
-// Frees memory at this point of the stream, wherever it was allocated (CUDA: cudaFreeAsync): the free must come after
-// the allocation and every declared use. Null has no effect. In a capture it is a free node.
+// Frees memory at this point of the stream, however it was allocated (CUDA: cudaFreeAsync). The free must come after
+// the allocation and after every declared use. Null has no effect. In a capture it is a free node.
 millpond_status millpond_free_async(void *pointer,
                                     millpond_stream_t stream);
 
-// Allocates memory that is there at once, for every stream (CUDA: cudaMalloc). It can be freed by millpond_free and by
-// millpond_free_async. While a capture goes on it is refused, by any thread, and the capture is invalid then.
+// Allocates memory immediately, for every stream (CUDA: cudaMalloc). It can be freed by millpond_free and by
+// millpond_free_async. While a capture is open it is refused on any thread, and the capture is then invalid.
 millpond_status millpond_malloc(void **pointer,
                                 size_t bytes,
                                 millpond_device_t device);
 
-// Frees memory at once, however it was allocated (CUDA: cudaFree). It does not wait: the host must have synchronised
-// with every declared use. Null has no effect. In captures it is refused as millpond_malloc is.
+// Frees memory immediately, however it was allocated (CUDA: cudaFree). It does not wait: the host must have
+// synchronised with every declared use. Null has no effect. In captures it is refused as millpond_malloc is.
 millpond_status millpond_free(void *pointer,
                               millpond_device_t device);
 
-// Gives an allocation a name, for messages and pictures, until it is freed.
+// Gives an allocation a name for messages and pictures, until it is freed.
 millpond_status millpond_set_name(void *pointer, const char *name);
 
-// What is live on a device, as JSON: its pools with their figures, and every allocation of theirs. The text is the
-// caller's, to be given back to millpond_string_free.
+// Returns a device's live memory as JSON: its pools with their figures, and all allocations. The caller must give the
+// text back with millpond_string_free.
 millpond_status millpond_memory_picture(char **json,
                                         millpond_device_t device);
 
@@ -453,28 +455,28 @@ millpond_status millpond_pool_create(millpond_pool_t *pool,
                                      millpond_device_t device,
                                      const millpond_pool_config *config);
 
-// Destroys a pool's handle (CUDA: cudaMemPoolDestroy). The pool goes with the last handle, and where it is a device's
-// current one when another takes its place; what was allocated from it stays valid, and can be freed.
+// Destroys a pool's handle (CUDA: cudaMemPoolDestroy). The pool closes with its last handle; a device's current pool
+// closes once another pool is current. Allocations from it stay valid and can be freed.
 millpond_status millpond_pool_destroy(millpond_pool_t pool);
 
-// Sets one of `millpond_pool_attribute` (CUDA: cudaMemPoolSetAttribute). High marks can be set to 0.
+// Sets one of `millpond_pool_attribute` (CUDA: cudaMemPoolSetAttribute). High values can only be set to 0.
 millpond_status millpond_pool_set_attribute(millpond_pool_t pool, int32_t attribute, const uint64_t *value);
 
 // Reads one of `millpond_pool_attribute` (CUDA: cudaMemPoolGetAttribute).
 millpond_status millpond_pool_get_attribute(millpond_pool_t pool, int32_t attribute, uint64_t *value);
 
-// A pool's figures, all at one moment.
+// Returns a pool's figures, all of one moment.
 millpond_status millpond_pool_get_statistics(millpond_pool_t pool, millpond_pool_statistics *statistics);
 
-// Lets another device use all memory of a pool, allocated before or later, or takes that away (CUDA:
-// cudaMemPoolSetAccess). `access` is MILLPOND_ACCESS_NONE, MILLPOND_ACCESS_READ or MILLPOND_ACCESS_READ_WRITE. To take
-// it away the host must have synchronised with the device's uses: it is refused, and nothing has happened, where a use
-// is not known to have completed.
+// Grants another device access to all memory of a pool, allocated before or later, or revokes it (CUDA:
+// cudaMemPoolSetAccess). `access` is MILLPOND_ACCESS_NONE, MILLPOND_ACCESS_READ or MILLPOND_ACCESS_READ_WRITE. Before
+// access is revoked, the host must have synchronised with the device's uses. If a use is not known to have completed,
+// the call is refused, and nothing has happened.
 millpond_status millpond_pool_set_access(millpond_pool_t pool,
                                          millpond_device_t device,
                                          int32_t access);
 
-// What a device may do with a pool's memory (CUDA: cudaMemPoolGetAccess).
+// Returns the access of a device to a pool's memory (CUDA: cudaMemPoolGetAccess).
 millpond_status millpond_pool_get_access(int32_t *access, millpond_pool_t pool, millpond_device_t device);
 
 // Gives idle memory back to the system until `keep_bytes` are left (CUDA: cudaMemPoolTrimTo).
@@ -488,28 +490,30 @@ millpond_status millpond_stream_create_with_flags(millpond_stream_t *stream,
                                                   millpond_device_t device,
                                                   uint32_t flags);
 
-// A handle for a stream that the program made with CUDA; it stays the program's, and must be open until the handle is
-// destroyed. Not for a host device.
+// Makes a handle for a stream that the program made with CUDA. The stream stays the program's, and must be open until
+// the handle is destroyed. Not for a host device.
 millpond_status millpond_stream_from_cuda(millpond_stream_t *stream,
                                           millpond_device_t device,
                                           void *cuda_stream);
 
-// The legacy default stream (CUDA: cudaStreamLegacy): after all work of blocking streams, and before their later work.
+// Returns the legacy default stream (CUDA: cudaStreamLegacy): its work comes after all earlier work of blocking
+// streams, and before their later work.
 millpond_status millpond_stream_legacy(millpond_stream_t *stream,
                                        millpond_device_t device);
 
-// The calling thread's own default stream (CUDA: cudaStreamPerThread).
+// Returns the calling thread's own default stream (CUDA: cudaStreamPerThread).
 millpond_status millpond_stream_per_thread(millpond_stream_t *stream, millpond_device_t device);
 
-// Destroys a handle (CUDA: cudaStreamDestroy). The stream closes with the last handle of it; work in it still runs. A
-// capture that began on it has ended then, and comes to nothing. A thread's own stream stays until the thread ends,
-// and one that was made with CUDA is the program's: a capture of theirs goes on.
+// Destroys a handle (CUDA: cudaStreamDestroy). The stream closes with its last handle; work in it still runs. A
+// capture that began on it then ends without a graph. A thread's own stream stays open until the thread ends, and a
+// stream that was made with CUDA is the program's: captures on these go on.
 millpond_status millpond_stream_destroy(millpond_stream_t stream);
 
 // Waits until all work of the stream has completed (CUDA: cudaStreamSynchronize).
 millpond_status millpond_stream_synchronize(millpond_stream_t stream);
 
-// Whether all work of the stream has completed: MILLPOND_SUCCESS or MILLPOND_NOT_READY (CUDA: cudaStreamQuery).
+// Returns MILLPOND_SUCCESS if all work of the stream has completed, and else MILLPOND_NOT_READY (CUDA:
+// cudaStreamQuery).
 millpond_status millpond_stream_query(millpond_stream_t stream);
 
 // Makes later work of the stream come after the event (CUDA: cudaStreamWaitEvent). An event that was never recorded
@@ -517,58 +521,60 @@ millpond_status millpond_stream_query(millpond_stream_t stream);
 millpond_status millpond_stream_wait_event(millpond_stream_t stream,
                                            millpond_event_t event);
 
-// As millpond_stream_wait_event; with MILLPOND_EVENT_WAIT_EXTERNAL it is a node in a capture, which waits at each
-// launch for what the event holds then (CUDA: cudaStreamWaitEvent with its flags). Outside captures the flag means
-// nothing.
+// As millpond_stream_wait_event. With MILLPOND_EVENT_WAIT_EXTERNAL it is a node in a capture, which waits at each
+// launch for the event's last record at that time (CUDA: cudaStreamWaitEvent with its flags). Outside captures the
+// flag has no effect.
 millpond_status millpond_stream_wait_event_with_flags(millpond_stream_t stream,
                                                       millpond_event_t event,
                                                       uint32_t flags);
 
-// Whether the stream captures (CUDA: cudaStreamIsCapturing).
+// Writes 1 if the stream captures, and 0 if not (CUDA: cudaStreamIsCapturing).
 millpond_status millpond_stream_is_capturing(int32_t *is_capturing, millpond_stream_t stream);
 
-// Gives the stream a name, which messages and traces use in place of its number. The last name given counts.
+// Gives the stream a name, which messages and traces use in place of its number. The last name counts.
 millpond_status millpond_stream_set_name(millpond_stream_t stream, const char *name);
 
-// The stream's number on its device, as messages give it.
+// Returns the stream's number on its device, as in messages.
 millpond_status millpond_stream_get_number(uint32_t *number, millpond_stream_t stream);
 
-// Begins a trace: all that is done on devices that are opened from now on is written to the file, what was in it is
-// gone. A trace that goes on takes no more devices then; one that is refused leaves it as it was. A file is refused
-// that a trace is being written to: the one that goes on, or an earlier one whose devices are there still. `millpond
-// check FILE` finds wrong orders in it, `millpond view FILE` draws it. Without a call the environment variable
-// MILLPOND_TRACE names a file for all devices of the process.
+// Begins a trace: all work on devices that are opened from now on is written to the file, which is overwritten. A
+// trace that is already on takes no more devices then. If this call is refused, that trace does not change. A file
+// that a trace is being written to is refused: the file of the trace that is on, or of an earlier one whose devices
+// are still open. `millpond check FILE` finds wrong orders in the file, `millpond view FILE` draws it. Without this
+// call, the environment variable MILLPOND_TRACE names a file for all devices of the process.
 millpond_status millpond_trace_start(const char *path);
 
-// Devices that are opened from now on are in no trace. The file is whole once those that are in it have gone.
+// Ends the trace: devices that are opened from now on are in no trace. The file is complete once its devices have
+// closed.
 millpond_status millpond_trace_stop(void);
 
-// Writes what the device's trace holds so far, if it has one: a crash after this loses none of it. It fails where the
-// file cannot be written, now or at some time before: the trace ends there, with what had been written whole.
+// Writes what the device's trace has so far, if it has one, so that a later crash does not lose it. The call fails if
+// the file cannot be written, now or earlier: the trace then ends with the last complete write.
 millpond_status millpond_trace_flush(millpond_device_t device);
 
-// Runs a C function as a kernel at this point of the stream, after checking the declared accesses: each must come
-// after its allocation and before the free, and unordered accesses of other streams must not conflict. For a host
-// device.
+// Runs a C function as a kernel at this point of the stream, after checking the declared accesses. Each must come
+// after its allocation and before its free, and must not conflict with an unordered access of another stream. For a
+// host device.
 millpond_status millpond_launch(millpond_stream_t stream,
                                 millpond_kernel kernel,
                                 void *argument,
                                 const millpond_access *accesses,
                                 size_t count);
 
-// Declares, and checks as millpond_launch does, what the next kernel on this stream uses that the program launches
-// itself (`<<<>>>`, cuBLAS). In a capture of a CUDA device what comes to the stream up to its next call is a node.
+// Declares the accesses of the next kernel on this stream, which the program launches itself (`<<<>>>`, cuBLAS). They
+// are checked as by millpond_launch. In a capture of a CUDA device, the work that is submitted to the stream up to its
+// next call is a node.
 millpond_status millpond_declare(millpond_stream_t stream,
                                  const millpond_access *accesses,
                                  size_t count);
 
-// Copies host memory to the device in stream order; the source can be reused at once (CUDA: cudaMemcpyAsync).
+// Copies host memory to the device in stream order. The source can be reused at once (CUDA: cudaMemcpyAsync).
 millpond_status millpond_memcpy_htod_async(void *to,
                                            const void *from,
                                            size_t bytes,
                                            millpond_stream_t stream);
 
-// Copies device memory to the host and waits for it (CUDA: cudaMemcpyAsync and cudaStreamSynchronize).
+// Copies device memory to the host and waits for the copy (CUDA: cudaMemcpyAsync and cudaStreamSynchronize).
 millpond_status millpond_memcpy_dtoh(void *to, const void *from, size_t bytes, millpond_stream_t stream);
 
 // Copies between device memory in stream order (CUDA: cudaMemcpyAsync).
@@ -577,27 +583,28 @@ millpond_status millpond_memcpy_dtod_async(void *to,
                                            size_t bytes,
                                            millpond_stream_t stream);
 
-// Sets each byte in stream order (CUDA: cudaMemsetAsync). As there, `value` is cut to a byte.
+// Sets each byte in stream order (CUDA: cudaMemsetAsync). As in CUDA, `value` is truncated to a byte.
 millpond_status millpond_memset_async(void *pointer, int32_t value, size_t bytes, millpond_stream_t stream);
 
-// The reason of the calling thread's last failure, in words: never null, empty where nothing has failed. It is valid
-// until the thread's next failing call, or until the thread ends. MILLPOND_NOT_READY is no failure, and leaves it.
+// Returns the reason of the calling thread's last failure. It is never null, and empty if nothing has failed. It is
+// valid until the thread's next failing call, or until the thread ends. MILLPOND_NOT_READY is no failure, and does not
+// change it.
 const char *millpond_last_error(void);
 
-// The name of a status, such as "MILLPOND_ERROR_ORDER"; "unknown" for a number that is none.
+// Returns the name of a status, such as "MILLPOND_ERROR_ORDER"; "unknown" for any other number.
 const char *millpond_status_name(int32_t status);
 
-// The library's version, such as "0.1.0".
+// Returns the library's version, such as "0.1.0".
 const char *millpond_version(void);
 
-// The allocation function for CUDAPluggableAllocator. Where no memory is left it throws a C++ exception with the
-// report, which begins with "CUDA out of memory.", as PyTorch goes on with a null pointer otherwise; without a C++
-// runtime in the process, or for 0 bytes, it returns null.
+// The allocation function for CUDAPluggableAllocator. If no memory is left, it throws a C++ exception with the report,
+// which begins with "CUDA out of memory.", because PyTorch would go on with a null pointer. Without a C++ runtime in
+// the process, and for 0 bytes, it returns null.
 void *millpond_torch_alloc(ptrdiff_t size,
                            int32_t device,
                            void *stream);
 
-// The free function for CUDAPluggableAllocator. What is refused (a pointer that is no allocation) is said on the
+// The free function for CUDAPluggableAllocator. A refusal (of a pointer that is no allocation) is printed on the
 // standard error stream.
 void millpond_torch_free(void *pointer,
                          ptrdiff_t size,
@@ -610,30 +617,31 @@ millpond_status millpond_trusted_malloc(void **pointer, size_t bytes, int32_t de
 // As millpond_cupy_free, with a status.
 millpond_status millpond_trusted_free(void *pointer, int32_t device, void *stream);
 
-// The allocation function for CuPy's CFunctionAllocator, with a stream as its parameter. Null for 0 bytes, and where
-// it is refused: millpond_last_error says why. On a stream that captures the memory stays mapped for the rest of the
-// process, since graphs find it there at every replay; freed, it serves later captures of the same stream.
+// The allocation function for CuPy's CFunctionAllocator, with a stream as its parameter. It returns null for 0 bytes,
+// and if it is refused: millpond_last_error says why. On a stream that captures, the memory stays mapped for the rest
+// of the process, because graphs use it at every replay. Once freed, it serves later captures of the same stream.
 void *millpond_cupy_malloc(void *stream,
                            size_t bytes,
                            int32_t device);
 
-// The free function for CuPy's CFunctionAllocator, with the same stream as its parameter. What is refused is said on
-// the standard error stream. Memory that was allocated before a capture and is freed in it is freed after its end.
+// The free function for CuPy's CFunctionAllocator, with the same stream as its parameter. A refusal is printed on the
+// standard error stream. Memory that was allocated before a capture and is freed in it is freed after the capture's
+// end.
 void millpond_cupy_free(void *stream,
                         void *pointer,
                         int32_t device);
 
-// For CUDAPluggableAllocator.set_record_stream_fn: a free of this memory comes after all work that the stream has by
-// then. Memory that is not ours is left alone.
+// For CUDAPluggableAllocator.set_record_stream_fn: a later free of this memory comes after all work that the stream
+// has at that time. Memory that is not the library's is left alone.
 void millpond_torch_record_stream(void *pointer,
                                   void *stream);
 
 // For CUDAPluggableAllocator.set_begin_allocate_to_pool: memory that is allocated on the device from now on is kept
-// together under this key, and stays where it is until the pool is released: graphs that are captured meanwhile find
-// it there at every replay. `filter` is not asked: memory that other streams allocate meanwhile is in the pool, too.
-// So a device has one capture at a time: where another thread captures with another pool this throws a C++ exception
-// that says so (without a C++ runtime it is said on the standard error stream), and until this pool's end the calling
-// thread is refused memory.
+// together under this key, and stays mapped until the pool is released. So graphs that are captured meanwhile find it
+// there at every replay. `filter` is not called: memory that other streams allocate meanwhile is in the pool, too. So
+// a device has one capture at a time. If another thread captures with another pool, this throws a C++ exception that
+// says so (without a C++ runtime it is printed on the standard error stream), and until this pool's end the calling
+// thread gets no memory.
 void millpond_torch_begin_allocate_to_pool(int32_t device,
                                            millpond_pool_key pool,
                                            const void *filter);
@@ -641,31 +649,31 @@ void millpond_torch_begin_allocate_to_pool(int32_t device,
 // For CUDAPluggableAllocator.set_end_allocate_to_pool_fn.
 void millpond_torch_end_allocate_to_pool(int32_t device, millpond_pool_key pool);
 
-// For CUDAPluggableAllocator.set_release_pool: once for each begin. The memory goes back with the last of these and
-// the free of what is still allocated, after all work that the device has by then, in whatever stream.
+// For CUDAPluggableAllocator.set_release_pool: once for each begin. The memory is given back after the last release
+// and the last free in the pool, and after all work that the device has at that time, in any stream.
 void millpond_torch_release_pool(int32_t device,
                                  millpond_pool_key pool);
 
-// For CUDAPluggableAllocator.set_reset_fn (torch.cuda.empty_cache): idle memory of all devices goes back.
+// For CUDAPluggableAllocator.set_reset_fn (torch.cuda.empty_cache): gives idle memory of all devices back.
 void millpond_torch_empty_cache(void);
 
-// For CUDAPluggableAllocator.set_memory_fraction_fn (torch.cuda.set_per_process_memory_fraction): private pools
-// included, no more than this part of the device's memory is reserved from now on. A part that is not above 0 and at
-// most 1 is refused by a C++ exception.
+// For CUDAPluggableAllocator.set_memory_fraction_fn (torch.cuda.set_per_process_memory_fraction): from now on at most
+// this fraction of the device's memory is reserved, private pools included. A fraction that is not above 0 and at most
+// 1 is refused by a C++ exception.
 void millpond_torch_set_memory_fraction(double fraction,
                                         int32_t device);
 
-// What PyTorch's or CuPy's memory on a device uses and reserves; all zeros before the first allocation.
+// Returns what PyTorch's or CuPy's memory on a device uses and reserves; all zeros before the first allocation.
 millpond_status millpond_torch_get_statistics(millpond_pool_statistics *statistics, int32_t device);
 
-// Sets the high marks of a device's statistics to the present values.
+// Sets the high values of a device's statistics to the current ones.
 millpond_status millpond_torch_reset_peaks(int32_t device);
 
-// What PyTorch or CuPy has allocated on a device, as JSON, to be given back to millpond_string_free.
+// Returns the allocations of PyTorch or CuPy on a device, as JSON, to be given back with millpond_string_free.
 millpond_status millpond_torch_memory_picture(char **json, int32_t device);
 
-// Not 0: the numbers of devices in the millpond_torch_ and millpond_trusted_ calls mean host devices instead of CUDA
-// ones, for tests on machines without a GPU. Only before the first of those calls.
+// If `host` is not 0, the numbers of devices in the millpond_torch_ and millpond_trusted_ calls mean host devices
+// instead of CUDA ones, for tests on machines without a GPU. It must come before the first of those calls.
 millpond_status millpond_torch_use_host(int32_t host);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
-//! Where calls stand in the program that makes them: a trace names lines of C, not of this library.
+//! The place of a call in the program that makes it: a trace gives lines of C, not of this library.
 //!
-//! Asked only while a trace is written. The first frame above the library is the caller. What stands at a return
-//! address is looked up once; of an object that was unloaded since, the names are those of before.
+//! Places are looked up only while a trace is written. The first frame above the library is the caller. The code at a
+//! return address is looked up once. If its object was unloaded since, the names from before stay.
 
 use millpond_driver::locks::{Leaf, Mutex, lock};
 use std::collections::hash_map::Entry;
@@ -10,28 +10,29 @@ use std::ffi::{CStr, c_void};
 use millpond::raw::{self, Caller};
 use rustc_hash::FxHashMap;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Debug)]
 enum Frame {
-    /// Of this library, below a function of its header.
+    /// In this library, below a function of its header.
     Inside,
-    /// A function of its header: the next frame may be the caller's, in the same object where it is linked statically.
+    /// A function of its header. The next frame may be the caller, in the same object if the library is linked
+    /// statically.
     Entry,
-    /// Of the object that this library is in, and no function of the header: the caller, once an entry was seen.
+    /// In this library's object, and not a function of the header: the caller, if an entry was seen.
     Beside(Caller),
-    /// Of another object: the caller.
+    /// In another object: the caller.
     Outside(Caller),
 }
 
-/// What stands at return addresses.
+/// The frames by return address.
 static FRAMES: Mutex<Leaf, Option<FxHashMap<usize, Frame>>> = Mutex::new(None);
 
-/// Traces name the lines of C programs from now on.
+/// Makes traces give the lines of C programs from now on.
 pub(crate) fn name_in_traces() {
     raw::name_callers_with(caller);
 }
 
-/// The call of the program that is going on in this thread.
+/// Returns the caller of the call that this thread is in.
 fn caller() -> Option<Caller> {
     let mut frames = lock(&FRAMES);
     let frames = frames.get_or_insert_default();
@@ -53,16 +54,16 @@ fn caller() -> Option<Caller> {
     found
 }
 
-/// How the names of the header's functions begin.
+/// The prefix of the header's functions.
 const PREFIX: &str = "millpond_";
 
-/// What stands before a return address.
+/// Looks the code before a return address up.
 #[cold]
 fn look(pc: usize) -> Frame {
     let call = pc.wrapping_sub(1);
     let (mut function, mut line) = (None, None);
     backtrace::resolve(std::ptr::with_exposed_provenance_mut(call), |symbol| {
-        // The innermost of inlined functions comes first; the last one is what the frame is of.
+        // The innermost of inlined functions comes first. The last one is the function of the frame.
         let of_symbol = symbol.filename().map(|file| file.display().to_string()).zip(symbol.lineno());
         line = line.take().or(of_symbol);
         let start = symbol.addr().map_or(call, |start| start.addr());
@@ -85,17 +86,17 @@ fn look(pc: usize) -> Frame {
     }
 }
 
-/// What the loader knows of an address.
+/// An object, as the loader knows it.
 struct Object {
-    /// Where it lies.
+    /// Its base address.
     base: usize,
     file: String,
-    /// A function that is exported, and where it starts.
+    /// An exported function, and its start.
     function: Option<(String, usize)>,
 }
 
 impl Object {
-    /// A place without a line: how far into a function, and its object.
+    /// Returns a place without a line: the function and the distance into it, and the object.
     fn describe(&self, function: Option<(String, usize)>, at: usize) -> String {
         let object = self.file.rsplit('/').next().unwrap_or_default();
         match function.or(self.function.clone()) {

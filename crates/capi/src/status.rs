@@ -1,6 +1,6 @@
-//! Statuses, the text of the last failure, and the wall that no panic passes.
+//! Statuses, the text of the last failure, and the guard that stops panics.
 //!
-//! Knows the library's errors; nothing of handles but that they can be wrong.
+//! This module knows the library's errors. Of handles it knows only that they can be wrong.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -15,16 +15,16 @@ use millpond_driver::{DriverError, process};
 
 use crate::words::in_c;
 
-/// What became of a call. Everything but `MILLPOND_SUCCESS` means that nothing has happened; `millpond_last_error` has
-/// the reason of a failure in words.
+/// The result of a call. Everything but `MILLPOND_SUCCESS` means that nothing has happened. The reason of a failure is
+/// in `millpond_last_error`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum millpond_status {
-    /// It was done.
+    /// The call was done.
     MILLPOND_SUCCESS = 0,
-    /// An argument names nothing, or something that cannot be meant (a pointer that is no allocation).
+    /// An argument is not valid (a pointer that is no allocation, for example).
     MILLPOND_ERROR_INVALID_VALUE = 1,
-    /// No memory is left; of a pool's, the text says who holds what.
+    /// No memory is left. For memory of a pool, the text says what holds it.
     MILLPOND_ERROR_OUT_OF_MEMORY = 2,
     /// A handle that is null, destroyed, or of another kind.
     MILLPOND_ERROR_INVALID_HANDLE = 3,
@@ -38,29 +38,29 @@ pub enum millpond_status {
     MILLPOND_ERROR_DRIVER = 7,
     /// A kernel faulted: nothing more runs on this device.
     MILLPOND_ERROR_DEVICE_LOST = 8,
-    /// The work is not over yet: an answer, not a failure. It has no text.
+    /// The work has not completed yet. This is an answer, not a failure, and has no text.
     MILLPOND_NOT_READY = 9,
-    /// A fault of the library itself.
+    /// An internal error of the library.
     MILLPOND_ERROR_INTERNAL = 10,
-    /// Something is not shared with another process; the text says why.
+    /// Memory or an event cannot be shared with another process; the text says why.
     MILLPOND_ERROR_SHARE = 11,
 }
 
 use millpond_status::*;
 
-/// Why a call was refused.
+/// The reason why a call was refused.
 pub(crate) enum Failure {
-    /// By the library.
+    /// The library refused it.
     Refused(Error),
-    /// A handle names nothing of the kind.
+    /// A handle is not one of this kind.
     Handle(&'static str),
-    /// A number names no node of the graph.
+    /// A number is no node of the graph.
     Node,
-    /// A pointer that must not be null.
+    /// A pointer is null and must not be.
     Null(&'static str),
-    /// A value that cannot be meant.
+    /// A value is not valid.
     Value(String),
-    /// It is not over yet.
+    /// The work has not completed yet.
     NotReady,
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Whether a graph is wrong, or cannot be launched like this.
+/// Returns `true` if a graph is wrong, or cannot be launched like this.
 fn is_of_graph(finding: &Finding) -> bool {
     finding.graph.is_some() || matches!(finding.kind, Kind::GraphRefused | Kind::UnfreedLaunch)
 }
@@ -97,7 +97,7 @@ impl Failure {
     fn status(&self) -> millpond_status {
         match self {
             Failure::Refused(Error::OutOfMemory(_)) => MILLPOND_ERROR_OUT_OF_MEMORY,
-            // Of graphs, whose memory is not a pool's.
+            // For graphs: their memory is not a pool's.
             Failure::Refused(Error::Driver(error)) if matches!(**error, DriverError::OutOfMemory { .. }) => {
                 MILLPOND_ERROR_OUT_OF_MEMORY
             }
@@ -124,13 +124,13 @@ impl Failure {
 }
 
 thread_local! {
-    /// The text of the calling thread's last failure; null before the first. It is there to the thread's very end: the
-    /// system's destructors for threads run when values of Rust that have one are gone.
+    /// The text of the thread's last failure; null before the first. It must last until the very end of the thread: the
+    /// system's thread destructors run after Rust's thread-local values with destructors are gone.
     static LAST: Cell<*mut c_char> = const { Cell::new(std::ptr::null_mut()) };
     static OWNER: Owner = const { Owner };
 }
 
-/// Drops the thread's text with the values of the thread. What is kept later than that is never dropped.
+/// Drops the thread's text together with Rust's thread-local values. A text that is kept later is never dropped.
 struct Owner;
 
 impl Drop for Owner {
@@ -139,24 +139,24 @@ impl Drop for Owner {
     }
 }
 
-/// Puts another text in the place of the thread's.
+/// Replaces the thread's text.
 fn put(text: *mut c_char) {
     let former = LAST.replace(text);
     if !former.is_null() {
-        // SAFETY: it came from `CString::into_raw`, and left its place now.
+        // SAFETY: it came from `CString::into_raw`, and is no longer in `LAST`.
         drop(unsafe { CString::from_raw(former) });
     }
 }
 
-/// The thread's text.
+/// Returns the thread's text.
 fn last() -> &'static CStr {
     let text = LAST.get();
-    // SAFETY: a text of `CString::into_raw`, which lives until the next is put, by a call that does not look at it.
+    // SAFETY: a text of `CString::into_raw`, which lives until the next one is put, by a call that does not use it.
     if text.is_null() { c"" } else { unsafe { CStr::from_ptr(text) } }
 }
 
-/// Runs the body of an entry (no-unwind). A forked process is refused: no thread is left there that would give back
-/// what other threads of its parent had taken.
+/// Runs the body of an entry (no-unwind). In a forked process the entry is refused: locks that other threads of the
+/// parent held are never released there.
 #[inline]
 pub(crate) fn guard(call: &'static str, body: impl FnOnce() -> Result<()>) -> millpond_status {
     guard_hot(call, || {
@@ -165,7 +165,7 @@ pub(crate) fn guard(call: &'static str, body: impl FnOnce() -> Result<()>) -> mi
     })
 }
 
-/// As [`guard`], where the body asks a stream before it takes anything that threads share.
+/// As [`guard`], for a body that queries a stream before it takes anything that threads share.
 #[inline]
 pub(crate) fn guard_hot(call: &'static str, body: impl FnOnce() -> Result<()>) -> millpond_status {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -175,18 +175,18 @@ pub(crate) fn guard_hot(call: &'static str, body: impl FnOnce() -> Result<()>) -
     }
 }
 
-/// Cold: calls that are refused are rare, and words take time.
+/// Cold: refused calls are rare, and making the text takes time.
 #[cold]
 fn failed(call: &'static str, failure: &Failure) -> millpond_status {
     let status = failure.status();
-    // An answer that a program asks for in a loop is not put into words.
+    // A program may ask for this answer in a loop, so no text is made for it.
     if status != MILLPOND_NOT_READY {
         keep(&format!("{call}: {failure}"));
     }
     status
 }
 
-/// Cold: a fault of ours.
+/// Cold: an internal error.
 #[cold]
 fn panicked(call: &'static str, panic: &(dyn Any + Send)) -> millpond_status {
     let what = panic.downcast_ref::<&str>().copied();
@@ -196,39 +196,39 @@ fn panicked(call: &'static str, panic: &(dyn Any + Send)) -> millpond_status {
 }
 
 fn keep(text: &str) {
-    // A thread that is past its values keeps the text all the same.
+    // If the thread's values are gone already, the text is kept all the same.
     let _ = OWNER.try_with(|_| ());
     put(CString::new(text.replace('\0', " ")).unwrap_or_default().into_raw());
 }
 
-/// Puts words before the text of the calling thread's last failure.
+/// Puts words before the text of the thread's last failure.
 #[cold]
 pub(crate) fn begin_last_error(words: &str) {
     keep(&format!("{words}{}", last().to_string_lossy()));
 }
 
-/// A reference from a pointer that the caller vouches for.
+/// Returns a reference from a pointer that the caller guarantees.
 #[inline]
 pub(crate) fn given<'a, T>(pointer: *const T, name: &'static str) -> Result<&'a T> {
     // SAFETY: the promise of C callers: null, or valid for the call.
     unsafe { pointer.as_ref() }.ok_or(Failure::Null(name))
 }
 
-/// A place for a result, which the caller vouches for.
+/// Returns a reference to a place for a result, which the caller guarantees.
 #[inline]
 pub(crate) fn place<'a, T>(pointer: *mut T, name: &'static str) -> Result<&'a mut T> {
     // SAFETY: the promise of C callers: null, or valid for the call.
     unsafe { pointer.as_mut() }.ok_or(Failure::Null(name))
 }
 
-/// Makes a result for a place: only where there is one.
+/// Makes a result and writes it; makes nothing if the place is null.
 pub(crate) fn answer<T>(pointer: *mut T, name: &'static str, make: impl FnOnce() -> Result<T>) -> Result<()> {
     let place = place(pointer, name)?;
     *place = make()?;
     Ok(())
 }
 
-/// A slice from a pointer and a count that the caller vouches for; the pointer may be null where nothing is counted.
+/// Returns a slice from a pointer and a count that the caller guarantees. The pointer may be null if the count is 0.
 pub(crate) fn slice<'a, T>(pointer: *const T, count: usize, name: &'static str) -> Result<&'a [T]> {
     match (count, pointer.is_null()) {
         (0, _) => Ok(&[]),
@@ -241,7 +241,7 @@ pub(crate) fn slice<'a, T>(pointer: *const T, count: usize, name: &'static str) 
     }
 }
 
-/// The bytes of a text from a pointer that the caller vouches for.
+/// Returns the bytes of a string from a pointer that the caller guarantees.
 pub(crate) fn bytes<'a>(pointer: *const c_char, name: &'static str) -> Result<&'a [u8]> {
     if pointer.is_null() {
         return Err(Failure::Null(name));
@@ -250,19 +250,20 @@ pub(crate) fn bytes<'a>(pointer: *const c_char, name: &'static str) -> Result<&'
     Ok(unsafe { CStr::from_ptr(pointer) }.to_bytes())
 }
 
-/// A text from a pointer that the caller vouches for.
+/// Returns a string from a pointer that the caller guarantees.
 pub(crate) fn text<'a>(pointer: *const c_char, name: &'static str) -> Result<&'a str> {
     std::str::from_utf8(bytes(pointer, name)?).map_err(|_| Failure::Value(format!("`{name}` is not UTF-8")))
 }
 
-/// The reason of the calling thread's last failure, in words: never null, empty where nothing has failed. It is valid
-/// until the thread's next failing call, or until the thread ends. MILLPOND_NOT_READY is no failure, and leaves it.
+/// Returns the reason of the calling thread's last failure. It is never null, and empty if nothing has failed. It is
+/// valid until the thread's next failing call, or until the thread ends. MILLPOND_NOT_READY is no failure, and does not
+/// change it.
 #[unsafe(no_mangle)]
 pub extern "C" fn millpond_last_error() -> *const c_char {
     last().as_ptr()
 }
 
-/// The name of a status, such as "MILLPOND_ERROR_ORDER"; "unknown" for a number that is none.
+/// Returns the name of a status, such as "MILLPOND_ERROR_ORDER"; "unknown" for any other number.
 #[unsafe(no_mangle)]
 pub extern "C" fn millpond_status_name(status: i32) -> *const c_char {
     let name = match status {
@@ -285,9 +286,9 @@ pub extern "C" fn millpond_status_name(status: i32) -> *const c_char {
 
 /// The first number of this header's version.
 pub const MILLPOND_VERSION_MAJOR: i32 = 0;
-/// Its second number; below 1.0 a program is built for it.
+/// The second number. Below 1.0 a program works only with the version that it is built for.
 pub const MILLPOND_VERSION_MINOR: i32 = 1;
-/// Its third number.
+/// The third number.
 pub const MILLPOND_VERSION_PATCH: i32 = 0;
 
 /// The header's version is that of the crate.
@@ -300,7 +301,7 @@ const _: () = {
     assert!(is(MILLPOND_VERSION_PATCH, env!("CARGO_PKG_VERSION_PATCH")));
 };
 
-/// The library's version, such as "0.1.0".
+/// Returns the library's version, such as "0.1.0".
 #[unsafe(no_mangle)]
 pub extern "C" fn millpond_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
@@ -322,17 +323,17 @@ mod tests {
         assert!(slice(std::ptr::null::<u64>(), 0, "from").is_ok_and(<[u64]>::is_empty));
     }
 
-    /// What a Rust caller in the same program may hand on.
+    /// A Rust caller in the same program may pass on such an error.
     #[test]
     fn refusals_to_share_have_a_code_of_their_own() {
         let device = Device::host(HostConfig::default()).unwrap();
         let failure = Failure::from(device.default_pool().export().unwrap_err());
         assert_eq!(failed("export", &failure), MILLPOND_ERROR_SHARE);
-        // SAFETY: it is a text that lives until the next failure.
+        // SAFETY: the text lives until the next failure.
         let text = unsafe { CStr::from_ptr(millpond_last_error()) }.to_string_lossy();
         assert!(text.starts_with("export: ") && text.contains("PoolConfig::shareable"), "{text}");
         for (number, status) in [(10, MILLPOND_ERROR_INTERNAL), (11, MILLPOND_ERROR_SHARE)] {
-            // SAFETY: names live for ever.
+            // SAFETY: names are static.
             let name = unsafe { CStr::from_ptr(millpond_status_name(number)) }.to_string_lossy();
             assert_eq!((status as i32, name.into_owned()), (number, format!("{status:?}")));
         }

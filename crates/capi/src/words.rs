@@ -1,6 +1,6 @@
-//! Words of C for those of Rust in the library's texts.
+//! C's names in the library's texts, in place of Rust's.
 
-/// What a C program has to call, and its names for things, where a text has those of Rust; and what C has not.
+/// Replacements: C's calls and names for Rust's. Text about things that C does not have is removed.
 const IN_C: [(&str, &str); 19] = [
     ("`pool.grant(&device, PeerAccess::Read)`", "`millpond_pool_set_access` to read"),
     ("`pool.grant(&device, PeerAccess::ReadWrite)`", "`millpond_pool_set_access` to read and write"),
@@ -23,7 +23,7 @@ const IN_C: [(&str, &str); 19] = [
     ("use the name that its", "use the pointer that its"),
 ];
 
-/// A text of the library as C programs get it.
+/// Returns a text of the library as C programs get it.
 pub(crate) fn in_c(text: &str) -> String {
     IN_C.iter().fold(text.to_owned(), |text, (rust, c)| text.replace(rust, c))
 }

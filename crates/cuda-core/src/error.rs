@@ -1,21 +1,22 @@
-//! What can go wrong between the two libraries.
+//! The errors between the two libraries.
 
 use bytemuck::Pod;
 use cuda_core::DriverError;
 use millpond::Refused;
 use millpond_adaptor::Fault;
 
-/// Why nothing was done, or what failed while it was done.
+/// The reason why nothing was done, or what failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Millpond refused, or a call of its own failed: nothing was submitted.
+    /// Millpond refused the call, or one of its own calls failed: nothing was submitted.
     #[error(transparent)]
     Millpond(#[from] millpond::Error),
     /// A call of cuda-core failed.
     #[error("a call of cuda-core failed: {0}")]
     CudaCore(#[from] DriverError),
-    /// What the closure returned. The declared accesses count as used: part of the work may be under way.
+    /// The error that the closure returned. The declared accesses count as used, because part of the work may be in
+    /// flight.
     #[error("the work was declared, and submitting it failed")]
     Submit(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The context is not the device's primary one.
@@ -24,7 +25,7 @@ pub enum Error {
     /// The stream belongs to another context of cuda-core's.
     #[error("the stream is of another context: take it over with that one's `Context`")]
     OtherContext,
-    /// The host buffer and the device memory have different lengths, or nothing to copy.
+    /// The host buffer and the device memory have different lengths, or no elements.
     #[error(
         "the host buffer has {host} elements, and the device memory {device}: both must have as many, and at least one"
     )]
@@ -34,7 +35,7 @@ pub enum Error {
         /// Elements of the device memory.
         device: usize,
     },
-    /// The `DeviceBuffer` is not one that this context lent, whole and as the type that it was lent as.
+    /// The `DeviceBuffer` is not one that this context lent, as a whole and with the type that it was lent with.
     #[error(
         "this `DeviceBuffer` is not one that `Context::device_buffer` of this context made, whole and of that type"
     )]
@@ -63,5 +64,5 @@ impl<T: Pod> From<Refused<T>> for Error {
     }
 }
 
-/// Of this crate.
+/// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,4 +1,4 @@
-//! Buffers that are lent to cuda-core: it owns them as a foreign allocation, and gives them back by dropping that.
+//! Buffers that are lent to cuda-core: it owns them as a foreign allocation, and gives them back by dropping it.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use millpond_driver::locks::{Leaf, Mutex, lock};
 use crate::error::Error;
 use crate::library::CudaCore;
 
-/// Those that a context lent, by address.
+/// The buffers that a context lent, by address.
 #[derive(Debug)]
 pub(crate) struct Lent(Mutex<Leaf, HashMap<CUdeviceptr, Weak<dyn Any + Send + Sync>>>);
 
@@ -25,16 +25,17 @@ impl Default for Lent {
     }
 }
 
-/// The owner as cuda-core has it.
+/// The owner that cuda-core holds.
 struct Owner<T: Pod> {
-    /// Until it is taken back.
+    /// `Some` until it is taken back.
     loan: Mutex<Leaf, Option<Loan<T, CudaCore>>>,
     address: CUdeviceptr,
     bytes: usize,
     context: Arc<CudaContext>,
 }
 
-// SAFETY: the loan keeps the memory until the owner is dropped, or the last view gave it back; the context is kept.
+// SAFETY: the loan keeps the memory until the owner is dropped, or until the last view has given it back; the context
+// is kept.
 unsafe impl<T: Pod> DeviceAllocation for Owner<T> {
     fn device_ptr(&self) -> CUdeviceptr {
         self.address
@@ -50,7 +51,7 @@ unsafe impl<T: Pod> DeviceAllocation for Owner<T> {
 }
 
 impl Lent {
-    /// A loan as a `DeviceBuffer`.
+    /// Lends a buffer as a `DeviceBuffer`.
     pub(crate) fn enter<T: Pod + DeviceCopy>(
         &self,
         context: &Arc<CudaContext>,
@@ -67,11 +68,11 @@ impl Lent {
             lent.insert(address, Arc::downgrade(&any));
         }
         let storage = RawDeviceBuffer::foreign(owner, bytes);
-        // SAFETY: any bytes are a `T: Pod`, and what uses the memory goes by this storage alone.
+        // SAFETY: any bytes are a valid `T: Pod`, and the memory is used through this storage only.
         unsafe { DeviceBuffer::from_storage_copy(storage, len) }.expect("it has as many bytes, aligned for any type")
     }
 
-    /// The buffer of the loan again.
+    /// Ends the loan and returns its buffer.
     #[track_caller]
     pub(crate) fn leave<T: Pod + DeviceCopy>(&self, buffer: DeviceBuffer<T>) -> Result<Buffer<T>, Unreturned<T>> {
         let found = lock(&self.0).get(&buffer.cu_deviceptr()).and_then(Weak::upgrade);
@@ -83,7 +84,7 @@ impl Lent {
         let Some(home) = home else {
             return Err(Unreturned { error: Error::NotLent, buffer: Some(buffer) });
         };
-        // What is in flight on other streams holds leases, which a write on this one would conflict with.
+        // Work in flight on other streams holds leases, which conflict with a write on this stream.
         let is_idle = || buffer.storage().acquire(home.theirs(), true, false).is_ok();
         if !buffer.storage().is_unique() || !is_idle() {
             return Err(Unreturned { error: Error::InUse, buffer: Some(buffer) });
@@ -92,7 +93,7 @@ impl Lent {
             return Err(Unreturned { error: Error::NotLent, buffer: Some(buffer) });
         };
         drop(buffer);
-        // Not by closures, which would be the caller that reports name.
+        // Without closures, because those would become the caller in reports.
         let back = match loan.join() {
             Ok(()) => loan.end(),
             Err(error) => Err(error),
@@ -101,11 +102,11 @@ impl Lent {
     }
 }
 
-/// A `DeviceBuffer` that could not be taken back, and why.
+/// A `DeviceBuffer` that could not be taken back, and the reason.
 pub struct Unreturned<T> {
-    /// Why.
+    /// The reason.
     pub error: Error,
-    /// The buffer; `None` where it is gone: the memory was freed.
+    /// The buffer; `None` if it is gone, because the memory was freed.
     pub buffer: Option<DeviceBuffer<T>>,
 }
 

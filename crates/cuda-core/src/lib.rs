@@ -1,10 +1,10 @@
 //! Millpond's memory in programs that use [cuda_core]: allocated in stream order, checked before it is used, and freed
 //! by Millpond, without a synchronisation.
 //!
-//! # How
-//! A [`Context`] puts Millpond beside a context of cuda-core; its streams are cuda-core's streams. What uses memory is
-//! declared to [`Stream::run`](millpond_adaptor::Stream::run), whose closure gets cuda-core's stream, and the memory as
-//! [`In`] and [`Out`].
+//! # Use
+//! A [`Context`] adds Millpond to a context of cuda-core; its streams are cuda-core's streams. Work that uses memory is
+//! passed to [`Stream::run`](millpond_adaptor::Stream::run) with its accesses. The closure gets cuda-core's stream, and
+//! the memory as [`In`] and [`Out`].
 //!
 //! ```no_run
 //! use cuda_core::{LaunchConfig, launch_kernel_on_stream};
@@ -29,11 +29,11 @@
 //! # }
 //! ```
 //!
-//! Code that wants a `DeviceBuffer` gets one that owns the memory: [`Context::device_buffer`]; and
-//! [`Context::buffer`] takes it back.
+//! Code that needs a `DeviceBuffer` gets one that owns the memory: [`Context::device_buffer`]. [`Context::buffer`]
+//! takes it back.
 //!
-//! # Which cuda-core
-//! 0.5. It is built with libclang and CUDA's headers, and finds the driver library when the program runs.
+//! # Versions of cuda-core
+//! 0.5. It needs libclang and CUDA's headers to build, and finds the driver library when the program runs.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -57,7 +57,7 @@ pub use views::{Borrowed, In, Out, argument};
 pub use cuda_core;
 pub use millpond;
 
-/// The code in the document is compiled.
+/// Compiles the code in the document.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/rust.md")]
 struct Document;

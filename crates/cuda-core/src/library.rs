@@ -1,4 +1,4 @@
-//! cuda-core, as the adaptors' shared code sees it.
+//! cuda-core, for the adaptors' shared code.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::views::{In, Out};
 #[derive(Debug)]
 pub enum CudaCore {}
 
-// SAFETY: a stream of cuda-core's closes its handle when it is dropped, or promised to be open longer where it was
-// borrowed, and contexts are compared by their handles.
+// SAFETY: a stream of cuda-core's closes its handle when it is dropped; a borrowed one was promised to stay open
+// longer. Contexts are compared by their handles.
 unsafe impl Library for CudaCore {
     type Context = CudaContext;
     type Stream = CudaStream;
@@ -32,11 +32,11 @@ unsafe impl Library for CudaCore {
 
     fn is_primary(context: &CudaContext) -> bool {
         let mut primary = std::ptr::null_mut();
-        // SAFETY: a place for the context, of the device that the context is of.
+        // SAFETY: a local for the context, and the device of the given context.
         if unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut primary, context.cu_device()) } != 0 {
             return false;
         }
-        // SAFETY: what was retained just now.
+        // SAFETY: it was retained just now.
         unsafe { sys::cuDevicePrimaryCtxRelease_v2(context.cu_device()) };
         primary == context.cu_ctx()
     }

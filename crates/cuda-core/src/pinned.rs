@@ -1,5 +1,5 @@
-//! Copies from and to cuda-core's pinned host buffers, in stream order: the buffer is given away and comes back when
-//! the copy has completed, so that no host code can touch it meanwhile.
+//! Copies from and to cuda-core's pinned host buffers, in stream order. The caller gives the buffer away and gets it
+//! back when the copy has completed, so that no host code can touch it meanwhile.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use millpond::{Event, Read, Write};
 use crate::error::Error;
 use crate::stream::Stream;
 
-/// A pinned host buffer that a copy uses. Dropped, it is kept until the copy has completed, and no thread waits.
+/// A pinned host buffer that a copy uses. If this is dropped, the buffer is kept until the copy has completed, and no
+/// thread waits.
 pub struct InFlight<T: DeviceCopy + Send + 'static> {
     host: Option<PinnedHostBuffer<T>>,
     copied: Event,
@@ -30,7 +31,7 @@ impl<T: DeviceCopy + Send + 'static> InFlight<T> {
         Ok(self.host.take().expect("it is taken at the end only"))
     }
 
-    /// Whether the copy has completed, so that [`wait`](Self::wait) returns at once.
+    /// Returns `true` if the copy has completed, so that [`wait`](Self::wait) returns at once.
     ///
     /// # Errors
     /// The device is lost.
@@ -42,7 +43,7 @@ impl<T: DeviceCopy + Send + 'static> InFlight<T> {
 impl<T: DeviceCopy + Send + 'static> Drop for InFlight<T> {
     fn drop(&mut self) {
         if let Some(host) = self.host.take() {
-            // Where the device is lost cuda-core forgets the buffer.
+            // If the device is lost, cuda-core forgets the buffer.
             let _ = retain_until_complete(host, &self.stream);
         }
     }
@@ -56,9 +57,9 @@ impl<T: DeviceCopy + Send + 'static> fmt::Debug for InFlight<T> {
 
 /// A copy that was refused or failed.
 pub struct RefusedHost<T: DeviceCopy> {
-    /// Why.
+    /// The reason.
     pub error: Error,
-    /// The buffer; `None` where the copy may be under way: it is kept until that has completed.
+    /// The buffer; `None` if the copy may be in flight: the buffer is then kept until the copy has completed.
     pub host: Option<PinnedHostBuffer<T>>,
 }
 
@@ -98,7 +99,7 @@ impl Stream {
         let host = check(host, len)?;
         let submitted = self.run(to, |s, to| {
             s.context().bind_to_thread()?;
-            // SAFETY: as many bytes on both sides; the host's are kept until the copy has completed.
+            // SAFETY: the same number of bytes on both sides; the host's are kept until the copy has completed.
             unsafe { memcpy_htod_async(to.cu_deviceptr(), from, bytes, s.cu_stream()) }
         });
         self.in_flight(host, submitted)
@@ -118,7 +119,7 @@ impl Stream {
         let host = check(host, len)?;
         let submitted = self.run(from, |s, from| {
             s.context().bind_to_thread()?;
-            // SAFETY: as many bytes on both sides; the host's are kept until the copy has completed.
+            // SAFETY: the same number of bytes on both sides; the host's are kept until the copy has completed.
             unsafe { memcpy_dtoh_async(to, from.cu_deviceptr(), bytes, s.cu_stream()) }
         });
         self.in_flight(host, submitted)
@@ -132,14 +133,14 @@ impl Stream {
     ) -> Result<InFlight<T>, RefusedHost<T>> {
         let recorded = match submitted {
             Ok(()) => self.record().map_err(Error::from),
-            // Refused before cuda-core learned of it.
+            // Refused before cuda-core was called.
             Err(error @ Error::Millpond(_)) => return Err(RefusedHost { error, host: Some(host) }),
             Err(error) => Err(error),
         };
         match recorded {
             Ok(copied) => Ok(InFlight { host: Some(host), copied, stream: Arc::clone(self.cuda_core()) }),
             Err(error) => {
-                // It may be under way. Where no event can be recorded cuda-core forgets the buffer.
+                // The copy may be in flight. If no event can be recorded, cuda-core forgets the buffer.
                 let _ = retain_until_complete(host, self.cuda_core());
                 Err(RefusedHost { error, host: None })
             }
@@ -147,7 +148,7 @@ impl Stream {
     }
 }
 
-/// Both sides have as many elements, and some: the driver refuses copies of nothing.
+/// Checks that both sides have the same number of elements, and at least one: the driver refuses copies of nothing.
 fn check<T: DeviceCopy>(host: PinnedHostBuffer<T>, device: usize) -> Result<PinnedHostBuffer<T>, RefusedHost<T>> {
     if host.len() == device && host.num_bytes() > 0 {
         return Ok(host);

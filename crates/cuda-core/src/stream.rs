@@ -8,11 +8,11 @@ use cuda_core::{CudaEvent, CudaStream};
 use crate::error::Result;
 use crate::library::CudaCore;
 
-/// A stream of cuda-core's, adopted. [`run`](millpond_adaptor::Stream::run) and
-/// [`enqueue`](millpond_adaptor::Stream::enqueue) submit cuda-core's work; all of [`millpond::Stream`] is here as well:
+/// An adopted stream of cuda-core's. [`run`](millpond_adaptor::Stream::run) and
+/// [`enqueue`](millpond_adaptor::Stream::enqueue) submit cuda-core's work. It also has all of [`millpond::Stream`]:
 /// allocation, free, copies, events, captures.
 ///
-/// Clones name the same stream. It stays open while one of them, or of either library's own handles, is there.
+/// Clones name the same stream. It stays open as long as one of them, or one of either library's own handles, exists.
 #[derive(Clone, Debug)]
 pub struct Stream(millpond_adaptor::Stream<CudaCore>);
 
@@ -31,28 +31,28 @@ impl Deref for Stream {
 }
 
 impl Stream {
-    /// The stream as cuda-core knows it. What it is given without [`run`](millpond_adaptor::Stream::run) must not touch
-    /// Millpond's memory.
+    /// Returns cuda-core's own stream. Work submitted to it without [`run`](millpond_adaptor::Stream::run) must not
+    /// touch Millpond's memory.
     pub fn cuda_core(&self) -> &Arc<CudaStream> {
         self.theirs()
     }
 
-    /// Records one point for both libraries: cuda-core's event, for streams that Millpond does not know and for times,
-    /// and Millpond's, for the order of its memory.
+    /// Records one point for both libraries: in cuda-core's event, for streams that Millpond does not know and for
+    /// timing, and in Millpond's, for the order of its memory.
     ///
     /// # Errors
-    /// Either library could not.
+    /// An error of either library.
     #[track_caller]
     pub fn record_with(&self, event: &CudaEvent) -> Result<millpond::Event> {
         self.run((), |s, ()| event.record(s))?;
         Ok(self.record()?)
     }
 
-    /// Makes all later work of this stream wait, on the device, for an event of cuda-core's: of a stream that Millpond
-    /// does not know. It orders no memory of Millpond's.
+    /// Makes all later work of this stream wait, on the device, for an event of cuda-core's that was recorded on a
+    /// stream that Millpond does not know. It orders none of Millpond's memory.
     ///
     /// # Errors
-    /// Either library could not.
+    /// An error of either library.
     #[track_caller]
     pub fn wait_for(&self, event: &CudaEvent) -> Result<()> {
         self.run((), |s, ()| s.wait(event))

@@ -1,8 +1,7 @@
-//! Declared memory as cuda-core's arguments: [`In`] for what is read, [`Out`] for what is written.
+//! Declared memory as cuda-core's arguments: [`In`] for a read, [`Out`] for a write.
 //!
-//! They are addresses for launches. [`Borrowed`] makes a `DeviceBuffer` of one, for cuda-core's own calls; those take
-//! it on the stream that it was declared on alone: cuda-core refuses others, as a lease of that stream is held
-//! meanwhile.
+//! They are addresses for launches. [`Borrowed`] makes a `DeviceBuffer` of one, for cuda-core's own calls. cuda-core
+//! accepts it only on the stream that it was declared on, because it holds a lease of that stream meanwhile.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -14,13 +13,13 @@ use cuda_core::{AllocationLease, CudaStream, DeviceBuffer, DeviceCopy, DriverErr
 
 millpond_adaptor::views! {
     CudaStream;
-    /// Memory that was declared to be read.
+    /// Memory that was declared as read.
     In;
-    /// Memory that was declared to be written, or read and written.
+    /// Memory that was declared as written, or as read and written.
     Out;
 }
 
-/// A plain value as an argument of a launch.
+/// Returns a plain value as an argument of a launch.
 pub fn argument<T: DeviceCopy>(value: &T) -> *mut c_void {
     std::ptr::from_ref(value).cast_mut().cast()
 }
@@ -28,20 +27,20 @@ pub fn argument<T: DeviceCopy>(value: &T) -> *mut c_void {
 macro_rules! pointers {
     ($name:ident) => {
         impl<T> $name<'_, T> {
-            /// The first address.
+            /// Returns the first address.
             pub fn cu_deviceptr(&self) -> CUdeviceptr {
                 *self.0.address()
             }
 
-            /// The first address as an argument of a launch: valid as long as this view.
+            /// Returns the first address as an argument of a launch. It is valid as long as this view.
             pub fn argument(&self) -> *mut c_void {
                 argument(self.0.address())
             }
         }
 
         impl<T: Pod + DeviceCopy> $name<'_, T> {
-            /// The memory as a `DeviceBuffer`, for cuda-core's calls that read one. Its copies record an event each, as
-            /// cuda-core's always do; Millpond's own do not.
+            /// Returns the memory as a `DeviceBuffer`, for cuda-core's calls that read one. Each of its copies records
+            /// an event, as always in cuda-core; Millpond's own copies do not.
             ///
             /// # Errors
             /// cuda-core has no more access identifiers.
@@ -62,8 +61,8 @@ impl<T: Pod + DeviceCopy> Out<'_, T> {
     /// As of [`buffer`](Self::buffer).
     ///
     /// # Safety
-    /// The `DeviceBuffer` is not moved out of the reference, by `std::mem::replace` or the like: it would outlive the
-    /// declared access.
+    /// The `DeviceBuffer` must not be moved out of the reference, by `std::mem::replace` for example: it would outlive
+    /// the declared access.
     pub unsafe fn with_buffer_mut<R>(
         &mut self,
         work: impl FnOnce(&mut DeviceBuffer<T>) -> R,
@@ -72,10 +71,10 @@ impl<T: Pod + DeviceCopy> Out<'_, T> {
     }
 }
 
-/// Declared memory as a `DeviceBuffer`, which owns nothing.
+/// Declared memory as a `DeviceBuffer` that owns nothing.
 pub struct Borrowed<'a, T> {
     buffer: DeviceBuffer<T>,
-    /// Uses on other streams are refused meanwhile.
+    /// Makes cuda-core refuse uses on other streams.
     _lease: AllocationLease,
     view: PhantomData<&'a ()>,
 }
@@ -83,11 +82,11 @@ pub struct Borrowed<'a, T> {
 impl<T: Pod + DeviceCopy> Borrowed<'_, T> {
     fn new(address: CUdeviceptr, len: usize, stream: &CudaStream) -> Result<Self, DriverError> {
         let context = stream.context().clone();
-        // SAFETY: the memory is the declared access's, and is there as long as the view; what cuda-core does with it
+        // SAFETY: the memory belongs to the declared access, and exists as long as the view. cuda-core's work with it
         // goes to this stream.
         let storage = unsafe { RawDeviceBuffer::borrowed_from_raw_parts(address, len * size_of::<T>(), context) };
         let _lease = storage.acquire(stream, true, false)?;
-        // SAFETY: any bytes are a `T: Pod`.
+        // SAFETY: any bytes are a valid `T: Pod`.
         let buffer = unsafe { DeviceBuffer::from_storage_copy(storage, len) }?;
         Ok(Self { buffer, _lease, view: PhantomData })
     }

@@ -1,4 +1,4 @@
-//! Millpond beside a context of cudarc.
+//! Millpond with a context of cudarc.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::library::Cudarc;
 use crate::slice::Slice;
 use crate::stream::Stream;
 
-/// A context of cudarc's, with Millpond's device over it: [`device`](millpond_adaptor::Context::device) is that,
-/// and clones name the same one.
+/// A context of cudarc's, with a Millpond device on it, which [`device`](millpond_adaptor::Context::device) returns.
+/// Clones name the same context.
 ///
-/// Make one for a context, and keep it: each has its own pools, and knows nothing of what others allocate.
+/// Make one for a context, and keep it: each has its own pools, and does not know what others allocate.
 #[derive(Clone, Debug)]
 pub struct Context(millpond_adaptor::Context<Cudarc>);
 
@@ -32,13 +32,13 @@ impl Context {
     /// Opens a CUDA device by its number among the visible ones, with both libraries.
     ///
     /// # Errors
-    /// [`Error::Millpond`](crate::Error::Millpond) that says what is missing: the driver library, a function of it, the
-    /// device. cudarc, which panics where there is no driver library, is asked only afterwards.
+    /// An [`Error::Millpond`](crate::Error::Millpond) says what is missing: the driver library, one of its functions,
+    /// or the device. cudarc is called only afterwards, because it panics if there is no driver library.
     pub fn open(ordinal: u32) -> Result<Context> {
         Self::open_with(CudaConfig::default().ordinal(ordinal), DeviceConfig::default())
     }
 
-    /// As [`open`](Self::open), with all settings of Millpond's.
+    /// As [`open`](Self::open), with all of Millpond's settings.
     ///
     /// # Errors
     /// As of [`open`](Self::open).
@@ -46,30 +46,30 @@ impl Context {
         millpond_adaptor::Context::open_with(driver, config).map(Self)
     }
 
-    /// Puts Millpond beside a context that the program has.
+    /// Adds Millpond to a context that the program has.
     ///
     /// # Errors
-    /// [`Error::NotPrimary`](crate::Error::NotPrimary) for a context that was not made by `CudaContext::new`; as of
+    /// [`Error::NotPrimary`](crate::Error::NotPrimary) for a context that `CudaContext::new` did not make; as of
     /// [`open`](Self::open).
     pub fn new(cudarc: &Arc<CudaContext>) -> Result<Context> {
         millpond_adaptor::Context::new(cudarc).map(Self)
     }
 
-    /// The context as cudarc knows it.
+    /// Returns cudarc's own context.
     pub fn cudarc(&self) -> &Arc<CudaContext> {
         self.theirs()
     }
 
-    /// Opens a non-blocking stream, by cudarc.
+    /// Opens a non-blocking stream of cudarc's.
     ///
     /// # Errors
-    /// Either library could not.
+    /// An error of either library.
     pub fn stream(&self) -> Result<Stream> {
         Ok(self.0.stream()?.into())
     }
 
-    /// Adopts a stream that the program has: default streams as well. The same stream adopted again is the same
-    /// stream of Millpond's.
+    /// Adopts a stream of the program's, also a default stream. Adopting a stream again returns the same Millpond
+    /// stream.
     ///
     /// # Errors
     /// [`Error::OtherContext`](crate::Error::OtherContext) for a stream of another context.
@@ -77,11 +77,11 @@ impl Context {
         Ok(self.0.adopt(stream)?.into())
     }
 
-    /// Hands a buffer to code that wants a `CudaSlice`: from this point of the stream on, until the [`Slice`] ends, its
-    /// uses are ordered by cudarc.
+    /// Lends a buffer to code that needs a `CudaSlice`. From this point of the stream until the [`Slice`] ends, cudarc
+    /// orders its uses.
     ///
     /// # Errors
-    /// A violation, with the buffer: the stream does not come after all that uses it.
+    /// A violation, with the buffer: the stream does not come after all uses of the buffer.
     #[track_caller]
     pub fn slice<T: Pod>(&self, stream: &Stream, buffer: Buffer<T>) -> std::result::Result<Slice<T>, Refused<T>> {
         self.lend(stream, buffer).map(Slice::new)

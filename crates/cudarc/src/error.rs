@@ -1,24 +1,25 @@
-//! What can go wrong between the two libraries.
+//! The errors between the two libraries.
 
 use bytemuck::Pod;
 use cudarc::driver::DriverError;
 use millpond::Refused;
 use millpond_adaptor::Fault;
 
-/// Why nothing was done, or what failed while it was done.
+/// The reason why nothing was done, or what failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Millpond refused, or a call of its own failed: nothing was submitted.
+    /// Millpond refused the call, or one of its own calls failed: nothing was submitted.
     #[error(transparent)]
     Millpond(#[from] millpond::Error),
     /// A call of cudarc failed.
     #[error("a call of cudarc failed")]
     Cudarc(#[from] DriverError),
-    /// What the closure returned. The declared accesses count as used: part of the work may be under way.
+    /// The error that the closure returned. The declared accesses count as used, because part of the work may be in
+    /// flight.
     #[error("the work was declared, and submitting it failed")]
     Submit(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The context is none that `CudaContext::new` makes.
+    /// The context is not one that `CudaContext::new` makes.
     #[error("memory is served in the primary context of a device: make the context with `CudaContext::new`")]
     NotPrimary,
     /// The stream belongs to another context of cudarc's.
@@ -43,5 +44,5 @@ impl<T: Pod> From<Refused<T>> for Error {
     }
 }
 
-/// Of this crate.
+/// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,13 +1,14 @@
-//! Allocation of whole programs, with nothing in them changed: `cuMemAllocAsync` and `cuMemFreeAsync` by Millpond.
+//! Millpond's `cuMemAllocAsync` and `cuMemFreeAsync` for whole, unchanged programs.
 //!
-//! A program that links the driver library (cudarc's feature `dynamic-linking`, as candle has it) calls these functions
-//! by their names, and a definition in the program comes before the library's. With the feature `interpose` they have
-//! those names. Then every `CudaSlice` of cudarc is Millpond's memory, allocated and freed in stream order.
+//! A program that links the driver library (cudarc's feature `dynamic-linking`, which candle uses) calls these
+//! functions by their names, and a definition in the program comes before the library's. With the feature `interpose`
+//! the functions here have those names. Then every `CudaSlice` of cudarc is Millpond's memory, allocated and freed in
+//! stream order.
 //!
-//! The program's order is trusted, as such programs say on which stream they allocate and free, and not what used the
-//! memory; what that means is in [`Trusted`]. A stream that it closes is closed here first, by `cuStreamDestroy`.
-//! What is not Millpond's (other frees, allocations in captures, and of nothing) goes on to the library. A free of
-//! Millpond's memory in a capture is refused: the graph may use it at each launch.
+//! The program's order is trusted, because such programs declare the streams of allocations and frees, but not the uses
+//! of the memory; see [`Trusted`]. `cuStreamDestroy` closes a stream here before the driver closes it. Calls that do
+//! not concern Millpond's memory are passed on to the library: other frees, allocations in captures, allocations of 0
+//! bytes. A free of Millpond's memory in a capture is refused, because the graph may use it at each launch.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -24,26 +25,26 @@ use millpond_driver::output::say;
 use crate::error::Result;
 use crate::ranks;
 
-/// A device that serves.
+/// A device whose memory Millpond serves.
 #[derive(Debug)]
 struct Served {
     trusted: Trusted,
     live: Mutex<Leaf, HashMap<u64, Buffer<u8>>>,
 }
 
-/// Those that were asked for, by number.
+/// The devices that were used, by number.
 static SERVED: Mutex<ranks::Served, Vec<(c_int, Arc<Served>)>> = Mutex::new(Vec::new());
 
-/// The device of a number, opened when it is first asked for.
+/// Returns the device of a number, opened at its first use.
 fn served(ordinal: c_int) -> millpond::Result<Arc<Served>> {
     let mut all = lock(&SERVED);
     if let Some((_, served)) = all.iter().find(|(number, _)| *number == ordinal) {
         return Ok(Arc::clone(served));
     }
     let device = Device::cuda(u32::try_from(ordinal).unwrap_or(u32::MAX))?;
-    // Millpond does not see the program's synchronisations: what is idle goes back when it is wanted elsewhere.
+    // Millpond does not see the program's synchronisations: idle memory is given back when it is needed elsewhere.
     let pool = device.pool(PoolConfig::default().release_threshold(u64::MAX))?;
-    // SAFETY: the promise of who calls the functions below, which tell of streams that are closed.
+    // SAFETY: the callers of the functions below promise this, and `cuStreamDestroy_v2` reports closed streams.
     let trusted = unsafe { device.trusted(pool, false) };
     let served = Arc::new(Served { trusted, live: Mutex::default() });
     all.push((ordinal, Arc::clone(&served)));
@@ -58,7 +59,7 @@ impl Served {
         Ok(address)
     }
 
-    /// Whether it was ours. What is refused stays live.
+    /// Returns `false` if the memory is not Millpond's. If the free is refused, the memory stays live.
     fn free(&self, address: CUdeviceptr, native: u64) -> millpond::Result<bool> {
         let Some(buffer) = lock(&self.live).remove(&address) else { return Ok(false) };
         let checked = self.trusted.check_captured(native, "free");
@@ -73,23 +74,23 @@ impl Served {
     }
 }
 
-/// Those that serve.
+/// Returns all devices that were used.
 fn all() -> Vec<Arc<Served>> {
     lock(&SERVED).iter().map(|(_, served)| Arc::clone(served)).collect()
 }
 
-/// The device of the current context, if it may serve what this stream does now: a capture would make nodes of it.
+/// Returns the current context's device if Millpond may serve this stream now: in a capture the driver must make nodes.
 fn serving(stream: CUstream) -> Option<c_int> {
     let (mut ordinal, mut status) = (-1, sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE);
-    // SAFETY: a place for the answer.
+    // SAFETY: a local for the result.
     let has_context = unsafe { sys::cuCtxGetDevice(&raw mut ordinal) } == CUresult::CUDA_SUCCESS;
-    // SAFETY: the caller's stream, and a place for the answer.
+    // SAFETY: the caller's stream, and a local for the result.
     let answered = unsafe { sys::cuStreamIsCapturing(stream, &raw mut status) } == CUresult::CUDA_SUCCESS;
     let is_live = status == sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     (has_context && answered && is_live).then_some(ordinal)
 }
 
-/// Does it; says what went wrong, and does not unwind into the caller.
+/// Runs `act`. Prints an error, and does not unwind into the caller.
 fn guard<T>(call: &str, act: impl FnOnce() -> millpond::Result<T>) -> std::result::Result<T, CUresult> {
     match catch_unwind(AssertUnwindSafe(act)) {
         Ok(Ok(done)) => Ok(done),
@@ -107,11 +108,11 @@ fn guard<T>(call: &str, act: impl FnOnce() -> millpond::Result<T>) -> std::resul
     }
 }
 
-/// `cuMemAllocAsync` by Millpond.
+/// Millpond's `cuMemAllocAsync`.
 ///
 /// # Safety
-/// As of the driver's function: a place for the address, and an open stream of the current context, which is a primary
-/// one.
+/// As of the driver's function: a place for the address, and an open stream of the current context, which must be a
+/// primary one.
 #[cfg_attr(feature = "interpose", unsafe(no_mangle))]
 #[allow(non_snake_case)]
 pub unsafe extern "C" fn cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
@@ -129,7 +130,7 @@ pub unsafe extern "C" fn cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize
     }
 }
 
-/// `cuMemFreeAsync` by Millpond.
+/// Millpond's `cuMemFreeAsync`.
 ///
 /// # Safety
 /// As of the driver's function.
@@ -147,8 +148,8 @@ pub unsafe extern "C" fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) 
     unsafe { next_free(address, stream) }
 }
 
-/// `cuStreamDestroy`, after Millpond has recorded the end of what is in the stream: its handle may name another one
-/// then.
+/// `cuStreamDestroy`. First Millpond records an event for the work in the stream, because another stream may get the
+/// handle later.
 ///
 /// # Safety
 /// As of the driver's function.
@@ -174,7 +175,7 @@ type Alloc = unsafe extern "C" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult
 type Free = unsafe extern "C" fn(CUdeviceptr, CUstream) -> CUresult;
 type Destroy = unsafe extern "C" fn(CUstream) -> CUresult;
 
-/// A function of the library's own.
+/// Returns a function of the driver library itself.
 ///
 /// # Safety
 /// The name is that of a function of this signature, by the header.
@@ -208,13 +209,13 @@ unsafe fn next_free(address: CUdeviceptr, stream: CUstream) -> CUresult {
     }
 }
 
-/// The pool that a device's allocations come from: for statistics, limits, trimming. A program that interposes calls it
-/// once, before its first allocation: the linker then keeps the functions, and what is missing is said here. If the
-/// pool's figures stay at zero, the program calls the library's own functions: it does not link that library, but loads
-/// it, or an optimising linker took the names away.
+/// Returns the pool of a device's allocations: for statistics, limits, trimming. A program that interposes calls it
+/// once, before its first allocation. The linker then keeps the functions, and an error says what is missing. If the
+/// pool's figures stay at zero, the program calls the library's own functions: either it loads the library instead of
+/// linking it, or an optimising linker removed the names.
 ///
 /// # Errors
-/// [`Error::Millpond`](crate::Error::Millpond) that says what is missing.
+/// An [`Error::Millpond`](crate::Error::Millpond) says what is missing.
 pub fn pool(ordinal: u32) -> Result<Pool> {
     std::hint::black_box((cuMemAllocAsync as Alloc, cuMemFreeAsync as Free, cuStreamDestroy_v2 as Destroy));
     Ok(served(c_int::try_from(ordinal).unwrap_or(-1))?.trusted.pool().clone())

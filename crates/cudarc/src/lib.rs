@@ -1,10 +1,10 @@
 //! Millpond's memory in [cudarc] programs: allocated in stream order, accepted by its launch builder, its copies and
 //! its libraries, checked before it is used, and freed by Millpond.
 //!
-//! # How
-//! A [`Context`] puts Millpond beside a cudarc context; its streams are cudarc's streams. What uses memory is declared
-//! to [`Stream::run`](millpond_adaptor::Stream::run), whose closure gets cudarc's stream, and the memory as
-//! arguments for cudarc:
+//! # Use
+//! A [`Context`] adds Millpond to a cudarc context; its streams are cudarc's streams. Work that uses memory is passed
+//! to [`Stream::run`](millpond_adaptor::Stream::run) with its accesses. The closure gets cudarc's stream, and the
+//! memory as arguments for cudarc:
 //!
 //! ```no_run
 //! use cudarc::driver::{LaunchConfig, PushKernelArg};
@@ -38,14 +38,14 @@
 //! # }
 //! ```
 //!
-//! Code that wants a `CudaSlice` or a `CudaView` gets a [`Slice`], which is one, and gives its memory back to Millpond.
+//! Code that needs a `CudaSlice` or a `CudaView` gets a [`Slice`], which is one, and which gives its memory back to
+//! Millpond.
 //!
-//! A program that links the driver library can have all its allocations from Millpond, with nothing in it changed:
-//! [`interpose`].
+//! An unchanged program that links the driver library can have all its allocations from Millpond: [`interpose`].
 //!
-//! # Which cudarc
-//! 0.19. Its choice of CUDA version and of loading is the program's: this crate's default features choose CUDA 13.0 and
-//! loading at run time; with `default-features = false` it chooses nothing.
+//! # Versions of cudarc
+//! 0.19. The program chooses cudarc's CUDA version and its way of loading. This crate's default features choose CUDA
+//! 13.0 and loading at run time; with `default-features = false` it chooses nothing.
 //!
 //! [cudarc]: https://docs.rs/cudarc
 
@@ -71,7 +71,7 @@ pub use views::{In, Out};
 pub use cudarc;
 pub use millpond;
 
-/// The code in the documents is compiled.
+/// Compiles the code in the documents.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/cudarc.md")]
 #[doc = include_str!("../docs/candle.md")]

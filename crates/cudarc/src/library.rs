@@ -1,4 +1,4 @@
-//! cudarc, as the adaptors' shared code sees it.
+//! cudarc, for the adaptors' shared code.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The ranks of this crate's locks: before those of the crates that it calls under them.
+//! The ranks of this crate's locks. They come before those of the crates that it calls under them.
 
 millpond_driver::ranks! {
     before millpond_adaptor::FIRST_RANK;

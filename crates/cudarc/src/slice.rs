@@ -1,8 +1,8 @@
-//! A buffer as a `CudaSlice`, for code that is written for one.
+//! A buffer as a `CudaSlice`, for code that needs one.
 //!
-//! Between its beginning and its end cudarc orders its uses, by its two events a slice, and Millpond sees none of them.
-//! So the end is put after all that any stream that both libraries know has by then: cudarc's one read event forgets
-//! all readers but the last.
+//! While the slice exists cudarc orders its uses, with two events for each slice, and Millpond sees none of them. So
+//! the end of the slice comes after all work that is then in any stream that both libraries know: cudarc's one read
+//! event keeps only the last reader.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -19,34 +19,34 @@ use millpond_adaptor::Loan;
 
 use crate::library::Cudarc;
 
-/// Memory of Millpond's that is a [`CudaSlice`] meanwhile: borrow one, or take views of it. Made by
-/// [`Context::slice`](crate::Context::slice); dropping it frees the memory, to Millpond, after everything that the
-/// context's streams have in them by then.
+/// Millpond's memory as a [`CudaSlice`], for a time: borrow one, or take views of it.
+/// [`Context::slice`](crate::Context::slice) makes it. Dropping it frees the memory in Millpond, after all work that is
+/// then in the context's streams.
 ///
-/// cudarc orders its uses, automatically and not quite: of two reads on two streams it remembers the last one, and a
-/// later **write** waits for that alone (`examples/two_readers.rs`). [`run`](millpond_adaptor::Stream::run) has no such
-/// gap.
+/// cudarc orders the uses automatically, with a gap: of two reads on two streams it remembers only the last, and a
+/// later **write** waits only for that one (`examples/two_readers.rs`). [`run`](millpond_adaptor::Stream::run) has no
+/// such gap.
 pub struct Slice<T: Pod> {
     /// Never dropped: cudarc would free it.
     inner: ManuallyDrop<CudaSlice<T>>,
-    /// Taken at the end only.
+    /// `Some` until the slice ends.
     loan: Option<Loan<T, Cudarc>>,
 }
 
 impl<T: Pod> Slice<T> {
     pub(crate) fn new(loan: Loan<T, Cudarc>) -> Self {
-        // SAFETY: the memory is the buffer's, which is kept, and any bytes are a `T: Pod`.
+        // SAFETY: the memory is the buffer's, which is kept, and any bytes are a valid `T: Pod`.
         let inner = unsafe { loan.home().theirs().upgrade_device_ptr(loan.address(), loan.len()) };
         Self { inner: ManuallyDrop::new(inner), loan: Some(loan) }
     }
 
-    /// All of it, to write.
+    /// Returns all of it, to write.
     pub fn as_view_mut(&mut self) -> CudaViewMut<'_, T> {
         self.inner.as_view_mut()
     }
 
-    /// The buffer again, for Millpond to order. Its stream is made to wait for what the context's other streams have in
-    /// them.
+    /// Returns the buffer, which Millpond orders from here on. Its stream is made to wait for all work in the context's
+    /// other streams.
     ///
     /// # Errors
     /// The device is lost, or a stream captures. The memory is then freed as by a drop.
@@ -58,7 +58,7 @@ impl<T: Pod> Slice<T> {
         self.end().expect("it is taken at the end only").end()
     }
 
-    /// Ends what cudarc has: its stream waits for the last read and the last write, and the events go.
+    /// Ends cudarc's use: its stream waits for the last read and the last write, and cudarc's events are dropped.
     fn end(&mut self) -> Option<Loan<T, Cudarc>> {
         let loan = self.loan.take()?;
         // SAFETY: this happens once, with the loan.

@@ -7,11 +7,11 @@ use cudarc::driver::CudaStream;
 
 use crate::library::Cudarc;
 
-/// A stream of cudarc's, adopted. [`run`](millpond_adaptor::Stream::run) and
-/// [`enqueue`](millpond_adaptor::Stream::enqueue) submit cudarc's work; all of [`millpond::Stream`] is here as well:
+/// An adopted stream of cudarc's. [`run`](millpond_adaptor::Stream::run) and
+/// [`enqueue`](millpond_adaptor::Stream::enqueue) submit cudarc's work. It also has all of [`millpond::Stream`]:
 /// allocation, free, events, captures.
 ///
-/// Clones name the same stream. It stays open while one of them, or of either library's own handles, is there.
+/// Clones name the same stream. It stays open as long as one of them, or one of either library's own handles, exists.
 #[derive(Clone, Debug)]
 pub struct Stream(millpond_adaptor::Stream<Cudarc>);
 
@@ -30,7 +30,7 @@ impl Deref for Stream {
 }
 
 impl Stream {
-    /// The stream as cudarc knows it. What it is given without [`run`](millpond_adaptor::Stream::run) must not touch
+    /// Returns cudarc's own stream. Work submitted to it without [`run`](millpond_adaptor::Stream::run) must not touch
     /// Millpond's memory.
     pub fn cudarc(&self) -> &Arc<CudaStream> {
         self.theirs()

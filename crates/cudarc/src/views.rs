@@ -1,8 +1,8 @@
-//! Declared memory as cudarc's arguments: [`In`] for what is read, [`Out`] for what is written.
+//! Declared memory as cudarc's arguments: [`In`] for a read, [`Out`] for a write.
 //!
-//! They stand for `CudaView` and `CudaViewMut`, without cudarc's events: Millpond has ordered the work before they are
-//! made. Only the stream that it was declared on may use them for free; where cudarc asks on behalf of another stream,
-//! that one is put after this one, and is waited for.
+//! They replace `CudaView` and `CudaViewMut`, without cudarc's events: Millpond has ordered the work before they are
+//! made. They cost nothing on the stream that the memory was declared on. If cudarc asks on behalf of another stream,
+//! that stream is made to wait for this one, and its work is waited for.
 
 use std::sync::Arc;
 
@@ -11,16 +11,17 @@ use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, LaunchArg
 
 millpond_adaptor::views! {
     CudaStream;
-    /// Memory that was declared to be read: cudarc takes it where it takes a `CudaView`.
+    /// Memory that was declared as read. cudarc takes it wherever it takes a `CudaView`.
     In;
-    /// Memory that was declared to be written, or read and written: cudarc takes it where it takes a `CudaViewMut`.
+    /// Memory that was declared as written, or as read and written. cudarc takes it wherever it takes a `CudaViewMut`.
     Out;
 }
 
 macro_rules! pointers {
     ($name:ident) => {
         impl<T> $name<'_, T> {
-            /// What puts work of another stream between what is declared before and after; nothing for the own stream.
+            /// Puts work of another stream between the work that is declared before and after; does nothing for the own
+            /// stream.
             fn visit<'a>(&self, stream: &'a CudaStream) -> SyncOnDrop<'a> {
                 if *stream == **self.0.stream() {
                     return SyncOnDrop::Record(None);
@@ -57,8 +58,8 @@ impl<T> DevicePtrMut<T> for Out<'_, T> {
     }
 }
 
-// SAFETY: what is pushed is a reference to an address, as cudarc's own implementation for numbers pushes it; it lives
-// as long as the arguments do.
+// SAFETY: the pushed value is a reference to an address, as cudarc's own implementation for numbers pushes it, and it
+// lives as long as the arguments do.
 unsafe impl<'a, 'b: 'a, T> PushKernelArg<&'b In<'_, T>> for LaunchArgs<'a> {
     fn arg(&mut self, arg: &'b In<'_, T>) -> &mut Self {
         self.arg(arg.0.address())

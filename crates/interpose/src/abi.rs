@@ -1,7 +1,7 @@
-//! What `cuda.h` says of the structures that wrapped calls are given, as far as they are read.
+//! The structures of `cuda.h` that wrapped calls get, as far as they are read here.
 //!
-//! Knows no function. Layouts are those of the headers from 11.2 to 13.x on 64-bit Linux, asserted below. What a
-//! program hands over may be older or longer than what is declared here: only what all versions have is read.
+//! There are no functions here. Layouts are those of the headers from 11.2 to 13.x on 64-bit Linux, asserted below. A
+//! program's structure may be older or longer than the one declared here: only fields that all versions have are read.
 
 use std::ffi::{c_int, c_uint};
 use std::mem::{offset_of, size_of};
@@ -13,7 +13,7 @@ pub(crate) use millpond_driver::cuda::abi::graph::{
 pub(crate) use millpond_driver::cuda::abi::pool::{Pool, PoolProps};
 pub(crate) use millpond_driver::cuda::abi::{AccessDesc, Code, Context, Event, Function, Location, Stream};
 
-/// `CU_MEMORYTYPE_UNIFIED`: an address that says itself what it is.
+/// `CU_MEMORYTYPE_UNIFIED`: the driver finds the memory's kind from the address.
 pub(crate) const MEMORY_UNIFIED: c_int = 4;
 /// `CU_EVENT_RECORD_EXTERNAL`, `CU_EVENT_WAIT_EXTERNAL`
 pub(crate) const EXTERNAL: c_uint = 1;
@@ -35,7 +35,7 @@ pub(crate) struct LaunchAttribute {
     pub(crate) value: [u64; 8],
 }
 
-/// How a kernel is launched (`CUlaunchConfig`).
+/// The configuration of a kernel's launch (`CUlaunchConfig`).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct LaunchConfig {
@@ -79,7 +79,7 @@ pub(crate) struct StreamMemOp {
     pub(crate) rest: [u64; 4],
 }
 
-/// How a graph is instantiated (`CUDA_GRAPH_INSTANTIATE_PARAMS`).
+/// The parameters of a graph's instantiation (`CUDA_GRAPH_INSTANTIATE_PARAMS`).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct InstantiateParams {

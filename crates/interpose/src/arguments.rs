@@ -1,9 +1,9 @@
 //! The addresses of known memory among a kernel's arguments.
 //!
-//! How long a kernel's parameters are is known for each function, and so which words may be addresses: each eight bytes
-//! of them are looked up. Arguments that come as one buffer are all looked at. All words are asked for before the first
-//! answer is used, so that the loads wait for memory together: those here, and those of whoever takes what is found.
-//! Knows no call and no order.
+//! The sizes of a kernel's parameters are known for each function, and from them which words may be addresses. Each
+//! word of eight bytes is looked up. Arguments that come as one buffer are searched whole. All words are prefetched
+//! before the first is looked up, so that the cache misses overlap: those of the index, and those of the code that
+//! takes the accesses. This module knows no call and no order.
 
 mod unused;
 
@@ -18,27 +18,28 @@ use crate::ask;
 use crate::index::{Entry, Index, Kind};
 use unused::is_unused;
 
-/// What an operation uses.
+/// The accesses of an operation.
 pub(crate) type Accesses = SmallVec<[Access; 2]>;
 
 /// `CU_LAUNCH_PARAM_BUFFER_POINTER`, `CU_LAUNCH_PARAM_BUFFER_SIZE`
 const BUFFER: usize = 1;
 const BUFFER_BYTES: usize = 2;
 
-/// Longer arguments are structures that programs fill in part. What is left of others in the rest may be addresses of
-/// memory that is freed, be it by a node that was captured before: those do not count, in a launch and in a node.
+/// Arguments longer than this are structures that programs often fill only in part. The rest of such a structure may
+/// hold old addresses of freed memory (also of memory that a node captured earlier frees). Freed addresses in them are
+/// ignored, in launches and in nodes.
 const FILLED_MAX: u32 = 64;
 
-/// Of so many words of a kernel's arguments it is noted whether an allocation's start was ever there.
+/// The number of bits in [`Kernel`]'s `pointers`: the bit of a word is its index modulo this.
 const NOTED: u32 = u64::BITS;
 
 /// A word of an argument that is an address of freed memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stale {
     pub(crate) value: u64,
-    /// Which argument it is in; [`BUFFERED`] where they come as one buffer.
+    /// The argument's index; [`BUFFERED`] if the arguments come as one buffer.
     pub(crate) argument: u32,
-    /// How long that is.
+    /// The argument's size.
     pub(crate) bytes: u32,
 }
 
@@ -46,47 +47,48 @@ pub(crate) struct Stale {
 #[derive(Clone, Copy, Debug, Default)]
 struct Word {
     value: u64,
-    /// What the index knows the address by.
+    /// The index's number for the address.
     number: u32,
-    /// Which word it is.
+    /// The word's index among the words that are searched.
     at: u32,
 }
 
-/// No argument by itself.
+/// Stands for an argument's index if the arguments come as one buffer.
 pub(crate) const BUFFERED: u32 = u32::MAX;
 
-/// So many mappings behind an address count.
+/// At most this many further mappings of a range count as used.
 const JOINED_MAX: usize = 64;
 
-/// Where eight bytes of the parameters are.
+/// The place of eight bytes of the parameters.
 #[derive(Clone, Copy, Debug)]
 struct Where {
     argument: u32,
-    /// From the first byte of the argument on.
+    /// In bytes from the start of the argument.
     offset: u32,
-    /// How long that is.
+    /// The argument's size.
     bytes: u32,
 }
 
-/// What a kernel takes, and what it is called.
+/// A kernel's parameters and name.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
-    /// The words of its parameters, where those are known.
+    /// The words of its parameters, if their sizes are known.
     words: Option<Box<[Where]>>,
     name: Option<Name>,
-    /// The words that once were the start of live memory, by their lowest numbers: these are pointers. Any other word
-    /// may be two small numbers side by side (`0x4_0000_0003`), which lie inside an allocation of some GiB.
+    /// The bits of words that were once the start of live memory ([`NOTED`]): these words are pointers. Any other word
+    /// may be two small numbers side by side (`0x4_0000_0003`), and such a value can lie inside an allocation of some
+    /// GiB.
     pointers: u64,
 }
 
 impl Kernel {
-    /// A kernel of that name, with parameters of so many bytes, where that is known.
+    /// A kernel with this name. `bytes` are the sizes of its parameters, if they are known.
     pub(crate) fn new(name: Option<Name>, text: &str, bytes: Option<&[usize]>) -> Self {
         let count = bytes.map_or(0, <[usize]>::len);
         let is_used = |&(argument, _): &(usize, &usize)| !is_unused(text, count, argument);
         let words_of = |(argument, bytes): (usize, &usize)| {
             let (argument, bytes) = (argument as u32, *bytes as u32);
-            // Pointers are aligned in an argument; where the host keeps that need not be.
+            // A pointer is aligned within its argument. The host's copy of the argument need not be aligned.
             (0..bytes / 8).map(move |word| Where { argument, offset: 8 * word, bytes })
         };
         Self {
@@ -97,7 +99,7 @@ impl Kernel {
     }
 }
 
-/// Kernels that were launched.
+/// The kernels that were launched.
 #[derive(Debug, Default)]
 pub(crate) struct Kernels {
     all: Vec<Kernel>,
@@ -106,7 +108,7 @@ pub(crate) struct Kernels {
 }
 
 impl Kernels {
-    /// Where a kernel is in the list, if it was met.
+    /// Returns the kernel's index in the list, if it was launched before.
     #[inline]
     pub(crate) fn find(&mut self, function: Function) -> Option<u32> {
         match self.last {
@@ -119,13 +121,13 @@ impl Kernels {
         }
     }
 
-    /// One of the list.
+    /// Returns the kernel at an index of the list.
     #[inline]
     pub(crate) fn at(&mut self, at: u32) -> Option<&mut Kernel> {
         self.all.get_mut(at as usize)
     }
 
-    /// A kernel was met.
+    /// Adds a kernel, and returns its index in the list.
     pub(crate) fn add(&mut self, function: Function, kernel: Kernel) -> u32 {
         let at = self.all.len() as u32;
         self.all.push(kernel);
@@ -133,20 +135,21 @@ impl Kernels {
         at
     }
 
-    /// Functions may be others from now on.
+    /// Forgets all kernels: a handle may belong to another function from now on.
     pub(crate) fn forget(&mut self) {
         *self = Self::default();
     }
 }
 
 impl Kernel {
-    /// What it is called.
+    /// Returns the kernel's name.
     #[inline]
     pub(crate) fn name(&self) -> Option<Name> {
         self.name
     }
 
-    /// Finds the memory whose addresses are among the arguments. Whether it is known what those are.
+    /// Finds the memory whose addresses are among the arguments. Returns `false` if it is not known where the arguments
+    /// are.
     ///
     /// # Safety
     /// Arguments as of `cuLaunchKernel`.
@@ -183,9 +186,9 @@ impl Kernel {
                     let place = unsafe { params.add(*argument as usize) };
                     // SAFETY: as above.
                     let place = unsafe { place.read() }.addr();
-                    // What has no place was not read by the driver either.
+                    // The driver did not read an argument without an address either.
                     if place != 0 {
-                        // SAFETY: the argument is so long.
+                        // SAFETY: the offset lies within the argument.
                         unsafe { asking.look_at(place + *offset as usize, at) };
                     }
                 }
@@ -197,7 +200,7 @@ impl Kernel {
                 Some((place, bytes)) => {
                     let mut asking = Asking { search, known, count: 0, layout: Layout::Buffer(bytes as u32) };
                     for at in 0..if place == 0 { 0 } else { bytes / 8 } {
-                        // SAFETY: so long is the buffer.
+                        // SAFETY: the word lies within the buffer.
                         unsafe { asking.look_at(place + 8 * at, at) };
                     }
                     asking.finish();
@@ -210,40 +213,41 @@ impl Kernel {
     }
 }
 
-/// So many addresses are asked for before the first answer is used.
+/// The number of words that are prefetched before the first is looked up.
 const AT_ONCE: usize = 16;
 
-/// Which numbers were met is noted in so many places: two of one launch rarely have the same.
+/// The size of the table of numbers met: two numbers of one launch rarely share an entry.
 const MET: usize = 512;
 
-/// Where what is known of numbers lies, for who asks the processor for it ahead: equally far apart.
+/// The array that the consumer reads by number, so that it can be prefetched: the first element, and the bytes from one
+/// to the next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ahead {
     pub(crate) first: *const u8,
     pub(crate) step: usize,
 }
 
-/// What a search knows, and where it puts what it finds.
+/// The inputs of a search, and the list for its results.
 pub(crate) struct Known<'a> {
     pub(crate) index: &'a mut Index,
-    /// Of whoever takes what is found.
+    /// The array of the code that takes the accesses.
     pub(crate) ahead: Ahead,
-    /// What a kernel is taken to do.
+    /// The act that a kernel is assumed to do.
     pub(crate) act: Act,
     pub(crate) accesses: &'a mut Accesses,
 }
 
-/// How the words of the arguments lie.
+/// The layout of the arguments' words.
 #[derive(Clone, Copy)]
 enum Layout<'a> {
-    /// Each argument by itself.
+    /// Each argument has its own address.
     Apart(&'a [Where]),
-    /// In one buffer of so many bytes.
+    /// All arguments are in one buffer of this many bytes.
     Buffer(u32),
 }
 
 impl Layout<'_> {
-    /// The argument that a word is in, and how long that is.
+    /// Returns the index and the size of the argument that a word is in.
     fn of(self, word: u32) -> (u32, u32) {
         match self {
             Layout::Apart(all) => all.get(word as usize).map_or((0, 0), |it| (it.argument, it.bytes)),
@@ -255,22 +259,22 @@ impl Layout<'_> {
 /// The lowest bit above a number.
 const LAUNCH: u64 = 1 << 32;
 
-/// A search for memory whose addresses are among the arguments of a launch; kept from launch to launch.
+/// A search for memory whose addresses are among a launch's arguments. It is reused from launch to launch.
 #[derive(Debug)]
 pub(crate) struct Search {
-    /// The words that may be addresses, and are not looked up yet.
+    /// Words that may be addresses, and are not looked up yet.
     words: [Word; AT_ONCE],
-    /// The numbers that were met, by their lowest bits, with the launch above.
+    /// The numbers met, at the index of their low bits, with the launch in the high half.
     met: Box<[u64; MET]>,
-    /// Counts launches, above the bits of a number.
+    /// The count of launches, in the high half: the low half holds a number.
     launch: u64,
-    /// The last word that is an address of freed memory.
+    /// The last word with an address of freed memory.
     stale: Option<Stale>,
-    /// The words that are pointers, as far as the kernel's launches have shown.
+    /// The words that are pointers, as the kernel's launches have shown so far.
     pointers: u64,
-    /// Whether it is for a node of a graph, which means memory by its address each time that it runs.
+    /// `true` if the search is for a graph's node. A node refers to memory by address each time that it runs.
     is_for_node: bool,
-    /// For a node: memory whose addresses are in structures that may be filled in part.
+    /// For a node: memory whose addresses are in structures that may be filled only in part.
     pointed_at: Vec<Memory>,
 }
 
@@ -292,16 +296,16 @@ impl Default for Search {
 struct Asking<'a, 'k> {
     search: &'a mut Search,
     known: &'a mut Known<'k>,
-    /// So many words are not looked up yet.
+    /// The number of words that are not looked up yet.
     count: usize,
     layout: Layout<'a>,
 }
 
 impl Asking<'_, '_> {
-    /// Looks at a word.
+    /// Prefetches a word's entries, and looks the words up once [`AT_ONCE`] are collected.
     ///
     /// # Safety
-    /// Eight bytes are there.
+    /// Eight bytes at `place` are readable.
     #[inline(always)]
     unsafe fn look_at(&mut self, place: usize, at: usize) {
         // SAFETY: the caller's promise.
@@ -334,30 +338,30 @@ impl Search {
         self.pointed_at.clear();
         self.launch = self.launch.wrapping_add(LAUNCH);
         if self.launch == 0 {
-            // Numbers of launches come again.
+            // The count of launches wraps around.
             (*self.met, self.launch) = ([0; MET], LAUNCH);
         }
     }
 
-    /// The last word that is an address of freed memory.
+    /// Returns the last word with an address of freed memory.
     #[inline]
     pub(crate) fn stale(&self) -> Option<Stale> {
         self.stale
     }
 
-    /// Whether what is searched next is for a node of a graph.
+    /// Sets whether the next search is for a graph's node.
     #[inline]
     pub(crate) fn set_for_node(&mut self, is_for_node: bool) {
         self.is_for_node = is_for_node;
     }
 
-    /// Memory that is used by the runs of a node before its free: its addresses are in structures that may be filled in
-    /// part, so that what is freed is none of the node's.
+    /// Returns memory whose addresses are in structures that may be filled only in part. The node's runs use this
+    /// memory until it is freed. Afterwards such an address is taken for an old one that the node does not use.
     pub(crate) fn pointed_at(&self) -> &[Memory] {
         &self.pointed_at
     }
 
-    /// Looks up the first so many words.
+    /// Looks up the first `count` words.
     #[inline]
     fn look_up(&mut self, known: &mut Known<'_>, count: usize, layout: Layout<'_>) {
         let count = count.min(AT_ONCE);
@@ -367,7 +371,7 @@ impl Search {
             let Word { value, number, at: word } = self.words[at];
             let entry = known.index.by_number(number).filter(|entry| entry.is_plainly_at(value) & !self.is_for_node);
             let Some(entry) = entry else {
-                // SAFETY: so many were written.
+                // SAFETY: `len` elements were written.
                 unsafe { known.accesses.set_len(len) };
                 return (at..count).for_each(|at| self.look_up_any(known, self.words[at], layout));
             };
@@ -376,7 +380,7 @@ impl Search {
             let place = unsafe { all.add(len) };
             // SAFETY: as above.
             unsafe { place.write(Access::whole(entry.memory(), known.act)) };
-            // SAFETY: so many were written.
+            // SAFETY: `len` elements were written.
             let before = unsafe { std::slice::from_raw_parts(all, len) };
             len += usize::from(self.is_new(number, before));
         }
@@ -384,8 +388,8 @@ impl Search {
         unsafe { known.accesses.set_len(len) };
     }
 
-    /// Looks up a word that may be no address of anything, of freed memory, of a mapping, or where several allocations
-    /// are close.
+    /// Looks up a word that is no simple case: no address at all, an address of freed memory, of a mapping, or of a
+    /// grain that several allocations share.
     #[cold]
     fn look_up_any(&mut self, known: &mut Known<'_>, word: Word, layout: Layout<'_>) {
         let Known { index, act, accesses, .. } = known;
@@ -403,7 +407,7 @@ impl Search {
             return;
         }
         let Some(entry) = index.find(word.value) else { return };
-        // In graphs it lives and dies by their nodes.
+        // In graphs, an alloc node's memory is allocated and freed by nodes.
         if self.is_for_node && bytes > FILLED_MAX && entry.kind != Kind::Node {
             self.pointed_at.push(entry.memory());
             return self.pointed_at.extend(index.joined(entry).take(JOINED_MAX).map(Entry::memory));
@@ -415,7 +419,7 @@ impl Search {
         if is_stale {
             self.stale = Some(Stale { value: word.value, argument, bytes });
         } else if entry.kind == Kind::Mapped {
-            // Who gets an address in a range of several mappings may use all behind it.
+            // A kernel that gets an address in a range of several mappings may use all mappings behind it.
             for joined in index.joined(entry).take(JOINED_MAX) {
                 if self.is_new(joined.id().0, accesses) {
                     accesses.push(Access::whole(joined.memory(), *act));
@@ -424,12 +428,13 @@ impl Search {
         }
     }
 
-    /// Whether a number is met for the first time in this launch: what is new becomes one of the accesses.
+    /// Returns `true` if the number is met for the first time in this launch. Its memory then becomes one of the
+    /// accesses.
     #[inline]
     fn is_new(&mut self, number: u32, accesses: &[Access]) -> bool {
         let this = self.launch | u64::from(number);
         let last = std::mem::replace(&mut self.met[number as usize % MET], this);
-        // Another number may have taken the place of this one.
+        // Another number may have overwritten this one's entry.
         last < self.launch || (last != this && is_none_of(number, accesses))
     }
 }
@@ -439,11 +444,11 @@ fn is_none_of(number: u32, accesses: &[Access]) -> bool {
     accesses.iter().all(|access| access.memory.id.0 != number)
 }
 
-/// Asks the processor for a line of memory.
+/// Prefetches a cache line.
 #[inline]
 fn ask_ahead(place: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: any address may be asked for; nothing is read.
+    // SAFETY: any address may be prefetched; nothing is read.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast());
     }
@@ -454,14 +459,14 @@ fn ask_ahead(place: *const u8) {
     }
 }
 
-/// Arguments that come as one buffer.
+/// Finds the address and the size of arguments that come as one buffer.
 ///
 /// # Safety
-/// A list of keys and values that ends in null.
+/// `extra` is a list of keys and values that ends in null.
 unsafe fn buffer_of(extra: *const *const c_void) -> Option<(usize, usize)> {
     let (mut start, mut bytes) = (None, None);
     for pair in 0..8 {
-        // SAFETY: not behind the end.
+        // SAFETY: the end of the list was not reached.
         let key = unsafe { extra.add(2 * pair) };
         // SAFETY: as above.
         let key = unsafe { key.read() }.addr();

@@ -1,6 +1,6 @@
-//! Questions to the real library that change nothing: which device is current, what a stream is, what a kernel takes.
+//! Questions to the real library that change nothing: the current device, a stream's flags, a kernel's parameters.
 //!
-//! What the library does not have is answered as not known.
+//! If the library lacks a function, the answer is "not known".
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -11,7 +11,7 @@ use crate::abi::{Code, Context, Function, Graph, MEMORY_DEVICE, Pool, Stream};
 use crate::entry::real;
 use crate::mapping;
 
-/// Makes each question a method that finds its function once.
+/// Makes each question a function that looks its real function up once.
 macro_rules! questions {
     ($($question:ident $name:literal($($arg:ident: $ty:ty),*);)*) => {$(
         fn $question($($arg: $ty),*) -> Code {
@@ -66,22 +66,22 @@ fn answer<T: Default>(ask: impl FnOnce(&mut T) -> Code) -> Option<T> {
     (ask(&mut value) == Code::SUCCESS).then_some(value)
 }
 
-/// The device of the thread's current context; 0 where there is none.
+/// Returns the device of the thread's current context; 0 if there is none.
 pub(crate) fn current_device() -> i32 {
     context_device().unwrap_or(0)
 }
 
-/// The device of the thread's current context.
+/// Returns the device of the thread's current context.
 pub(crate) fn context_device() -> Option<i32> {
     answer(|device| ctx_device(device))
 }
 
-/// The thread's current context.
+/// Returns the thread's current context.
 pub(crate) fn current_context() -> Option<Context> {
     answer(|context| ctx_current(context))
 }
 
-/// The primary context of a device, where there is one already.
+/// Returns a device's primary context, if it is active.
 pub(crate) fn primary_of(device: i32) -> Option<Context> {
     if !is_primary_active(device) {
         return None;
@@ -91,18 +91,18 @@ pub(crate) fn primary_of(device: i32) -> Option<Context> {
     Some(context)
 }
 
-/// Whether a device's primary context is there.
+/// Returns `true` unless the driver says that the device's primary context is not active.
 pub(crate) fn is_primary_active(device: i32) -> bool {
     let mut flags = 0;
     answer(|active| primary_state(device, &raw mut flags, active)) != Some(0)
 }
 
-/// Waits until a stream's work has completed. Whether that could be.
+/// Waits until a stream's work has completed. Returns `false` if the wait fails.
 pub(crate) fn wait_for(stream: Stream) -> bool {
     stream_synchronize(stream) == Code::SUCCESS
 }
 
-/// The device of a context.
+/// Returns the device of a context.
 pub(crate) fn device_of(context: Context) -> i32 {
     if ctx_push(context) != Code::SUCCESS {
         return current_device();
@@ -112,17 +112,17 @@ pub(crate) fn device_of(context: Context) -> i32 {
     device
 }
 
-/// Whether a stream is not ordered with the legacy one.
+/// Returns `true` if the stream is non-blocking: it is not ordered with the legacy default stream.
 pub(crate) fn is_non_blocking(stream: Stream) -> bool {
     answer(|flags| stream_flags(stream, flags)).is_some_and(|flags| flags & 1 != 0)
 }
 
-/// The context of a stream, if it is one.
+/// Returns the context of a stream, if the handle is a stream's.
 pub(crate) fn context_of(stream: Stream) -> Option<Context> {
     answer(|context| stream_context(stream, context))
 }
 
-/// Whether a stream captures; none where that cannot be asked now.
+/// Returns `true` if the stream captures; `None` if the driver does not answer.
 pub(crate) fn capture_status(stream: Stream) -> Option<bool> {
     answer(|status| stream_capturing(stream, status)).map(|status| status != 0)
 }
@@ -134,76 +134,77 @@ pub(crate) fn give_capture_up(stream: Stream) {
     }
 }
 
-/// Whether a stream captures.
+/// Returns `true` if the stream captures.
 pub(crate) fn is_capturing(stream: Stream) -> bool {
     capture_status(stream).unwrap_or(false)
 }
 
-/// Whether a stream captures, and something has spoilt that.
+/// Returns `true` if the stream's capture is invalid.
 pub(crate) fn is_capture_spoilt(stream: Stream) -> bool {
     const SPOILT: c_int = 2;
     answer(|status| stream_capturing(stream, status)) == Some(SPOILT)
 }
 
-/// What the driver calls the capture that a stream is in, where it goes on and that can be asked.
+/// Returns the driver's number of the capture that a stream is in, if the capture is valid and the driver answers.
 pub(crate) fn capture_number(stream: Stream) -> Option<u64> {
     let mut status = 0;
     answer(|number| capture_info(stream, &raw mut status, number)).filter(|_| status == 1)
 }
 
-/// The allocation that an address is in: its first address, and its size.
+/// Returns the first address and the size of the allocation that an address is in.
 pub(crate) fn range_of(at: u64) -> Option<(u64, usize)> {
     let mut bytes = 0;
     let base = answer(|base| address_range(base, &mut bytes, at))?;
     Some((base, bytes))
 }
 
-/// Whether an address is plain memory of the host by now: the process may use it, it is not a device's file, and the
-/// driver does not call it a device's. What the driver reserves for memory that it freed has no access.
+/// Returns `true` if an address is plain host memory now: the process may use it, it is not in a device's file, and the
+/// driver does not call it a device's. Addresses that the driver keeps reserved after a free are not accessible.
 pub(crate) fn is_of_host(at: u64) -> bool {
     const MEMORY_TYPE: c_int = 2;
     let kind = answer(|kind: &mut c_uint| pointer_attribute(kind, MEMORY_TYPE, at));
     kind != Some(MEMORY_DEVICE as c_uint) && mapping::is_usable(at)
 }
 
-/// Whether the device of the thread's context has access to the memory at an address; none where that is not known.
+/// Returns `true` if the device of the thread's context has access to the memory at an address; `None` if that is not
+/// known.
 pub(crate) fn has_access(at: u64) -> Option<bool> {
     const ACCESS_FLAGS: c_int = 16;
     answer(|flags: &mut c_uint| pointer_attribute(flags, ACCESS_FLAGS, at)).map(|flags| flags != 0)
 }
 
-/// How many devices there are.
+/// Returns the number of devices.
 pub(crate) fn devices() -> i32 {
     answer(|count| device_count(count)).unwrap_or(0)
 }
 
-/// Whether a device has an engine that decompresses memory.
+/// Returns `true` if a device has an engine that decompresses memory.
 pub(crate) fn decompresses(device: i32) -> bool {
     answer(|value| device_attribute(value, attribute::DECOMPRESSION, device)).is_some_and(|methods| methods != 0)
 }
 
-/// The default pool of a device.
+/// Returns the default pool of a device.
 pub(crate) fn default_pool_of(device: i32) -> Option<Pool> {
     answer(|pool| default_pool(pool, device))
 }
 
-/// The pool that allocations on a device's streams come from.
+/// Returns the current pool of a device: allocations on its streams come from it.
 pub(crate) fn pool_of(device: i32) -> Option<Pool> {
     answer(|pool| device_pool(pool, device))
 }
 
-/// An attribute of a pool that is a number of bytes.
+/// Returns an attribute of a pool that is a number of bytes.
 pub(crate) fn pool_bytes(pool: Pool, attribute: c_int) -> Option<u64> {
     answer(|value| pool_attribute(pool, attribute, value))
 }
 
-/// A pool of the driver's gives back what it holds and does not use.
+/// Makes a pool of the driver's give unused memory back.
 pub(crate) fn trim_pool(pool: Pool) {
-    // What it refuses it keeps.
+    // If the driver refuses, the pool keeps its memory.
     let _ = pool_trim(pool, 0);
 }
 
-/// How many bytes each of a kernel's parameters has: none where that is not known.
+/// Returns the size in bytes of each parameter of a kernel; `None` if the sizes are not known.
 pub(crate) fn params_of(function: Function) -> Option<Vec<usize>> {
     let all = |ask: fn(Function, usize, *mut usize, *mut usize) -> Code| {
         let mut found = Vec::new();
@@ -211,7 +212,7 @@ pub(crate) fn params_of(function: Function) -> Option<Vec<usize>> {
             let (mut offset, mut bytes) = (0, 0);
             match ask(function, found.len(), &raw mut offset, &raw mut bytes) {
                 Code::SUCCESS if found.len() < 4096 => found.push(bytes),
-                // Behind the last one.
+                // Past the last parameter.
                 Code::INVALID_VALUE => return Some(found),
                 _ => return None,
             }
@@ -220,7 +221,7 @@ pub(crate) fn params_of(function: Function) -> Option<Vec<usize>> {
     all(function_param).filter(|found| !found.is_empty()).or_else(|| all(kernel_param))
 }
 
-/// What a kernel is called.
+/// Returns the name of a kernel.
 pub(crate) fn name_of(function: Function) -> Option<String> {
     let named = |ask: fn(*mut *const c_char, Function) -> Code| {
         let mut name = std::ptr::null();

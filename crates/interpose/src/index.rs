@@ -1,16 +1,16 @@
-//! Which allocation an address lies in: one question for each word of a kernel's arguments.
+//! Finds the allocation that an address lies in: one lookup for each word of a kernel's arguments.
 //!
-//! The simple version is an ordered map of ranges. Here the space of addresses is cut (`pages`): an answer takes five
-//! loads and a comparison of bounds, whatever number is live, and a new allocation is put into 64 blocks and 128 grains
-//! at most, and its whole pages. The few allocations that share a grain (small host memory) are listed. Who asks for
-//! many addresses asks for all numbers first ([`Index::number`]): those loads wait for memory together. What an answer
-//! takes is half a line of memory.
+//! The simple version is an ordered map of ranges. Here the address space is cut into pieces (`pages`). A lookup takes
+//! five loads and a comparison of bounds, however many allocations are live. A new allocation is put into at most 64
+//! blocks and 128 grains, and into its whole pages. The few allocations that share a grain (small host memory) are in a
+//! list. To look up many addresses, get all their numbers first ([`Index::number`]), so that the cache misses overlap.
+//! An entry is half a cache line.
 //!
-//! Memory of a device that was freed keeps its place until something else is there, so that a use of it is known for
-//! what it is; so many frees are remembered. Addresses of the host come back without a call of the driver's: freed
-//! memory has none there, and one of a device only while the host has not got its range ([`Index::used`]). Memory of an
-//! alloc node keeps its place between its lives. Knows no order and no handle. Invariant **one-live**: no byte is in
-//! two live entries.
+//! Freed device memory keeps its addresses until something else is there, so that a use of it is recognised. A limited
+//! number of frees is remembered. The host reuses addresses without a driver call: so freed host memory has no
+//! addresses, and freed device memory keeps its addresses only until the host gets the range ([`Index::used`]). An
+//! alloc node's memory keeps its addresses between launches. The index knows no order and no handle. Invariant
+//! **one-live**: no byte is in two live entries.
 
 mod entry;
 mod grains;
@@ -25,14 +25,14 @@ use millpond_core::op::Memory;
 use pages::{BLOCK, Block, GRAIN, NONE, PAGE, Page, Pages, SHARED, grain_bits, parts};
 use rustc_hash::FxHashMap;
 
-/// How many frees are remembered: as many as the checker remembers.
+/// The number of frees that are remembered: as many as the checker remembers.
 const FREED: usize = 1 << 16;
 
-/// The index: see the module.
+/// The index; see the module.
 #[derive(Debug)]
 pub(crate) struct Index {
     pages: Pages,
-    /// Grains that several allocations are in.
+    /// The grains that several allocations lie in.
     shared: Shared,
     entries: Vec<Entry>,
     freed: VecDeque<u32>,
@@ -40,9 +40,9 @@ pub(crate) struct Index {
     low: u64,
     high: u64,
     live: usize,
-    /// How many of them are alloc nodes' memory.
+    /// The number of live allocations that are memory of alloc nodes.
     nodes: usize,
-    /// Of a mapping: the end of the range that it is in to the program, where it is in one.
+    /// For a mapping in a range that the program made of several: the end of that range.
     joined: FxHashMap<u32, u64>,
 }
 
@@ -64,19 +64,19 @@ impl Default for Index {
 }
 
 impl Index {
-    /// The allocation that an address is in, live or freed; the live one where both are.
+    /// Returns the allocation, live or freed, that an address is in. If there are both, returns the live one.
     #[inline]
     pub(crate) fn find(&self, at: u64) -> Option<&Entry> {
         if self.may_have(at) { self.at(at, self.number(at)) } else { None }
     }
 
-    /// Whether an address is among those that anything was ever at.
+    /// Returns `false` if no allocation was ever at the address.
     #[inline]
     pub(crate) fn may_have(&self, at: u64) -> bool {
         (self.low <= at) & (at < self.high)
     }
 
-    /// Where it is kept what [`touched`](Self::touched) wants to know of an address.
+    /// Returns the number for an address, which [`touched`](Self::touched) takes.
     #[inline(always)]
     pub(crate) fn number(&self, at: u64) -> u32 {
         self.pages.number(at)
@@ -98,19 +98,20 @@ impl Index {
         here.filter(|it| it.is_at(at)).max_by_key(|it| it.is_live)
     }
 
-    /// What a number stands for, where that is an allocation; what is there need not be live.
+    /// Returns the entry of a number, if the number is an allocation's. The allocation need not be live.
     #[inline]
     pub(crate) fn by_number(&self, number: u32) -> Option<&Entry> {
         self.entries.get(number as usize)
     }
 
-    /// Where the answer for a number is kept: for who asks the processor for it ahead. It may point anywhere.
+    /// Returns the address of a number's entry, for prefetching. It may point anywhere.
     #[inline]
     pub(crate) fn place_of(&self, number: u32) -> *const u8 {
         self.entries.as_ptr().wrapping_add(number as usize).cast()
     }
 
-    /// An address that work may use. A pointer one past the end of memory is none to what was freed behind it.
+    /// Returns the allocation that work may use by this address. The end pointer of allocated memory does not count as
+    /// an address of freed memory behind it.
     pub(crate) fn touched(&self, at: u64, number: u32) -> Option<&Entry> {
         let entry = self.at(at, number)?;
         let is_end =
@@ -118,8 +119,8 @@ impl Index {
         (entry.is_allocated || !is_end()).then_some(entry)
     }
 
-    /// The allocation that work uses by an address. `is_hosts` says whether the host has the address: it is asked where
-    /// the allocation is freed, which is forgotten then.
+    /// Returns the allocation that work uses by an address. `is_hosts` tells whether the address is host memory now. It
+    /// is called only if the allocation is not allocated; if it returns `true`, that allocation is forgotten.
     pub(crate) fn used(&mut self, at: u64, is_hosts: impl Fn(u64) -> bool) -> Option<&Entry> {
         let is_free = |it: &Entry| !it.is_allocated;
         while let Some(memory) = self.find(at).filter(|it| is_free(it)).map(Entry::memory) {
@@ -131,12 +132,12 @@ impl Index {
         self.find(at)
     }
 
-    /// The allocation that begins at an address.
+    /// Returns the allocation that begins at an address.
     pub(crate) fn starting_at(&self, at: u64) -> Option<&Entry> {
         self.find(at).filter(|entry| entry.start == at)
     }
 
-    /// Adds an allocation; those that it takes the place of are handed to `displaced`: their frees were not seen.
+    /// Adds an allocation. Live allocations that it overlaps are passed to `displaced`: their frees were not seen.
     pub(crate) fn insert(
         &mut self,
         start: u64,
@@ -170,14 +171,14 @@ impl Index {
         entry.memory()
     }
 
-    /// An allocation ends.
+    /// Ends an allocation.
     pub(crate) fn free(&mut self, memory: Memory) {
         if self.entry(memory).is_some_and(|entry| entry.is_live) {
             self.bury(memory.id.0);
         }
     }
 
-    /// The memory of alloc nodes is not known any more: whether there was any.
+    /// Forgets the memory of all alloc nodes. Returns `false` if there was none.
     pub(crate) fn forget_nodes(&mut self) -> bool {
         if self.nodes == 0 {
             return false;
@@ -187,11 +188,11 @@ impl Index {
         true
     }
 
-    /// Nothing is at the addresses of an allocation any more, not even a freed one.
+    /// Forgets an allocation: nothing is at its addresses any more, not even freed memory.
     pub(crate) fn forget(&mut self, memory: Memory) {
         let Some(&Entry { kind, is_live, .. }) = self.entry(memory) else { return };
         if is_live {
-            // Its number is never given out again: it has a life that goes on, as far as operations say.
+            // Its number is never reused: for operations, its lifetime goes on.
             self.live -= 1;
             self.nodes -= usize::from(kind == Kind::Node);
             self.entries[memory.id.index()].set_live(false);
@@ -199,14 +200,14 @@ impl Index {
         self.clear(memory.id.0);
     }
 
-    /// Memory of an alloc node can be used from now on, or not until its next launch.
+    /// Sets whether an alloc node's memory can be used: `true` from a launch on, `false` until the next one.
     pub(crate) fn set_allocated(&mut self, memory: Memory, is_allocated: bool) {
         if self.entry(memory).is_some_and(|entry| entry.is_live) {
             self.entries[memory.id.index()].set_allocated(is_allocated);
         }
     }
 
-    /// An allocation lives on, for its free was refused. Where another lies there by now it does not.
+    /// Makes an allocation live again whose free was refused, unless another one lies there by now.
     pub(crate) fn revive(&mut self, memory: Memory) {
         let Some(Entry { start, end, .. }) = self.entry(memory).copied() else { return };
         let place = self.freed.iter().rposition(|number| *number == memory.id.0);
@@ -218,7 +219,7 @@ impl Index {
         }
     }
 
-    /// A mapping at the very place of one that is gone: it has that one's name.
+    /// Revives a mapping that is gone for a new one at exactly the same place, under the old name.
     pub(crate) fn map_again(&mut self, start: u64, bytes: u64) -> Option<Memory> {
         let is_gone = |it: &&Entry| !it.is_live && it.kind == Kind::Mapped && it.end - it.start == bytes;
         let memory = self.starting_at(start).filter(is_gone)?.memory();
@@ -227,7 +228,7 @@ impl Index {
         self.entries[memory.id.index()].is_live.then_some(memory)
     }
 
-    /// The mappings in these bytes are one range to the program.
+    /// Notes that the program treats the mappings in these bytes as one range.
     pub(crate) fn join(&mut self, start: u64, end: u64) {
         let mut at = start;
         while let Some(entry) = self.find(at).filter(|it| it.is_live && it.kind == Kind::Mapped && at < end) {
@@ -237,36 +238,36 @@ impl Index {
         }
     }
 
-    /// The other mappings of the range that one is in, from there on.
+    /// Returns the mappings that follow this one in its range.
     pub(crate) fn joined(&self, entry: &Entry) -> impl Iterator<Item = &Entry> {
         let end = self.joined.get(&entry.id.0).copied().unwrap_or(entry.end);
         let next = move |it: &&Entry| self.find(it.end).filter(|it| it.is_live && it.start < end);
         std::iter::successors(next(&entry), move |it| next(it))
     }
 
-    /// An allocation by its name, if that is its latest.
+    /// Returns the entry of a name, if no newer allocation has its number.
     pub(crate) fn entry(&self, memory: Memory) -> Option<&Entry> {
         self.entries.get(memory.id.index()).filter(|entry| entry.memory() == memory)
     }
 
-    /// What a number was given to last.
+    /// Returns the newest entry of a number.
     #[inline]
     pub(crate) fn latest(&self, id: AllocId) -> Option<&Entry> {
         self.entries.get(id.index()).filter(|entry| entry.end > 0)
     }
 
-    /// All that live.
+    /// Returns all live entries.
     pub(crate) fn living(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.is_live)
     }
 
-    /// How many live.
+    /// Returns the number of live entries.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.live
     }
 
-    /// A name that nothing has had, nor will have: for what was never allocated.
+    /// Returns a name that no allocation ever has, for memory that was never allocated.
     pub(crate) fn unused_name(&mut self) -> Memory {
         let number = self.entries.len() as u32;
         let (id, kind) = (AllocId(number), Kind::Device);
@@ -276,7 +277,7 @@ impl Index {
         none.memory()
     }
 
-    /// The first live entry with a byte in a range.
+    /// Returns the first live entry with a byte in a range.
     fn first_live_in(&self, start: u64, end: u64) -> Option<u32> {
         let overlaps = |number: u32| {
             let entry = self.entries.get(number as usize)?;
@@ -325,7 +326,7 @@ impl Index {
         }
     }
 
-    /// An entry is freed; the oldest that was is forgotten.
+    /// Marks an entry as freed. Beyond the limit, the oldest freed entry is forgotten.
     fn bury(&mut self, number: u32) {
         let entry = &mut self.entries[number as usize];
         entry.set_live(false);
@@ -342,7 +343,7 @@ impl Index {
         }
     }
 
-    /// Nothing leads to an entry any more.
+    /// Removes an entry from all pages.
     fn clear(&mut self, number: u32) {
         let Entry { start, end, .. } = self.entries[number as usize];
         for page in start >> PAGE..=(end - 1) >> PAGE {

@@ -1,8 +1,8 @@
-//! The checker beside the running program: what it finds is said at once, and again at the end.
+//! The checker beside the running program: findings are printed at once, and again at the end.
 //!
-//! The law is [`Checker`]'s. Here places are numbers until something is found. A finding that was said from the same
-//! places before is only counted; the count is reported to the command when it has doubled, and at the end, so that
-//! what a loop does wrong a million times takes twenty lines.
+//! The rules are [`Checker`]'s. Here places are numbers until something is found. A finding that was printed from the
+//! same places before is only counted. The command gets the count each time that it has doubled, and at the end. So a
+//! mistake that a loop makes a million times takes twenty lines.
 
 use std::fmt::Write;
 
@@ -16,16 +16,16 @@ use crate::index::Index;
 use crate::place::Places;
 use crate::report;
 
-/// So many different findings are said; more are counted as one.
+/// At most this many different findings are printed. Further ones are counted as one.
 const SAID_MAX: usize = 1000;
 
-/// A finding that was said.
+/// A finding that was printed.
 #[derive(Debug)]
 struct Said {
-    /// Both its places, and its sentence when it was said, as the command reads them.
+    /// Its two places and its sentence at the first time, in the command's format.
     fields: String,
     count: u64,
-    /// How many of them the command knows of.
+    /// The part of `count` that the command knows of.
     reported: u64,
 }
 
@@ -48,38 +48,39 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    /// `races`: also accesses that are not ordered with each other. `leaks`: also memory that is never freed.
+    /// `races`: also looks for accesses that are not ordered with each other. `leaks`: also looks for memory that is
+    /// never freed.
     pub(crate) fn new(races: bool, leaks: bool) -> Self {
         let settings = Settings { races, leaks, advice: false };
         Self { checker: Checker::new(settings), found: Vec::new(), said: FxHashMap::default() }
     }
 
-    /// Judges an operation. Whether something was found, which [`tell`](Self::tell) then says.
+    /// Judges an operation. Returns `true` if something was found, which [`tell`](Self::tell) then prints.
     #[inline]
     pub(crate) fn push(&mut self, op: &Op, names: &Names) -> bool {
         self.checker.check(op, names, &mut self.found);
         !self.found.is_empty()
     }
 
-    /// Where it lies what is known of numbers of memory.
+    /// Returns the array of what is known of memory, by number, for prefetching.
     #[inline]
     pub(crate) fn ahead(&self) -> Ahead {
         let (first, step) = self.checker.places();
         Ahead { first, step }
     }
 
-    /// The process ends: what is only known now is found, and said.
+    /// Prints what can be found only at the process's end.
     pub(crate) fn find_rest(&mut self, names: &Names, places: &mut Places, index: &Index) {
         self.checker.finish(names, &mut self.found);
         self.tell(places, index, None);
     }
 
-    /// The command learns of all that was found.
+    /// Reports all counts to the command.
     pub(crate) fn report(&mut self) {
         self.said.values_mut().for_each(Said::report);
     }
 
-    /// Says what was found.
+    /// Prints the new findings.
     #[cold]
     pub(crate) fn tell(&mut self, places: &mut Places, index: &Index, note: Option<&str>) {
         for mut finding in std::mem::take(&mut self.found) {
@@ -110,7 +111,7 @@ impl Judge {
     }
 }
 
-/// The frames of each side of a finding, where they are kept.
+/// The frames of each side of a finding, if stacks are kept.
 struct Stacks(Vec<Vec<String>>);
 
 impl Stacks {
@@ -120,12 +121,12 @@ impl Stacks {
     }
 }
 
-/// What a finding shows, in order.
+/// Returns the sides of a finding, in the order in which they are printed.
 fn sides(finding: &Finding) -> impl Iterator<Item = &Side> {
     finding.earlier.iter().chain(&finding.others).chain(&finding.later)
 }
 
-/// Puts files and lines where numbers of places are.
+/// Replaces the numbers of places by files and lines.
 fn place(finding: &mut Finding, places: &mut Places) {
     for known in finding.spots_mut() {
         if let (None, Some(line)) = (&known.file, known.line)
@@ -140,7 +141,7 @@ fn place(finding: &mut Finding, places: &mut Places) {
     }
 }
 
-/// A note names places as `line N`.
+/// Replaces the places in a note, which has them as `line N`.
 fn with_places(note: &str, places: &mut Places) -> String {
     let mut text = String::new();
     let mut rest = note;
@@ -162,7 +163,7 @@ fn with_places(note: &str, places: &mut Places) -> String {
     text + rest
 }
 
-/// A finding as a person reads it.
+/// Returns a finding as the text that is printed.
 fn shown(finding: &Finding, places: &Places, index: &Index, note: Option<&str>, stacks: &Stacks) -> String {
     let mut text = format!("millpond: error[{}]: {}\n", finding.kind.name(), finding.sentence);
     for (side, frames) in sides(finding).zip(&stacks.0) {
@@ -172,7 +173,7 @@ fn shown(finding: &Finding, places: &Places, index: &Index, note: Option<&str>, 
         let _ = writeln!(text, "  {side}{function}");
         frames.iter().for_each(|frame| text.extend(["    at ", frame, "\n"]));
     }
-    // In a graph numbers are those of the graph.
+    // The numbers of a finding in a graph are the graph's, not the index's.
     if finding.graph.is_none()
         && let Some(subject) = &finding.subject
         && let Some(entry) = index.latest(subject.id)

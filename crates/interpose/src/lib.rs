@@ -1,29 +1,28 @@
-//! `libmillpond_cuda.so`: stands between a CUDA program and `libcuda`, and says what the program does as operations.
+//! `libmillpond_cuda.so`: stands between a CUDA program and `libcuda`, and turns the program's calls into operations.
 //!
-//! The command `millpond` preloads it (`millpond record`, `check`, `run -- PROGRAM`). It has no law of its own: what
-//! is right or wrong is said by [`millpond_core::check`], and memory is served by [`millpond`]. A module uses only
-//! those above it in this list:
-//!
+//! The command `millpond` preloads it (`millpond record`, `check`, `run -- PROGRAM`). It has no rules of its own:
+//! [`millpond_core::check`] judges the operations, and [`millpond`] serves memory. A module uses only those above it in
+//! this list:
 //! | module | what it is |
 //! |---|---|
-//! | `ranks` | in which order its locks are taken |
+//! | `ranks` | the order in which its locks are taken |
 //! | `mode` | what the command asks for |
 //! | `abi` | CUDA's types that the driver crate does not have |
-//! | `entry` | how a call comes in, where the real functions are, what is passed on and counted |
-//! | `mapping` | what the system says of an address |
+//! | `entry` | how a call comes in, where the real functions are, which calls are passed on and counted |
+//! | `mapping` | what the system knows of an address |
 //! | `ask` | questions to the real library |
-//! | `python` | where a thread stands in Python |
-//! | `place`, `index`, `handles` | where calls stand; which allocation an address is in; numbers for handles |
+//! | `python` | the line of Python that a thread runs |
+//! | `place`, `index`, `handles` | the places of calls; the allocation at an address; numbers for handles |
 //! | `arguments` | the addresses of known memory among a kernel's arguments |
-//! | `report`, `judge`, `own_file`, `sink` | what is said; the checker; a trace's file; where operations go |
+//! | `report`, `judge`, `own_file`, `sink` | the report to the command; the checker; a trace's file; where operations go |
 //! | `signals` | how a process ends, is replaced, and forks |
 //! | `session` | the state of a process, behind one lock |
 //! | `calls` | what each call means, as operations |
-//! | `serve` | Millpond's pool in the place of the driver's |
-//! | `table` | which calls are wrapped: one description, from which names, wrappers and lookups are made |
+//! | `serve` | Millpond's pool in place of the driver's |
+//! | `table` | the wrapped calls: one description, from which names, wrappers and lookups are made |
 //! | `search` | `dlsym` |
 //!
-//! A program that makes no CUDA call is not touched: nothing is opened, no thread is started, no file is written.
+//! A program that makes no CUDA call is left alone: no file is opened or written, and no thread is started.
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

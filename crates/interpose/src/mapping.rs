@@ -1,17 +1,17 @@
-//! What the system says of an address of this process: whether it is plain memory by now.
+//! Asks the system about an address of this process: is it plain memory now?
 //!
-//! Changes nothing and never faults. Knows no call of the driver's and no allocation.
+//! This changes nothing and never faults. It knows no driver call and no allocation.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 
-/// Whether the process may read an address, and what is there is no device's file. A range without access, as a driver
-/// reserves it, is not usable.
+/// Returns `true` if the process may read the address and no device's file is mapped there. A range without access, as
+/// a driver reserves it, is not usable.
 pub(crate) fn is_usable(at: u64) -> bool {
     is_readable(at) && !is_of_device(at)
 }
 
-/// Whether a byte can be read there. A driver's ranges mostly cannot, so that this answers for them.
+/// Returns `true` if a byte can be read there. Most ranges of a driver cannot be read, so this decides for them.
 fn is_readable(at: u64) -> bool {
     let mut byte = 0u8;
     let to = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
@@ -20,7 +20,7 @@ fn is_readable(at: u64) -> bool {
     let own = unsafe { libc::getpid() };
     // SAFETY: a place of one byte of this function's; what cannot be read is an error.
     let read = unsafe { libc::process_vm_readv(own, &raw const to, 1, &raw const from, 1, 0) };
-    // Where a sandbox forbids the question, the list of mappings answers alone.
+    // If a sandbox forbids this call, the list of mappings decides alone.
     read == 1 || read < 0 && is_refused(std::io::Error::last_os_error().raw_os_error())
 }
 
@@ -28,7 +28,8 @@ fn is_refused(error: Option<i32>) -> bool {
     matches!(error, Some(libc::ENOSYS | libc::EPERM))
 }
 
-/// Whether a driver's file is mapped there, or nothing that can be used: managed memory is readable, and is a device's.
+/// Returns `true` if a driver's file is mapped there, or nothing usable. Managed memory is readable, and is still a
+/// device's.
 fn is_of_device(at: u64) -> bool {
     let Ok(maps) = File::open("/proc/self/maps") else { return false };
     let lines = BufReader::new(maps).split(b'\n').map_while(Result::ok);
@@ -39,10 +40,10 @@ fn is_of_device(at: u64) -> bool {
     !access.contains(['r', 'w']) || DEVICES.iter().any(|device| path.starts_with(device))
 }
 
-/// How the files of drivers begin.
+/// The prefixes of drivers' files.
 const DEVICES: [&str; 3] = ["/dev/nvidia", "/dev/dri", "/dev/dxg"];
 
-/// Whether a line of the list is of the mapping that an address is in.
+/// Returns `true` if a line of the list is the mapping that the address is in.
 fn has(line: &str, at: u64) -> bool {
     let bounds = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
     let number = |text| u64::from_str_radix(text, 16).ok();

@@ -1,9 +1,9 @@
-//! What the command asks for, by the environment of the program: what is noted, and whether memory is served.
+//! The command's settings, from the program's environment: what is noted, and whether memory is served.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// What becomes of the operations.
+/// The use of operations.
 #[derive(Debug)]
 pub(crate) enum Noting {
     Off,
@@ -11,12 +11,12 @@ pub(crate) enum Noting {
     Check { races: bool, leaks: bool, stacks: bool },
 }
 
-/// Who serves stream-ordered memory.
+/// The source of stream-ordered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Serving {
     /// The driver, as without this library.
     Off,
-    /// The driver, and what that costs is reported.
+    /// The driver, and its cost is reported.
     Driver,
     /// Millpond's pool.
     Millpond,
@@ -54,13 +54,13 @@ fn mode() -> &'static Mode {
     })
 }
 
-/// What is noted.
+/// Returns what is noted.
 #[inline]
 pub(crate) fn noting() -> &'static Noting {
     &mode().noting
 }
 
-/// What pools, graphs, instances and threads are numbered from: in tests, from near the last number.
+/// Returns the first number of pools, graphs, instances and threads. Tests start near the last number.
 pub(crate) fn first_number() -> u32 {
     match cfg!(debug_assertions) {
         true => std::env::var("MILLPOND_INTERPOSE_FIRST_NUMBER").ok().and_then(|it| it.parse().ok()).unwrap_or(0),
@@ -68,24 +68,24 @@ pub(crate) fn first_number() -> u32 {
     }
 }
 
-/// Who serves memory.
+/// Returns the source of stream-ordered memory.
 #[inline]
 pub(crate) fn serving() -> Serving {
     mode().serving
 }
 
-/// Whether the figures of what was served are wanted, times among them.
+/// Returns `true` if the command wants the figures of served memory, with times.
 #[inline]
 pub(crate) fn reports() -> bool {
     mode().reports
 }
 
-/// Whether operations are noted.
+/// Returns `true` if operations are noted.
 pub(crate) fn is_noting() -> bool {
     !matches!(noting(), Noting::Off)
 }
 
-/// Whether calls are passed on as if this library were not there.
+/// Returns `true` if calls are passed on as if this library were not there.
 #[inline]
 pub(crate) fn is_off() -> bool {
     let mode = mode();

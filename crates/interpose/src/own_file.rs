@@ -1,7 +1,7 @@
-//! A file of ours in a program that may close every descriptor, as daemons do, and get the same number for a file of
-//! its own: nothing is written there.
+//! A file of this library in a program that may close every descriptor, as daemons do. The program may then get the
+//! same descriptor number for its own file: nothing may be written there.
 //!
-//! Knows no trace. Takes no memory but where the file is opened anew.
+//! This module knows no trace. It allocates only when the file is opened again.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,22 +14,22 @@ use millpond_driver::output::without_signals;
 /// A file that was made here.
 #[derive(Debug)]
 pub(crate) struct OwnFile {
-    /// None where the program has closed it, and it cannot be opened again.
+    /// `None` if the program has closed it and it cannot be opened again.
     file: Option<File>,
     path: PathBuf,
-    /// Its device and its number there.
+    /// Its device and its inode.
     identity: (u64, u64),
 }
 
 impl OwnFile {
-    /// Makes a file that is not there.
+    /// Creates a file, which must not exist.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let file = File::options().write(true).create_new(true).open(path)?;
         let identity = identity(&file)?;
         Ok(Self { file: Some(file), path: std::path::absolute(path)?, identity })
     }
 
-    /// Adds to it. Where the program has closed it, it is opened anew.
+    /// Appends to the file. If the program has closed it, it is opened again.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         if !self.is_there() {
             let file = File::options().append(true).open(&self.path)?;
@@ -44,7 +44,7 @@ impl OwnFile {
         self.put(bytes)
     }
 
-    /// Adds to it, if the program has not closed it.
+    /// Appends to the file, if the program has not closed it.
     pub(crate) fn write_if_there(&mut self, bytes: &[u8]) -> io::Result<()> {
         if !self.is_there() {
             return Err(io::Error::from(io::ErrorKind::NotFound));
@@ -59,7 +59,7 @@ impl OwnFile {
     fn is_there(&mut self) -> bool {
         let is_own = self.file.as_ref().is_some_and(|file| identity(file).is_ok_and(|it| it == self.identity));
         if !is_own && let Some(file) = self.file.take() {
-            // The number is the program's now, and for the program to close.
+            // The descriptor belongs to the program now, which closes it.
             let _ = file.into_raw_fd();
         }
         is_own

@@ -1,10 +1,10 @@
-//! Where calls stand in the program: numbers for return addresses, and what they mean.
+//! The places of calls in the program: numbers for return addresses, and their meaning.
 //!
-//! Where the thread runs Python, the line there is the place (`python`). Otherwise the call in native code is: a return
-//! address is a number at once, found by a hash. Where a CUDA library made the call (the runtime, cuBLAS), the
-//! first frame above it counts: it is found by unwinding once, and from then on by its distance on the stack. What
-//! stands there (the function, the file, the line) is looked up when it is shown: for a trace at the first call from
-//! there, for a finding when there is one.
+//! If the thread runs Python, the place is the line there (`python`). Otherwise it is the call in native code. A hash
+//! finds the number of a return address at once. If a CUDA library made the call (the runtime, cuBLAS), the first frame
+//! above the library counts. It is found by unwinding once, and from then on by its distance on the stack. The
+//! function, the file and the line are looked up only when they are shown: for a trace at the first call from a place,
+//! for a checker when there is a finding.
 
 mod objects;
 
@@ -19,14 +19,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::entry::thunk::Entered;
 use crate::python::{Line, Python};
 
-/// What stands at a return address.
+/// The source position of a return address.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Spot {
-    /// The source file, or the function and the module where that is not known.
+    /// The source file. If it is not known: the function and the module.
     pub(crate) file: String,
-    /// The line, where it is known.
+    /// The line, if it is known.
     pub(crate) line: Option<u32>,
-    /// The function, where the file is known.
+    /// The function, if the file is known.
     pub(crate) function: Option<String>,
 }
 
@@ -34,16 +34,16 @@ pub(crate) struct Spot {
 struct Site {
     pc: usize,
     spot: Option<Spot>,
-    /// The whole stack, where that is wanted.
+    /// The whole stack, if stacks are kept.
     stack: Option<Arc<Stack>>,
 }
 
-/// A whole stack, by the numbers of its places.
+/// A whole stack, as numbers of places.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Stack {
-    /// The place that stands for it.
+    /// The place that the stack belongs to.
     place: u32,
-    /// Frames of Python, the innermost first, and where the interpreter is not in between, of native code.
+    /// The Python frames, innermost first. `native` has the native frames, without those of the interpreter.
     python: Vec<u32>,
     native: Vec<u32>,
 }
@@ -53,29 +53,30 @@ struct Stack {
 pub(crate) struct Places {
     numbers: FxHashMap<usize, u32>,
     sites: Vec<Site>,
-    /// Who calls from where, by return address.
+    /// The kind of each caller, by return address.
     callers: FxHashMap<usize, Caller>,
     libraries: FxHashMap<usize, bool>,
-    /// The call of the program itself that was met last.
+    /// The last call that the program itself made.
     last: Option<(usize, u32)>,
     python: Python,
     lines: FxHashMap<Line, u32>,
-    /// Whole stacks, where they are wanted.
+    /// Whole stacks, if they are kept.
     stacks: Option<FxHashMap<Arc<Stack>, u32>>,
 }
 
-/// Who calls.
+/// The kind of a caller.
 #[derive(Debug)]
 enum Caller {
     Program,
-    /// A CUDA library: how far above its call the return address into the program was, and which were found there.
+    /// A CUDA library: the distance on the stack from its call to the return address into the program, and the return
+    /// addresses that were found there.
     Library {
         offset: usize,
         above: FxHashSet<usize>,
     },
 }
 
-/// How the names of CUDA's libraries begin.
+/// The prefixes of the names of CUDA's libraries.
 const LIBRARIES: [&str; 10] = [
     "libcuda",
     "libcublas",
@@ -89,7 +90,8 @@ const LIBRARIES: [&str; 10] = [
     "libnccl",
 ];
 
-/// Whether code at a return address is a CUDA library's. The static runtime's functions are known by their names.
+/// Returns `true` if the code at a return address is a CUDA library's. Functions of the static runtime are recognised
+/// by name.
 fn is_cuda(pc: usize) -> bool {
     let call = pc.wrapping_sub(1);
     let Some((module, symbol)) = loaded(call) else { return false };
@@ -113,7 +115,7 @@ fn is_cuda(pc: usize) -> bool {
     is_found
 }
 
-/// The addresses of this thread's stack; none where those are not known.
+/// Returns the addresses of this thread's stack; an empty range if they are not known.
 fn stack() -> Range<usize> {
     thread_local!(static STACK: Cell<(usize, usize)> = const { Cell::new((0, 0)) });
     let (mut start, mut end) = STACK.get();
@@ -142,8 +144,8 @@ fn own_stack() -> Option<(usize, usize)> {
     (got == 0).then(|| (start.addr(), start.addr() + bytes))
 }
 
-/// The word so far above a place of this thread's stack. None beyond its end (a thread that calls from fewer frames
-/// than the one before), and on a stack that a program made itself.
+/// Returns the word `offset` bytes above an address of this thread's stack. `None` past the stack's end (a thread may
+/// call from fewer frames than the one before), and on a stack that the program made itself.
 #[inline]
 fn stack_word(sp: usize, offset: usize) -> Option<usize> {
     let (stack, at) = (stack(), sp + offset);
@@ -152,17 +154,17 @@ fn stack_word(sp: usize, offset: usize) -> Option<usize> {
     is_there.then(|| unsafe { *std::ptr::with_exposed_provenance::<usize>(at) })
 }
 
-/// So many frames of native code are kept.
+/// The most native frames that are kept.
 const FRAMES_MAX: usize = 64;
 
 impl Places {
-    /// Places, each with its whole stack or without.
+    /// Returns an empty set of places, with whole stacks or without.
     pub(crate) fn new(with_stacks: bool) -> Self {
         Self { stacks: with_stacks.then(FxHashMap::default), ..Self::default() }
     }
 
-    /// The number of the place where a call stands, counted from 0: the line of Python, or the return address, or that
-    /// of the first frame above the CUDA libraries.
+    /// Returns the number of a call's place, counted from 0. The place is the line of Python, the return address, or
+    /// the return address of the first frame above the CUDA libraries.
     #[inline]
     pub(crate) fn number(&mut self, at: Entered) -> u32 {
         let place = match self.in_python() {
@@ -181,7 +183,7 @@ impl Places {
         backtrace::trace(|frame| {
             let pc = frame.ip().addr();
             is_above |= pc == at.pc;
-            // Where a thread begins some unwinders go on to addresses of nothing.
+            // Some unwinders go past the start of a thread to addresses that are no code.
             let is_there = object_of(pc).is_some();
             if is_above && is_there && (python.is_empty() || !is_interpreter(pc)) {
                 native.push(pc);
@@ -199,7 +201,7 @@ impl Places {
         number
     }
 
-    /// The frames of a place, in words, where they were kept.
+    /// Returns the frames of a place as text, if they were kept.
     pub(crate) fn frames(&mut self, number: u32) -> Vec<String> {
         let Some(stack) = self.sites.get(number as usize).and_then(|site| site.stack.clone()) else {
             return Vec::new();
@@ -208,7 +210,7 @@ impl Places {
         all.filter_map(|number| self.spot(*number).map(Spot::to_string)).collect()
     }
 
-    /// Whether there is a Python whose lines are not known.
+    /// Returns `true` if there is a Python interpreter that cannot be read.
     pub(crate) fn is_without_python(&self) -> bool {
         self.python.is_refused()
     }
@@ -238,8 +240,8 @@ impl Places {
                 number
             }
             Some(Caller::Library { offset, above }) => {
-                // Frames have a fixed size nearly always: the word at the same distance is a return address that was
-                // found there before.
+                // A frame nearly always has the same size: the word at the same distance is then a return address that
+                // was found there before.
                 match stack_word(at.sp, *offset).filter(|word| above.contains(word)) {
                     Some(word) => self.number_of(word),
                     None => self.unwind(at),
@@ -266,7 +268,7 @@ impl Places {
             found.is_none()
         });
         let Some((pc, slot)) = found else { return self.number_of(at.pc) };
-        // SAFETY: a place of this thread's stack, which the unwinder has read.
+        // SAFETY: an address of this thread's stack, which the unwinder has read.
         let is_slot = slot > at.sp && unsafe { *std::ptr::with_exposed_provenance::<usize>(slot) } == pc;
         if is_slot {
             let new = || Caller::Library { offset: slot - at.sp, above: FxHashSet::default() };
@@ -281,7 +283,7 @@ impl Places {
         self.number_of(pc)
     }
 
-    /// Whether an address is of a CUDA library, be it linked into the program.
+    /// Returns `true` if an address is a CUDA library's, also one linked into the program.
     fn is_library(&mut self, pc: usize) -> bool {
         *self.libraries.entry(pc).or_insert_with(|| is_cuda(pc))
     }
@@ -296,7 +298,7 @@ impl Places {
 
     #[cold]
     fn add(&mut self, pc: usize) -> u32 {
-        // An interpreter may have been loaded meanwhile.
+        // An interpreter may have been loaded since.
         self.python.look();
         let number = self.sites.len() as u32;
         self.sites.push(Site { pc, spot: None, stack: None });
@@ -304,7 +306,7 @@ impl Places {
         number
     }
 
-    /// What stands there.
+    /// Returns the source position of a place.
     pub(crate) fn spot(&mut self, number: u32) -> Option<&Spot> {
         let number = self.sites.get(number as usize)?.stack.as_ref().map_or(number, |stack| stack.place);
         let site = self.sites.get_mut(number as usize)?;
@@ -312,8 +314,8 @@ impl Places {
         Some(site.spot.get_or_insert_with(|| resolve(pc)))
     }
 
-    /// Code may go: return addresses stand for nothing from now on. What stands in the object at `base` is looked up
-    /// before.
+    /// Forgets all return addresses, because code may be unloaded. The source positions in the object at `base` are
+    /// looked up first.
     pub(crate) fn forget_code(&mut self, base: Option<usize>) {
         for site in self.sites.iter_mut().filter(|site| base.is_some() && site.spot.is_none() && site.pc != 0) {
             if object_of(site.pc).is_some_and(|it| Some(it.dli_fbase.addr()) == base) {
@@ -326,14 +328,14 @@ impl Places {
         self.libraries.clear();
     }
 
-    /// The function that a line is in, where both were asked for.
+    /// Returns the function that a line is in, if that line was looked up.
     pub(crate) fn function(&self, file: &str, line: u32) -> Option<&str> {
         let spots = self.sites.iter().filter_map(|site| site.spot.as_ref());
         spots.filter(|spot| spot.line == Some(line) && spot.file == file).find_map(|spot| spot.function.as_deref())
     }
 }
 
-/// The number of a line of Python.
+/// Returns the number of a line of Python.
 fn number_of_line(lines: &mut FxHashMap<Line, u32>, sites: &mut Vec<Site>, line: &Line) -> u32 {
     if let Some(number) = lines.get(line) {
         return *number;
@@ -345,7 +347,7 @@ fn number_of_line(lines: &mut FxHashMap<Line, u32>, sites: &mut Vec<Site>, line:
     number
 }
 
-/// Whether code is the interpreter's own.
+/// Returns `true` if the code is the interpreter's own.
 fn is_interpreter(pc: usize) -> bool {
     let Some((module, _)) = loaded(pc.wrapping_sub(1)) else { return false };
     let file = module.rsplit('/').next().unwrap_or_default();
@@ -360,14 +362,14 @@ impl fmt::Display for Spot {
     }
 }
 
-/// The symbols at an address, as debug data has them.
+/// Calls `see` with the symbols of an address, from debug data.
 fn symbols(at: usize, see: impl FnMut(&backtrace::Symbol)) {
     if objects::is_first(at) {
         backtrace::resolve(std::ptr::with_exposed_provenance_mut(at), see);
     }
 }
 
-/// What stands before a return address: the call.
+/// Returns the source position of the call before a return address.
 fn resolve(pc: usize) -> Spot {
     let call = pc.wrapping_sub(1);
     let mut spot = Spot::default();
@@ -387,7 +389,7 @@ fn resolve(pc: usize) -> Spot {
     spot
 }
 
-/// The function and the module at an address, in words.
+/// Returns the function and the module at an address, as text.
 fn symbol_at(at: usize) -> String {
     let Some((module, symbol)) = loaded(at) else { return format!("{at:#x}") };
     let module = module.rsplit('/').next().unwrap_or_default();
@@ -397,16 +399,16 @@ fn symbol_at(at: usize) -> String {
     }
 }
 
-/// Where the object of a handle of the loader's lies.
+/// Returns the base address of the object of a loader's handle.
 pub(crate) fn base_of(library: *mut c_void) -> Option<usize> {
     let mut map = std::ptr::null::<usize>();
-    // SAFETY: a handle of the program's, and a place for a pointer, as this question wants it.
+    // SAFETY: a handle of the program's, and a local for the pointer that this request writes.
     let answer = unsafe { libc::dlinfo(library, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
-    // SAFETY: the loader's structure, whose first word is that.
+    // SAFETY: the loader's structure, whose first word is the base address.
     (answer == 0 && !map.is_null()).then(|| unsafe { *map })
 }
 
-/// What the loader knows of an address.
+/// Returns what the loader knows of an address.
 fn object_of(at: usize) -> Option<libc::Dl_info> {
     // SAFETY: a structure of pointers and numbers, for which 0 is a value.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
@@ -415,7 +417,8 @@ fn object_of(at: usize) -> Option<libc::Dl_info> {
     is_known.then_some(info)
 }
 
-/// The module at an address, and its function with the distance from there, as the loader knows them.
+/// Returns the module at an address, and its function with the distance from the function's start, as the loader knows
+/// them.
 fn loaded(at: usize) -> Option<(String, Option<(String, usize)>)> {
     let info = object_of(at)?;
     let text = |at: *const std::ffi::c_char| {

@@ -1,6 +1,6 @@
-//! What the command that started the program learns, by a file for each process.
+//! The report to the command that started the program: a file for each process.
 //!
-//! The command reads those files when the program has ended, and sums them up. Nothing here writes to standard output.
+//! The command reads the files after the program has ended, and adds them up. Nothing here writes to standard output.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use millpond_driver::output::without_signals;
 
-/// The folder for reports, if the command waits for any.
+/// Returns the folder for reports, if the command asks for them.
 fn folder() -> Option<&'static OsString> {
     static FOLDER: OnceLock<Option<OsString>> = OnceLock::new();
     FOLDER.get_or_init(|| std::env::var_os("MILLPOND_INTERPOSE_REPORT")).as_ref()
@@ -19,7 +19,7 @@ fn folder() -> Option<&'static OsString> {
 pub(crate) fn add(lines: &str) {
     let Some(folder) = folder() else { return };
     let path = std::path::Path::new(folder).join(std::process::id().to_string());
-    // A command that is gone wants no report.
+    // If the command is gone, nobody reads the report.
     if let Ok(mut file) = File::options().append(true).create(true).open(path) {
         let _ = without_signals(|| file.write_all(lines.as_bytes()));
     }

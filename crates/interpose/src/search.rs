@@ -1,9 +1,9 @@
-//! `dlsym`: who asks for a wrapped function gets the wrapper.
+//! `dlsym`: a program that asks for a wrapped function gets the wrapper.
 //!
-//! The real ones are asked first. Their answer, an address, decides: so there is no table of versions here, and names
-//! that are not wrapped cost nothing. A question for the *next* definition is about the caller's own place in the
-//! order of libraries; it goes on as a jump, so that the loader sees that caller. And `dlclose`, after which addresses
-//! may stand for other code.
+//! The real `dlsym` is asked first, and the address that it returns decides. So no table of versions is needed, and
+//! names that are not wrapped cost nothing. A lookup of the *next* definition depends on the caller's place in the
+//! order of libraries: it is passed on as a jump, so that the loader sees that caller. Also `dlclose`: after it,
+//! addresses may belong to other code.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -12,7 +12,7 @@ use crate::entry::{real, substitute};
 use crate::table::WRAPPED;
 use crate::{place, session};
 
-/// Where a question for the next definition goes on, once known.
+/// Returns the address to jump to for a lookup of the next definition.
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn real_dlsym() -> usize {
     real::dlsym() as usize
@@ -65,7 +65,7 @@ unsafe extern "C" fn dlclose(library: *mut c_void) -> c_int {
     unsafe { close(library) }
 }
 
-/// Another library may lie at these addresses next, so what is known by them is forgotten.
+/// Closes a library. Another library may be loaded at these addresses next, so what is known of them is forgotten.
 ///
 /// # Safety
 /// As of `dlclose`.
@@ -74,12 +74,12 @@ unsafe fn close(library: *mut c_void) -> c_int {
     session::forget_code(place::base_of(library));
     // SAFETY: the caller's promise.
     let answer = unsafe { real::dlclose()(library) };
-    // What ran at its end is gone, too.
+    // Addresses that were noted while the library's destructors ran are gone, too.
     session::forget_code(None);
     answer
 }
 
-/// What a library has under a name; of a wrapped function the wrapper.
+/// Returns the definition of a name in a library; for a wrapped function, its wrapper.
 ///
 /// # Safety
 /// As of `dlsym`.
@@ -87,7 +87,7 @@ unsafe fn close(library: *mut c_void) -> c_int {
 unsafe extern "C" fn found(library: *mut c_void, name: *const c_char) -> *mut c_void {
     // SAFETY: the caller's promise.
     let answer = unsafe { real::dlsym()(library, name) };
-    // What this library itself looks for, Millpond's driver above all, is the real one.
+    // Lookups by this library itself, above all by Millpond's driver, get the real function.
     if answer.is_null() || name.is_null() || is_inside() {
         return answer;
     }
@@ -105,7 +105,8 @@ fn replaced(library: *mut c_void, name: &[u8], answer: *mut c_void) -> *mut c_vo
     let Ok(name) = str::from_utf8(name) else { return answer };
     let entry = real::exported(name, &WRAPPED);
     if entry == Some(at) {
-        // This library's own: asked of all libraries, it is there where a real one is.
+        // This library's own definition: a lookup in all libraries finds it. It is given out only if there is a real
+        // one.
         return if real::is_served(at, &WRAPPED) { answer } else { std::ptr::null_mut() };
     }
     if entry.is_some() || name == "cuInit" || name == "cuDriverGetVersion" {

@@ -1,12 +1,13 @@
 //! The state of a process, behind one lock: handles, addresses, places, and where operations go.
 //!
-//! *One sequence*: the checker takes operations one after the other, so they are noted under one lock. It is not held
-//! during the program's calls, which may wait for other threads; only questions that change nothing are asked under it.
-//! What ends something is noted before the real call, what begins something or learns something (an allocation, a
-//! launch, a synchronisation) after it: so memory that one thread frees and another gets is freed first here, too. A
-//! free that the real call refuses has not happened: its memory lives again.
+//! *One sequence*: the checker takes operations one after the other, so they are noted under one lock. The lock is not
+//! held during the program's calls, which may wait for other threads. Only questions that change nothing are asked
+//! under it. A call that ends something is noted before the real call. A call that begins something or learns something
+//! (an allocation, a launch, a synchronisation) is noted after it. So if one thread frees memory and another gets it,
+//! the free is first here, too. A free that the real call refuses has not happened: its memory is live again.
 //!
-//! *One host*: threads pass knowledge to each other by means that are not seen (locks, channels, joins). What any
+//! *One host*: threads exchange knowledge in ways that are not seen (locks, channels, joins). A synchronisation by any
+//! thread of the process counts as known to all of them.
 //! thread of the process has synchronised counts as known to all of them.
 
 pub(crate) mod captures;
@@ -36,19 +37,19 @@ use crate::signals::{self, End, Who};
 use crate::sink::{Sink, Trace};
 use crate::{ask, report, thread};
 
-/// What was seen, for the summary.
+/// Counts of what was seen, for the summary.
 #[derive(Debug, Default)]
 pub(crate) struct Coverage {
-    /// Calls that were understood.
+    /// The calls that were understood.
     pub(crate) calls: u64,
     pub(crate) launches: u64,
     /// Launches with an address of known memory among their arguments.
     pub(crate) with_address: u64,
-    /// Launches of which the arguments are not known.
+    /// Launches whose arguments are not known.
     pub(crate) without_information: u64,
     /// Launches that may start before the launch before them has completed.
     pub(crate) early: u64,
-    /// Calls that operations cannot say, by what they are.
+    /// Calls that operations cannot describe, by description.
     pub(crate) unsupported: FxHashMap<&'static str, u64>,
 }
 
@@ -62,38 +63,38 @@ pub(crate) struct Session {
     pub(crate) coverage: Coverage,
     pub(crate) kernels: Kernels,
     pub(crate) search: Search,
-    /// What a kernel is taken to do to memory whose address it gets.
+    /// The act that a kernel is assumed to do on memory whose address it gets.
     pub(crate) kernel_act: Act,
-    /// Whether accesses are judged among each other, now or later.
+    /// `true` if accesses are judged against each other, now or later.
     pub(crate) is_exact: bool,
-    /// The launch at hand: the operation of which there are most is made in place.
+    /// The current launch. Launches are the most frequent operation, so it is built in place.
     pub(crate) launch: Op,
-    /// Captures that go on, by the stream that each began on.
+    /// The captures that go on, by the stream that each began on.
     pub(crate) captures: FxHashMap<StreamId, Capture>,
-    /// The capture modes of threads; all others have the global one.
+    /// The capture mode of each thread whose mode is not global.
     pub(crate) modes: FxHashMap<HostId, CaptureMode>,
-    /// Addresses that alloc nodes gave out, of memory that is gone without a free.
+    /// Addresses that alloc nodes gave out, of memory that ended without a free.
     pub(crate) void: FxHashSet<u64>,
-    /// What the other processes have waited for, as far as this one can know: a stream, and its device.
+    /// The stream that stands for what other processes have waited for, as far as this one can know, and its device.
     pub(crate) others: Option<(StreamId, DeviceId)>,
-    /// Streams that were destroyed while they took part in one.
+    /// Streams that were destroyed while they were part of a capture.
     pub(crate) leaving: Vec<StreamId>,
     places: Places,
-    /// What operations call them, by number: as many as were met.
+    /// The operations' places, by number, as far as they were met.
     named_places: Vec<Place>,
     host: HostId,
     place: Place,
-    /// Said with what is found by the call at hand.
+    /// Text that is added to findings of the current call.
     pub(crate) note: Option<String>,
     process: u32,
-    /// Whether nothing more is noted.
+    /// `true` once nothing more is noted.
     is_over: bool,
     is_finished: bool,
 }
 
 static SESSION: AtomicPtr<Mutex<ranks::Session, Session>> = AtomicPtr::new(std::ptr::null_mut());
 static THREADS: AtomicU32 = AtomicU32::new(0);
-/// Counted when a process forks, so that threads count anew.
+/// Incremented when a process forks, so that threads get new numbers.
 static PROCESS: AtomicU64 = AtomicU64::new(1);
 
 fn thread_number() -> u32 {
@@ -110,22 +111,22 @@ use captures::Capture;
 use process::{finish, forget, leave, save};
 pub(crate) use process::{forget_code, note_apart};
 
-/// A call at hand.
+/// The current call.
 #[derive(Debug)]
 pub(crate) struct At {
     entered: Entered,
-    /// Whether the default stream is the thread's own.
+    /// `true` if the default stream is the thread's own.
     pub(crate) per_thread: bool,
     _inside: Inside,
 }
 
 impl At {
-    /// A stream as a call without the thread's own default stream knows it.
+    /// Returns the handle that a call without the per-thread default stream would use for a stream.
     pub(crate) fn own(&self, stream: Stream) -> Stream {
         if self.per_thread && stream == Stream(0) { Stream::PER_THREAD } else { stream }
     }
 
-    /// None where the call is passed on as it is: the library makes it itself, or nothing is asked for.
+    /// Returns `None` if the call is passed on unchanged: the library itself makes it, or the command asks for nothing.
     #[inline]
     pub(crate) fn enter(entered: Entered, per_thread: bool) -> Option<Self> {
         if mode::is_off() {
@@ -134,13 +135,13 @@ impl At {
         Some(At { entered, per_thread, _inside: Inside::enter()? })
     }
 
-    /// Notes something, under the lock. What goes wrong in here is no matter of the program.
+    /// Notes something, under the lock. A panic in here does not reach the program.
     #[inline]
     pub(crate) fn note<R: Default>(&self, act: impl FnOnce(&mut Session) -> R) -> R {
         self.note_part(act, 1)
     }
 
-    /// Notes what became of a call that is noted already.
+    /// Notes the result of a call that is counted already.
     #[inline]
     pub(crate) fn settle(&self, act: impl FnOnce(&mut Session)) {
         self.note_part(act, 0);
@@ -161,7 +162,7 @@ impl At {
         noted.unwrap_or_default()
     }
 
-    /// As [`note`](Self::note), where the real call has succeeded; its answer.
+    /// As [`note`](Self::note), if the real call has succeeded. Returns its code.
     #[inline]
     pub(crate) fn done(&self, code: Code, act: impl FnOnce(&mut Session)) -> Code {
         if code == Code::SUCCESS {
@@ -171,22 +172,22 @@ impl At {
     }
 }
 
-/// The session of the process, unless it has stopped.
+/// Returns the session of the process, unless it has stopped.
 fn session() -> Option<Guard<'static, Session>> {
     let at = SESSION.load(Ordering::Acquire);
     let session = if at.is_null() { begin()? } else { at };
-    // SAFETY: a session is never given back.
+    // SAFETY: a session is never freed.
     Some(lock(unsafe { &*session })).filter(|session| !session.is_over)
 }
 
-/// A launch of nothing.
+/// Returns a launch without accesses.
 fn no_launch() -> What {
     What::Launch { stream: StreamId::LEGACY, accesses: Accesses::new(), trust: Trust::None, name: None }
 }
 
 #[cold]
 fn begin() -> Option<*mut Mutex<ranks::Session, Session>> {
-    // Whether a judge looks for races; none where there is no judge.
+    // `Some(true)` if a judge looks for races; `None` if there is no judge.
     let is_judged = match noting() {
         Noting::Check { races, .. } => Some(*races),
         _ => None,
@@ -224,14 +225,14 @@ fn begin() -> Option<*mut Mutex<ranks::Session, Session>> {
     match SESSION.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
             if is_judged.is_some() {
-                // So that a process that never says what it has seen is known of.
+                // So the command knows of the process even if it never sends a report.
                 report::add("began\n");
             }
             signals::watch(Who::Noting, End { finish, forget, leave: Some(leave), save: Some(save) });
             Some(new)
         }
         Err(other) => {
-            // SAFETY: it was made just now, and nothing else knows it.
+            // SAFETY: it was made just now, and nothing else refers to it.
             drop(unsafe { Box::from_raw(new) });
             Some(other)
         }
@@ -239,7 +240,7 @@ fn begin() -> Option<*mut Mutex<ranks::Session, Session>> {
 }
 
 impl Session {
-    /// The calling thread.
+    /// Returns the calling thread.
     #[inline]
     fn this_host(&mut self) -> HostId {
         let number = thread_number();
@@ -249,7 +250,7 @@ impl Session {
         HostId(number)
     }
 
-    /// What comes after the last number of its kind would be taken for what had that number.
+    /// Stops once numbers have run out: a new object would be taken for the one that had its number before.
     #[inline]
     fn stop_where_numbers_end(&mut self) {
         if let Some(what) = self.handles.used_up {
@@ -278,8 +279,8 @@ impl Session {
         };
     }
 
-    /// Numbers are given out one after the other, and are only lines to the checker. For a trace each is looked up when
-    /// it is met first.
+    /// Returns the place of a number. Numbers are given out in sequence. The checker gets them as lines. For a trace,
+    /// file and line are looked up when a number is first met.
     #[cold]
     fn look_up(&mut self, number: u32) -> Place {
         for number in self.named_places.len() as u32..=number {
@@ -311,7 +312,7 @@ impl Session {
         sink.push(&op, names, |judge| judge.tell(places, index, note.as_deref()));
     }
 
-    /// Hands the launch at hand on.
+    /// Hands the current launch on.
     #[inline]
     pub(crate) fn push_launch(&mut self, on: StreamId) {
         if let What::Launch { stream, .. } = &mut self.launch.what {
@@ -327,7 +328,7 @@ impl Session {
         match &mut self.sink {
             Sink::Trace(trace) => trace.finish(),
             Sink::Judge(judge) if is_first => {
-                // What would have been freed later is not a leak.
+                // Memory that the program would have freed later is not a leak.
                 if !self.is_over {
                     judge.find_rest(&self.names, &mut self.places, &self.index);
                 }
@@ -356,12 +357,12 @@ impl Session {
         lines
     }
 
-    /// A call that operations cannot say.
+    /// Counts a call that operations cannot describe.
     pub(crate) fn unsupported(&mut self, what: &'static str) {
         *self.coverage.unsupported.entry(what).or_default() += 1;
     }
 
-    /// A stream by its handle; one that was not seen made is made now.
+    /// Returns a stream by its handle. A stream whose creation was not seen is created now.
     #[inline]
     pub(crate) fn stream(&mut self, at: &At, stream: Stream) -> StreamId {
         match self.handles.last_stream {
@@ -390,7 +391,7 @@ impl Session {
         }
     }
 
-    /// The legacy default stream of a device.
+    /// Returns the legacy default stream of a device.
     pub(crate) fn legacy_stream(&mut self, device: i32) -> StreamId {
         if let Some(id) = self.handles.legacy.get(&device) {
             return *id;
@@ -417,12 +418,12 @@ impl Session {
         id
     }
 
-    /// The number of the thread's current context.
+    /// Returns the number of the thread's current context.
     pub(crate) fn current_home(&mut self) -> u32 {
         self.handles.home(ask::current_context().unwrap_or_default(), ask::current_device)
     }
 
-    /// A stream that was made. The driver is right: what had its handle before is gone.
+    /// Adds a new stream. A stream that had its handle before is gone, as the driver gave it out again.
     pub(crate) fn add_stream(&mut self, stream: Stream, role: StreamRole, home: u32) -> StreamId {
         self.end_stream(stream, false);
         let (id, device) = (self.handles.new_stream(), self.handles.device_of(home));
@@ -431,7 +432,7 @@ impl Session {
         id
     }
 
-    /// An event by its handle; one that was not seen made is made now.
+    /// Returns an event by its handle. An event whose creation was not seen is created now.
     pub(crate) fn event(&mut self, event: Event) -> EventId {
         match self.handles.events.get(&event) {
             Some(id) => *id,
@@ -439,7 +440,7 @@ impl Session {
         }
     }
 
-    /// An event that was made. What had its handle before is gone.
+    /// Adds a new event. An event that had its handle before is gone.
     pub(crate) fn add_event(&mut self, event: Event, shared: bool) -> EventId {
         self.destroy_event(event);
         let id = self.handles.new_event(event);
@@ -450,7 +451,7 @@ impl Session {
         id
     }
 
-    /// A pool by its handle: a device's default pool, or one that was not seen made.
+    /// Returns a pool by its handle: a device's default pool, or one whose creation was not seen.
     pub(crate) fn pool(&mut self, pool: Pool) -> PoolId {
         if let Some(id) = self.handles.pools.get(&pool) {
             return *id;
@@ -466,7 +467,7 @@ impl Session {
         id
     }
 
-    /// The pool of allocations on a stream that name none.
+    /// Returns the pool of allocations on a stream that name no pool.
     pub(crate) fn pool_for(&mut self, handle: Stream) -> PoolId {
         let device = match self.handles.streams.get(&handle) {
             Some((_, home)) => self.handles.device_of(*home),
@@ -483,7 +484,7 @@ impl Session {
         pool
     }
 
-    /// Memory at these addresses has a name from now on. What lay there was freed by means that were not seen.
+    /// Adds memory at these addresses. Memory that was there before was freed by calls that were not seen.
     pub(crate) fn add_memory(&mut self, at: u64, bytes: u64, kind: Kind) -> Memory {
         let mut displaced = SmallVec::<[Entry; 2]>::new();
         let home = self.current_home();
@@ -496,12 +497,12 @@ impl Session {
                 self.push(What::Drop { memory: entry.memory() });
             }
         }
-        // Whoever frees this address from now on means what is there.
+        // A free of this address now means the new memory.
         self.void.remove(&at);
         memory
     }
 
-    /// Memory that is there at once.
+    /// Adds memory that is allocated immediately.
     pub(crate) fn add_memory_now(&mut self, at: u64, bytes: u64, kind: Kind) {
         if at == 0 {
             return;
@@ -510,17 +511,18 @@ impl Session {
         self.memory_now(memory, bytes, kind);
     }
 
-    /// Memory that has its name is there at once.
+    /// Notes the immediate allocation of memory that has its name already.
     pub(crate) fn memory_now(&mut self, memory: Memory, bytes: u64, kind: Kind) {
         self.push(What::AllocNow { memory, space: space_of(kind), bytes, name: None });
     }
 
-    /// Memory that a capture has refused.
+    /// Returns the operation of an allocation that a capture has refused.
     pub(crate) fn refused_memory(&mut self, bytes: u64, kind: Kind) -> What {
         What::AllocNow { memory: self.index.unused_name(), space: space_of(kind), bytes, name: None }
     }
 
-    /// What a range of addresses means to an operation that uses it: nothing where no known memory is there.
+    /// Adds the accesses of an operation that uses a range of addresses. Stops at the first address without known
+    /// memory.
     #[inline]
     pub(crate) fn access(&mut self, at: u64, bytes: u64, act: Act, accesses: &mut Accesses) {
         let Some(end) = at.checked_add(bytes).filter(|_| bytes > 0) else { return };
@@ -528,7 +530,7 @@ impl Session {
         while from < end {
             let Some(entry) = self.index.used(from, ask::is_of_host) else { return };
             let to = end.min(entry.end);
-            // Which bytes matters to accesses among each other only.
+            // The exact bytes matter only if accesses are judged against each other.
             let part = match self.is_exact {
                 true => Part::new(from - entry.start, to - entry.start).map(|it| it.within(entry.end - entry.start)),
                 false => Some(Part::WHOLE),

@@ -1,40 +1,40 @@
-//! How a process ends: by `exit`, by `_exit`, by a signal, by another program that takes its place; and how it forks.
+//! The ends of a process: by `exit`, by `_exit`, by a signal, by another program that replaces it. And forks.
 //!
-//! Handlers of fatal signals are put only where the program has none. They write what a trace still lacks, by a lock
-//! that is only tried and without taking memory, and let the signal do what it would have done.
+//! Handlers of fatal signals are installed only where the program has none. They only try the lock, write the rest of a
+//! trace without allocating, and then let the signal take its usual effect.
 
 use std::ffi::c_int;
 use std::sync::{Once, OnceLock};
 
-/// Signals that end a process that does not handle them, and that leave it time to.
+/// Signals that end a process without a handler, and that leave it time to act.
 const FATAL: [c_int; 8] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT, libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 
-/// What is done at the end.
+/// The functions to call at the end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
     /// The process ends.
     pub(crate) finish: fn(),
     /// This is a forked process.
     pub(crate) forget: fn(),
-    /// Another program takes the place of this one, unless that fails; none where that changes nothing. It may be
-    /// called in a signal's handler, and in a process that shares this one's memory.
+    /// Another program is about to replace this one, which may fail; `None` if there is nothing to do. It may be called
+    /// in a signal handler, and in a process that shares this one's memory.
     #[cfg_attr(test, expect(dead_code, reason = "what calls it is the C library's in tests"))]
     pub(crate) leave: Option<fn()>,
-    /// The process crashes; none where that changes nothing.
+    /// The process crashes; `None` if there is nothing to do.
     pub(crate) save: Option<fn()>,
 }
 
-/// Who wants to know.
+/// The part of this library that registers the functions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Who {
-    /// What notes operations.
+    /// The noting of operations.
     Noting,
-    /// What serves memory.
+    /// The serving of memory.
     Serving,
 }
 
-/// By who wants to know.
+/// By [`Who`].
 static ENDS: [OnceLock<End>; 2] = [const { OnceLock::new() }; 2];
 
 fn end(act: impl FnMut(&End)) {
@@ -56,8 +56,8 @@ extern "C" fn in_child() {
 
 extern "C" fn at_signal(signal: c_int, info: *mut libc::siginfo_t, _context: *mut std::ffi::c_void) {
     end(|end| end.save.into_iter().for_each(|save| save()));
-    // A handler that was put in later may have called this one. It is still the signal's, and keeps the signal blocked:
-    // the signal has to end the process all the same.
+    // A handler that was installed later may have called this one. That handler is still installed, and the signal is
+    // blocked while it runs. The signal must end the process all the same.
     // SAFETY: a structure of numbers, for which 0 is a value: no flags, an empty set, the default.
     let default: libc::sigaction = unsafe { std::mem::zeroed() };
     let mut only = default.sa_mask;
@@ -67,22 +67,22 @@ extern "C" fn at_signal(signal: c_int, info: *mut libc::siginfo_t, _context: *mu
     unsafe { libc::sigaddset(&raw mut only, signal) };
     // SAFETY: as above.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const only, std::ptr::null_mut()) };
-    // SAFETY: what the system hands over.
+    // SAFETY: null, or the system's structure.
     let is_fault = unsafe { info.as_ref() }.is_some_and(|info| info.si_code > 0) && signal != libc::SIGABRT;
     if !is_fault || signal == libc::SIGTERM || signal == libc::SIGINT || signal == libc::SIGHUP {
-        // A fault comes again by itself.
+        // A fault occurs again by itself.
         // SAFETY: a number of a signal.
         unsafe { libc::raise(signal) };
     }
 }
 
-/// From now on the end of the process and forks call these functions.
+/// Registers the functions to call when the process ends or forks.
 pub(crate) fn watch(who: Who, functions: End) {
     static WATCHED: Once = Once::new();
-    // A forked process sets them again, to the same ones.
+    // A forked process sets them again, to the same functions.
     let _ = ENDS[who as usize].set(functions);
     WATCHED.call_once(|| {
-        // Where the system has no room for a handler the end of the trace is lost, as in a crash.
+        // If the system has no room for a handler, the end of the trace is lost, as in a crash.
         let _ = atexit(at_exit);
         // SAFETY: a handler that takes nothing.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
@@ -108,7 +108,7 @@ fn watch_signal(signal: c_int) {
     unsafe { libc::sigaction(signal, &raw const new, std::ptr::null_mut()) };
 }
 
-/// Programs that end so run no handler: their traces are written to the end all the same.
+/// Such an end of a program runs no `atexit` handler. The trace is written to its end all the same.
 #[cfg(not(test))]
 mod exits {
     use super::c_int;
@@ -131,8 +131,8 @@ mod exits {
     }
 }
 
-/// Programs that take the place of this one. Each function goes on to the C library's as a jump, with all arguments as
-/// they were: some take any number of them.
+/// Programs that replace this one. Each function jumps on to the C library's with all arguments unchanged, because some
+/// take any number of them.
 #[cfg(not(test))]
 mod replaced {
     use std::ffi::{CStr, c_int};
@@ -206,10 +206,11 @@ mod replaced {
         8 execveat c"execveat"
     }
 
-    /// The C library's.
+    /// The C library's functions.
     static REAL: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
 
-    /// Found when the library is loaded: a process that is about to be replaced may not be allowed to ask.
+    /// Runs when the library is loaded: later, a process that is about to be replaced may not be allowed to call
+    /// `dlsym`.
     #[used]
     #[unsafe(link_section = ".init_array")]
     static FIND: extern "C" fn() = find;
@@ -220,19 +221,19 @@ mod replaced {
         }
     }
 
-    /// What is there is written. Where the call goes on.
+    /// Writes what there is. Returns the address of the function to go on to.
     extern "C" fn leave(number: usize) -> usize {
         super::end(|end| end.leave.into_iter().for_each(|leave| leave()));
         match REAL.get(number).map(|place| place.load(Ordering::Relaxed)) {
             Some(at) if at != 0 => at,
-            // A library that is loaded before this one calls it.
+            // A library that is loaded before this one makes the call.
             _ => {
                 NAMES.get(number).map(|name| find_in(libc::RTLD_NEXT, name)).filter(|at| *at != 0).unwrap_or_else(none)
             }
         }
     }
 
-    /// Where the C library has no such function.
+    /// Returns a function for use if the C library lacks the real one.
     fn none() -> usize {
         extern "C" fn refuse() -> c_int {
             // SAFETY: takes nothing.

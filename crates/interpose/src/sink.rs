@@ -1,7 +1,7 @@
-//! Where operations go: into a trace, or to the checker.
+//! The destination of operations: a trace, or the checker.
 //!
-//! A trace is opened with the first operation: a program that only asks whether there is a device leaves none. It is
-//! written in frames that are small enough for a crash to lose little; the handler of fatal signals writes the rest.
+//! A trace is opened with the first operation, so that a program that only asks for devices leaves none. It is written
+//! in frames small enough that a crash loses little. The handler of fatal signals writes the rest.
 
 use std::fmt::Display;
 use std::io;
@@ -16,20 +16,20 @@ use crate::judge::Judge;
 use crate::own_file::OwnFile;
 use crate::report;
 
-/// A frame has so many operations at most.
+/// The most operations in a frame.
 const FRAME_OPS: u32 = 512;
 
-/// Where operations go.
+/// The destination of operations.
 #[derive(Debug)]
 pub(crate) enum Sink {
-    /// Into a trace.
+    /// A trace.
     Trace(Box<Trace>),
-    /// To the checker.
+    /// The checker.
     Judge(Box<Judge>),
 }
 
 impl Sink {
-    /// Where it lies what is known of numbers of memory; for a trace that is nothing.
+    /// Returns the array of what is known of memory, by number, for prefetching. A trace has none.
     #[inline]
     pub(crate) fn ahead(&self) -> Ahead {
         match self {
@@ -38,7 +38,7 @@ impl Sink {
         }
     }
 
-    /// Takes an operation; `tell` is called where something was found.
+    /// Takes an operation. Calls `tell` if something was found.
     #[inline]
     pub(crate) fn push(&mut self, op: &Op, names: &Names, tell: impl FnOnce(&mut Judge)) {
         match self {
@@ -52,30 +52,31 @@ impl Sink {
     }
 }
 
-/// Nothing more is written to a trace.
+/// Ends a trace: nothing more is written to it.
 fn end(file: &mut Option<OwnFile>, why: &dyn Display) {
     if file.take().is_some() {
         say(format_args!("millpond: the trace ends here: {why}"));
     }
 }
 
-/// A trace that is written.
+/// A trace that is being written.
 #[derive(Debug)]
 pub(crate) struct Trace {
     writer: Writer,
-    /// Where it is wanted.
+    /// The path that was asked for.
     wanted: PathBuf,
     file: Option<OwnFile>,
     is_open: bool,
     ops: u32,
-    /// Whether the process ends: no later call writes the rest.
+    /// `true` while the process ends: no later call writes the rest.
     is_ending: bool,
-    /// Whether its end is written, and nothing came after.
+    /// `true` if the end is written, and nothing came after it.
     is_finished: bool,
 }
 
 impl Trace {
-    /// A trace for a file; what is there already is another process's, and this one's gets its process's number.
+    /// Returns a trace for a file. If the file exists, it is another process's, and this trace gets its process's
+    /// number in its name.
     pub(crate) fn new(wanted: PathBuf) -> Self {
         Self { writer: Writer::new(), wanted, file: None, is_open: false, ops: 0, is_ending: false, is_finished: false }
     }
@@ -142,19 +143,20 @@ impl Trace {
         });
     }
 
-    /// What comes from here on is not in the trace, which does not say that nothing is missing.
+    /// Ends the trace here, without the statement that it is complete.
     pub(crate) fn end_here(&mut self, why: &str) {
         self.write();
         end(&mut self.file, &why);
     }
 
-    /// The process ends: all is written, and that nothing is missing.
+    /// Writes everything, and that the trace is complete: the process ends.
     pub(crate) fn finish(&mut self) {
         self.is_ending = true;
         self.write_rest();
     }
 
-    /// Another program takes the place of this one, unless that fails: all is written, and that nothing is missing.
+    /// Writes everything, and that the trace is complete: another program replaces this one. If that fails, the trace
+    /// goes on.
     pub(crate) fn leave(&mut self) {
         let was_ending = std::mem::replace(&mut self.is_ending, true);
         self.write_rest();
@@ -167,10 +169,10 @@ impl Trace {
         }
     }
 
-    /// The process crashes: what there is is written, without taking memory.
+    /// Writes what there is, without allocating: the process crashes.
     pub(crate) fn save(&mut self) {
         let Some(file) = &mut self.file else { return };
-        // What cannot be written is lost.
+        // If it cannot be written, it is lost.
         let _ = file.write_if_there(self.writer.seal_in_place());
     }
 }

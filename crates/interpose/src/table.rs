@@ -1,16 +1,16 @@
-//! Which calls are wrapped: one description, from which the exported names, the wrappers and the lookups are made.
+//! The wrapped calls: one description, from which the exported names, the wrappers and the lookups are made.
 //!
 //! A line is a flavour, the exported name, the arguments as `cuda.h` has them, what the call means (`-` for nothing),
-//! and perhaps the server that answers it where Millpond serves memory. Flavour `N` is one function; `P` has a twin
-//! `_ptsz`, and `D` one `_ptds`, for programs whose default stream is the thread's own.
+//! and optionally the server that answers it where Millpond serves memory. Flavour `N` is one function. `P` has a twin
+//! `_ptsz`, and `D` a twin `_ptds`, for programs whose default stream is the thread's own.
 //!
-//! What a call means is noted in the session: `after` the real call where that succeeded, or `before` it, where it ends
-//! what has a handle: that may be given out again at once. `read` and `list` are of what the program handed over; where
-//! it is null, a `?` notes nothing. `around` names a handler that makes the real call itself, exactly once, and returns
-//! what that returned: it gets where the call was made ([`At`]), the real call, and the arguments. A server is an
-//! expression: with `real()` it has made the real call, with `real` it is handed it. To notes and handlers a server's
-//! answer is the real one. Behind a second arrow is the operation, if any, that a capture has refused (900): it is
-//! judged.
+//! The meaning of a call is noted in the session. `after`: after the real call, if it succeeded. `before`: before it,
+//! for a call that ends the object of a handle, because the handle may be given out again at once. `read` and `list`
+//! read what the program passed; if it is null, a `?` notes nothing. `around` names a handler that makes the real call
+//! itself, exactly once, and returns its code. It gets the call's place ([`At`]), the real call, and the arguments. A
+//! server is an expression: with `real()` it has made the real call, with `real` it gets the real call. Notes and
+//! handlers take a server's answer for the real one. After a second `=>` is the operation, if any, that a capture has
+//! refused (error 900): it is judged.
 #![expect(non_snake_case, reason = "they are CUDA's names")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -30,7 +30,7 @@ use crate::serve::room::made_for;
 use crate::serve::{self, captures as captured, contexts as hold, memory as give, pointers as answer, pools as keep};
 use crate::session::At;
 
-/// The name of the twin of a call.
+/// The exported name of a call's twin.
 macro_rules! twin_name {
     (N $name:ident) => {
         None
@@ -69,7 +69,7 @@ macro_rules! calls {
     (@serve [] $real:ident) => { $real() };
     (@serve [$server:expr] $real:ident) => {
         match serve::is_on() {
-            // SAFETY: the program's own arguments, of which the header says what they are.
+            // SAFETY: the program's own arguments, which must be what the header says.
             true => serve::guard(|| unsafe { $server }),
             false => $real(),
         }
@@ -220,7 +220,7 @@ calls! {
         => Some(What::EventQuery { event: session.event(event), is_over: false });
     N cuEventSynchronize(event: Event) => after session.synchronize_event(event)
         => Some(What::EventSynchronize { event: session.event(event) }), hold::synchronized(real());
-    // It answers only where both have completed.
+    // It answers only if both events have completed.
     N cuEventElapsedTime(time: *mut f32, first: Event, second: Event)
         => after [first, second].into_iter().for_each(|event| session.query_event(event));
     N cuEventElapsedTime_v2(time: *mut f32, first: Event, second: Event)
@@ -256,7 +256,7 @@ calls! {
 
     N cuMemMap(at: u64, bytes: usize, offset: usize, handle: u64, flags: u64) => after session.map(at, bytes as u64);
     N cuMemUnmap(at: u64, bytes: usize) => around ranges::unmap;
-    // What a program opens at once is one range to it.
+    // A program treats what it opens at once as one range.
     N cuMemSetAccess(at: u64, bytes: usize, access: *const AccessDesc, count: usize)
         => after session.index.join(at, at.saturating_add(bytes as u64));
     N cuIpcOpenMemHandle_v2(at: *mut u64, handle: EventName, flags: c_uint) => after session.open(read(at)?);
@@ -357,7 +357,7 @@ calls! {
         function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
         stream: Stream, params: *const *const c_void
     ) => after session.kernel(call, function, stream, params, std::ptr::null());
-    // Handles of functions may mean others from now on.
+    // From now on a function's handle may belong to another function.
     N cuModuleUnload(module: usize) => before session.kernels.forget();
     N cuLibraryUnload(library: usize) => before session.kernels.forget();
 

@@ -1,17 +1,17 @@
-//! Whether a thread has ended, asked of the system by its number: a destructor of a thread-local value may run before
-//! others of the program that still call CUDA.
+//! Tells whether a thread has ended, by asking the system about its number. A thread-local destructor would come too
+//! early: other destructors of the program that run later may still call CUDA.
 
-/// The calling thread.
+/// Returns the number of the calling thread.
 pub(crate) fn current() -> i32 {
-    // SAFETY: it only answers.
+    // SAFETY: it has no preconditions.
     unsafe { libc::gettid() }
 }
 
-/// Whether this process has the thread, or another one by its number.
+/// Returns `true` if this process has a thread with this number: the same thread, or a later one.
 pub(crate) fn is_there(thread: i32) -> bool {
-    // SAFETY: it only answers.
+    // SAFETY: it has no preconditions.
     let process = unsafe { libc::getpid() };
-    // SAFETY: signal 0 is none.
+    // SAFETY: signal 0 is not delivered.
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) };
     sent == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }

@@ -1,7 +1,7 @@
-//! Pointers of a launch become declared accesses.
+//! The pointers of a launch become declared accesses.
 //!
-//! A pointer may be anywhere in an allocation. What graphs allocate is looked at first: a graph that names another's
-//! memory means whatever the last launch of that one left, not one life of it.
+//! A pointer may point anywhere into an allocation. Memory of graphs is looked up first: a graph that uses another
+//! graph's memory means whatever that graph's last launch left, not one particular allocation.
 
 use std::ffi::c_void;
 
@@ -13,39 +13,39 @@ use crate::status::{Failure, Result};
 use crate::tables::device::DeviceEntry;
 use crate::tables::pointers::POINTERS;
 
-/// A use of memory that a launch declares. Only uses of the same bytes need an order among each other; what a node of a
-/// graph uses counts as all of the allocation.
+/// A use of memory that a launch declares. Only uses of the same bytes need an order. A use by a node of a graph counts
+/// as all of the allocation.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct millpond_access {
-    /// Where; anywhere in an allocation.
+    /// An address anywhere in an allocation.
     pub pointer: *const c_void,
-    /// How many bytes; 0 for all to the end of the allocation.
+    /// The number of bytes; 0 for all to the end of the allocation.
     pub bytes: usize,
     /// MILLPOND_READ or MILLPOND_WRITE.
     pub mode: i32,
 }
 
-/// For millpond_access: it is read.
+/// For millpond_access: the memory is read.
 pub const MILLPOND_READ: i32 = 1;
-/// For millpond_access: it is written, or read and written.
+/// For millpond_access: the memory is written, or read and written.
 pub const MILLPOND_WRITE: i32 = 2;
 
-/// What is used: the memory, where in it, how much.
+/// The memory of a use, the offset in it, and the number of bytes.
 pub(crate) struct Part {
     pub(crate) memory: RawMemory,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
 
-/// A graph's memory at an address, and how far into it; `own` is the graph that asks.
+/// Returns a graph's memory at an address, and the offset in it. `own` is the graph that asks.
 pub(crate) fn graph_memory(device: &DeviceEntry, own: Option<&Graph>, address: u64) -> Option<(MemAllocNode<u8>, u64)> {
     let found = own.and_then(|graph| graph.node_around(address));
     found.or_else(|| device.device.node_around(address).map(|(node, offset, _)| (node, offset)))
 }
 
-/// The memory that an address means: of the graph that asks; else what lives there, by the name of its alloc node where
-/// that is the one that lives; else what it was.
+/// Returns the memory that an address means: memory of the graph that asks; else the memory that is live there, by its
+/// alloc node if that one is live; else the memory that was there.
 fn memory(device: &DeviceEntry, own: Option<&Graph>, address: u64) -> Option<RawMemory> {
     let own = own.and_then(|graph| graph.node_around(address)).and_then(|(node, _)| RawMemory::of_node(node));
     if own.is_some() {
@@ -66,11 +66,11 @@ fn memory(device: &DeviceEntry, own: Option<&Graph>, address: u64) -> Option<Raw
     }
 }
 
-/// Memory that the library alone knows, or why there is none at a pointer, with what is nearest.
+/// Returns memory that only the library knows, or an error that names the nearest allocation.
 #[cold]
 fn elsewhere(device: &DeviceEntry, pointer: u64) -> Result<RawMemory> {
     device.device.memory_at(pointer).map_err(|error| match error.invalid() {
-        // A pointer of a use may be anywhere in an allocation.
+        // The pointer of a use may point anywhere into an allocation.
         Some(Invalid::Pointer { nearest, .. }) => {
             Failure::Value(format!("{pointer:#x} is in no live allocation: {nearest}"))
         }
@@ -78,7 +78,7 @@ fn elsewhere(device: &DeviceEntry, pointer: u64) -> Result<RawMemory> {
     })
 }
 
-/// The memory at a pointer, so many bytes of it; without a number, to its end.
+/// Returns `bytes` bytes of the memory at a pointer; without a number, all to its end.
 pub(crate) fn part(device: &DeviceEntry, own: Option<&Graph>, pointer: u64, bytes: Option<usize>) -> Result<Part> {
     let memory = memory(device, own, pointer).map_or_else(|| elsewhere(device, pointer), Ok)?;
     let (offset, end) = (pointer - memory.address(), memory.bytes());
@@ -90,7 +90,7 @@ pub(crate) fn part(device: &DeviceEntry, own: Option<&Graph>, pointer: u64, byte
     Ok(Part { memory, offset, bytes })
 }
 
-/// The list that a launch declares.
+/// Returns the list of accesses that a launch declares.
 pub(crate) fn list(device: &DeviceEntry, own: Option<&Graph>, accesses: &[millpond_access]) -> Result<AccessList> {
     let mut list = AccessList::default();
     for access in accesses {

@@ -1,4 +1,4 @@
-//! Devices: opened, synchronised, their checks and pools.
+//! Devices: opened, synchronised; their checks and pools.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -16,13 +16,13 @@ use millpond_driver::locks::lock;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct millpond_host_config {
-    /// Memory in bytes; 0 for 64 GiB. It may be more than the machine has.
+    /// The memory in bytes; 0 for 64 GiB. It may be more than the machine has.
     pub total_bytes: u64,
     /// Physical chunks are multiples of this, a power of two; 0 for 2 MiB.
     pub granularity: u64,
 }
 
-/// Opens a host device: streams are queues served by threads, memory is real memory, no GPU is needed. `config` may be
+/// Opens a host device: threads serve its streams, its memory is real memory, and no GPU is needed. `config` may be
 /// null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_device_create_host(
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn millpond_device_create_host(
     })
 }
 
-/// The CUDA device of a number, in its primary context; all handles that this gives for one number name one device.
+/// Opens the CUDA device of a number, in its primary context. All handles for one number name one device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_device_create_cuda(device: *mut millpond_device_t, ordinal: i32) -> millpond_status {
     guard("millpond_device_create_cuda", || {
@@ -57,8 +57,8 @@ pub unsafe extern "C" fn millpond_device_create_cuda(device: *mut millpond_devic
     })
 }
 
-/// Whether work of a device can be given access to another's memory by millpond_pool_set_access: 1 or 0 (CUDA:
-/// cudaDeviceCanAccessPeer).
+/// Writes 1 if work of a device can get access to another device's memory by millpond_pool_set_access, and 0 if not
+/// (CUDA: cudaDeviceCanAccessPeer).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_device_can_access_peer(
     can: *mut i32,
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn millpond_device_can_access_peer(
     })
 }
 
-/// Another handle of the same device, for another part of the program. Each is destroyed by itself.
+/// Makes another handle of the same device, for another part of the program. Each handle is destroyed by itself.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_device_retain(
     again: *mut millpond_device_t,
@@ -85,8 +85,8 @@ pub unsafe extern "C" fn millpond_device_retain(
     })
 }
 
-/// Destroys a handle. The device goes with the last handle of it and of what was made of it; memory that is still
-/// allocated keeps it.
+/// Destroys a handle. The device closes with the last handle of it and of its objects. Memory that is still allocated
+/// keeps it open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_device_destroy(device: millpond_device_t) -> millpond_status {
     guard("millpond_device_destroy", || DEVICES.remove(device).map(drop))
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn millpond_device_synchronize(device: millpond_device_t) 
     guard("millpond_device_synchronize", || Ok(DEVICES.find(device)?.device.synchronize()?))
 }
 
-/// What becomes of a wrong order on this device: one of `millpond_checks`.
+/// Sets the treatment of a wrong order on this device: one of `millpond_checks`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_device_set_checks(device: millpond_device_t, checks: i32) -> millpond_status {
     guard("millpond_device_set_checks", || {
@@ -111,8 +111,8 @@ pub unsafe extern "C" fn millpond_device_set_checks(device: millpond_device_t, c
     })
 }
 
-/// Where reports of wrong orders go; a null function stands for the standard error stream. A call that another thread
-/// is in may still report to where they went before.
+/// Sets the destination of reports of wrong orders; a null function means the standard error stream. A call that is
+/// already running on another thread may still report to the previous destination.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_device_set_report(
     device: millpond_device_t,
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn millpond_device_set_report(
     })
 }
 
-/// The pool that the device came with (CUDA: cudaDeviceGetDefaultMemPool). The handle is destroyed like any other, the
+/// Returns the device's default pool (CUDA: cudaDeviceGetDefaultMemPool). The handle is destroyed like any other; the
 /// pool stays.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_device_get_default_pool(
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn millpond_device_get_default_pool(
     })
 }
 
-/// The pool that millpond_malloc_async takes from (CUDA: cudaDeviceGetMemPool), as a new handle.
+/// Returns the pool that millpond_malloc_async allocates from (CUDA: cudaDeviceGetMemPool), as a new handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_device_get_pool(
     pool: *mut millpond_pool_t,
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn millpond_device_get_pool(
     })
 }
 
-/// Makes a pool the one that millpond_malloc_async takes from (CUDA: cudaDeviceSetMemPool).
+/// Makes a pool the one that millpond_malloc_async allocates from (CUDA: cudaDeviceSetMemPool).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_device_set_pool(device: millpond_device_t, pool: millpond_pool_t) -> millpond_status {
     guard("millpond_device_set_pool", || {

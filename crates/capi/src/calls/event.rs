@@ -1,4 +1,4 @@
-//! Events: made, recorded, waited for by the host.
+//! Events: created, recorded, waited for by the host.
 
 use crate::status::{Failure, Result, answer, guard, millpond_status};
 use crate::tables::event::{EVENTS, EventEntry, millpond_event_t, record};
@@ -14,13 +14,13 @@ pub const MILLPOND_EVENT_WAIT_DEFAULT: u32 = 0;
 /// For millpond_stream_wait_event_with_flags: in a capture it is an event wait node (CUDA: cudaEventWaitExternal).
 pub const MILLPOND_EVENT_WAIT_EXTERNAL: u32 = 1;
 
-/// Makes an event that nothing is recorded in yet (CUDA: cudaEventCreateWithFlags, cudaEventDisableTiming).
+/// Creates an event without a record (CUDA: cudaEventCreateWithFlags, cudaEventDisableTiming).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_event_create(event: *mut millpond_event_t) -> millpond_status {
     guard("millpond_event_create", || answer(event, "event", || EVENTS.insert(EventEntry::default())))
 }
 
-/// Destroys an event (CUDA: cudaEventDestroy). What waits for it still does.
+/// Destroys an event (CUDA: cudaEventDestroy). Work that waits for it still does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_event_destroy(event: millpond_event_t) -> millpond_status {
     guard("millpond_event_destroy", || EVENTS.remove(event).map(drop))
@@ -35,8 +35,8 @@ pub unsafe extern "C" fn millpond_event_record(event: millpond_event_t, stream: 
     })
 }
 
-/// As millpond_event_record; with MILLPOND_EVENT_RECORD_EXTERNAL it is a node in a capture, which records at each
-/// launch (CUDA: cudaEventRecordWithFlags). Outside captures the flag means nothing.
+/// As millpond_event_record. With MILLPOND_EVENT_RECORD_EXTERNAL it is a node in a capture, which records the event at
+/// each launch (CUDA: cudaEventRecordWithFlags). Outside captures the flag has no effect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_event_record_with_flags(
     event: millpond_event_t,
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn millpond_event_record_with_flags(
     })
 }
 
-/// Whether the one flag is set that there is.
+/// Returns `true` if the external flag is set.
 pub(crate) fn is_external(flags: u32, [default, external]: [u32; 2]) -> Result<bool> {
     match flags {
         flags if flags == default => Ok(false),
@@ -59,7 +59,7 @@ pub(crate) fn is_external(flags: u32, [default, external]: [u32; 2]) -> Result<b
     }
 }
 
-/// Waits until what was recorded has completed (CUDA: cudaEventSynchronize).
+/// Waits until the recorded work has completed (CUDA: cudaEventSynchronize).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_event_synchronize(event: millpond_event_t) -> millpond_status {
     guard("millpond_event_synchronize", || match EVENTS.find(event)?.last() {
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn millpond_event_synchronize(event: millpond_event_t) -> 
     })
 }
 
-/// Whether what was recorded has completed: MILLPOND_SUCCESS or MILLPOND_NOT_READY (CUDA: cudaEventQuery).
+/// Returns MILLPOND_SUCCESS if the recorded work has completed, and else MILLPOND_NOT_READY (CUDA: cudaEventQuery).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_event_query(event: millpond_event_t) -> millpond_status {
     guard("millpond_event_query", || match EVENTS.find(event)?.last() {

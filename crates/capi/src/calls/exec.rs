@@ -1,6 +1,7 @@
 //! Instances of graphs, and their launches.
 //!
-//! After a launch what it leaves live is in `pointers` like any other buffer: it is used, and freed, by its address.
+//! After a launch, the memory that it leaves live is in `pointers` like any other buffer: it is used and freed by its
+//! address.
 
 use millpond::graph::{GraphExec, Instantiate};
 use millpond::{Buffer, Stream};
@@ -23,7 +24,7 @@ pub const MILLPOND_GRAPH_AUTO_FREE_ON_LAUNCH: u32 = 1;
 
 pub(crate) static EXECS: Table<GraphExec> = Table::new("graph instance", 6);
 
-/// Checks a graph and makes an instance of it (CUDA: cudaGraphInstantiate). Where the graph's order is wrong the text
+/// Checks a graph and makes an instance of it (CUDA: cudaGraphInstantiate). If the graph's order is wrong, the text
 /// names two nodes and the missing edge.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_graph_instantiate(
@@ -45,29 +46,29 @@ pub unsafe extern "C" fn millpond_graph_instantiate(
     })
 }
 
-/// Destroys an instance (CUDA: cudaGraphExecDestroy). What its launches left live stays so.
+/// Destroys an instance (CUDA: cudaGraphExecDestroy). Memory that its launches left live stays live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_graph_exec_destroy(exec: millpond_graph_exec_t) -> millpond_status {
     guard("millpond_graph_exec_destroy", || EXECS.remove(exec).map(drop))
 }
 
-/// Launches an instance: the memory that this leaves live. What the graph frees itself is none, nor what another
-/// thread's launch has freed since.
+/// Launches an instance, and returns the memory that the launch leaves live. This does not include memory that the
+/// graph frees itself, nor memory that another thread's launch has freed since.
 pub(crate) fn launch(exec: &GraphExec, stream: &Stream) -> Result<Vec<Buffer<u8>>> {
     Ok(exec.launch(stream)?.take_all())
 }
 
-/// What a launch left live is found by its address from now on. Until then, and where another thread's launch has come
-/// between, it is found in the library's own books.
+/// Makes the memory that a launch left live available by its address. Until then, and if another thread's launch comes
+/// between, the library's own tables have it.
 fn publish(buffer: Buffer<u8>) {
     let memory = buffer.raw();
     drop(POINTERS.insert(buffer));
-    // It may have ended before it was here to be taken out.
+    // The memory may have ended before it was here to be removed.
     drop(memory.filter(|memory| !memory.is_live()).map(|memory| POINTERS.take(&memory)));
 }
 
 /// Launches an instance at this point of the stream (CUDA: cudaGraphLaunch). Memory that it allocates and does not free
-/// is live from here on, at the address of its alloc node. In a capture it becomes a child node.
+/// is live from here on, at the address of its alloc node. In a capture the launch becomes a child node.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_graph_launch(
     exec: millpond_graph_exec_t,

@@ -14,7 +14,7 @@ use crate::tables::event::{millpond_event_t, with_external};
 use crate::tables::graph::{GRAPHS, GraphEntry, add, millpond_graph_node_t, millpond_graph_t};
 use millpond_driver::locks::lock;
 
-/// Adds a node to a graph: what every entry here does.
+/// Adds a node to a graph; all entries here use this.
 fn add_node(
     node: *mut millpond_graph_node_t,
     graph: millpond_graph_t,
@@ -61,8 +61,8 @@ pub unsafe extern "C" fn millpond_graph_destroy(graph: millpond_graph_t) -> mill
     guard("millpond_graph_destroy", || GRAPHS.remove(graph).map(drop))
 }
 
-/// Adds an alloc node (CUDA: cudaGraphAddMemAllocNode). Its address is known at once and stays; it is that of an
-/// earlier allocation where that one's free node comes before, by edges that are there now.
+/// Adds an alloc node (CUDA: cudaGraphAddMemAllocNode). Its address is known at once and does not change. It may be the
+/// address of an earlier allocation whose free node comes before this node, by the edges that exist now.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_graph_add_mem_alloc_node(
     node: *mut millpond_graph_node_t,
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn millpond_graph_add_mem_alloc_node(
     })
 }
 
-/// Adds a free node for memory of this graph, or of another that leaves it live (CUDA: cudaGraphAddMemFreeNode).
+/// Adds a free node for memory of this graph, or of another graph that leaves it live (CUDA: cudaGraphAddMemFreeNode).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_graph_add_mem_free_node(
     node: *mut millpond_graph_node_t,
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn millpond_graph_add_mem_free_node(
     })
 }
 
-/// Adds a kernel (CUDA: cudaGraphAddKernelNode). Each launch runs it again.
+/// Adds a kernel node (CUDA: cudaGraphAddKernelNode). Each launch runs the kernel again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_graph_add_kernel_node(
     node: *mut millpond_graph_node_t,
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn millpond_graph_add_memcpy_node(
     })
 }
 
-/// Adds a node where edges meet (CUDA: cudaGraphAddEmptyNode).
+/// Adds a node that does nothing, where edges can meet (CUDA: cudaGraphAddEmptyNode).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_graph_add_empty_node(
     node: *mut millpond_graph_node_t,
@@ -180,8 +180,8 @@ pub unsafe extern "C" fn millpond_graph_add_empty_node(
     })
 }
 
-/// Adds a node that records an event at each launch (CUDA: cudaGraphAddEventRecordNode): what waits for the event
-/// afterwards comes after this node and all before it, and not after the whole launch.
+/// Adds a node that records an event at each launch (CUDA: cudaGraphAddEventRecordNode). Work that waits for the event
+/// afterwards comes after this node and all nodes before it, not after the whole launch.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_graph_add_event_record_node(
     node: *mut millpond_graph_node_t,
@@ -198,8 +198,8 @@ pub unsafe extern "C" fn millpond_graph_add_event_record_node(
     })
 }
 
-/// Adds a node that waits, at each launch, for what an event holds then (CUDA: cudaGraphAddEventWaitNode): only what
-/// comes after this node comes after that. An event that was never recorded has no effect.
+/// Adds a node that waits, at each launch, for the event's last record at that time (CUDA: cudaGraphAddEventWaitNode).
+/// Only nodes after this one wait. An event that was never recorded has no effect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_graph_add_event_wait_node(
     node: *mut millpond_graph_node_t,
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn millpond_graph_add_event_wait_node(
     })
 }
 
-/// Adds a whole graph as one node, as it is now, with its memory nodes (CUDA: cudaGraphAddChildGraphNode).
+/// Adds a copy of a whole graph as one node, with its memory nodes (CUDA: cudaGraphAddChildGraphNode).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_graph_add_child_graph_node(
     node: *mut millpond_graph_node_t,
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn millpond_graph_add_dependency(
     })
 }
 
-/// How many nodes a graph has (CUDA: cudaGraphGetNodes).
+/// Returns the number of nodes of a graph (CUDA: cudaGraphGetNodes).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_graph_get_node_count(count: *mut usize, graph: millpond_graph_t) -> millpond_status {
     guard("millpond_graph_get_node_count", || {

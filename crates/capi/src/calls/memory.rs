@@ -1,7 +1,7 @@
-//! Allocate and free by pointer.
+//! Allocation and free by pointer.
 //!
-//! The hot path is `malloc_async` and `free_async`: the stream's entry, the library's own path, one place of
-//! `tables/pointers`. A buffer is in its place until the free has happened: one that is refused changes nothing.
+//! The hot path is `malloc_async` and `free_async`: the stream's entry, the library's own path, and one place of
+//! `tables/pointers`. A buffer stays in its place until it is freed, so a refused free changes nothing.
 
 use std::ffi::{c_char, c_void};
 
@@ -16,7 +16,7 @@ use crate::tables::pool::{POOLS, millpond_pool_t};
 use crate::tables::stream::{STREAMS, StreamEntry, millpond_stream_t};
 use millpond_driver::locks::lock;
 
-/// What is allocated belongs to the C side from here on.
+/// Makes a new allocation available by its address.
 #[inline]
 fn publish(buffer: Buffer<u8>, device: &DeviceEntry, pointer: &mut *mut c_void) {
     let address = buffer.address();
@@ -27,8 +27,8 @@ fn publish(buffer: Buffer<u8>, device: &DeviceEntry, pointer: &mut *mut c_void) 
     *pointer = address as *mut c_void;
 }
 
-/// Cold: what a capture allocates is listed, and is at its address, in one step: the end of another capture lets go of
-/// what is listed and nowhere. Where its own capture has ended meanwhile it is the graph's memory, and no buffer's.
+/// Cold: lists a capture's allocation, and puts it at its address, in one step. The end of another capture drops listed
+/// addresses without a buffer. If its own capture has ended meanwhile, the memory is the graph's, and no buffer's.
 #[cold]
 fn list(buffer: Buffer<u8>, device: &DeviceEntry) -> Option<Buffer<u8>> {
     let mut captured = lock(&device.captured);
@@ -48,7 +48,7 @@ fn allocate(entry: &mut StreamEntry, pool: Option<&Pool>, bytes: usize, pointer:
 }
 
 /// Allocates `bytes` from the device's current pool, from this point of the stream on (CUDA: cudaMallocAsync). The
-/// address is a multiple of 512; for 0 bytes it is null. In a capture it is an alloc node's.
+/// address is a multiple of 512, and null for 0 bytes. In a capture it is an alloc node's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_malloc_async(
     pointer: *mut *mut c_void,
@@ -76,8 +76,8 @@ pub unsafe extern "C" fn millpond_malloc_from_pool_async(
     })
 }
 
-/// Frees memory at this point of the stream, wherever it was allocated (CUDA: cudaFreeAsync): the free must come after
-/// the allocation and every declared use. Null has no effect. In a capture it is a free node.
+/// Frees memory at this point of the stream, however it was allocated (CUDA: cudaFreeAsync). The free must come after
+/// the allocation and after every declared use. Null has no effect. In a capture it is a free node.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_free_async(pointer: *mut c_void, stream: millpond_stream_t) -> millpond_status {
     guard_hot("millpond_free_async", || {
@@ -99,9 +99,9 @@ pub unsafe extern "C" fn millpond_free_async(pointer: *mut c_void, stream: millp
     })
 }
 
-/// Cold: memory is freed by name; then its buffer leaves, if it is still there. Where checks are off, or report only,
-/// and the free is refused, the memory is free after all declared uses. A buffer whose life has ended counts as none:
-/// then `or_else` frees what lives there now, such as what a launch has left this moment.
+/// Cold: frees memory by name, and then removes its buffer if that is still there. If the free is refused, and checks
+/// are off or only report, the memory is freed after all declared uses. A buffer whose memory has ended counts as none:
+/// then `or_else` frees the memory that is live there now, such as memory that a launch has just left.
 #[cold]
 fn end(
     memory: &RawMemory,
@@ -111,26 +111,26 @@ fn end(
 ) -> Result<()> {
     match free() {
         Ok(()) => {
-            // It owns nothing any more; in a capture the free node is its end.
+            // The buffer owns nothing any more. In a capture, the free node is the memory's end.
             POINTERS.take(memory).map(Buffer::into_address);
             Ok(())
         }
         Err(error) if !memory.is_live() => {
             drop(POINTERS.take(memory));
             match or_else() {
-                // Nothing lives there: it was this life that was meant.
+                // Nothing is live there, so the ended memory was meant.
                 Err(Failure::Refused(none)) if none.invalid().is_some() => Err(error.into()),
                 done => done,
             }
         }
-        // Where another thread has freed it meanwhile, it stays refused.
+        // If another thread has freed it meanwhile, the refusal stands.
         Err(error) if device.lets_pass(&error) => POINTERS.take(memory).map(drop).ok_or(error.into()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Cold: frees what lives at an address by the library's own books. Nothing is refused because of a life that another
-/// thread's launch or free ended meanwhile; `refuse` says why where nothing lives there.
+/// Cold: frees the memory that the library knows to be live at an address. Nothing is refused because another thread's
+/// launch or free has ended the memory meanwhile. `refuse` gives the reason if nothing is live there.
 #[cold]
 fn free_found(
     device: &DeviceEntry,
@@ -150,8 +150,8 @@ fn free_found(
     Ok(refuse()?)
 }
 
-/// Cold: no buffer of the C side is at the address: a graph's memory that a capture frees, or that a launch has left
-/// this moment, or no allocation.
+/// Cold: frees an address without a buffer of the C side. It may be a graph's memory that a capture frees, memory that
+/// a launch has just left, or no allocation.
 #[cold]
 fn free_unknown(entry: &StreamEntry, address: u64) -> Result<()> {
     if address == 0 {
@@ -167,15 +167,15 @@ fn free_unknown(entry: &StreamEntry, address: u64) -> Result<()> {
     free_found(device, address, |memory| stream.free_raw(memory), || stream.free_address(address))
 }
 
-/// Cold: the same of a free at once.
+/// Cold: the same for an immediate free.
 #[cold]
 fn free_unknown_now(device: &DeviceEntry, address: u64) -> Result<()> {
     let of = &device.device;
     free_found(device, address, |memory| of.free_raw(memory), || of.free_address(address))
 }
 
-/// Allocates memory that is there at once, for every stream (CUDA: cudaMalloc). It can be freed by millpond_free and by
-/// millpond_free_async. While a capture goes on it is refused, by any thread, and the capture is invalid then.
+/// Allocates memory immediately, for every stream (CUDA: cudaMalloc). It can be freed by millpond_free and by
+/// millpond_free_async. While a capture is open it is refused on any thread, and the capture is then invalid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_malloc(
     pointer: *mut *mut c_void,
@@ -188,15 +188,15 @@ pub unsafe extern "C" fn millpond_malloc(
         device.device.refuse_in_capture("malloc")?;
         let stream = device.immediate()?;
         let buffer = stream.alloc::<u8>(&device.device.current_pool(), bytes)?;
-        // What the host has synchronised with comes before everything that it submits from now on.
+        // Work that the host has synchronised with comes before everything that the host submits from now on.
         stream.record()?.synchronize()?;
         publish(buffer, &device, pointer);
         Ok(())
     })
 }
 
-/// Frees memory at once, however it was allocated (CUDA: cudaFree). It does not wait: the host must have synchronised
-/// with every declared use. Null has no effect. In captures it is refused as millpond_malloc is.
+/// Frees memory immediately, however it was allocated (CUDA: cudaFree). It does not wait: the host must have
+/// synchronised with every declared use. Null has no effect. In captures it is refused as millpond_malloc is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_free(pointer: *mut c_void, device: millpond_device_t) -> millpond_status {
     guard("millpond_free", || {
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn millpond_free(pointer: *mut c_void, device: millpond_de
     })
 }
 
-/// Gives an allocation a name, for messages and pictures, until it is freed.
+/// Gives an allocation a name for messages and pictures, until it is freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_set_name(pointer: *mut c_void, name: *const c_char) -> millpond_status {
     guard("millpond_set_name", || {
@@ -237,7 +237,7 @@ mod tests {
     use crate::calls::work::millpond_declare;
     use crate::status::millpond_last_error;
 
-    /// A stream as threads of a test share it.
+    /// A stream that threads of a test share.
     #[derive(Clone, Copy)]
     struct Shared(millpond_stream_t);
 
@@ -255,7 +255,7 @@ mod tests {
         }
 
         fn free(&self, pointer: *mut c_void) -> millpond_status {
-            // SAFETY: whatever the pointer is, the call says.
+            // SAFETY: the pointer may be any value; the call checks it.
             unsafe { millpond_free_async(pointer, self.0) }
         }
 
@@ -293,7 +293,7 @@ mod tests {
         assert!(text.contains("is freed on stream `compute`") && text.contains("on stream `copy`"), "{text}");
         // SAFETY: no name is read.
         assert_eq!(unsafe { millpond_stream_set_name(copy.0, null()) }, MILLPOND_ERROR_INVALID_VALUE);
-        // SAFETY: a stream that is none is not looked at.
+        // SAFETY: the handle is not valid; the call checks it.
         let nowhere = unsafe { millpond_stream_set_name(null_mut(), c"none".as_ptr()) };
         assert_eq!(nowhere, MILLPOND_ERROR_INVALID_HANDLE);
         assert_eq!(copy.free(pointer), MILLPOND_SUCCESS);

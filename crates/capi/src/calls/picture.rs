@@ -1,4 +1,4 @@
-//! What is live, as JSON: for people, and for the Python package to turn into other pictures.
+//! The live memory as JSON: to read, and for the Python package, which makes other pictures of it.
 
 use std::ffi::{CString, c_char};
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use millpond::raw::{LiveAllocation, PoolPicture};
 use crate::status::{Failure, Result, guard, millpond_status, place};
 use crate::tables::device::{DEVICES, millpond_device_t};
 
-/// A string in JSON.
+/// Writes a JSON string.
 fn quote(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {
@@ -52,7 +52,7 @@ fn pool(pool: &PoolPicture, out: &mut String) {
     out.push_str("]}");
 }
 
-/// The picture of a device.
+/// Returns the picture of a device.
 pub(crate) fn picture(device: &Device) -> String {
     let mut out = String::from("{\"device\":");
     let properties = device.properties();
@@ -66,15 +66,15 @@ pub(crate) fn picture(device: &Device) -> String {
     out
 }
 
-/// Hands a text to the caller.
+/// Gives a text to the caller.
 pub(crate) fn hand_out(text: String, to: &mut *mut c_char) -> Result<()> {
     let text = CString::new(text).map_err(|_| Failure::Value("the text has a zero in it".into()))?;
     *to = text.into_raw();
     Ok(())
 }
 
-/// What is live on a device, as JSON: its pools with their figures, and every allocation of theirs. The text is the
-/// caller's, to be given back to millpond_string_free.
+/// Returns a device's live memory as JSON: its pools with their figures, and all allocations. The caller must give the
+/// text back with millpond_string_free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_memory_picture(json: *mut *mut c_char, device: millpond_device_t) -> millpond_status {
     guard("millpond_memory_picture", || {

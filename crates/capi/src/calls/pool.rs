@@ -8,15 +8,15 @@ use crate::status::{Failure, Result, given, guard, millpond_status, place};
 use crate::tables::device::{DEVICES, millpond_device_t};
 use crate::tables::pool::{POOLS, millpond_pool_t};
 
-/// How a pool is made. Zeros are the defaults.
+/// The settings of a pool. Zeros are the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct millpond_pool_config {
     /// Bytes to keep at a synchronisation (CUDA: cudaMemPoolAttrReleaseThreshold).
     pub release_threshold: u64,
-    /// The most to reserve, in bytes; 0 for no limit.
+    /// The most bytes to reserve; 0 for no limit.
     pub max_bytes: u64,
-    /// How much more may be reserved than is held, as a part of it; 0 for as tight as stays cheap.
+    /// The slack: how far reserved bytes may exceed live ones, as a fraction of these; 0 for as little as is cheap.
     pub slack: f64,
     /// Not 0: freed addresses become inaccessible, so that a stray access faults. For finding bugs, not for speed.
     pub guard: i32,
@@ -26,19 +26,19 @@ pub struct millpond_pool_config {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum millpond_pool_attribute {
-    /// 0 or 1: freed memory may serve another stream where events order that.
+    /// 0 or 1: freed memory may serve another stream if events order that.
     MILLPOND_POOL_REUSE_FOLLOW_EVENT_DEPENDENCIES = 1,
-    /// 0 or 1: freed memory may serve another stream where the free has completed.
+    /// 0 or 1: freed memory may serve another stream if the free has completed.
     MILLPOND_POOL_REUSE_ALLOW_OPPORTUNISTIC = 2,
-    /// 0 or 1: a stream may be made to wait for another's free.
+    /// 0 or 1: a stream may be made to wait for another stream's free.
     MILLPOND_POOL_REUSE_ALLOW_INTERNAL_DEPENDENCIES = 3,
     /// Bytes to keep at a synchronisation.
     MILLPOND_POOL_RELEASE_THRESHOLD = 4,
-    /// Physical memory now; read only.
+    /// The physical memory now; read only.
     MILLPOND_POOL_RESERVED_CURRENT = 5,
     /// The most physical memory since the last reset; can be set to 0.
     MILLPOND_POOL_RESERVED_HIGH = 6,
-    /// Bytes allocated and not freed; read only.
+    /// The bytes allocated and not freed; read only.
     MILLPOND_POOL_USED_CURRENT = 7,
     /// The most bytes allocated since the last reset; can be set to 0.
     MILLPOND_POOL_USED_HIGH = 8,
@@ -48,13 +48,13 @@ pub enum millpond_pool_attribute {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct millpond_pool_statistics {
-    /// Allocated and not freed, as asked for.
+    /// The bytes allocated and not freed, as requested.
     pub used_bytes: u64,
-    /// The most of that since the last reset.
+    /// The most of these since the last reset.
     pub used_high_bytes: u64,
     /// Physical memory.
     pub reserved_bytes: u64,
-    /// The most of that since the last reset.
+    /// The most of it since the last reset.
     pub reserved_high_bytes: u64,
 }
 
@@ -72,7 +72,7 @@ const ATTRIBUTES: [millpond_pool_attribute; 8] = [
     MILLPOND_POOL_USED_HIGH,
 ];
 
-/// The attribute of a number.
+/// Returns the attribute of a number.
 fn attribute_of(number: i32) -> Result<millpond_pool_attribute> {
     let found = ATTRIBUTES.into_iter().find(|it| *it as i32 == number);
     found.ok_or_else(|| Failure::Value(format!("{number} is none of millpond_pool_attribute")))
@@ -103,14 +103,14 @@ pub unsafe extern "C" fn millpond_pool_create(
     })
 }
 
-/// Destroys a pool's handle (CUDA: cudaMemPoolDestroy). The pool goes with the last handle, and where it is a device's
-/// current one when another takes its place; what was allocated from it stays valid, and can be freed.
+/// Destroys a pool's handle (CUDA: cudaMemPoolDestroy). The pool closes with its last handle; a device's current pool
+/// closes once another pool is current. Allocations from it stay valid and can be freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_pool_destroy(pool: millpond_pool_t) -> millpond_status {
     guard("millpond_pool_destroy", || POOLS.remove(pool).map(drop))
 }
 
-/// Sets one of `millpond_pool_attribute` (CUDA: cudaMemPoolSetAttribute). High marks can be set to 0.
+/// Sets one of `millpond_pool_attribute` (CUDA: cudaMemPoolSetAttribute). High values can only be set to 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_pool_set_attribute(
     pool: millpond_pool_t,
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn millpond_pool_get_attribute(
     })
 }
 
-/// A pool's figures, all at one moment.
+/// Returns a pool's figures, all of one moment.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_pool_get_statistics(
     pool: millpond_pool_t,
@@ -187,17 +187,17 @@ pub(crate) fn figures(pool: &Pool) -> millpond_pool_statistics {
     }
 }
 
-/// What a device may do with a pool's memory, for millpond_pool_set_access: nothing (CUDA: cudaMemAccessFlagsProtNone).
+/// The access of a device to a pool's memory, for millpond_pool_set_access: none (CUDA: cudaMemAccessFlagsProtNone).
 pub const MILLPOND_ACCESS_NONE: i32 = 0;
-/// It may read it (CUDA: cudaMemAccessFlagsProtRead).
+/// The device may read it (CUDA: cudaMemAccessFlagsProtRead).
 pub const MILLPOND_ACCESS_READ: i32 = 1;
-/// It may read and write it (CUDA: cudaMemAccessFlagsProtReadWrite).
+/// The device may read and write it (CUDA: cudaMemAccessFlagsProtReadWrite).
 pub const MILLPOND_ACCESS_READ_WRITE: i32 = 3;
 
-/// Lets another device use all memory of a pool, allocated before or later, or takes that away (CUDA:
-/// cudaMemPoolSetAccess). `access` is MILLPOND_ACCESS_NONE, MILLPOND_ACCESS_READ or MILLPOND_ACCESS_READ_WRITE. To take
-/// it away the host must have synchronised with the device's uses: it is refused, and nothing has happened, where a use
-/// is not known to have completed.
+/// Grants another device access to all memory of a pool, allocated before or later, or revokes it (CUDA:
+/// cudaMemPoolSetAccess). `access` is MILLPOND_ACCESS_NONE, MILLPOND_ACCESS_READ or MILLPOND_ACCESS_READ_WRITE. Before
+/// access is revoked, the host must have synchronised with the device's uses. If a use is not known to have completed,
+/// the call is refused, and nothing has happened.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_pool_set_access(
     pool: millpond_pool_t,
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn millpond_pool_set_access(
     })
 }
 
-/// What a device may do with a pool's memory (CUDA: cudaMemPoolGetAccess).
+/// Returns the access of a device to a pool's memory (CUDA: cudaMemPoolGetAccess).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_pool_get_access(
     access: *mut i32,

@@ -1,4 +1,4 @@
-//! Streams: made, waited for, ordered with each other.
+//! Streams: created, waited for, ordered with each other.
 
 use std::ffi::{c_char, c_void};
 
@@ -16,7 +16,7 @@ pub const MILLPOND_STREAM_DEFAULT: u32 = 0;
 /// For millpond_stream_create_with_flags: not ordered with the legacy default stream.
 pub const MILLPOND_STREAM_NON_BLOCKING: u32 = 1;
 
-/// A handle for a stream of a device: `OWN` for a new one, which goes with it.
+/// Makes a handle for a stream of a device. `OWN` is for a new stream, which closes with the handle.
 fn hand_out<const OWN: bool>(
     stream: *mut millpond_stream_t,
     device: millpond_device_t,
@@ -51,8 +51,8 @@ pub unsafe extern "C" fn millpond_stream_create_with_flags(
     })
 }
 
-/// A handle for a stream that the program made with CUDA; it stays the program's, and must be open until the handle is
-/// destroyed. Not for a host device.
+/// Makes a handle for a stream that the program made with CUDA. The stream stays the program's, and must be open until
+/// the handle is destroyed. Not for a host device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_from_cuda(
     stream: *mut millpond_stream_t,
@@ -62,7 +62,8 @@ pub unsafe extern "C" fn millpond_stream_from_cuda(
     guard("millpond_stream_from_cuda", || hand_out::<false>(stream, device, |device| adopt(device, cuda_stream as u64)))
 }
 
-/// The legacy default stream (CUDA: cudaStreamLegacy): after all work of blocking streams, and before their later work.
+/// Returns the legacy default stream (CUDA: cudaStreamLegacy): its work comes after all earlier work of blocking
+/// streams, and before their later work.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_legacy(
     stream: *mut millpond_stream_t,
@@ -71,7 +72,7 @@ pub unsafe extern "C" fn millpond_stream_legacy(
     guard("millpond_stream_legacy", || hand_out::<false>(stream, device, |device| Ok(device.legacy_stream())))
 }
 
-/// The calling thread's own default stream (CUDA: cudaStreamPerThread).
+/// Returns the calling thread's own default stream (CUDA: cudaStreamPerThread).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_per_thread(
     stream: *mut millpond_stream_t,
@@ -80,15 +81,15 @@ pub unsafe extern "C" fn millpond_stream_per_thread(
     guard("millpond_stream_per_thread", || hand_out::<false>(stream, device, |device| Ok(device.per_thread_stream()?)))
 }
 
-/// Destroys a handle (CUDA: cudaStreamDestroy). The stream closes with the last handle of it; work in it still runs. A
-/// capture that began on it has ended then, and comes to nothing. A thread's own stream stays until the thread ends,
-/// and one that was made with CUDA is the program's: a capture of theirs goes on.
+/// Destroys a handle (CUDA: cudaStreamDestroy). The stream closes with its last handle; work in it still runs. A
+/// capture that began on it then ends without a graph. A thread's own stream stays open until the thread ends, and a
+/// stream that was made with CUDA is the program's: captures on these go on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_destroy(stream: millpond_stream_t) -> millpond_status {
     guard("millpond_stream_destroy", || {
         let StreamEntry { stream, device, is_own, .. } = remove(stream)?;
         if is_own {
-            // Another thread may be in a call of it, and have it still.
+            // Another thread may be in a call on the stream, and still have it.
             stream.abandon_capture();
         }
         drop(stream);
@@ -103,7 +104,8 @@ pub unsafe extern "C" fn millpond_stream_synchronize(stream: millpond_stream_t) 
     guard("millpond_stream_synchronize", || Ok(STREAMS.find(stream)?.stream.synchronize()?))
 }
 
-/// Whether all work of the stream has completed: MILLPOND_SUCCESS or MILLPOND_NOT_READY (CUDA: cudaStreamQuery).
+/// Returns MILLPOND_SUCCESS if all work of the stream has completed, and else MILLPOND_NOT_READY (CUDA:
+/// cudaStreamQuery).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_query(stream: millpond_stream_t) -> millpond_status {
     guard("millpond_stream_query", || match STREAMS.find(stream)?.stream.is_idle()? {
@@ -125,9 +127,9 @@ pub unsafe extern "C" fn millpond_stream_wait_event(
     })
 }
 
-/// As millpond_stream_wait_event; with MILLPOND_EVENT_WAIT_EXTERNAL it is a node in a capture, which waits at each
-/// launch for what the event holds then (CUDA: cudaStreamWaitEvent with its flags). Outside captures the flag means
-/// nothing.
+/// As millpond_stream_wait_event. With MILLPOND_EVENT_WAIT_EXTERNAL it is a node in a capture, which waits at each
+/// launch for the event's last record at that time (CUDA: cudaStreamWaitEvent with its flags). Outside captures the
+/// flag has no effect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_wait_event_with_flags(
     stream: millpond_stream_t,
@@ -141,7 +143,7 @@ pub unsafe extern "C" fn millpond_stream_wait_event_with_flags(
     })
 }
 
-/// Whether the stream captures (CUDA: cudaStreamIsCapturing).
+/// Writes 1 if the stream captures, and 0 if not (CUDA: cudaStreamIsCapturing).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_is_capturing(
     is_capturing: *mut i32,
@@ -152,7 +154,7 @@ pub unsafe extern "C" fn millpond_stream_is_capturing(
     })
 }
 
-/// Gives the stream a name, which messages and traces use in place of its number. The last name given counts.
+/// Gives the stream a name, which messages and traces use in place of its number. The last name counts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_set_name(stream: millpond_stream_t, name: *const c_char) -> millpond_status {
     guard("millpond_stream_set_name", || {
@@ -161,7 +163,7 @@ pub unsafe extern "C" fn millpond_stream_set_name(stream: millpond_stream_t, nam
     })
 }
 
-/// The stream's number on its device, as messages give it.
+/// Returns the stream's number on its device, as in messages.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stream_get_number(number: *mut u32, stream: millpond_stream_t) -> millpond_status {
     guard("millpond_stream_get_number", || answer(number, "number", || Ok(STREAMS.find(stream)?.stream.id().0)))

@@ -1,7 +1,7 @@
-//! Traces: what programs do, written into a file for `millpond check` and `millpond view`.
+//! Traces: a record of the program's calls in a file, for `millpond check` and `millpond view`.
 //!
-//! A trace is a setting of devices: those that are opened while one is on are in it. The environment's `MILLPOND_TRACE`
-//! asks for all of a process.
+//! A trace is a setting of devices: it has those that are opened while it is on. The environment's `MILLPOND_TRACE`
+//! asks for a trace of all devices of a process.
 
 use std::ffi::{OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -13,11 +13,11 @@ use crate::status::{Failure, bytes, guard, millpond_status};
 use crate::tables::device::{DEVICES, TRACE, millpond_device_t};
 use millpond_driver::locks::lock;
 
-/// Begins a trace: all that is done on devices that are opened from now on is written to the file, what was in it is
-/// gone. A trace that goes on takes no more devices then; one that is refused leaves it as it was. A file is refused
-/// that a trace is being written to: the one that goes on, or an earlier one whose devices are there still. `millpond
-/// check FILE` finds wrong orders in it, `millpond view FILE` draws it. Without a call the environment variable
-/// MILLPOND_TRACE names a file for all devices of the process.
+/// Begins a trace: all work on devices that are opened from now on is written to the file, which is overwritten. A
+/// trace that is already on takes no more devices then. If this call is refused, that trace does not change. A file
+/// that a trace is being written to is refused: the file of the trace that is on, or of an earlier one whose devices
+/// are still open. `millpond check FILE` finds wrong orders in the file, `millpond view FILE` draws it. Without this
+/// call, the environment variable MILLPOND_TRACE names a file for all devices of the process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_trace_start(path: *const c_char) -> millpond_status {
     guard("millpond_trace_start", || {
@@ -30,7 +30,8 @@ pub unsafe extern "C" fn millpond_trace_start(path: *const c_char) -> millpond_s
     })
 }
 
-/// Devices that are opened from now on are in no trace. The file is whole once those that are in it have gone.
+/// Ends the trace: devices that are opened from now on are in no trace. The file is complete once its devices have
+/// closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_trace_stop() -> millpond_status {
     guard("millpond_trace_stop", || {
@@ -40,8 +41,8 @@ pub unsafe extern "C" fn millpond_trace_stop() -> millpond_status {
     })
 }
 
-/// Writes what the device's trace holds so far, if it has one: a crash after this loses none of it. It fails where the
-/// file cannot be written, now or at some time before: the trace ends there, with what had been written whole.
+/// Writes what the device's trace has so far, if it has one, so that a later crash does not lose it. The call fails if
+/// the file cannot be written, now or earlier: the trace then ends with the last complete write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_trace_flush(device: millpond_device_t) -> millpond_status {
     guard("millpond_trace_flush", || {

@@ -9,19 +9,19 @@ use super::access::{Part, list, millpond_access, part};
 use crate::status::{Failure, Result, guard, millpond_status, slice};
 use crate::tables::stream::{STREAMS, StreamEntry, millpond_stream_t};
 
-/// A kernel of a host device, or a function that a CUDA device runs on the host's side. It must not call the library,
-/// and it must return: what becomes of the process is undefined where it ends its thread (pthread_exit), jumps out
-/// (longjmp), or lets a C++ exception go.
+/// A kernel of a host device, or a function that a CUDA device runs on the host. It must not call the library, and it
+/// must return: if it ends its thread (pthread_exit), jumps out (longjmp), or lets a C++ exception leave it, the
+/// process's behaviour is undefined.
 pub type millpond_kernel = Option<unsafe extern "C" fn(argument: *mut c_void)>;
 
-/// A C function with its argument, to be run by the device.
+/// A C function with its argument, which the device runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernel {
     function: unsafe extern "C" fn(*mut c_void),
     argument: *mut c_void,
 }
 
-// SAFETY: the caller gives both to the device's threads; the argument is the function's own business.
+// SAFETY: the caller gives both to the device's threads; only the function uses the argument.
 unsafe impl Send for Kernel {}
 
 impl Kernel {
@@ -35,7 +35,8 @@ impl Kernel {
     }
 }
 
-/// Does `act` with the accesses; where they are wrong and that is let pass, records them unchecked and does it without.
+/// Calls `act` with the accesses. If they are wrong and the checks let that pass, records them unchecked and calls it
+/// without.
 fn declared(
     entry: &StreamEntry,
     list: AccessList,
@@ -51,9 +52,9 @@ fn declared(
     }
 }
 
-/// Runs a C function as a kernel at this point of the stream, after checking the declared accesses: each must come
-/// after its allocation and before the free, and unordered accesses of other streams must not conflict. For a host
-/// device.
+/// Runs a C function as a kernel at this point of the stream, after checking the declared accesses. Each must come
+/// after its allocation and before its free, and must not conflict with an unordered access of another stream. For a
+/// host device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_launch(
     stream: millpond_stream_t,
@@ -70,8 +71,9 @@ pub unsafe extern "C" fn millpond_launch(
     })
 }
 
-/// Declares, and checks as millpond_launch does, what the next kernel on this stream uses that the program launches
-/// itself (`<<<>>>`, cuBLAS). In a capture of a CUDA device what comes to the stream up to its next call is a node.
+/// Declares the accesses of the next kernel on this stream, which the program launches itself (`<<<>>>`, cuBLAS). They
+/// are checked as by millpond_launch. In a capture of a CUDA device, the work that is submitted to the stream up to its
+/// next call is a node.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_declare(
     stream: millpond_stream_t,
@@ -99,7 +101,7 @@ fn with_part(
     act(&entry, &part)
 }
 
-/// Copies host memory to the device in stream order; the source can be reused at once (CUDA: cudaMemcpyAsync).
+/// Copies host memory to the device in stream order. The source can be reused at once (CUDA: cudaMemcpyAsync).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_memcpy_htod_async(
     to: *mut c_void,
@@ -115,7 +117,7 @@ pub unsafe extern "C" fn millpond_memcpy_htod_async(
     })
 }
 
-/// Copies device memory to the host and waits for it (CUDA: cudaMemcpyAsync and cudaStreamSynchronize).
+/// Copies device memory to the host and waits for the copy (CUDA: cudaMemcpyAsync and cudaStreamSynchronize).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_memcpy_dtoh(
     to: *mut c_void,
@@ -129,7 +131,7 @@ pub unsafe extern "C" fn millpond_memcpy_dtoh(
         }
         with_part(stream, from, bytes, |entry, Part { memory, offset, bytes }| {
             let copied = entry.stream.copy_to_host(memory.read(*offset, *bytes)?)?;
-            // SAFETY: the promise of C callers: valid for that many bytes; the copy is a vector of our own.
+            // SAFETY: the promise of C callers: valid for that many bytes; the copy is in a vector of this function.
             unsafe { std::ptr::copy_nonoverlapping(copied.as_ptr(), to.cast::<u8>(), copied.len()) };
             Ok(())
         })
@@ -153,7 +155,7 @@ pub unsafe extern "C" fn millpond_memcpy_dtod_async(
     })
 }
 
-/// Sets each byte in stream order (CUDA: cudaMemsetAsync). As there, `value` is cut to a byte.
+/// Sets each byte in stream order (CUDA: cudaMemsetAsync). As in CUDA, `value` is truncated to a byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_memset_async(
     pointer: *mut c_void,
@@ -188,7 +190,7 @@ mod tests {
     use crate::tables::device::{DEVICES, DeviceEntry, millpond_checks, millpond_device_t};
     use millpond_status::*;
 
-    /// A device, two streams of it, and memory that was allocated on the first.
+    /// A device, two of its streams, and memory that was allocated on the first.
     struct Subject {
         device: millpond_device_t,
         streams: [millpond_stream_t; 2],
@@ -267,7 +269,7 @@ mod tests {
         // SAFETY: two accesses.
         assert_eq!(unsafe { millpond_declare(on.streams[0], both.as_ptr(), 2) }, MILLPOND_SUCCESS);
         let to = on.memory.wrapping_byte_add(1000);
-        // SAFETY: what the pointers are, the call says.
+        // SAFETY: the pointers may be any values; the call checks them.
         let copied = unsafe { millpond_memcpy_dtod_async(to, on.memory, 1001, on.streams[0]) };
         assert_eq!(copied, MILLPOND_ERROR_INVALID_VALUE, "they overlap");
         // SAFETY: as above.
@@ -287,7 +289,7 @@ mod tests {
         assert_eq!(unsafe { millpond_stream_end_capture(on.streams[0], &mut graph) }, MILLPOND_SUCCESS);
     }
 
-    /// What a checker says of what a program did whose checks report, in order.
+    /// Returns a checker's findings about a program that runs with its checks off, in order.
     fn found(name: &str, act: impl FnOnce(&Subject)) -> Vec<(Kind, String)> {
         let path = std::env::temp_dir().join(format!("millpond-{}-{name}", std::process::id()));
         let trace = Trace::create(&path).expect("a trace");
@@ -310,7 +312,7 @@ mod tests {
     #[test]
     fn what_is_let_pass_is_in_the_trace_as_what_it_was() {
         let wrong_free = found("let_pass_free.trace", |on| {
-            // SAFETY: whatever the pointer is, the call says.
+            // SAFETY: the pointer may be any value; the call checks it.
             assert_eq!(unsafe { millpond_free_async(on.memory, on.streams[1]) }, MILLPOND_SUCCESS);
         });
         assert_eq!(wrong_free, [(Kind::FreeBeforeAlloc, "freed".to_owned())]);

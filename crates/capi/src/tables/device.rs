@@ -1,6 +1,6 @@
-//! Devices by handle, and what the C side knows about each.
+//! Devices by handle, and the C side's state of each.
 //!
-//! Several handles may name one device: that is what another library of the process, or another context, holds.
+//! Several handles may name one device, for several libraries or contexts of the process.
 
 use std::ffi::{CString, c_char, c_void};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -24,15 +24,16 @@ pub enum millpond_device {}
 /// A device.
 pub type millpond_device_t = *mut millpond_device;
 
-/// What becomes of a wrong order.
+/// The treatment of a wrong order.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum millpond_checks {
-    /// It is refused: MILLPOND_ERROR_ORDER, and nothing has happened. The default.
+    /// The call is refused: MILLPOND_ERROR_ORDER, and nothing has happened. The default.
     MILLPOND_CHECKS_ON = 0,
-    /// It is reported and happens all the same; a free then takes effect after all declared uses.
+    /// The call is reported and done all the same. A free then takes effect after all declared uses.
     MILLPOND_CHECKS_REPORT = 1,
-    /// It happens without a word. What is wrong beyond order (a pointer that is no allocation) is refused still.
+    /// The call is done without a report. Mistakes other than order (a pointer that is no allocation) are still
+    /// refused.
     MILLPOND_CHECKS_OFF = 2,
 }
 
@@ -42,25 +43,25 @@ use millpond_checks::*;
 /// library, and it must return, as a kernel must (millpond_kernel).
 pub type millpond_report = Option<unsafe extern "C" fn(text: *const c_char, argument: *mut c_void)>;
 
-/// Where reports go.
+/// The destination of reports.
 #[derive(Clone, Copy)]
 pub(crate) struct Report {
     pub(crate) function: unsafe extern "C" fn(*const c_char, *mut c_void),
     pub(crate) argument: usize,
 }
 
-/// A device and what the C side knows about it.
+/// A device and the C side's state of it.
 pub(crate) struct DeviceEntry {
     pub(crate) device: Device,
     pub(crate) checks: AtomicI32,
     pub(crate) report: Mutex<Leaf, Option<Report>>,
-    /// Changes with the current pool.
+    /// Incremented when the current pool changes.
     pool_epoch: AtomicU64,
     /// The handles of its streams.
     pub(crate) streams: Mutex<Leaf, Vec<usize>>,
-    /// Addresses that captures in progress have allocated.
+    /// The addresses that open captures have allocated.
     pub(crate) captured: Mutex<ranks::Captured, Vec<u64>>,
-    /// Where memory is allocated that belongs to no stream.
+    /// The stream on which immediate memory is allocated.
     immediate: OnceLock<Stream>,
 }
 
@@ -77,20 +78,20 @@ impl DeviceEntry {
         }
     }
 
-    /// A number that changes with the current pool.
+    /// Returns a number that changes with the current pool.
     #[inline]
     pub(crate) fn pool_epoch(&self) -> u64 {
         self.pool_epoch.load(Ordering::Acquire)
     }
 
-    /// Makes a pool the current one; streams look again which that is.
+    /// Makes a pool the current one. Streams then update their copy of it.
     pub(crate) fn set_pool(&self, pool: &millpond::Pool) -> Result<()> {
         self.device.set_current_pool(pool)?;
         self.pool_epoch.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
-    /// The stream of memory that belongs to none.
+    /// Returns the stream for immediate memory.
     pub(crate) fn immediate(&self) -> Result<&Stream> {
         if let Some(stream) = self.immediate.get() {
             return Ok(stream);
@@ -99,7 +100,7 @@ impl DeviceEntry {
         Ok(self.immediate.get_or_init(|| stream))
     }
 
-    /// Whether a wrong order happens all the same; it is reported where that is wished.
+    /// Returns `true` if a call of wrong order is done all the same. It is reported if the device's checks say so.
     #[cold]
     pub(crate) fn lets_pass(&self, error: &millpond::Error) -> bool {
         let checks = self.checks.load(Ordering::Relaxed);
@@ -113,7 +114,7 @@ impl DeviceEntry {
                 None => say(text),
                 Some(report) => {
                     let text = CString::new(text).unwrap_or_default();
-                    // SAFETY: the caller gave a function that may be called like this.
+                    // SAFETY: the caller gave a function that may be called with this argument.
                     unsafe { (report.function)(text.as_ptr(), report.argument as *mut c_void) };
                 }
             }
@@ -122,7 +123,7 @@ impl DeviceEntry {
     }
 }
 
-/// No handle is left: what has ended at the addresses of its memory is forgotten. Memory that is live keeps the device.
+/// With the last handle, buffers that have ended are forgotten. Live memory keeps the device open.
 impl Drop for DeviceEntry {
     fn drop(&mut self) {
         let has_ended = |buffer: &Buffer<u8>| buffer.is_of(&self.device) && !buffer.is_live();
@@ -132,20 +133,20 @@ impl Drop for DeviceEntry {
 
 pub(crate) static DEVICES: Table<Arc<DeviceEntry>> = Table::new("device", 1);
 
-/// The trace of devices that are opened from now on.
+/// The trace for devices that are opened from now on.
 pub(crate) static TRACE: Mutex<Leaf, Option<Trace>> = Mutex::new(None);
 
-/// CUDA devices that handles name, by number.
+/// The CUDA devices that have handles, by number.
 static CUDA_DEVICES: Mutex<ranks::Entry, Vec<(i32, Weak<DeviceEntry>)>> = Mutex::new(Vec::new());
 
-/// A new host device.
+/// Opens a new host device.
 pub(crate) fn host_device(config: HostConfig) -> Result<Arc<DeviceEntry>> {
     callers::name_in_traces();
     let config = config.clone().trace(lock(&TRACE).clone());
     Ok(Arc::new(DeviceEntry::new(Device::host(config)?)))
 }
 
-/// The CUDA device of a number: one for all callers, while any of them has it.
+/// Returns the CUDA device of a number. All callers get the same one, as long as one of them has it.
 pub(crate) fn cuda_device(number: i32) -> Result<Arc<DeviceEntry>> {
     let mut devices = lock(&CUDA_DEVICES);
     devices.retain(|(_, device)| device.strong_count() > 0);

@@ -1,7 +1,7 @@
-//! Events by handle: as in CUDA an event is a place that a position is recorded in, again and again.
+//! Events by handle. As in CUDA, an event can be recorded again and again.
 //!
-//! What a stream records is an `Event`. Once a node of a graph names the event it is an `ExternalEvent` as well, which
-//! then holds all records but those of captures.
+//! A record on a stream is an `Event`. Once a node of a graph uses the event, there is an `ExternalEvent` as well,
+//! which then holds all records but those of captures.
 
 use millpond::graph::ExternalEvent;
 use millpond::{Device, Event, Stream};
@@ -14,32 +14,32 @@ pub enum millpond_event {}
 /// An event (CUDA: cudaEvent_t).
 pub type millpond_event_t = *mut millpond_event;
 
-/// What an event stands for.
+/// The state of an event.
 #[derive(Clone, Default)]
 pub(crate) struct EventEntry {
-    /// What a stream recorded last, unless the place below has it.
+    /// The last record on a stream, unless `external` has it.
     recorded: Option<Event>,
-    /// What graphs know it by, once one does.
+    /// The event for nodes of graphs, once one uses it.
     external: Option<ExternalEvent>,
 }
 
 pub(crate) static EVENTS: Table<EventEntry> = Table::new("event", 4);
 
 impl EventEntry {
-    /// The record that it stands for; none before the first.
+    /// Returns the last record; `None` before the first.
     pub(crate) fn last(&self) -> Option<Event> {
         self.recorded.clone().or_else(|| self.external.as_ref()?.last())
     }
 }
 
-/// Does something with the event as nodes of graphs know it. It is of one device from then on; where that is refused,
-/// nothing has happened to it.
+/// Calls `act` with the event for nodes of graphs. From then on the event belongs to one device. If `act` is refused,
+/// the event does not change.
 pub(crate) fn with_external<R>(
     event: millpond_event_t,
     device: &Device,
     act: impl FnOnce(&ExternalEvent) -> Result<R>,
 ) -> Result<R> {
-    // What it stood for, and what was made in vain, is dropped behind the event's lock.
+    // The former record, and an event that was made and not used, are dropped after the event's lock is released.
     let (mut made, mut _former) = (device.external_event(), None);
     EVENTS.with(event, |entry| {
         if let Some(known) = &entry.external {
@@ -57,12 +57,12 @@ pub(crate) fn with_external<R>(
     })
 }
 
-/// Records on a stream. In a capture it is an edge, or else a node.
+/// Records an event on a stream. In a capture this is an edge; with `is_node`, a node.
 pub(crate) fn record(event: millpond_event_t, stream: &Stream, device: &Device, is_node: bool) -> Result<()> {
     if is_node && stream.is_capturing()? {
         return with_external(event, device, |place| Ok(stream.record_external(place)?));
     }
-    // The former record is dropped behind the event's lock.
+    // The former record is dropped after the event's lock is released.
     let mut _former = None;
     EVENTS.with(event, |entry| {
         let recorded = match &entry.external {
@@ -77,7 +77,7 @@ pub(crate) fn record(event: millpond_event_t, stream: &Stream, device: &Device, 
     })
 }
 
-/// Makes a stream wait. In a capture it is an edge, or else a node.
+/// Makes a stream wait for an event. In a capture this is an edge; with `is_node`, a node.
 pub(crate) fn wait(event: millpond_event_t, stream: &Stream, device: &Device, is_node: bool) -> Result<()> {
     let is_capturing = stream.is_capturing()?;
     if is_node && is_capturing {

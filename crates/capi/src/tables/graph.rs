@@ -17,14 +17,14 @@ pub enum millpond_graph {}
 /// A graph (CUDA: cudaGraph_t).
 pub type millpond_graph_t = *mut millpond_graph;
 
-/// A node of a graph (CUDA: cudaGraphNode_t): a number that is good for its graph only; 0 is none.
+/// A node of a graph (CUDA: cudaGraphNode_t): a number that is valid for its graph only. 0 is no node.
 pub type millpond_graph_node_t = u64;
 
-/// The number of the process's next node. No number is given twice: one of a graph that is gone is good for no other.
-/// They begin where no index or count is taken for one.
+/// The number of the process's next node. No number is used twice, so a number of a destroyed graph is not valid for
+/// another. They start so high that an index or a count is never taken for one.
 static NEXT_NODE: AtomicU64 = AtomicU64::new(1 << 32);
 
-/// A graph, and its nodes by the numbers that the caller has, rising.
+/// A graph, and its nodes by the numbers that the caller has, in ascending order.
 pub(crate) struct GraphEntry {
     pub(crate) graph: Graph,
     nodes: Vec<(millpond_graph_node_t, GraphNode)>,
@@ -34,21 +34,21 @@ pub(crate) struct GraphEntry {
 pub(crate) static GRAPHS: Table<Arc<Mutex<ranks::Graph, GraphEntry>>> = Table::new("graph", 5);
 
 impl GraphEntry {
-    /// A number for a node that was added.
+    /// Returns a number for a new node.
     pub(crate) fn number(&mut self, node: GraphNode) -> millpond_graph_node_t {
         let number = NEXT_NODE.fetch_add(1, Ordering::Relaxed);
         self.nodes.push((number, node));
         number
     }
 
-    /// The node of a number.
+    /// Returns the node of a number.
     pub(crate) fn node(&self, number: millpond_graph_node_t) -> Result<GraphNode> {
         let found = self.nodes.binary_search_by_key(&number, |(number, _)| *number);
         found.map(|at| self.nodes[at].1).map_err(|_| Failure::Node)
     }
 }
 
-/// A handle for a graph.
+/// Makes a handle for a graph.
 pub(crate) fn add(graph: Graph, device: Arc<DeviceEntry>) -> Result<millpond_graph_t> {
     GRAPHS.insert(Arc::new(Mutex::new(GraphEntry { graph, nodes: Vec::new(), device })))
 }

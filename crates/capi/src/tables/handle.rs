@@ -1,9 +1,9 @@
-//! What the caller holds: numbers that name entries of a table.
+//! The caller's handles: numbers that name entries of a table.
 //!
-//! A handle carries its kind, the place of its entry and a generation, so that one that is null, destroyed, of another
-//! kind or made up is refused and nothing dangles (number-handles). An entry is reached under a lock of its own, held
-//! for one call: threads with different handles share nothing. To C a handle is a pointer to an incomplete struct, so
-//! that the compiler keeps kinds apart.
+//! A handle has its kind, the index of its entry and a generation. So a handle that is null, destroyed, of another kind
+//! or made up is refused, and nothing dangles (number-handles). Each entry has a lock of its own, held for one call:
+//! threads with different handles share nothing. To C a handle is a pointer to an incomplete struct, so that the
+//! compiler tells kinds apart.
 
 use millpond_driver::Places;
 use millpond_driver::locks::Biased;
@@ -15,7 +15,7 @@ use crate::status::{Failure, Result};
 const INDEX_BITS: u32 = 26;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 
-/// A place, for one entry after another; the generation changes with each.
+/// A slot for one entry at a time. Its generation changes with each entry.
 #[repr(align(128))] // No cache line is shared with another handle's.
 struct Slot<T>(Biased<ranks::Entry, Held<T>>);
 
@@ -27,7 +27,7 @@ struct Held<T> {
 /// The entries of one kind.
 pub(crate) struct Table<T> {
     kind: &'static str,
-    /// Tells handles of different kinds apart.
+    /// The number of the kind in handles.
     tag: u8,
     places: Places<Slot<T>>,
 }
@@ -37,7 +37,7 @@ impl<T> Table<T> {
         Self { kind, tag, places: Places::new(1 << INDEX_BITS) }
     }
 
-    /// Adds an entry: its handle.
+    /// Adds an entry, and returns its handle.
     pub(crate) fn insert<H>(&self, entry: T) -> Result<*mut H> {
         let new = || Slot(Biased::new(Held { generation: 0, entry: None }));
         let Some((index, slot)) = self.places.take(new) else {
@@ -46,7 +46,7 @@ impl<T> Table<T> {
         let mut held = slot.0.lock();
         held.generation = held.generation.wrapping_add(1);
         held.entry = Some(entry);
-        // Lowest bit 1: no handle is null, and none is an aligned address.
+        // The lowest bit is 1, so that no handle is null or an aligned address.
         let number = (u64::from(held.generation) << (INDEX_BITS + 5)) | (u64::from(index) << 5);
         Ok((number | (u64::from(self.tag) << 1) | 1) as *mut H)
     }
@@ -62,7 +62,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Does something with an entry, under its lock: nothing that runs the caller's code or waits for the device.
+    /// Calls `act` with an entry, under its lock. `act` must not run the caller's code or wait for the device.
     #[inline]
     pub(crate) fn with<H, R>(&self, handle: *mut H, act: impl FnOnce(&mut T) -> Result<R>) -> Result<R> {
         let (slot, generation, _) = self.slot(handle)?;
@@ -73,7 +73,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// A copy of an entry, to be used without its lock.
+    /// Returns a clone of an entry, for use without its lock.
     pub(crate) fn find<H>(&self, handle: *mut H) -> Result<T>
     where
         T: Clone,
@@ -81,7 +81,7 @@ impl<T> Table<T> {
         self.with(handle, |entry| Ok(entry.clone()))
     }
 
-    /// Takes an entry out: its handle names nothing any more.
+    /// Removes an entry. Its handle is not valid any more.
     pub(crate) fn remove<H>(&self, handle: *mut H) -> Result<T> {
         let (slot, generation, index) = self.slot(handle)?;
         let mut held = slot.0.lock();

@@ -1,4 +1,5 @@
-//! What the caller's handles and pointers name, and what is kept with each. No call of `millpond.h` is here.
+//! The objects of the caller's handles and pointers, and the state that is kept with each. No call of `millpond.h` is
+//! here.
 
 pub(crate) mod device;
 pub(crate) mod event;

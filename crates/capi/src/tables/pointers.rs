@@ -1,19 +1,19 @@
-//! Which buffer is at an address.
+//! Finds the buffer at an address.
 //!
-//! Simple version: a map from addresses to buffers behind a lock. Departures: every allocation and free of every thread
-//! comes through here, and between two of them a program has used the near caches for itself; so what a look costs is
-//! the cache lines and pages that it touches. They are one: an address is hashed to a bucket, which has its own lock
-//! beside the few buffers that it has room for, and all buckets together are 1 MiB. (A tree by address needs no hash
-//! and has three lines and pages to touch, of which the last is some other for each 50 KiB of addresses.) Where a
-//! bucket has no room the buffer goes to a map of the bucket's own, so that nothing depends on how many there are.
+//! The simple version is a map from addresses to buffers behind a lock. But every allocation and free of every thread
+//! comes through here, and between two of them the program has used the near caches for itself. So the cost of a lookup
+//! is the number of cache lines and pages that it touches. Here that is one. An address is hashed to a bucket, which
+//! has its own lock beside the few buffers that it has room for. All buckets together are 1 MiB. (A tree by address
+//! needs no hash, but touches three lines and pages; the last is a different one for each 50 KiB of addresses.) If a
+//! bucket is full, a buffer goes into a map of the bucket's own, so any number of buffers works.
 //!
-//! Whoever holds a bucket's lock owns what it removes from the bucket (one-place). A buffer leaves with a free that is
-//! accepted and no sooner ([`Pointers::free`]), so that no other thread sees a free that is refused. Two frees of one
-//! pointer: one takes the buffer, the other finds nothing.
+//! A thread that holds a bucket's lock owns the buffers that it removes from the bucket (one-place). A buffer is
+//! removed only when its free has been accepted ([`Pointers::free`]), so that no other thread sees a refused free. If
+//! two threads free one pointer, one takes the buffer, and the other finds nothing.
 //!
-//! What lives at an address is the library's to say: what a launch leaves live is here a moment later than there, and
-//! what a graph frees is here until it is looked for. A buffer whose life has ended counts as none, and never takes the
-//! place of one whose life goes on.
+//! The library decides which memory is live at an address. Memory that a launch leaves live is here a moment later than
+//! there, and memory that a graph frees stays here until it is looked up. A buffer whose memory has ended counts as
+//! none, and never replaces one whose memory is live.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -24,16 +24,18 @@ use millpond::raw::RawMemory;
 use millpond_driver::prefetch;
 use rustc_hash::FxHashMap;
 
-/// Allocations begin at multiples of this, as a power of two.
+/// The log2 of the alignment of allocations.
 const GRAIN_BITS: u32 = 9;
 const BUCKET_BITS: u32 = 13;
-/// Buffers that a bucket has room for: with four thousand live ones, four in a thousand find none.
+/// The buffers that a bucket has room for. With four thousand live buffers, four in a thousand find no room.
 const ROOM: usize = 3;
 
-/// Of a bucket's state: who is at it holds it; beside it a bit for each place that is full, and whether `far` is used.
+/// The bit of a bucket's state that is set while a thread holds it. Other bits: one for each place that is full, and
+/// `FAR` if `far` is used.
 const HELD: u32 = 1 << 31;
 const FAR: u32 = 1 << ROOM;
-/// A bit for each place whose buffer has other users than its own stream, which are recorded elsewhere.
+/// The shift of the bits for places whose buffers have other users than their own stream. Those users are recorded
+/// elsewhere.
 const SHARED_SHIFT: u32 = 8;
 
 /// The buffers of some addresses.
@@ -45,29 +47,30 @@ struct Bucket {
 
 struct Places {
     near: [MaybeUninit<Buffer<u8>>; ROOM],
-    /// What there was no room for.
+    /// The buffers that there was no room for.
     far: Option<Box<Far>>,
 }
 
-/// Buffers by address, and whether their users are recorded elsewhere.
+/// Buffers by address, each with `true` if its users are recorded elsewhere.
 type Far = FxHashMap<u64, (Buffer<u8>, bool)>;
 
-// SAFETY: the places are reached only by who holds the bucket (one-place), and buffers may be sent between threads.
+// SAFETY: only the thread that holds the bucket reaches the places (one-place), and buffers may be sent between
+// threads.
 unsafe impl Sync for Bucket {}
 
-/// Holds a bucket, for some nanoseconds. The state without the hold is here, to be left behind.
+/// Holds a bucket, for some nanoseconds. `state` is the state without the hold bit, which is stored at the release.
 struct Held<'a> {
     bucket: &'a Bucket,
     state: u32,
 }
 
-/// What became of the buffer at an address that was to be freed.
+/// The result of freeing the buffer at an address.
 pub(crate) enum Outcome {
-    /// It was freed, and has left.
+    /// The buffer was freed and removed.
     Freed,
-    /// It was not, and is in its place; this is what it is.
+    /// The buffer was not freed and is still there; this is its memory.
     Kept(RawMemory),
-    /// There is none.
+    /// There is no buffer.
     Unknown,
 }
 
@@ -125,21 +128,21 @@ impl Held<'_> {
         unsafe { &mut *self.bucket.places.get() }
     }
 
-    /// The buffer in a place, if it is full.
+    /// Returns the buffer in a place, if the place is full.
     #[inline]
     fn near(&self, place: usize) -> Option<&Buffer<u8>> {
         // SAFETY: the bit says that a buffer is there.
         (self.state & 1 << place != 0).then(|| unsafe { self.places().near[place].assume_init_ref() })
     }
 
-    /// The place of the buffer at an address.
+    /// Returns the place of the buffer at an address.
     #[inline]
     fn find(&self, address: u64) -> Option<usize> {
         (0..ROOM).find(|&place| self.near(place).is_some_and(|buffer| buffer.address() == address))
     }
 
-    /// Asks `free` for the buffer at an address, which stays in its place unless it was freed.
-    #[inline(always)] // What it calls is the hot path of a free.
+    /// Calls `free` with the buffer at an address. The buffer stays in its place unless it was freed.
+    #[inline(always)] // The closure is the hot path of a free.
     fn free(&mut self, address: u64, free: impl FnOnce(&mut Buffer<u8>) -> bool) -> Outcome {
         let Some(place) = self.find(address) else {
             return if self.state & FAR == 0 { Outcome::Unknown } else { self.free_far(address, free) };
@@ -149,7 +152,7 @@ impl Held<'_> {
         if !free(buffer) {
             return Outcome::of_kept(buffer);
         }
-        // What is left there is empty: there is nothing to drop.
+        // The buffer in that place is empty now, so there is nothing to drop.
         self.vacate(place);
         Outcome::Freed
     }
@@ -166,13 +169,13 @@ impl Held<'_> {
         Outcome::Freed
     }
 
-    /// Nothing is in a place any more.
+    /// Marks a place as vacant.
     #[inline]
     fn vacate(&mut self, place: usize) {
         self.state &= !(1 << place | 1 << place << SHARED_SHIFT);
     }
 
-    #[inline(always)] // What it returns is made in its caller's place, not copied there.
+    #[inline(always)] // The result is built in the caller's place, not copied there.
     fn take(&mut self, address: u64) -> Option<(Buffer<u8>, bool)> {
         let Some(place) = self.find(address) else {
             return if self.state & FAR == 0 { None } else { self.take_far(address) };
@@ -193,7 +196,7 @@ impl Held<'_> {
         self.state |= 1 << place;
     }
 
-    /// Puts one of two buffers at one address: the other one, whose life has ended.
+    /// Keeps one of two buffers at one address, and returns the other one, whose memory has ended.
     #[cold]
     fn put_one(&mut self, (there, is_shared): (Buffer<u8>, bool), new: Buffer<u8>) -> Buffer<u8> {
         if there.gives_way_to(&new) {
@@ -224,7 +227,8 @@ impl Held<'_> {
         self.places_mut().far.get_or_insert_default().insert(buffer.address(), (buffer, false));
     }
 
-    /// Notes that the users of the buffer at an address are recorded elsewhere, if it is here.
+    /// Notes that the users of the buffer at an address are recorded elsewhere. Returns `false` if the buffer is not
+    /// here.
     fn share(&mut self, address: u64) -> bool {
         if let Some(place) = self.find(address) {
             self.state |= 1 << place << SHARED_SHIFT;
@@ -252,15 +256,16 @@ impl Pointers {
         self.bucket(address).hold()
     }
 
-    /// An address will be looked up soon.
+    /// Prefetches the bucket of an address that will be looked up soon.
     #[inline]
     pub(crate) fn expect(&self, address: u64) {
         prefetch(self.bucket(address));
     }
 
-    /// Puts a buffer at its address, which is not null. Two lives at one address never go on at once: where another
-    /// buffer is there, the one whose life has ended comes back to be dropped, behind the bucket's lock. That may be
-    /// the new one, of a thread that comes late with what a launch left, after another thread's launch.
+    /// Puts a buffer at its address, which is not null. Two buffers at one address are never live at once. If another
+    /// buffer is there, the one whose memory has ended is returned, to be dropped after the bucket's lock is released.
+    /// That may be the new one: a thread may come late with the memory that a launch left, after another thread's
+    /// launch.
     #[inline(always)] // As for `take`.
     pub(crate) fn insert(&self, buffer: Buffer<u8>) -> Option<Buffer<u8>> {
         let mut bucket = self.hold(buffer.address());
@@ -273,32 +278,32 @@ impl Pointers {
         }
     }
 
-    /// Takes the buffer at an address out, and whether its users were recorded.
+    /// Removes the buffer at an address. The flag is `true` if its users were recorded.
     #[inline(always)] // As for `take`.
     pub(crate) fn remove(&self, address: u64) -> Option<(Buffer<u8>, bool)> {
         self.hold(address).take(address)
     }
 
-    /// Asks `free` for the buffer at an address, while no other thread can look: it says whether it was freed, and
-    /// leaves it empty then.
+    /// Calls `free` with the buffer at an address, while no other thread can look it up. `free` returns `true` if it
+    /// freed the buffer, which it then leaves empty.
     #[inline(always)] // As for `take`.
     pub(crate) fn free(&self, address: u64, free: impl FnOnce(&mut Buffer<u8>) -> bool) -> Outcome {
         self.hold(address).free(address, free)
     }
 
-    /// Takes the buffer at an address out, where `is_it` says so of it.
+    /// Removes the buffer at an address if `is_it` returns `true` for it.
     pub(crate) fn remove_if(&self, address: u64, is_it: impl FnOnce(&Buffer<u8>) -> bool) -> Option<Buffer<u8>> {
         let mut bucket = self.hold(address);
         let is_it = bucket.all().find(|buffer| buffer.address() == address).is_some_and(is_it);
         if is_it { bucket.take(address).map(|(buffer, _)| buffer) } else { None }
     }
 
-    /// Takes the buffer out that owns this memory, if it is there.
+    /// Removes the buffer that owns this memory, if it is there.
     pub(crate) fn take(&self, memory: &RawMemory) -> Option<Buffer<u8>> {
         self.remove_if(memory.address(), |buffer| memory.is_in(buffer))
     }
 
-    /// Takes out all buffers of which `goes` says so.
+    /// Removes all buffers for which `goes` returns `true`.
     #[cold]
     pub(crate) fn extract(&self, goes: impl Fn(&Buffer<u8>) -> bool) -> Vec<Buffer<u8>> {
         let mut gone = Vec::new();
@@ -310,18 +315,19 @@ impl Pointers {
         gone
     }
 
-    /// The memory that starts at an address.
+    /// Returns the memory that begins at an address.
     pub(crate) fn peek(&self, address: u64) -> Option<RawMemory> {
         let bucket = self.hold(address);
         bucket.all().find(|buffer| buffer.address() == address)?.raw()
     }
 
-    /// Whether the buffer at an address was allocated in a capture.
+    /// Returns `true` if the buffer at an address was allocated in a capture.
     pub(crate) fn is_captured(&self, address: u64) -> bool {
         self.hold(address).all().any(|buffer| buffer.address() == address && buffer.is_captured())
     }
 
-    /// Notes that the users of the buffer at an address are recorded elsewhere: by `note`, while it cannot leave.
+    /// Notes that the users of the buffer at an address are recorded elsewhere: by `note`, which runs while the buffer
+    /// cannot be removed.
     pub(crate) fn share(&self, address: u64, note: impl FnOnce()) -> bool {
         let mut bucket = self.hold(address);
         let is_here = bucket.share(address);
@@ -331,7 +337,7 @@ impl Pointers {
         is_here
     }
 
-    /// The live memory that an address lies in. One that is not its start costs a look at everything that there is.
+    /// Returns the live memory that an address lies in. This searches all buffers.
     #[cold]
     pub(crate) fn containing(&self, address: u64) -> Option<RawMemory> {
         let is_in = |buffer: &&Buffer<u8>| address.wrapping_sub(buffer.address()) < buffer.bytes() && buffer.is_live();
@@ -377,7 +383,7 @@ mod tests {
         let device = Device::host(HostConfig::default()).expect("a host device");
         let stream = device.stream().expect("a stream");
         static POINTERS: Pointers = Pointers { buckets: [const { Bucket::new() }; 1 << BUCKET_BITS] };
-        // So many that some buckets overflow, whatever the hash.
+        // So many that some buckets overflow, whatever the hash is.
         let alloc = |_| stream.alloc::<u8>(&device.default_pool(), 512).expect("memory");
         let buffers: Vec<_> = (0..(ROOM + 1) << BUCKET_BITS).map(alloc).collect();
         let addresses: Vec<_> = buffers.iter().map(Buffer::address).collect();

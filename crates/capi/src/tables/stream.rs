@@ -15,19 +15,20 @@ pub enum millpond_stream {}
 /// A stream (CUDA: cudaStream_t).
 pub type millpond_stream_t = *mut millpond_stream;
 
-/// A stream, its device, and the device's current pool as this stream saw it last.
+/// A stream, its device, and a copy of the device's current pool.
 #[derive(Clone)]
 pub(crate) struct StreamEntry {
     pub(crate) stream: Stream,
     pub(crate) device: Arc<DeviceEntry>,
-    /// Whether it goes with its handle: a thread's own stream, and one of the program's, stay.
+    /// `true` if the stream closes with its handle. A per-thread default stream, and one of the program's, stay open.
     pub(crate) is_own: bool,
     pool: Pool,
     pool_epoch: u64,
 }
 
 impl StreamEntry {
-    /// The stream, and the device's current pool. Looking at the device's own would be a lock that all streams share.
+    /// Returns the stream, and the device's current pool. The copy is used because all streams would share the lock of
+    /// the device's own.
     #[inline]
     pub(crate) fn with_pool(&mut self) -> (&Stream, &Pool) {
         if self.pool_epoch != self.device.pool_epoch() {
@@ -36,7 +37,7 @@ impl StreamEntry {
         (&self.stream, &self.pool)
     }
 
-    /// Cold: another pool was made the current one.
+    /// Cold: the current pool has changed.
     #[cold]
     fn update_pool(&mut self) {
         self.pool_epoch = self.device.pool_epoch();
@@ -46,25 +47,25 @@ impl StreamEntry {
 
 pub(crate) static STREAMS: Table<StreamEntry> = Table::new("stream", 3);
 
-/// A handle for a stream.
+/// Makes a handle for a stream.
 pub(crate) fn add(stream: Stream, device: Arc<DeviceEntry>, is_own: bool) -> Result<millpond_stream_t> {
     let (pool_epoch, pool) = (device.pool_epoch(), device.device.current_pool());
     let entry = StreamEntry { stream, device: Arc::clone(&device), is_own, pool, pool_epoch };
     let handle = STREAMS.insert(entry)?;
     lock(&device.streams).push(handle as usize);
-    // Another pool may have become the current one before the list had the stream.
+    // The current pool may have changed before the stream was in the list.
     look_again(handle as usize);
     Ok(handle)
 }
 
-/// Takes a stream out: its handle names nothing any more.
+/// Removes a stream. Its handle is not valid any more.
 pub(crate) fn remove(handle: millpond_stream_t) -> Result<StreamEntry> {
     let entry = STREAMS.remove(handle)?;
     lock(&entry.device.streams).retain(|listed| *listed != handle as usize);
     Ok(entry)
 }
 
-/// Makes a pool a device's current one. No stream keeps the former one.
+/// Makes a pool a device's current one. No stream keeps the previous one.
 pub(crate) fn set_pool(device: &DeviceEntry, pool: &Pool) -> Result<()> {
     device.set_pool(pool)?;
     let listed = lock(&device.streams).clone();
@@ -72,9 +73,9 @@ pub(crate) fn set_pool(device: &DeviceEntry, pool: &Pool) -> Result<()> {
     Ok(())
 }
 
-/// A stream looks again which pool is its device's current one; one that was destroyed does not.
+/// Updates a stream's copy of the current pool, unless the stream is destroyed.
 fn look_again(handle: usize) {
-    // The former one is dropped behind the handle's lock: it may be its last.
+    // The previous pool is dropped after the handle's lock is released: this may be its last handle.
     let former = STREAMS.with(handle as millpond_stream_t, |entry| {
         let former = entry.pool.clone();
         entry.with_pool();
@@ -83,7 +84,7 @@ fn look_again(handle: usize) {
     drop(former);
 }
 
-/// A stream of ours for one that foreign code made (CUDA: a `CUstream`), the default streams among them.
+/// Adopts a stream that foreign code made (CUDA: a `CUstream`), also a default stream.
 pub(crate) fn adopt(device: &Device, handle: u64) -> Result<Stream> {
     if !device.has_foreign_streams() {
         return Err(Failure::Value("a host device runs no stream that was made with CUDA".into()));

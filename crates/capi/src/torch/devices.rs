@@ -1,4 +1,4 @@
-//! Devices by number, opened when they are first asked for.
+//! Devices by number, opened at their first use.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,10 +14,10 @@ use crate::status::{Failure, Result};
 use crate::tables::device::{DeviceEntry, cuda_device, host_device};
 use crate::tables::ranks;
 
-/// Devices have numbers below this.
+/// Device numbers are below this.
 const DEVICES_MAX: usize = 64;
 
-/// A device as PyTorch's allocator sees it.
+/// A device, as PyTorch's allocator uses it.
 pub(super) struct TorchDevice {
     pub(super) entry: Arc<DeviceEntry>,
     pub(super) trusted: Trusted,
@@ -34,7 +34,7 @@ const CUDA: u8 = 1;
 const HOST: u8 = 2;
 static KIND: AtomicU8 = AtomicU8::new(UNDECIDED);
 
-/// Decides which devices the numbers mean.
+/// Decides whether the numbers mean host devices or CUDA devices.
 pub(super) fn use_host(host: bool) -> Result<()> {
     let wanted = if host { HOST } else { CUDA };
     match KIND.compare_exchange(UNDECIDED, wanted, Ordering::AcqRel, Ordering::Acquire) {
@@ -45,7 +45,7 @@ pub(super) fn use_host(host: bool) -> Result<()> {
     }
 }
 
-/// The device of a number.
+/// Returns the device of a number.
 #[inline]
 pub(super) fn device(ordinal: i32) -> Result<&'static TorchDevice> {
     match OPEN.get(ordinal as usize).and_then(OnceLock::get) {
@@ -54,12 +54,12 @@ pub(super) fn device(ordinal: i32) -> Result<&'static TorchDevice> {
     }
 }
 
-/// Those that are open.
+/// Returns the open devices.
 pub(super) fn open() -> impl Iterator<Item = &'static TorchDevice> {
     OPEN.iter().filter_map(|device| device.get().copied())
 }
 
-/// Once for each device.
+/// Opens a device, once for each number.
 #[cold]
 fn open_device(ordinal: i32) -> Result<&'static TorchDevice> {
     let place = OPEN.get(ordinal as usize).ok_or_else(|| Failure::Value(format!("there is no device {ordinal}")))?;
@@ -73,11 +73,11 @@ fn open_device(ordinal: i32) -> Result<&'static TorchDevice> {
         HOST => host_device(HostConfig::default())?,
         _ => cuda_device(ordinal)?,
     };
-    // The library does not see the program's synchronisations: what is idle goes back when it is wanted elsewhere, or
-    // on demand.
+    // The library does not see the program's synchronisations: idle memory is given back when it is needed elsewhere,
+    // or on request.
     let pool = entry.device.pool(PoolConfig::default().release_threshold(u64::MAX))?;
     let private = Private::new(&entry.device, &pool)?;
-    // SAFETY: the promise of C callers: open streams of the device, for good.
+    // SAFETY: the promise of C callers: streams of the device that stay open.
     let trusted = unsafe { entry.device.trusted(pool, true) };
     let device: &'static TorchDevice =
         Box::leak(Box::new(TorchDevice { entry, trusted, private, late: Late::default() }));
@@ -85,7 +85,7 @@ fn open_device(ordinal: i32) -> Result<&'static TorchDevice> {
 }
 
 impl TorchDevice {
-    /// Memory may be at most this part of the device's.
+    /// Limits memory to this fraction of the device's.
     pub(super) fn set_memory_fraction(&self, fraction: f64) -> Result<()> {
         if !(fraction > 0.0 && fraction <= 1.0) {
             return Err(Failure::Value(format!("a memory fraction of {fraction}: it is above 0 and at most 1")));

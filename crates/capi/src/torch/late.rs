@@ -1,7 +1,7 @@
-//! Frees that a program made in a capture of memory that is not the capture's.
+//! Frees in a capture of memory that is not the capture's.
 //!
-//! A stream that captures has no point at which memory could be free: it is freed once the stream does not capture any
-//! more. Until then it is live.
+//! On a stream that captures, such memory has no point at which it could be freed. It is freed once the stream does not
+//! capture any more, and is live until then.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,14 +16,14 @@ use crate::tables::ranks;
 /// The late frees of a device.
 #[derive(Default)]
 pub(super) struct Late {
-    /// Handles of streams, by the address of what is freed on them.
+    /// The handle of the stream, by the address of the memory that is freed on it.
     frees: Mutex<ranks::Entry, BTreeMap<u64, u64>>,
-    /// Whether there are any.
+    /// `true` if there are any.
     is_any: AtomicBool,
 }
 
 impl Late {
-    /// The memory at an address is to be freed on a stream, which captures now.
+    /// Adds a free of the memory at an address, on a stream that captures now.
     pub(super) fn add(&self, address: u64, handle: u64) -> Result<()> {
         match lock(&self.frees).entry(address) {
             Entry::Occupied(_) => Err(Failure::Value(format!("{address:#x} is freed already: a capture has freed it"))),
@@ -35,7 +35,7 @@ impl Late {
         }
     }
 
-    /// Takes out the frees of streams that do not capture any more, as addresses and handles.
+    /// Removes the frees of streams that do not capture any more, and returns them as addresses and handles.
     #[inline]
     pub(super) fn take_over(&self, trusted: &Trusted) -> BTreeMap<u64, u64> {
         match self.is_any.load(Ordering::Acquire) {

@@ -1,17 +1,17 @@
 //! Memory for programs whose order is trusted: PyTorch's pluggable allocator, and CuPy.
 //!
-//! Such a program says on which stream it allocates and frees, and not what used the memory: it keeps to the rule that
-//! memory is used on the stream that allocated it, or on streams that it has recorded for it. So nothing is checked
-//! here; a free is a point of its stream, after everything that was submitted there.
+//! Such a program declares the stream of each allocation and free, and not the uses of the memory. It follows this
+//! rule: memory is used on the stream that allocated it, or on streams that the program has recorded for it. So nothing
+//! is checked here. A free is a point of its stream, after everything that was submitted there.
 //!
-//! What such a program means is in [`Trusted`](millpond::raw::Trusted); here are its entry points, the buffers by
+//! [`Trusted`](millpond::raw::Trusted) says what the program's calls mean. Here are its entry points, the buffers by
 //! address ([`pointers`](crate::tables::pointers)), and the memory of graphs that it captures ([`private`]).
 //!
-//! A stream is known by its handle, is never forgotten, and is asked later how far it is: it must not be destroyed
-//! while the library is used. PyTorch's own streams never are; of CuPy's the Python package keeps those that allocated.
-//! PyTorch says when it captures, by beginning a private pool. CuPy does not: its streams are asked each time. What
-//! such a stream allocates while it captures comes from a private pool that is never released, and what it frees of
-//! other memory is freed once it does not capture any more ([`late`]).
+//! A stream is known by its handle, is never forgotten, and is queried later. It must not be destroyed while the
+//! library is used. PyTorch never destroys its own streams. For CuPy the Python package keeps the streams that
+//! allocated. PyTorch announces a capture by beginning a private pool. CuPy does not: its streams are queried each
+//! time. Memory that such a stream allocates while it captures comes from a private pool that is never released. Other
+//! memory that it frees meanwhile is freed once it does not capture any more ([`late`]).
 
 mod devices;
 mod late;
@@ -28,7 +28,7 @@ use crate::tables::pointers::POINTERS;
 use devices::{TorchDevice, device};
 use private::millpond_pool_key;
 
-/// Allocates; nothing for 0 bytes.
+/// Allocates memory; returns 0 for 0 bytes.
 #[inline]
 fn allocate(ordinal: i32, bytes: usize, handle: u64) -> Result<u64> {
     let device = device(ordinal)?;
@@ -45,7 +45,7 @@ fn allocate(ordinal: i32, bytes: usize, handle: u64) -> Result<u64> {
     Ok(address)
 }
 
-/// Frees at this point of the stream.
+/// Frees memory at this point of the stream.
 #[inline]
 fn free(ordinal: i32, address: u64, handle: u64) -> Result<()> {
     if address == 0 {
@@ -65,7 +65,7 @@ fn free_on(device: &'static TorchDevice, address: u64, handle: u64) -> Result<()
     }
 }
 
-/// Cold: what is refused to be freed stays live.
+/// Cold: keeps memory live whose free is refused.
 #[cold]
 fn keep(refused: millpond::Refused<u8>, is_shared: bool) -> Failure {
     let address = refused.buffer.address();
@@ -76,7 +76,7 @@ fn keep(refused: millpond::Refused<u8>, is_shared: bool) -> Failure {
     refused.error.into()
 }
 
-/// As [`allocate`], of a program that does not say when it captures.
+/// As [`allocate`], for a program that does not announce its captures.
 fn allocate_asking(ordinal: i32, bytes: usize, handle: u64) -> Result<u64> {
     let device = device(ordinal)?;
     free_late(device);
@@ -86,7 +86,7 @@ fn allocate_asking(ordinal: i32, bytes: usize, handle: u64) -> Result<u64> {
     allocate(ordinal, bytes, handle)
 }
 
-/// As [`free`], of a program that does not say when it captures.
+/// As [`free`], for a program that does not announce its captures.
 fn free_asking(ordinal: i32, address: u64, handle: u64) -> Result<()> {
     let device = device(ordinal)?;
     free_late(device);
@@ -99,15 +99,15 @@ fn free_asking(ordinal: i32, address: u64, handle: u64) -> Result<()> {
     }
 }
 
-/// Frees what was freed in captures that have ended.
+/// Frees the memory that was freed in captures which have ended since.
 fn free_late(device: &'static TorchDevice) {
     for (address, handle) in device.late.take_over(&device.trusted) {
-        // The program's call has long returned.
+        // The program's call has returned long ago.
         say_refusal(guard("millpond_cupy_free", || free_on(device, address, handle)));
     }
 }
 
-/// Cold: memory of a private pool, or nothing of ours.
+/// Cold: frees memory of a private pool, or refuses an unknown address.
 #[cold]
 fn free_unknown(device: &'static TorchDevice, address: u64, handle: u64) -> Result<()> {
     expect_known(address, device.private.free(address, handle, &device.trusted, false)?)
@@ -120,16 +120,16 @@ fn expect_known(address: u64, is_known: bool) -> Result<()> {
     }
 }
 
-/// For entries that have no answer: what is refused is said on the standard error stream.
+/// For entries without a result: prints a refusal on the standard error stream.
 fn say_refusal(status: millpond_status) {
     if status != millpond_status::MILLPOND_SUCCESS {
         throw::say(millpond_last_error());
     }
 }
 
-/// The allocation function for CUDAPluggableAllocator. Where no memory is left it throws a C++ exception with the
-/// report, which begins with "CUDA out of memory.", as PyTorch goes on with a null pointer otherwise; without a C++
-/// runtime in the process, or for 0 bytes, it returns null.
+/// The allocation function for CUDAPluggableAllocator. If no memory is left, it throws a C++ exception with the report,
+/// which begins with "CUDA out of memory.", because PyTorch would go on with a null pointer. Without a C++ runtime in
+/// the process, and for 0 bytes, it returns null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn millpond_torch_alloc(size: isize, device: i32, stream: *mut c_void) -> *mut c_void {
     let mut address = 0;
@@ -139,7 +139,7 @@ pub unsafe extern "C-unwind" fn millpond_torch_alloc(size: isize, device: i32, s
         Ok(())
     });
     if status == millpond_status::MILLPOND_ERROR_OUT_OF_MEMORY {
-        // Programs look for these words, which are those of PyTorch's own allocator.
+        // Programs look for these words of PyTorch's own allocator.
         begin_last_error("CUDA out of memory. ");
     }
     if status != millpond_status::MILLPOND_SUCCESS {
@@ -148,11 +148,11 @@ pub unsafe extern "C-unwind" fn millpond_torch_alloc(size: isize, device: i32, s
     address as *mut c_void
 }
 
-/// The free function for CUDAPluggableAllocator. What is refused (a pointer that is no allocation) is said on the
+/// The free function for CUDAPluggableAllocator. A refusal (of a pointer that is no allocation) is printed on the
 /// standard error stream.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_torch_free(pointer: *mut c_void, size: isize, device: i32, stream: *mut c_void) {
-    let _ = size; // Known here.
+    let _ = size; // The library knows the size.
     say_refusal(guard("millpond_torch_free", || free(device, pointer as u64, stream as u64)));
 }
 
@@ -181,9 +181,9 @@ pub unsafe extern "C" fn millpond_trusted_free(
     guard("millpond_trusted_free", || free_asking(device, pointer as u64, stream as u64))
 }
 
-/// The allocation function for CuPy's CFunctionAllocator, with a stream as its parameter. Null for 0 bytes, and where
-/// it is refused: millpond_last_error says why. On a stream that captures the memory stays mapped for the rest of the
-/// process, since graphs find it there at every replay; freed, it serves later captures of the same stream.
+/// The allocation function for CuPy's CFunctionAllocator, with a stream as its parameter. It returns null for 0 bytes,
+/// and if it is refused: millpond_last_error says why. On a stream that captures, the memory stays mapped for the rest
+/// of the process, because graphs use it at every replay. Once freed, it serves later captures of the same stream.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_cupy_malloc(stream: *mut c_void, bytes: usize, device: i32) -> *mut c_void {
     let mut address = 0;
@@ -194,15 +194,16 @@ pub unsafe extern "C" fn millpond_cupy_malloc(stream: *mut c_void, bytes: usize,
     address as *mut c_void
 }
 
-/// The free function for CuPy's CFunctionAllocator, with the same stream as its parameter. What is refused is said on
-/// the standard error stream. Memory that was allocated before a capture and is freed in it is freed after its end.
+/// The free function for CuPy's CFunctionAllocator, with the same stream as its parameter. A refusal is printed on the
+/// standard error stream. Memory that was allocated before a capture and is freed in it is freed after the capture's
+/// end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_cupy_free(stream: *mut c_void, pointer: *mut c_void, device: i32) {
     say_refusal(guard("millpond_cupy_free", || free_asking(device, pointer as u64, stream as u64)));
 }
 
-/// For CUDAPluggableAllocator.set_record_stream_fn: a free of this memory comes after all work that the stream has by
-/// then. Memory that is not ours is left alone.
+/// For CUDAPluggableAllocator.set_record_stream_fn: a later free of this memory comes after all work that the stream
+/// has at that time. Memory that is not the library's is left alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_torch_record_stream(pointer: *mut c_void, stream: *mut c_void) {
     say_refusal(guard("millpond_torch_record_stream", || {
@@ -223,11 +224,11 @@ pub unsafe extern "C" fn millpond_torch_record_stream(pointer: *mut c_void, stre
 }
 
 /// For CUDAPluggableAllocator.set_begin_allocate_to_pool: memory that is allocated on the device from now on is kept
-/// together under this key, and stays where it is until the pool is released: graphs that are captured meanwhile find
-/// it there at every replay. `filter` is not asked: memory that other streams allocate meanwhile is in the pool, too.
-/// So a device has one capture at a time: where another thread captures with another pool this throws a C++ exception
-/// that says so (without a C++ runtime it is said on the standard error stream), and until this pool's end the calling
-/// thread is refused memory.
+/// together under this key, and stays mapped until the pool is released. So graphs that are captured meanwhile find it
+/// there at every replay. `filter` is not called: memory that other streams allocate meanwhile is in the pool, too. So
+/// a device has one capture at a time. If another thread captures with another pool, this throws a C++ exception that
+/// says so (without a C++ runtime it is printed on the standard error stream), and until this pool's end the calling
+/// thread gets no memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn millpond_torch_begin_allocate_to_pool(
     device: i32,
@@ -238,7 +239,7 @@ pub unsafe extern "C-unwind" fn millpond_torch_begin_allocate_to_pool(
     let status = guard("millpond_torch_begin_allocate_to_pool", || devices::device(device)?.private.begin(pool));
     if status != millpond_status::MILLPOND_SUCCESS {
         throw::throw(millpond_last_error());
-        // It could not be thrown: the program believes that it records.
+        // It could not be thrown, so the program believes that it records.
         let refuse = || {
             devices::device(device)?.private.refuse(pool);
             Ok(())
@@ -256,8 +257,8 @@ pub unsafe extern "C" fn millpond_torch_end_allocate_to_pool(device: i32, pool: 
     }));
 }
 
-/// For CUDAPluggableAllocator.set_release_pool: once for each begin. The memory goes back with the last of these and
-/// the free of what is still allocated, after all work that the device has by then, in whatever stream.
+/// For CUDAPluggableAllocator.set_release_pool: once for each begin. The memory is given back after the last release
+/// and the last free in the pool, and after all work that the device has at that time, in any stream.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_torch_release_pool(device: i32, pool: millpond_pool_key) {
     say_refusal(guard("millpond_torch_release_pool", || {
@@ -266,13 +267,13 @@ pub unsafe extern "C" fn millpond_torch_release_pool(device: i32, pool: millpond
     }));
 }
 
-/// For CUDAPluggableAllocator.set_reset_fn (torch.cuda.empty_cache): idle memory of all devices goes back.
+/// For CUDAPluggableAllocator.set_reset_fn (torch.cuda.empty_cache): gives idle memory of all devices back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_torch_empty_cache() {
     say_refusal(guard("millpond_torch_empty_cache", || {
         devices::open().try_for_each(|device| {
             free_late(device);
-            // While the program captures no stream may be asked what has completed.
+            // While the program captures, no stream may be queried.
             if device.private.is_recording() {
                 return Ok(());
             }
@@ -282,9 +283,9 @@ pub unsafe extern "C" fn millpond_torch_empty_cache() {
     }));
 }
 
-/// For CUDAPluggableAllocator.set_memory_fraction_fn (torch.cuda.set_per_process_memory_fraction): private pools
-/// included, no more than this part of the device's memory is reserved from now on. A part that is not above 0 and at
-/// most 1 is refused by a C++ exception.
+/// For CUDAPluggableAllocator.set_memory_fraction_fn (torch.cuda.set_per_process_memory_fraction): from now on at most
+/// this fraction of the device's memory is reserved, private pools included. A fraction that is not above 0 and at most
+/// 1 is refused by a C++ exception.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn millpond_torch_set_memory_fraction(fraction: f64, device: i32) {
     let set = || devices::device(device)?.set_memory_fraction(fraction);
@@ -293,7 +294,7 @@ pub unsafe extern "C-unwind" fn millpond_torch_set_memory_fraction(fraction: f64
     }
 }
 
-/// What PyTorch's or CuPy's memory on a device uses and reserves; all zeros before the first allocation.
+/// Returns what PyTorch's or CuPy's memory on a device uses and reserves; all zeros before the first allocation.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_torch_get_statistics(
     statistics: *mut millpond_pool_statistics,
@@ -306,13 +307,13 @@ pub unsafe extern "C" fn millpond_torch_get_statistics(
     })
 }
 
-/// Sets the high marks of a device's statistics to the present values.
+/// Sets the high values of a device's statistics to the current ones.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_torch_reset_peaks(device: i32) -> millpond_status {
     guard("millpond_torch_reset_peaks", || devices::device(device)?.private.reset_peaks())
 }
 
-/// What PyTorch or CuPy has allocated on a device, as JSON, to be given back to millpond_string_free.
+/// Returns the allocations of PyTorch or CuPy on a device, as JSON, to be given back with millpond_string_free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_torch_memory_picture(json: *mut *mut c_char, device: i32) -> millpond_status {
     guard("millpond_torch_memory_picture", || {
@@ -321,8 +322,8 @@ pub unsafe extern "C" fn millpond_torch_memory_picture(json: *mut *mut c_char, d
     })
 }
 
-/// Not 0: the numbers of devices in the millpond_torch_ and millpond_trusted_ calls mean host devices instead of CUDA
-/// ones, for tests on machines without a GPU. Only before the first of those calls.
+/// If `host` is not 0, the numbers of devices in the millpond_torch_ and millpond_trusted_ calls mean host devices
+/// instead of CUDA ones, for tests on machines without a GPU. It must come before the first of those calls.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_torch_use_host(host: i32) -> millpond_status {
     guard("millpond_torch_use_host", || devices::use_host(host != 0))

@@ -1,8 +1,8 @@
-//! The most that a device's shared and private memory took together, and the limit of both.
+//! The peak of a device's shared and private memory together, and the limit of both.
 //!
-//! The shared pool keeps high marks of its own. Private memory changes rarely, and between two changes it is a constant
-//! that the shared pool's mark can be added to: so with each change of private memory the mark is taken and begins
-//! anew. Marks of different moments are never added.
+//! The shared pool has high values of its own. Private memory changes rarely. Between two changes it is a constant that
+//! can be added to the shared pool's high value. So at each change of private memory the high value is read and reset.
+//! Values of different moments are never added.
 
 use millpond::pool::PoolStatistics;
 use millpond::{Pool, Result};
@@ -14,18 +14,18 @@ pub(super) struct Taken {
     pub(super) reserved: u64,
 }
 
-/// High marks and limit of a device.
+/// The high values and the limit of a device.
 #[derive(Default)]
 pub(super) struct Peaks {
     high: Taken,
-    /// Private memory since the shared pool's marks began.
+    /// The private memory since the shared pool's high values were last reset.
     private: Taken,
-    /// The most that may be reserved.
+    /// The most bytes that may be reserved.
     limit: Option<u64>,
 }
 
 impl Peaks {
-    /// Private memory is this much from now on.
+    /// Sets the amount of private memory.
     pub(super) fn change(&mut self, shared: &Pool, private: Taken) -> Result<()> {
         if private == self.private {
             return Ok(());
@@ -37,7 +37,7 @@ impl Peaks {
         self.hold(shared)
     }
 
-    /// The most that was used and reserved at one moment.
+    /// Returns the most that was used and reserved at one moment.
     pub(super) fn high(&mut self, shared: &PoolStatistics) -> Taken {
         self.note(shared);
         self.high
@@ -48,26 +48,26 @@ impl Peaks {
         self.high.reserved = self.high.reserved.max(shared.reserved_high_bytes + self.private.reserved);
     }
 
-    /// High marks begin anew.
+    /// Resets the high values.
     pub(super) fn reset(&mut self, shared: &Pool) {
         shared.reset_used_high();
         shared.reset_reserved_high();
         self.high = Taken::default();
     }
 
-    /// Shared and private memory together may be this much.
+    /// Limits shared and private memory together.
     pub(super) fn set_limit(&mut self, shared: &Pool, bytes: u64) -> Result<()> {
         self.limit = Some(bytes);
         self.hold(shared)
     }
 
-    /// The shared pool has what the private ones leave; nothing is not a limit that a pool can have.
+    /// Limits the shared pool to what the private pools leave, and to at least 1 byte: a limit of 0 is not possible.
     fn hold(&self, shared: &Pool) -> Result<()> {
         let Some(limit) = self.limit else { return Ok(()) };
         shared.set_max_bytes(Some(limit.saturating_sub(self.private.reserved).max(1)))
     }
 
-    /// What a private pool that has so much may have at most.
+    /// Returns the limit of a private pool that has reserved `own` bytes.
     pub(super) fn room(&self, shared: &Pool, own: u64) -> Option<u64> {
         let others = shared.statistics().reserved_bytes + self.private.reserved - own.min(self.private.reserved);
         Some(self.limit?.saturating_sub(others).max(1))

@@ -1,23 +1,23 @@
-//! Private pools: memory that graphs of a foreign program were captured with, and that must stay where it is.
+//! Private pools: memory that a foreign program's graphs were captured with, and that must stay where it is.
 //!
-//! The program captures its own graphs. Their kernels hold addresses, and use them at every replay, long after the
-//! memory was freed. So memory of such a pool must not be moved, unmapped or given to anybody else until the program
-//! releases the pool. The library's own pool cannot serve the blocks: before it grows, it maps chunks that are free at
-//! other addresses. To the library a private pool is a few live *segments*. Their blocks are split, joined and served
-//! here: the smallest free block that fits, of those that were freed on the same stream. No stream of ours has work in
-//! a capture, so a block of another stream is never free for it.
+//! The program captures its own graphs. Their kernels hold addresses and use them at every replay, long after the
+//! memory was freed. So memory of such a pool must not be moved, unmapped or given to others until the program releases
+//! the pool. The library's own pool cannot serve the blocks: before it grows, it maps free chunks at other addresses.
+//! To the library a private pool is a few live *segments*. Their blocks are split, joined and served here: the smallest
+//! free block that fits, of those that were freed on the same stream. No stream of the library has work in a capture,
+//! so a block of another stream is never free for it.
 //!
 //! Outside of captures the memory is used like any other: another stream reads a graph's output, and the program
 //! records that stream for it. When such a block is freed it is *parked*: it serves no stream until all work has
-//! completed that the recorded streams have at that time. An event cannot be recorded for that on a stream that
-//! captures: it is recorded after the capture.
+//! completed that the recorded streams have at that time. The event for that cannot be recorded on a stream that
+//! captures. It is recorded after the capture.
 //!
 //! A stream that captures cannot be queried either. So each pool allocates its segments from a pool of the library's
-//! that has no streams to query, and what is released during a capture goes back after it. Graphs are replayed on
-//! streams that the library does not know: a pool's memory goes back once all work has completed that the device has
-//! when the pool is released.
+//! that has no streams to query, and memory released during a capture is given back after it. Graphs are replayed on
+//! streams that the library does not know. So a pool's memory is given back once all work has completed that the device
+//! has when the pool is released.
 //!
-//! Not the hot path: captures are rare.
+//! This is not the hot path: captures are rare.
 
 use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::process::{ThreadNumber, this_thread};
@@ -34,29 +34,29 @@ use crate::calls::pool::millpond_pool_statistics;
 use crate::status::{Failure, Result};
 use crate::tables::ranks;
 
-/// What the program calls a pool: PyTorch's `MempoolId_t`, a pair.
+/// The program's name of a pool: PyTorch's `MempoolId_t`, a pair.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct millpond_pool_key {
-    /// Its first number.
+    /// The first number.
     pub first: u64,
-    /// Its second number.
+    /// The second number.
     pub second: u64,
 }
 
-/// The pool of all captures that are not announced. PyTorch counts its pools from 0.
+/// The pool of all captures that are not announced. PyTorch numbers its pools from 0.
 const UNANNOUNCED: millpond_pool_key = millpond_pool_key { first: u64::MAX, second: u64::MAX };
 
-/// Blocks are multiples of this.
+/// The sizes of blocks are multiples of this.
 const GRAIN: u64 = 512;
-/// Segments are multiples of this.
+/// The sizes of segments are multiples of this.
 const SEGMENT: u64 = 2 * MIB;
 
 /// A block of a segment.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     bytes: u64,
-    /// The number of the stream that it is for.
+    /// The number of the stream that it serves.
     stream: u64,
     state: State,
 }
@@ -65,20 +65,20 @@ struct Block {
 enum State {
     Free,
     Held,
-    /// Freed, and other streams still use it: it serves none.
+    /// Freed, and still used by other streams: it serves no stream.
     Parked,
 }
 
 /// A stream that used a freed block.
 enum User {
-    /// It captures, or was not asked yet.
-    Unrecorded(Stream),
-    /// It is done with the block once this has completed.
-    Recorded(Event),
+    /// It captures, or was not queried yet.
+    Unmarked(Stream),
+    /// It has finished with the block once this event has completed.
+    Marked(Event),
 }
 
 impl User {
-    /// Whether it is done with the block. A lost device runs no more work.
+    /// Returns `true` if the stream has finished with the block. A lost device runs no more work.
     fn is_done(&mut self) -> bool {
         let is_lost = |error: &Error| matches!(error, Error::DeviceLost { .. });
         if let User::Unrecorded(stream) = self {
@@ -94,21 +94,21 @@ impl User {
     }
 }
 
-/// One pool.
+/// A private pool.
 struct Kept {
-    /// Where its segments are from.
+    /// The pool of its segments.
     source: Pool,
-    /// Begins that were not released.
+    /// The begins that were not released.
     uses: usize,
-    /// All blocks by address; neighbours of one segment touch.
+    /// All blocks by address. Neighbours in one segment are adjacent.
     blocks: BTreeMap<u64, Block>,
-    /// Free blocks: stream, size, address.
+    /// The free blocks, by stream, size and address.
     free: BTreeSet<(u64, u64, u64)>,
-    /// Segments by their start.
+    /// The segments by their start.
     segments: BTreeMap<u64, Buffer<u8>>,
-    /// Streams that were recorded as users of held blocks.
+    /// The streams that were recorded as users of held blocks.
     users: BTreeMap<u64, Vec<Stream>>,
-    /// Who still uses parked blocks.
+    /// The users of parked blocks.
     parked: BTreeMap<u64, Vec<User>>,
 }
 
@@ -119,7 +119,7 @@ impl Kept {
         Ok(Self { source, uses: 0, blocks, free, segments, users, parked })
     }
 
-    /// The smallest free block that fits, split where much is left.
+    /// Takes the smallest free block that fits, and splits it if it is larger.
     fn take(&mut self, stream: u64, bytes: u64) -> Option<u64> {
         let found = *self.free.range((stream, bytes, 0)..(stream + 1, 0, 0)).next()?;
         self.free.remove(&found);
@@ -138,7 +138,7 @@ impl Kept {
         self.blocks.insert(address, block);
     }
 
-    /// A block is free, and joins its free neighbours of the same segment and stream.
+    /// Frees a block, and joins it with its free neighbours of the same segment and stream.
     fn release(&mut self, mut address: u64) {
         let Some(mut block) = self.blocks.remove(&address) else { return };
         let free = |it: &Block| it.state == State::Free && it.stream == block.stream;
@@ -164,7 +164,7 @@ impl Kept {
         self.blocks.remove(&address);
     }
 
-    /// A held block is freed on a stream, which is one of its users unless it is the block's own.
+    /// Frees a held block. `on` is the stream of the free, if that is not the block's own: it is one of the users then.
     fn give_back(&mut self, address: u64, block: Block, on: Option<Stream>) {
         let mut users = self.users.remove(&address).unwrap_or_default();
         users.extend(on);
@@ -177,7 +177,8 @@ impl Kept {
         }
     }
 
-    /// Records an event for each user of a parked block where that can be done. Blocks are free whose users are done.
+    /// Records events for the users of parked blocks where that is possible, and frees the blocks that no user needs
+    /// any more.
     fn settle(&mut self) {
         let mut done = Vec::new();
         for (address, users) in &mut self.parked {
@@ -195,7 +196,7 @@ impl Kept {
     }
 }
 
-/// A released pool, and all work of the device at the time of its release, once that could be recorded.
+/// A released pool, and all work of the device at its release, once that could be recorded.
 struct Gone {
     kept: Kept,
     work: Option<AllWork>,
@@ -214,17 +215,17 @@ impl Gone {
 /// A recording into a pool.
 struct Recording {
     key: millpond_pool_key,
-    /// Who began it.
+    /// The thread that began it.
     thread: ThreadNumber,
 }
 
-/// What a lock guards.
+/// The state behind the lock.
 #[derive(Default)]
 struct Pools {
     pools: BTreeMap<millpond_pool_key, Kept>,
-    /// Pools that are being recorded into, all by one thread; the last one counts.
+    /// Recordings into pools, all by one thread; the last one counts.
     recording: Vec<Recording>,
-    /// Recordings that were refused without their threads learning it: these threads get no memory until the end.
+    /// Recordings that were refused without their threads knowing. These threads get no memory until the end.
     refused: Vec<Recording>,
     /// Released pools whose memory work may still use.
     gone: Vec<Gone>,
@@ -232,7 +233,7 @@ struct Pools {
 }
 
 impl Pools {
-    /// The pool of a key, made where it is new.
+    /// Returns the pool of a key. A new key gets a new pool.
     fn pool(&mut self, key: millpond_pool_key, device: &Device) -> Result<&mut Kept> {
         Ok(match self.pools.entry(key) {
             Entry::Occupied(entry) => entry.into_mut(),
@@ -240,7 +241,7 @@ impl Pools {
         })
     }
 
-    /// Bytes used and reserved now; high marks and limits follow.
+    /// Returns the bytes used and reserved now, and updates high values and limits.
     fn figures(&mut self, shared: &Pool) -> millpond::Result<Taken> {
         let all = || self.pools.values().chain(self.gone.iter().map(|gone| &gone.kept));
         let used = all().flat_map(|kept| kept.segments.values()).map(Buffer::bytes).sum();
@@ -250,7 +251,7 @@ impl Pools {
         Ok(taken)
     }
 
-    /// The pool and the held block of an address.
+    /// Returns the pool and the held block of an address.
     fn find(&self, address: u64) -> Option<(millpond_pool_key, Block)> {
         let held = |kept: &Kept| kept.blocks.get(&address).copied().filter(|block| block.state == State::Held);
         self.pools.iter().find_map(|(key, kept)| Some((*key, held(kept)?)))
@@ -261,8 +262,8 @@ impl Pools {
     }
 }
 
-/// The number of a stream. A handle is not a name: that of the per-thread default stream is another stream's on each
-/// thread.
+/// Returns the number of a stream. A handle is not unique: the handle of the per-thread default stream means another
+/// stream on each thread.
 fn number(stream: &Stream) -> u64 {
     stream.id().0.into()
 }
@@ -270,7 +271,7 @@ fn number(stream: &Stream) -> u64 {
 /// The private pools of a device.
 pub(super) struct Private {
     device: Device,
-    /// The pool of what is not private.
+    /// The pool of memory that is not private.
     shared: Pool,
     stream: Stream,
     pools: Mutex<ranks::Entry, Pools>,
@@ -284,13 +285,13 @@ impl Private {
         Ok(Self { device, shared: shared.clone(), stream, pools, recording })
     }
 
-    /// Whether memory is to come from here.
+    /// Returns `true` if a recording is open, so that memory comes from here.
     #[inline]
     pub(super) fn is_recording(&self) -> bool {
         self.recording.load(Ordering::Acquire) > 0
     }
 
-    /// Allocations go to this pool from now on.
+    /// Begins a recording: allocations go to this pool from now on.
     pub(super) fn begin(&self, key: millpond_pool_key) -> Result<()> {
         let thread = this_thread();
         let mut pools = lock(&self.pools);
@@ -314,7 +315,8 @@ impl Private {
         Ok(())
     }
 
-    /// A begin was refused, and the program goes on: what the thread allocates now is not what it takes it for.
+    /// Notes that a begin was refused and the program goes on: memory that the thread allocates now would not be in the
+    /// pool that it expects.
     pub(super) fn refuse(&self, key: millpond_pool_key) {
         let mut pools = lock(&self.pools);
         pools.refused.push(Recording { key, thread: this_thread() });
@@ -325,7 +327,7 @@ impl Private {
         self.recording.store(pools.recording.len() + pools.refused.len(), Ordering::Release);
     }
 
-    /// Allocations do not go to this pool any more.
+    /// Ends a recording: allocations do not go to this pool any more.
     pub(super) fn end(&self, key: millpond_pool_key) {
         let thread = this_thread();
         let mut pools = lock(&self.pools);
@@ -339,7 +341,7 @@ impl Private {
         self.settle(&mut pools);
     }
 
-    /// Allocates from the pool that is recorded into; nothing where the recording has ended meanwhile.
+    /// Allocates from the pool that is recorded into; `None` if the recording has ended meanwhile.
     #[cold]
     pub(super) fn allocate(&self, trusted: &Trusted, bytes: u64, stream: u64) -> Result<Option<u64>> {
         let own = trusted.stream(stream)?;
@@ -355,8 +357,8 @@ impl Private {
         self.allocate_from(&mut pools, key, bytes, &own).map(Some)
     }
 
-    /// Allocates on a stream whose capture was not announced. No end of its graphs is announced either, so the memory
-    /// stays.
+    /// Allocates on a stream whose capture was not announced. The end of its graphs is not announced either, so the
+    /// memory is never released.
     #[cold]
     pub(super) fn allocate_unannounced(&self, trusted: &Trusted, bytes: u64, stream: u64) -> Result<u64> {
         let own = trusted.stream(stream)?;
@@ -365,7 +367,7 @@ impl Private {
         self.allocate_from(&mut pools, UNANNOUNCED, bytes, &own)
     }
 
-    /// A block of a pool, which grows where none is free.
+    /// Returns a block of a pool. The pool grows if no block is free.
     fn allocate_from(&self, pools: &mut Pools, key: millpond_pool_key, bytes: u64, own: &Stream) -> Result<u64> {
         let rounded = bytes.checked_next_multiple_of(GRAIN);
         let Some((bytes, size)) = rounded.and_then(|it| Some((it, it.checked_next_multiple_of(SEGMENT)?))) else {
@@ -393,8 +395,8 @@ impl Private {
         Ok(address)
     }
 
-    /// Frees a block on a stream; whether it is one of these pools'. Where the stream captures (`in_capture`), no other
-    /// stream is asked what has completed.
+    /// Frees a block on a stream. Returns `false` if the address is in none of these pools. If the stream captures
+    /// (`in_capture`), no other stream is queried.
     pub(super) fn free(&self, address: u64, stream: u64, trusted: &Trusted, in_capture: bool) -> Result<bool> {
         let mut pools = lock(&self.pools);
         let Some((key, block)) = pools.find(address) else { return Ok(false) };
@@ -407,7 +409,7 @@ impl Private {
         Ok(true)
     }
 
-    /// Notes that another stream uses a block; whether it is one of these pools'.
+    /// Notes that another stream uses a block. Returns `false` if the address is in none of these pools.
     pub(super) fn share(&self, address: u64, stream: u64, trusted: &Trusted) -> Result<bool> {
         let mut pools = lock(&self.pools);
         let Some((key, block)) = pools.find(address) else { return Ok(false) };
@@ -421,7 +423,8 @@ impl Private {
         Ok(true)
     }
 
-    /// Takes one begin back. The last release also ends the recording: a capture that failed may never reach its end.
+    /// Takes one begin back. The last release also ends the recording, because a failed capture may never reach its
+    /// end.
     pub(super) fn release(&self, key: millpond_pool_key) {
         let mut pools = lock(&self.pools);
         if let Some(kept) = pools.pools.get_mut(&key) {
@@ -435,27 +438,27 @@ impl Private {
         self.settle(&mut pools);
     }
 
-    /// Lets a pool go that is released and has no live blocks.
+    /// Drops a pool that is released and has no live blocks.
     fn drop_idle(&self, pools: &mut Pools, key: millpond_pool_key) {
         if pools.pools.get(&key).is_some_and(Kept::is_idle) && !pools.is_recording(key) {
             pools.gone.extend(pools.pools.remove(&key).map(|kept| Gone { kept, work: None }));
         }
     }
 
-    /// Looks at what waits for work to complete, unless a thread captures.
+    /// Checks what waits for work to complete, unless a thread captures.
     fn settle(&self, pools: &mut Pools) {
         if pools.recording.is_empty() {
             pools.pools.values_mut().for_each(Kept::settle);
             let before = pools.gone.len();
             pools.gone.retain_mut(|gone| !gone.is_over(&self.device));
             if pools.gone.len() < before {
-                // It cannot be refused: what the shared pool may have only grows.
+                // It cannot be refused: the shared pool's limit only grows here.
                 let _ = pools.figures(&self.shared);
             }
         }
     }
 
-    /// Memory of pools that are gone goes back to the system as far as its last uses have completed; not in a
+    /// Gives memory of released pools back to the system, as far as its last uses have completed. Does nothing during a
     /// recording.
     pub(super) fn trim(&self) {
         let mut pools = lock(&self.pools);
@@ -465,7 +468,7 @@ impl Private {
         }
     }
 
-    /// What the device's memory takes, shared and private.
+    /// Returns the device's memory, shared and private.
     pub(super) fn figures(&self) -> Result<millpond_pool_statistics> {
         let mut pools = lock(&self.pools);
         self.settle(&mut pools);
@@ -487,7 +490,7 @@ impl Private {
         Ok(())
     }
 
-    /// Shared and private memory together may be this much.
+    /// Limits shared and private memory together.
     pub(super) fn set_limit(&self, bytes: u64) -> Result<()> {
         Ok(lock(&self.pools).peaks.set_limit(&self.shared, bytes)?)
     }

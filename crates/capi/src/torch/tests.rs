@@ -5,19 +5,19 @@ use std::ptr::null_mut;
 
 use super::*;
 
-/// A handle of a foreign stream: on a host device any number.
+/// A handle of a foreign stream: any number on a host device.
 fn handle(number: usize) -> *mut c_void {
     number as *mut c_void
 }
 
 fn alloc(size: isize, device: i32, stream: usize) -> *mut c_void {
     assert_eq!(devices::use_host(true).ok(), Some(()));
-    // SAFETY: no pointer is looked into.
+    // SAFETY: no pointer is dereferenced.
     unsafe { millpond_torch_alloc(size, device, handle(stream)) }
 }
 
 fn free(pointer: *mut c_void, device: i32, stream: usize) {
-    // SAFETY: no pointer is looked into.
+    // SAFETY: no pointer is dereferenced.
     unsafe { millpond_torch_free(pointer, 0, device, handle(stream)) }
 }
 
@@ -29,7 +29,7 @@ fn used(device: i32) -> u64 {
     figures(device).used_bytes
 }
 
-/// Tests run at the same time in one process: each has a device of its own.
+/// Tests run at the same time in one process, so each has a device of its own.
 #[test]
 fn a_freed_block_serves_its_stream_again() {
     let first = alloc(1 << 20, 0, 1);
@@ -49,7 +49,7 @@ fn recorded_streams_hold_memory_back_until_their_work_is_over() {
     let Ok(user) = device.trusted.stream(2) else { panic!("it opens") };
     let (go, gate) = std::sync::mpsc::channel::<()>();
     user.launch((), move |()| gate.recv().expect("the test sends")).expect("a launch");
-    // SAFETY: no pointer is looked into.
+    // SAFETY: no pointer is dereferenced.
     unsafe { millpond_torch_record_stream(first, handle(2)) };
     free(first, 1, 1);
     assert_eq!(used(1), 0);
@@ -69,9 +69,9 @@ fn recorded_streams_hold_memory_back_until_their_work_is_over() {
 fn a_private_pool_keeps_its_memory_until_it_is_released() {
     let key = millpond_pool_key { first: 0, second: 7 };
     let outside = alloc(4 << 20, 2, 1);
-    // SAFETY: no pointer is looked into.
+    // SAFETY: no pointer is dereferenced.
     let begin = || unsafe { millpond_torch_begin_allocate_to_pool(2, key, std::ptr::null()) };
-    // SAFETY: no pointer is looked into.
+    // SAFETY: no pointer is dereferenced.
     let end = || unsafe { millpond_torch_end_allocate_to_pool(2, key) };
     begin();
     let (a, b) = (alloc(3 << 20, 2, 1), alloc(512, 2, 1));
@@ -93,7 +93,7 @@ fn a_private_pool_keeps_its_memory_until_it_is_released() {
     [a, b, other].into_iter().for_each(|it| free(it, 2, 1));
     let shared = || devices::device(2).ok().expect("it is open").trusted.pool().statistics().used_bytes;
     assert!(used(2) > shared());
-    // SAFETY: no pointer is looked into.
+    // SAFETY: no pointer is dereferenced.
     let release = || unsafe { millpond_torch_release_pool(2, key) };
     release();
     assert!(used(2) > shared(), "it was begun twice");
@@ -107,17 +107,17 @@ fn a_private_pool_keeps_its_memory_until_it_is_released() {
 fn blocks_with_other_users_rest_until_the_recording_ends() {
     let key = millpond_pool_key { first: 0, second: 8 };
     assert_eq!(devices::use_host(true).ok(), Some(()));
-    // SAFETY: no pointer is looked into.
+    // SAFETY: no pointer is dereferenced.
     let begin = || unsafe { millpond_torch_begin_allocate_to_pool(3, key, std::ptr::null()) };
     begin();
     let shared = alloc(1 << 20, 3, 1);
-    // SAFETY: no pointer is looked into.
+    // SAFETY: no pointer is dereferenced.
     unsafe { millpond_torch_record_stream(shared, handle(2)) };
     free(shared, 3, 1);
     let second = alloc(1 << 20, 3, 1);
     assert_ne!(second, shared);
     free(second, 3, 1);
-    // SAFETY: no pointer is looked into.
+    // SAFETY: no pointer is dereferenced.
     unsafe { millpond_torch_end_allocate_to_pool(3, key) };
     begin();
     let both = alloc(2 << 20, 3, 1);
@@ -135,7 +135,7 @@ fn threads_with_streams_of_their_own_lose_nothing() {
                 unsafe { pointer.cast::<u8>().write_bytes(stream as u8, 64) };
                 // SAFETY: as above.
                 assert_eq!(unsafe { pointer.cast::<[u8; 64]>().read() }, [stream as u8; 64]);
-                // Every third is freed on another stream than its own.
+                // Every third block is freed on another stream than its own.
                 free(pointer, 4, if round % 3 == 0 { stream + 1 } else { stream });
             }
         }
@@ -162,13 +162,13 @@ fn peaks_of_different_moments_are_not_added() {
     const SIZE: isize = 64 << 20;
     let key = millpond_pool_key { first: 0, second: 6 };
     free(alloc(SIZE, 6, 1), 6, 1);
-    // SAFETY: the filter is not asked.
+    // SAFETY: the filter is not called.
     unsafe { millpond_torch_begin_allocate_to_pool(6, key, std::ptr::null()) };
     let inside = alloc(SIZE, 6, 1);
     // SAFETY: plain numbers.
     unsafe { millpond_torch_end_allocate_to_pool(6, key) };
     assert_eq!((used(6), figures(6).used_high_bytes), (SIZE as u64, SIZE as u64));
-    // Beside what is private, what is shared counts in full.
+    // Shared memory counts in full beside private memory.
     free(alloc(SIZE / 2, 6, 1), 6, 1);
     assert_eq!(figures(6).used_high_bytes, SIZE as u64 * 3 / 2);
     free(inside, 6, 1);
@@ -191,7 +191,7 @@ fn a_memory_fraction_holds_for_shared_and_private_memory_together() {
     unsafe { millpond_torch_set_memory_fraction(fraction, 7) };
     let shared = alloc(QUARTER, 7, 1);
     let key = millpond_pool_key { first: 0, second: 7 };
-    // SAFETY: the filter is not asked.
+    // SAFETY: the filter is not called.
     unsafe { millpond_torch_begin_allocate_to_pool(7, key, std::ptr::null()) };
     let private = alloc(QUARTER, 7, 1);
     assert!(!shared.is_null() && !private.is_null());

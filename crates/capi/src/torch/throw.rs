@@ -1,21 +1,21 @@
-//! Telling a C++ program that there is no memory.
+//! Tells a C++ program that there is no memory.
 //!
-//! PyTorch takes a null pointer of a pluggable allocator for memory and faults at its first use. A C++ exception is
-//! what it understands, and reports as RuntimeError. The C++ runtime of the process is asked to throw it; where there
-//! is none (C, ctypes) no caller expects an exception.
+//! PyTorch takes a null pointer of a pluggable allocator for memory, and faults at its first use. It expects a C++
+//! exception, which it reports as RuntimeError. The exception is thrown by the process's C++ runtime. If there is none
+//! (C, ctypes), no caller expects an exception.
 
 use std::ffi::{CStr, c_char, c_int};
 
-/// The C++ runtime of PyTorch's binaries for Linux. It is looked for by name: a Python module's libraries are not in
+/// The C++ runtime of PyTorch's Linux binaries. It is looked up by name, because a Python module's libraries are not in
 /// the default scope.
 const RUNTIME: &CStr = c"libstdc++.so.6";
-/// It is found where it is there already, and never loaded.
+/// Finds a library that is loaded already, and never loads one.
 const IF_LOADED: c_int = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
 /// `std::__throw_runtime_error(char const*)`.
 const THROW: &CStr = c"_ZSt21__throw_runtime_errorPKc";
 
-/// Throws where that is possible; else says it and returns. `text` is copied by the exception. Nothing of Rust's is on
-/// the way that would have to be dropped.
+/// Throws if that is possible; otherwise prints the text and returns. The exception copies `text`. No Rust value that
+/// would have to be dropped is on the way.
 #[cold]
 pub(super) fn throw(text: *const c_char) {
     // SAFETY: the name ends with a zero, and nothing is loaded.
@@ -33,10 +33,10 @@ pub(super) fn throw(text: *const c_char) {
     throw(text);
 }
 
-/// Says it on the standard error stream: the caller has no way to learn of it.
+/// Prints the text on the standard error stream, because the caller cannot be told.
 #[cold]
 pub(super) fn say(text: *const c_char) {
-    // SAFETY: a text of this thread's, which ends with a zero.
+    // SAFETY: this thread's text, which ends with a zero.
     let text = unsafe { CStr::from_ptr(text) };
     millpond_driver::output::say(text.to_string_lossy());
 }

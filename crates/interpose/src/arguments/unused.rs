@@ -1,17 +1,17 @@
-//! Pointers that kernels of NVIDIA's libraries are given and do not use: what is in them says nothing.
+//! Pointers that kernels of NVIDIA's libraries get and do not use. Their values mean nothing.
 //!
-//! A row needs evidence: the kernel runs as before with an address in that argument that no device has.
+//! An entry needs evidence: the kernel runs as before when the argument holds an address that no device has.
 
 use std::ops::Range;
 
-/// The beginning of a kernel's name, how many parameters it has, and which of them it need not use, counted from 0.
+/// The start of a kernel's name, its number of parameters, and the parameters that it may leave unused, counted from 0.
 ///
-/// * cuSOLVER of CUDA 13.0 on an H200, LU factorization: three pointers lie 68 KiB and more behind the begin of the
-///   workspace, which has 7.5 KiB for 400 by 400 doubles. With 0x10 in them the solutions are the same. Where they are
-///   used they are in the workspace, whose address is another argument.
+/// * cuSOLVER of CUDA 13.0 on an H200, LU factorization: three pointers point 68 KiB and more past the start of the
+///   workspace, which has 7.5 KiB for 400 by 400 doubles. With 0x10 in them the solutions are the same. When they are
+///   used they point into the workspace, whose address is another argument.
 const UNUSED: &[(&str, usize, Range<usize>)] = &[("_Z11getrf_pivotI", 15, 7..10)];
 
-/// Whether an argument of a kernel is known not to be used.
+/// Returns `true` if an argument of a kernel is known to be unused.
 pub(super) fn is_unused(kernel: &str, parameters: usize, argument: usize) -> bool {
     let is_named = |(name, count, unused): &(&str, usize, Range<usize>)| {
         kernel.starts_with(name) && parameters == *count && unused.contains(&argument)

@@ -1,4 +1,4 @@
-//! Captures: begun, ended, and what operations cannot follow in them.
+//! Captures: their begin, their end, and calls that operations cannot follow in them.
 
 use std::ffi::c_int;
 
@@ -13,7 +13,7 @@ use crate::session::captures::Capture;
 use crate::session::{At, Session};
 
 impl Session {
-    /// A capture begins.
+    /// Notes that a capture begins.
     pub(crate) fn begin_capture(&mut self, at: &At, handle: Stream, mode: c_int) {
         let (stream, graph) = (self.stream(at, handle), self.handles.new_graph());
         let mode = mode_of(mode);
@@ -22,7 +22,7 @@ impl Session {
         self.push(What::CaptureBegin { stream, graph, mode, symbolic: false });
     }
 
-    /// A capture begins that goes into a graph which is there: operations cannot say what that is from now on.
+    /// Notes that a capture into an existing graph begins. From now on operations cannot describe that graph.
     pub(crate) fn begin_capture_into(&mut self, at: &At, handle: Stream, graph: Graph, mode: c_int) {
         self.unsupported("cuStreamBeginCaptureToGraph");
         self.handles.obscure(graph);
@@ -30,7 +30,7 @@ impl Session {
         self.captures.insert(stream, Capture { is_lost: true, ..self.new_capture(number, mode_of(mode)) });
     }
 
-    /// What a stream captures from now on cannot be followed.
+    /// Marks the stream's capture as one that cannot be followed from now on.
     pub(crate) fn lose_capture(&mut self, at: &At, handle: Stream) {
         self.unsupported("cuStreamUpdateCaptureDependencies");
         let stream = self.stream(at, handle);
@@ -40,8 +40,8 @@ impl Session {
         }
     }
 
-    /// Streams that take part in the capture of another, where the driver has ended that without a graph before its
-    /// end. To operations it goes on: they are joined, so that its end is not a mistake.
+    /// Joins the member streams of a capture to its origin. The driver has ended the capture early, without a graph. In
+    /// the operations the capture still goes on, and its end would be an error if streams were not joined.
     fn join_all(&mut self, members: Vec<StreamId>, origin: StreamId) {
         for stream in members {
             let event = self.handles.new_unnamed_event();
@@ -53,7 +53,7 @@ impl Session {
         }
     }
 
-    /// The other streams of a capture that something has spoilt.
+    /// Returns the other streams of an invalid capture.
     fn members_of_spoilt(&mut self, at: &At, handle: Stream) -> Vec<StreamId> {
         let origin = self.stream(at, handle);
         if !ask::is_capture_spoilt(at.own(handle)) {
@@ -70,10 +70,10 @@ impl Session {
                 self.push(What::CaptureEnd { stream });
                 let is_left = |it: &Memory| self.index.entry(*it).is_some_and(|entry| entry.is_allocated);
                 let left: Vec<Memory> = capture.memory.iter().copied().filter(is_left).collect();
-                // It is there from the first launch on.
+                // It exists from the first launch on.
                 left.iter().for_each(|memory| self.index.set_allocated(*memory, false));
                 let outside = Outside { left, pointed_at: capture.pointed_at };
-                // Its nodes have handles that are not known: an edit by hand cannot be said.
+                // The handles of its nodes are not known, so edits by hand cannot be followed.
                 let made = Made { is_opaque: capture.is_lost, has_others: true, outside, ..Made::default() };
                 self.name_graph(handle, graph, made);
             }
@@ -97,7 +97,7 @@ fn mode_of(mode: c_int) -> CaptureMode {
     }
 }
 
-/// `cuThreadExchangeStreamCaptureMode`: the real call writes the mode before into the same place.
+/// `cuThreadExchangeStreamCaptureMode`: the real call writes the previous mode to the same address.
 pub(crate) unsafe fn exchange_mode(at: &At, real: impl FnOnce() -> Code, mode: *mut c_int) -> Code {
     // SAFETY: the caller's place.
     let wanted = unsafe { read(mode) }.map(mode_of);
@@ -105,12 +105,12 @@ pub(crate) unsafe fn exchange_mode(at: &At, real: impl FnOnce() -> Code, mode: *
     at.done(code, |session| wanted.into_iter().for_each(|mode| session.set_mode(mode)))
 }
 
-/// `cuStreamEndCapture`: a capture that was spoilt has ended, too.
+/// `cuStreamEndCapture`: an invalid capture ends, too.
 pub(crate) unsafe fn end(at: &At, real: impl FnOnce() -> Code, stream: Stream, graph: *mut Graph) -> Code {
     let members = at.note(|session| session.members_of_spoilt(at, stream));
     let code = real();
     at.settle(|session| {
-        // On another thread than the one that began it, say, nothing ends.
+        // Nothing ends if the call fails and the capture goes on: on another thread than the one that began it, say.
         if code != Code::SUCCESS && ask::is_capturing(at.own(stream)) {
             return;
         }

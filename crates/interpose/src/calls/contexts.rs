@@ -1,4 +1,4 @@
-//! Contexts: waited for, and destroyed with all that is in them.
+//! Contexts: synchronised, and destroyed with all that is in them.
 
 use std::ffi::c_int;
 
@@ -19,12 +19,12 @@ pub(crate) fn synchronize(at: &At, real: impl FnOnce() -> Code, context: Context
 }
 
 impl Session {
-    /// The host has waited for all work of a device.
+    /// Notes that the host has waited for all work of a device.
     pub(crate) fn synchronize_device(&mut self, device: i32) {
         self.push(What::SynchronizeDevice { device: DeviceId(device as u32) });
     }
 
-    /// All that is in the contexts of a device is gone, and all of its pools.
+    /// Ends everything in a device's contexts, and all pools of the device.
     pub(crate) fn lose_device(&mut self, device: i32) {
         let is_gone = |handles: &Handles, home| handles.device_of(home) == device;
         self.kernels.forget();
@@ -32,9 +32,9 @@ impl Session {
         self.handles.current_pools.remove(&device);
     }
 
-    /// What is in a context is gone. Memory of pools and mappings are the device's.
+    /// Ends what is in a context. Pools' memory and mappings belong to the device and stay.
     fn lose_context(&mut self, gone: Option<u32>) {
-        // Which functions were its own is not known.
+        // It is not known which functions belonged to the context.
         self.kernels.forget();
         let Some(gone) = gone else { return };
         let is_gone = |_: &Handles, home| home == gone;
@@ -43,7 +43,7 @@ impl Session {
         });
     }
 
-    /// Streams and memory of contexts are gone, once all of their work has completed.
+    /// Ends streams and memory of contexts, once all of their work has completed.
     fn lose(&mut self, device: i32, is_gone: impl Fn(&Handles, u32) -> bool, goes: impl Fn(Kind) -> bool) {
         let streams = self.handles.streams.iter().filter(|it| is_gone(&self.handles, it.1.1));
         let streams: Vec<Stream> = streams.map(|it| *it.0).collect();
@@ -65,7 +65,7 @@ impl Session {
     }
 }
 
-/// `cuCtxDestroy`: the next context may have its handle at once.
+/// `cuCtxDestroy`: the next context may get the same handle at once.
 pub(crate) fn destroy(at: &At, real: impl FnOnce() -> Code, context: Context) -> Code {
     let home = at.note(|session| session.handles.take_home(context));
     let code = real();
@@ -76,7 +76,7 @@ pub(crate) fn destroy(at: &At, real: impl FnOnce() -> Code, context: Context) ->
     code
 }
 
-/// `cuDevicePrimaryCtxRelease`: a primary context goes with its last holder.
+/// `cuDevicePrimaryCtxRelease`: the primary context ends with its last holder.
 pub(crate) fn release(at: &At, real: impl FnOnce() -> Code, device: c_int) -> Code {
     let context = ask::primary_of(device);
     let code = real();

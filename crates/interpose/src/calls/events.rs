@@ -1,8 +1,8 @@
-//! Events: made, recorded, waited for by the host.
+//! Events: created, recorded, waited for.
 //!
-//! An event that processes share may bring an order back that another process has made: it waits for one event of this
-//! process, and records one that this process waits for. So who waits for such an event comes after all that was
-//! recorded in such events before.
+//! An event that is shared between processes may carry an order that another process has made: that process waits for
+//! one event of this process, and records one that this process waits for. So a wait for a shared event comes after
+//! everything that was recorded in shared events before.
 
 use std::ffi::c_uint;
 
@@ -14,14 +14,14 @@ use crate::ask;
 use crate::session::{At, Session};
 
 impl Session {
-    /// An event is destroyed.
+    /// Notes that an event is destroyed.
     pub(crate) fn destroy_event(&mut self, event: Event) {
         if let Some(event) = self.handles.end_event(event) {
             self.push(What::EventDestroy { event });
         }
     }
 
-    /// An event is recorded.
+    /// Notes that an event is recorded.
     pub(crate) fn record_event(&mut self, at: &At, event: Event, stream: Stream, flags: c_uint) {
         if self.is_lost(at, stream) {
             return;
@@ -35,7 +35,7 @@ impl Session {
         }
     }
 
-    /// What the other processes have waited for.
+    /// Returns the stream that stands for all that the other processes have waited for, and its device.
     fn others(&mut self) -> (StreamId, DeviceId) {
         if let Some(others) = self.others {
             return others;
@@ -46,7 +46,7 @@ impl Session {
         (stream, device)
     }
 
-    /// A shared event is waited for: what it may stand for is waited for, too.
+    /// Notes a wait for a shared event. The wait also covers what the other processes may have waited for.
     pub(crate) fn after_others(&mut self, event: EventId, wait: impl Fn(EventId) -> What) {
         let may_stand = self.captures.is_empty() && self.handles.shared_events.contains(&event);
         let Some((stream, device)) = self.others.filter(|_| may_stand) else { return };
@@ -58,14 +58,14 @@ impl Session {
         self.push(What::EventDestroy { event });
     }
 
-    /// An event was found to have completed.
+    /// Notes that an event was found complete.
     pub(crate) fn query_event(&mut self, event: Event) {
         let event = self.event(event);
         self.push(What::EventQuery { event, is_over: true });
         self.after_others(event, |event| What::EventQuery { event, is_over: true });
     }
 
-    /// The host has waited for an event.
+    /// Notes that the host has waited for an event.
     pub(crate) fn synchronize_event(&mut self, event: Event) {
         let event = self.event(event);
         self.push(What::EventSynchronize { event });

@@ -1,6 +1,6 @@
-//! Graphs as wholes: made, copied, edited, instantiated, launched.
+//! Whole graphs: created, cloned, edited, instantiated, launched.
 //!
-//! What is done to a graph that operations cannot say makes it *opaque*: its launches are work without known memory.
+//! A change that operations cannot describe makes a graph *opaque*: its launches are work without known memory.
 
 use millpond_core::ids::{ExecId, GraphId, NodeId, StreamId};
 use millpond_core::op::{Access, Memory, Trust, What};
@@ -12,20 +12,20 @@ use crate::handles::{Made, Outside};
 use crate::session::{At, Session};
 
 impl Session {
-    /// A graph has a handle from now on. What had that before is gone.
+    /// Gives a graph its handle. A graph that had the handle before is gone.
     pub(crate) fn name_graph(&mut self, handle: Graph, graph: GraphId, made: Made) {
         self.destroy_graph(handle);
         self.handles.name_graph(handle, graph, made);
     }
 
-    /// A graph was made.
+    /// Notes that a graph was created.
     pub(crate) fn create_graph(&mut self, handle: Graph) {
         let graph = self.handles.new_graph();
         self.name_graph(handle, graph, Made::default());
         self.push(What::GraphCreate { graph, symbolic: false });
     }
 
-    /// A graph is destroyed.
+    /// Notes that a graph is destroyed.
     pub(crate) fn destroy_graph(&mut self, graph: Graph) {
         if let Some((graph, made)) = self.handles.end_graph(graph)
             && !made.is_opaque
@@ -34,7 +34,7 @@ impl Session {
         }
     }
 
-    /// A graph was copied.
+    /// Notes that a graph was cloned.
     pub(crate) fn clone_graph(&mut self, handle: Graph, graph: Graph) {
         let copy = self.handles.new_graph();
         let known = self.handles.graph(graph);
@@ -47,7 +47,7 @@ impl Session {
         }
     }
 
-    /// Edges were added or removed.
+    /// Notes that edges were added or removed.
     pub(crate) fn edges(&mut self, graph: Graph, from: &[GraphNode], to: &[GraphNode], is_removal: bool) {
         let Some(id) = self.known_graph(graph) else { return };
         for (from, to) in from.iter().zip(to) {
@@ -63,7 +63,7 @@ impl Session {
         }
     }
 
-    /// A node was destroyed: of which graph, and its number there.
+    /// Notes that a node was destroyed. `known` is its graph and its number there.
     fn node_destroyed(&mut self, known: Option<(GraphId, NodeId)>) {
         match known {
             None => self.change_other(),
@@ -74,7 +74,7 @@ impl Session {
         }
     }
 
-    /// A node of a graph got other parameters.
+    /// Notes that a node's parameters were changed.
     pub(crate) fn change_node(&mut self, node: GraphNode) {
         match self.handles.nodes.get(&node).and_then(|graph| self.handles.made.get_mut(graph)) {
             Some(made) => {
@@ -85,13 +85,13 @@ impl Session {
         }
     }
 
-    /// A captured node was changed, or one of a copy or of a child: which graph it is in is not known.
+    /// Notes a change of a node whose graph is not known: a captured node, or one of a clone or of a child.
     fn change_other(&mut self) {
         self.unsupported("a node changed that was captured, or is a copy's or a child's");
         self.handles.obscure_others();
     }
 
-    /// A graph that is changed, if it can be judged. One that is not known is a child, inside of another one.
+    /// Returns a graph that is changed, if it can be judged. A graph that is not known is a child inside another one.
     pub(crate) fn known_graph(&mut self, graph: Graph) -> Option<GraphId> {
         if !self.handles.is_known(graph) {
             self.change_other();
@@ -99,7 +99,7 @@ impl Session {
         self.handles.graph(graph)
     }
 
-    /// An instance was made.
+    /// Notes that an instance was made.
     pub(crate) fn instance(&mut self, handle: GraphExec, graph: Graph, flags: u64) {
         self.destroy_exec(handle);
         let exec = self.handles.new_exec(handle);
@@ -115,13 +115,13 @@ impl Session {
         }
     }
 
-    /// An instance that a capture has refused.
+    /// Returns the operation of an instantiation that a capture has refused.
     pub(crate) fn refused_instance(&mut self, graph: Graph) -> Option<What> {
         let graph = self.handles.graph(graph)?;
         Some(What::Instantiate { graph, exec: self.handles.unused_exec(), auto_free_on_launch: false })
     }
 
-    /// An instance has to do with memory what its graph has. What it leaves is there from the next launch on.
+    /// Gives an instance its graph's `Outside`. Memory that a launch leaves exists from the next launch on.
     fn set_outside(&mut self, exec: ExecId, graph: Graph) {
         let made = self.handles.graphs.get(&graph).and_then(|id| self.handles.made.get(id));
         let outside = made.map(|made| made.outside.clone()).unwrap_or_default();
@@ -129,7 +129,7 @@ impl Session {
         self.handles.outside.insert(exec, outside);
     }
 
-    /// An instance got what a graph is by now.
+    /// Notes that an instance was updated to a graph.
     pub(crate) fn update_exec(&mut self, exec: GraphExec, graph: Graph) {
         match (self.handles.exec(exec), self.handles.graph(graph)) {
             (Some(exec), Some(id)) => {
@@ -140,7 +140,7 @@ impl Session {
         }
     }
 
-    /// A node of an instance got other parameters: operations cannot say what it does from now on.
+    /// Notes that a node of an instance was changed: operations cannot describe the instance from now on.
     pub(crate) fn obscure_exec(&mut self, exec: GraphExec) {
         self.unsupported("an instance changed node by node");
         if let Some(id) = self.handles.execs.get(&exec) {
@@ -148,7 +148,7 @@ impl Session {
         }
     }
 
-    /// What an instance needs is brought to the device.
+    /// Notes that an instance is uploaded.
     pub(crate) fn upload_graph(&mut self, at: &At, exec: GraphExec, stream: Stream) {
         let stream = self.stream(at, stream);
         if let Some(exec) = self.handles.exec(exec) {
@@ -156,7 +156,7 @@ impl Session {
         }
     }
 
-    /// An instance is launched.
+    /// Notes that an instance is launched.
     pub(crate) fn launch_graph(&mut self, at: &At, exec: GraphExec, stream: Stream) {
         if self.is_lost(at, stream) {
             return;
@@ -164,7 +164,7 @@ impl Session {
         let handle = stream;
         let stream = self.stream(at, handle);
         let exec = self.handles.exec(exec);
-        // It may allocate what is an alloc node's, and free it; and graphs share such memory.
+        // The launch may allocate and free memory of alloc nodes, and graphs share such memory.
         if exec.is_none() && self.index.forget_nodes() {
             self.unsupported("graphs that have memory, beside one that is not known whole");
             self.handles.obscure_all();
@@ -177,8 +177,8 @@ impl Session {
         self.note_launched(exec, stream, origin);
     }
 
-    /// A launch: what it leaves can be used, and what its structures point to is used, as far as that is not freed. In
-    /// a capture it is a part of that.
+    /// Notes a launch: memory that it leaves can be used from now on, and memory that its structures point to is used,
+    /// unless that is freed. In a capture, both become part of the capture.
     fn note_launched(&mut self, exec: Option<ExecId>, stream: StreamId, origin: Option<StreamId>) {
         let Some(Outside { left, pointed_at }) = exec.and_then(|exec| self.handles.outside.get(&exec)) else { return };
         left.iter().for_each(|memory| self.index.set_allocated(*memory, true));
@@ -191,12 +191,12 @@ impl Session {
         let used = pointed_at.iter().filter(is_there);
         let accesses: Accesses = used.map(|memory| Access::whole(*memory, self.kernel_act)).collect();
         if !accesses.is_empty() {
-            // On the graph's stream and right after it: what comes after this comes after the graph.
+            // On the graph's stream and right after it, so that what comes after this launch comes after the graph.
             self.push(What::Launch { stream, accesses, trust: Trust::None, name: None });
         }
     }
 
-    /// An instance is destroyed.
+    /// Notes that an instance is destroyed.
     pub(crate) fn destroy_exec(&mut self, exec: GraphExec) {
         let id = self.handles.execs.remove(&exec);
         if let Some(id) = id {
@@ -210,7 +210,7 @@ impl Session {
     }
 }
 
-/// `cuGraphDestroyNode`: the handle may be given out again at once; and the real call refuses some nodes.
+/// `cuGraphDestroyNode`: the handle may be given out again at once, and the real call refuses some nodes.
 pub(crate) unsafe fn destroy_node(at: &At, real: impl FnOnce() -> Code, node: GraphNode) -> Code {
     let known = at.note(|session| session.handles.take_node(node));
     let code = real();

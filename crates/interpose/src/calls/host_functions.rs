@@ -1,8 +1,8 @@
-//! Host functions in streams: a program often learns from one that runs what has completed, as from an event.
+//! Host functions in streams: a program often learns from one that earlier work has completed, as from an event.
 //!
-//! A host function starts once all earlier work of its stream has completed. So an event is recorded before it, which
-//! the program does not know of, and is found complete when the function starts: what the function then tells other
-//! threads (by a lock, a flag, a future) counts as known from there. Host nodes of graphs are not followed.
+//! A host function starts once all earlier work of its stream has completed. So an event that the program does not see
+//! is recorded before it, and is found complete when the function starts. What the function then tells other threads
+//! (by a lock, a flag, a future) counts as known from that point. Host nodes of graphs are not followed.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -20,7 +20,7 @@ type HostFunction = unsafe extern "C-unwind" fn(*mut c_void);
 /// `CUstreamCallback`
 type Callback = unsafe extern "C-unwind" fn(Stream, c_int, *mut c_void);
 
-/// What the driver calls in the place of the program's function.
+/// The data of the function that the driver calls in place of the program's.
 struct Followed {
     function: usize,
     data: usize,
@@ -72,7 +72,7 @@ fn find(place: &OnceLock<usize>, name: &CStr) -> usize {
     *place.get_or_init(|| real::asked(name))
 }
 
-/// Makes the call with a function of this library in the place of the program's, where the stream does not capture.
+/// Makes the call with a function of this library in place of the program's, unless the stream captures.
 fn follow(
     at: &At,
     real: impl FnOnce() -> Code,
@@ -101,10 +101,11 @@ fn follow(
     code
 }
 
-/// The program's function of a call that was followed, and what it gets. The host knows of what came before it.
+/// Returns the program's function and its argument. The host now knows that what came before the function has
+/// completed.
 ///
 /// # Safety
-/// `data` is that of [`follow`], and is given once.
+/// `data` is that of [`follow`], and is passed here once.
 unsafe fn started(data: *mut c_void) -> (usize, *mut c_void) {
     // SAFETY: the caller's promise.
     let Followed { function, data, event } = *unsafe { Box::from_raw(data.cast::<Followed>()) };
@@ -116,7 +117,7 @@ unsafe fn started(data: *mut c_void) -> (usize, *mut c_void) {
 }
 
 unsafe extern "C-unwind" fn run(data: *mut c_void) {
-    // SAFETY: the driver hands over what it was given, once.
+    // SAFETY: the driver passes the data of `follow`, once.
     let (function, data) = unsafe { started(data) };
     // SAFETY: the program's function, and its type by the header.
     let run =
@@ -135,7 +136,7 @@ unsafe extern "C-unwind" fn call_back(stream: Stream, status: c_int, data: *mut 
 }
 
 impl Session {
-    /// Records an event that the program does not know of; none in a capture.
+    /// Records an event that the program does not see; `None` in a capture.
     fn record_for_host(&mut self, at: &At, stream: Stream) -> Option<EventId> {
         if self.is_lost(at, stream) {
             return None;

@@ -1,8 +1,8 @@
 //! Launches of kernels: the addresses of known memory among their arguments.
 //!
-//! How long a kernel's parameters are is asked once for each function. Each eight bytes of them are looked up;
-//! arguments that come as one buffer are all looked at. A kernel that gets an address is taken to use all of that
-//! allocation, in a direction that is not known.
+//! The sizes of a kernel's parameters are asked for once for each function. Each word of eight bytes is looked up;
+//! arguments that come as one buffer are searched whole. A kernel that gets an address is assumed to use all of that
+//! allocation; whether it reads or writes is not known.
 
 use std::ffi::c_void;
 
@@ -15,7 +15,7 @@ use crate::ask;
 use crate::session::{At, Session};
 
 impl Session {
-    /// A kernel with attributes.
+    /// Notes a launch with attributes.
     ///
     /// # Safety
     /// Arguments as of `cuLaunchKernelEx`.
@@ -40,7 +40,7 @@ impl Session {
         }
     }
 
-    /// A kernel.
+    /// Notes a launch.
     ///
     /// # Safety
     /// Arguments as of `cuLaunchKernel`.
@@ -87,8 +87,8 @@ impl Session {
         self.push_launch(stream);
     }
 
-    /// Finds the addresses among the arguments of a kernel that a node runs. Where one is of freed memory, the call's
-    /// note says which.
+    /// Finds the addresses among the arguments of a node's kernel. If one is of freed memory, the call's note says
+    /// which.
     ///
     /// # Safety
     /// Arguments as of `cuLaunchKernel`.

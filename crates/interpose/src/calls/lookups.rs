@@ -1,7 +1,7 @@
-//! `cuGetProcAddress`: who asks for a wrapped function gets the wrapper.
+//! `cuGetProcAddress`: a program that asks for a wrapped function gets the wrapper.
 //!
-//! The real one is asked first. Its answer, an address, decides: so there is no table of versions here, and names that
-//! are not wrapped cost nothing.
+//! The real function is asked first, and the address that it returns decides. So no table of versions is needed, and
+//! names that are not wrapped cost nothing.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
@@ -23,7 +23,7 @@ pub(crate) unsafe fn proc_address(
     unsafe { proc_address_v2(at, real, symbol, place, version, flags, null_mut()) }
 }
 
-/// `cuGetProcAddress_v2`: the answer is replaced in place.
+/// `cuGetProcAddress_v2`: replaces the address that the real call has written.
 pub(crate) unsafe fn proc_address_v2(
     _at: &At,
     real: impl FnOnce() -> Code,

@@ -1,8 +1,8 @@
-//! Memory: in the order of streams, at once, of the host; and its frees.
+//! Memory: stream-ordered, immediate, of the host; and frees.
 //!
-//! Memory has ended in the index before its real free, from which on another thread may get its addresses; the free is
-//! noted once the real call has accepted it. `cuMemFree` and `cuMemFreeHost` wait for the device, but for memory of
-//! pools: that wait is an order of the program.
+//! Memory ends in the index before its real free, because from then on another thread may get its addresses. The free
+//! is noted once the real call has accepted it. `cuMemFree` and `cuMemFreeHost` wait for the device, unless the memory
+//! is a pool's. That wait is an order of the program.
 
 use millpond_core::op::{Memory, Trust, What};
 
@@ -11,15 +11,16 @@ use crate::ask;
 use crate::index::{Entry, Kind};
 use crate::session::{At, Session};
 
-/// What a free was found to be about, before the real call.
+/// The index's answer for a free's address, before the real call.
 #[derive(Clone, Copy, Debug, Default)]
 enum Ending {
-    /// Nothing that is noted.
+    /// The free is not noted.
     #[default]
     Unseen,
-    /// No memory that lives.
+    /// No live allocation begins at the address.
     Unknown,
-    /// This, which is freed for who allocates meanwhile.
+    /// This allocation. Unless it is an alloc node's, it has ended in the index already, because another thread may get
+    /// its addresses meanwhile.
     Memory(Entry),
 }
 
@@ -33,7 +34,7 @@ pub(crate) fn free_async(at: &At, real: impl FnOnce() -> Code, start: u64, strea
     match (ending, code) {
         (Ending::Memory(entry), Code::SUCCESS) => at.settle(|session| {
             let stream = session.stream(at, stream);
-            // An alloc node's is there again with the next launch.
+            // The next launch allocates an alloc node's memory again.
             session.index.set_allocated(entry.memory(), false);
             session.push(What::Free { memory: entry.memory(), stream, trust: Trust::None });
         }),
@@ -54,7 +55,7 @@ pub(crate) fn free_async(at: &At, real: impl FnOnce() -> Code, start: u64, strea
     code
 }
 
-/// `cuMemFree` and its kin
+/// `cuMemFree` and similar calls.
 pub(crate) fn free_now(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code {
     if start == 0 {
         return real();
@@ -90,7 +91,7 @@ pub(crate) fn free_now(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code
 }
 
 impl Session {
-    /// Memory of a pool, or of the device's current one.
+    /// Notes an allocation from a pool, or from the device's current pool.
     pub(crate) fn alloc_in(&mut self, at: &At, start: u64, bytes: usize, pool: Option<Pool>, handle: Stream) {
         if start == 0 || self.is_lost(at, handle) {
             return;
@@ -109,13 +110,13 @@ impl Session {
         self.push(What::Alloc { memory, pool, stream, bytes: bytes as u64, name: None });
     }
 
-    /// The memory that begins at an address, if it lives.
+    /// Returns the live allocation that begins at an address.
     pub(crate) fn living(&self, start: u64) -> Option<Entry> {
         self.index.starting_at(start).filter(|entry| entry.is_live).copied()
     }
 
-    /// A free begins: who allocates meanwhile may get these addresses. Memory of an alloc node is there again with the
-    /// next launch.
+    /// Begins a free: other threads may get these addresses meanwhile. The next launch allocates an alloc node's memory
+    /// again.
     fn begin_free(&mut self, start: u64) -> Ending {
         let Some(entry) = self.living(start) else { return Ending::Unknown };
         if entry.kind != Kind::Node {
@@ -124,12 +125,12 @@ impl Session {
         Ending::Memory(entry)
     }
 
-    /// Memory was freed at once.
+    /// Notes an immediate free.
     pub(crate) fn freed_immediately(&mut self, entry: Entry) {
         let memory = entry.memory();
         self.index.set_allocated(memory, false);
         if !self.captures.is_empty() {
-            // Whether it waits for the device then is not known.
+            // It is not known whether the call waits for the device during a capture.
             return self.push(What::Drop { memory });
         }
         if matches!(entry.kind, Kind::Device | Kind::Managed | Kind::Host) {
@@ -138,8 +139,9 @@ impl Session {
         self.push(What::FreeNow { memory });
     }
 
-    /// What a free means that the real call refuses: memory that is freed already, or an address that is none's start.
-    /// None for memory of a graph that never was, or is gone: nothing is freed.
+    /// Returns the memory of a free that the real call refuses: memory that is freed already, or an unused name if no
+    /// allocation begins at the address. `None` for memory of a graph that never came to be or is gone: nothing is
+    /// freed.
     fn misnamed(&mut self, start: u64) -> Option<Memory> {
         if self.void.remove(&start) {
             return None;

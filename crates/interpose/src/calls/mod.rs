@@ -1,7 +1,7 @@
-//! What each call means, as operations. No law is here: whether it is right is the checker's to say.
+//! The meaning of each call, as operations. There are no rules here: the checker decides what is right.
 //!
-//! `table` says which act belongs to which call. A handler makes the real call itself, exactly once; those that are
-//! unsafe are so for one reason: the arguments are the program's, and are what the header says.
+//! `table` connects calls with these functions. A handler makes the real call itself, exactly once. Those that are
+//! unsafe are so for one reason: they take the program's arguments, which must be what the header says.
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "the places of one call are read at once, for one reason")]
 
 use std::ffi::c_int;
@@ -23,7 +23,7 @@ pub(crate) mod pools;
 pub(crate) mod ranges;
 pub(crate) mod streams;
 
-/// Reads what the program's place holds, once the real call has written it.
+/// Reads the value at the program's address, once the real call has written it.
 ///
 /// # Safety
 /// Null, or valid.
@@ -32,7 +32,7 @@ pub(crate) unsafe fn read<T: Copy>(place: *const T) -> Option<T> {
     (!place.is_null()).then(|| unsafe { place.read_unaligned() })
 }
 
-/// The device that a location is, if it is one.
+/// Returns the device of a location, if it is a device's.
 ///
 /// # Safety
 /// Null, or valid.
@@ -41,10 +41,10 @@ pub(crate) unsafe fn device_at(location: *const Location) -> Option<c_int> {
     unsafe { read(location) }.filter(|it| it.kind == Location::DEVICE).map(|it| it.id)
 }
 
-/// Reads so many in a row.
+/// Returns `count` elements from the program's address as a slice.
 ///
 /// # Safety
-/// Null, or so many are valid.
+/// Null, or `count` elements are valid.
 pub(crate) unsafe fn list<'a, T>(first: *const T, count: usize) -> &'a [T] {
     // SAFETY: the caller's promise.
     if first.is_null() || count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(first, count) } }

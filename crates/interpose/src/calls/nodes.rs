@@ -16,7 +16,7 @@ use crate::index::Kind;
 use crate::session::Session;
 
 impl Session {
-    /// A node was added.
+    /// Notes that a node was added.
     pub(crate) fn add_node(
         &mut self,
         node: GraphNode,
@@ -41,7 +41,7 @@ impl Session {
         }
     }
 
-    /// What a graph has to do with memory, by a node that it got.
+    /// Updates the graph's `Outside` for a new node.
     fn note_outside(&mut self, graph: GraphId, op: &NodeOp) {
         let of_child = match op {
             NodeOp::Child(child) => self.handles.made.get(child).map(|made| made.outside.clone()),
@@ -52,7 +52,7 @@ impl Session {
             NodeOp::Alloc { memory, .. } => outside.left.push(*memory),
             NodeOp::Free(memory) => {
                 outside.left.retain(|it| it != memory);
-                // What nodes that are added later do with it comes after.
+                // A use by a node that is added later comes after this free.
                 self.index.set_allocated(*memory, false);
             }
             NodeOp::Kernel(_) => outside.pointed_at.extend(self.search.pointed_at()),
@@ -78,7 +78,7 @@ impl Session {
     }
 
     /// # Safety
-    /// A structure of the caller's.
+    /// `params` are the caller's, as `cuda.h` has them.
     pub(crate) unsafe fn kernel_op(&mut self, params: KernelNode, kernel: Function) -> NodeOp {
         let function = if params.function.0 == 0 { kernel } else { params.function };
         let mut accesses = SmallVec::new();
@@ -96,15 +96,16 @@ impl Session {
         Some(NodeOp::Free(self.living(at)?.memory()))
     }
 
-    /// A node whose kind (`CUgraphNodeType`) is the first word, and whose parameters begin 16 bytes behind it.
+    /// Reads a node of any kind. The first word is its kind (`CUgraphNodeType`), and its parameters begin 16 bytes
+    /// after that.
     ///
     /// # Safety
-    /// A structure of the caller's.
+    /// `params` is null, or the caller's structure.
     pub(crate) unsafe fn any_op(&mut self, params: *mut c_int) -> Option<NodeOp> {
         // SAFETY: the caller's structure.
         let kind = unsafe { read(params) }?;
         let fields = params.wrapping_byte_add(16);
-        // SAFETY: as its kind says, the fields are of these structures; that of a copy has two words before it.
+        // SAFETY: the kind says which structure the fields are; a copy has two words before it.
         unsafe {
             Some(match kind {
                 0 => {

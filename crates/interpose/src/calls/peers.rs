@@ -1,7 +1,7 @@
-//! Memory of a device that kernels of another use: `cuMemAlloc` is for its own device, until peer access is enabled.
+//! Kernels that use another device's memory. `cuMemAlloc` allocates for its own device, until peer access is enabled.
 //!
-//! Access that comes by other calls (an imported handle that enables it) is asked for before such a kernel is noted.
-//! What the driver does not say passes.
+//! Access can also come from other calls (an imported handle that enables it). So the driver is asked about it before
+//! such a kernel is noted. If the driver does not answer, the access counts as given.
 
 use millpond_core::ids::DeviceId;
 use millpond_core::op::What;
@@ -12,12 +12,12 @@ use crate::index::Kind;
 use crate::session::Session;
 
 impl Session {
-    /// The thread's device has access to another one's memory from now on.
+    /// Notes that the thread's device has access to another device's memory from now on.
     pub(crate) fn enable_peer_access(&mut self, owner: i32) {
         self.set_peer(owner, ask::current_device(), true);
     }
 
-    /// The thread's device has no access to another one's memory any more.
+    /// Notes that the thread's device has no access to another device's memory any more.
     pub(crate) fn disable_peer_access(&mut self, owner: i32) {
         self.set_peer(owner, ask::current_device(), false);
     }
@@ -33,7 +33,7 @@ impl Session {
         }
     }
 
-    /// Asks which devices the kernel at hand may use the memory of.
+    /// Asks the driver which other devices' memory the current kernel may use.
     #[cold]
     pub(crate) fn ask_for_peers(&mut self) {
         let What::Launch { accesses, .. } = &self.launch.what else { return };

@@ -1,4 +1,4 @@
-//! Pools: made, destroyed, opened to devices, made current.
+//! Pools: created, destroyed, opened to devices, made current.
 
 use std::ffi::c_int;
 
@@ -9,7 +9,7 @@ use crate::abi::{AccessDesc, Location, Pool, PoolProps};
 use crate::session::Session;
 
 impl Session {
-    /// A pool was made. What had its handle before is gone.
+    /// Notes that a pool was created. A pool that had the handle before is gone.
     pub(crate) fn create_pool(&mut self, pool: Pool, props: Option<PoolProps>) {
         let exportable = props.is_some_and(|props| props.handle_types != 0);
         let device = props.filter(|it| it.location.kind == Location::DEVICE).map(|it| DeviceId(it.location.id as u32));
@@ -18,12 +18,12 @@ impl Session {
         self.push(What::PoolCreate { pool, exportable, device });
     }
 
-    /// A pool that a capture has refused.
+    /// Returns the operation of a pool's creation that a capture has refused.
     pub(crate) fn refused_pool(&mut self) -> What {
         What::PoolCreate { pool: self.handles.unused_pool(), exportable: false, device: None }
     }
 
-    /// A pool is destroyed.
+    /// Notes that a pool is destroyed.
     pub(crate) fn destroy_pool(&mut self, pool: Pool) {
         if let Some(id) = self.handles.pools.remove(&pool) {
             self.handles.current_pools.retain(|_, it| *it != id);
@@ -31,7 +31,7 @@ impl Session {
         }
     }
 
-    /// Devices may do that much with a pool's memory.
+    /// Notes the access of devices to a pool's memory.
     pub(crate) fn open_pool(&mut self, pool: Pool, access: &[AccessDesc]) {
         let pool = self.pool(pool);
         for desc in access {
@@ -44,7 +44,7 @@ impl Session {
         }
     }
 
-    /// Allocations on a device's streams come from this pool.
+    /// Makes this pool the one that allocations on a device's streams come from.
     pub(crate) fn set_pool(&mut self, device: c_int, pool: Pool) {
         let pool = self.pool(pool);
         self.handles.current_pools.insert(device, pool);

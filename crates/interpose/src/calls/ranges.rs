@@ -1,4 +1,4 @@
-//! Memory that is there by a mapping or an import. Its end waits for nothing.
+//! Memory from mappings and imports. Its end waits for nothing.
 
 use smallvec::SmallVec;
 
@@ -24,7 +24,7 @@ pub(crate) fn unmap(at: &At, real: impl FnOnce() -> Code, start: u64, bytes: usi
     code
 }
 
-/// Memory that ends with a call, unless it is refused.
+/// Memory that ends with a call, unless the call is refused.
 type Gone = SmallVec<[Entry; 2]>;
 
 fn settle(at: &At, code: Code, gone: Gone, before: impl Fn(&mut Session, &Entry)) {
@@ -40,8 +40,8 @@ fn settle(at: &At, code: Code, gone: Gone, before: impl Fn(&mut Session, &Entry)
     });
 }
 
-/// `cuIpcCloseMemHandle`: the memory is there until it was closed as often as it was opened. Whether the call waits is
-/// not documented; it is taken to, so that nothing right is called wrong.
+/// `cuIpcCloseMemHandle`: the memory exists until it was closed as often as it was opened. CUDA does not document
+/// whether the call waits. It is assumed to, so that no correct program is reported.
 pub(crate) fn close(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code {
     let (left, gone) = at.note(|session| {
         let left = session.handles.close_memory(start);
@@ -62,8 +62,8 @@ pub(crate) fn close(at: &At, real: impl FnOnce() -> Code, start: u64) -> Code {
 }
 
 impl Session {
-    /// A mapping. Graphs have addresses: one that was captured on a range which is mapped anew uses what is there by
-    /// now. So the new life has the old one's name.
+    /// Notes a mapping. Graphs refer to memory by address: a graph captured on a range that was mapped anew since uses
+    /// the new mapping. So a new mapping at the old place gets the old one's name.
     pub(crate) fn map(&mut self, start: u64, bytes: u64) {
         match self.index.map_again(start, bytes) {
             Some(memory) => self.memory_now(memory, bytes, Kind::Mapped),
@@ -71,16 +71,16 @@ impl Session {
         }
     }
 
-    /// Memory of another process is opened.
+    /// Notes that another process's memory is opened.
     pub(crate) fn open(&mut self, start: u64) {
         self.handles.open_memory(start);
         self.import(start);
     }
 
-    /// Memory of others is there, be it for the second time.
+    /// Notes imported memory, which may have been imported before.
     pub(crate) fn import(&mut self, start: u64) {
         let Some((base, bytes)) = ask::range_of(start) else { return };
-        // The range that was there under this address may be gone by a call that was not seen.
+        // A call that was not seen may have ended the range that is known at this address.
         if self.living(base).is_none_or(|entry| entry.end - entry.start != bytes as u64) {
             self.add_memory_now(base, bytes as u64, Kind::Mapped);
         }

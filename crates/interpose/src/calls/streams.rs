@@ -1,4 +1,4 @@
-//! Streams: made, waited for, and work on them that is no kernel and no copy.
+//! Streams: created, waited for, and their work other than kernels and copies.
 
 use std::ffi::c_uint;
 
@@ -12,21 +12,21 @@ use crate::ask;
 use crate::session::{At, Session};
 
 impl Session {
-    /// A stream was made.
+    /// Notes that a stream was created.
     pub(crate) fn create_stream(&mut self, stream: Stream, flags: c_uint) {
         let role = if flags & 1 != 0 { StreamRole::NonBlocking } else { StreamRole::Blocking };
         let home = self.current_home();
         self.add_stream(stream, role, home);
     }
 
-    /// A stream is destroyed.
+    /// Notes that a stream is destroyed.
     pub(crate) fn destroy_stream(&mut self, stream: Stream) {
         let is_captured = !self.captures.is_empty() && ask::is_capturing(stream);
         self.end_stream(stream, is_captured);
     }
 
-    /// What has a handle of a stream is gone, if there is any. With the stream that a capture began on that has ended,
-    /// without a graph; another stream of it is a part of it until it ends.
+    /// Ends the stream that has this handle, if there is one. If a capture began on it, that capture has ended without
+    /// a graph. Any other stream of a capture stays part of it until the capture ends.
     pub(crate) fn end_stream(&mut self, stream: Stream, is_captured: bool) {
         let Some((id, _)) = self.handles.streams.remove(&stream) else { return };
         self.handles.last_stream = None;
@@ -41,25 +41,25 @@ impl Session {
         }
     }
 
-    /// A stream is gone: another may have its number.
+    /// Ends a stream. Another stream may get its number.
     pub(crate) fn push_stream_end(&mut self, stream: StreamId) {
         self.push(What::StreamDestroy { stream });
         self.handles.end_stream_number(stream);
     }
 
-    /// The host has waited for a stream.
+    /// Notes that the host has waited for a stream.
     pub(crate) fn synchronize_stream(&mut self, at: &At, stream: Stream) {
         let stream = self.stream(at, stream);
         self.push(What::StreamSynchronize { stream });
     }
 
-    /// A stream was found to have nothing to do.
+    /// Notes that a stream was found idle.
     pub(crate) fn query_stream(&mut self, at: &At, stream: Stream) {
         let stream = self.stream(at, stream);
         self.push(What::StreamQuery { stream, is_idle: true });
     }
 
-    /// A stream waits for an event.
+    /// Notes that a stream waits for an event.
     pub(crate) fn wait_event(&mut self, at: &At, stream: Stream, event: Event, flags: c_uint) {
         if self.is_lost(at, stream) {
             return;
@@ -70,13 +70,13 @@ impl Session {
         self.after_others(event, |event| What::EventWait { event, stream, external: false });
     }
 
-    /// Work that uses these bytes, or none.
+    /// Notes work that uses these bytes, or none.
     pub(crate) fn work(&mut self, at: &At, stream: Stream, uses: &[(u64, u64, Act)]) {
         let launch = |stream, accesses| What::Launch { stream, accesses, trust: Trust::None, name: None };
         self.work_as(at, stream, uses, launch);
     }
 
-    /// Copies, fills and waits of the driver's own, which reach the memory of all devices.
+    /// Notes a copy, a fill or a wait that the driver itself runs. Such work reaches the memory of all devices.
     pub(crate) fn move_bytes(&mut self, at: &At, stream: Stream, uses: &[(u64, u64, Act)]) {
         self.work_as(at, stream, uses, |stream, accesses| What::Copy { stream, accesses });
     }
@@ -99,7 +99,7 @@ impl Session {
         self.push(what(stream, accesses));
     }
 
-    /// Words that a stream writes or waits for.
+    /// Notes writes of words by a stream, and its waits for words.
     pub(crate) fn work_on_words(&mut self, at: &At, stream: Stream, ops: &[StreamMemOp]) {
         for op in ops {
             match op.operation {

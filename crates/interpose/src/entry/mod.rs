@@ -1,10 +1,10 @@
-//! How calls come in, and where the real functions are.
+//! The entries of calls, and the real functions.
 //!
-//! | file | one law |
+//! | file | what it does |
 //! |---|---|
-//! | `thunk` | an entry notes where it was called from and goes on to its body, with all arguments as they were |
-//! | `real` | the real functions, by wrapped name and by address |
-//! | `passed` | functions that are not wrapped and may matter: counted, and passed on |
+//! | `thunk` | an entry notes where it was called from, and jumps to its body with all arguments unchanged |
+//! | `real` | finds the real functions by wrapped name, and the wrappers by real address |
+//! | `passed` | counts functions that are not wrapped and may matter, and passes them on |
 //!
 //! Nothing here knows what a call means.
 
@@ -16,7 +16,7 @@ use std::ffi::c_void;
 
 use crate::mode;
 
-/// What stands for a real function of this name: its wrapper, a counter, or itself.
+/// Returns the function to give out for a real function of this name: its wrapper, a counter, or itself.
 pub(crate) fn substitute(name: &str, real: usize) -> *mut c_void {
     let counter = || mode::is_noting().then(|| passed::counter(name, real))?;
     let at = real::wrapper(real).or_else(counter).unwrap_or(real);

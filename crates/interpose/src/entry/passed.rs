@@ -1,19 +1,19 @@
 //! Functions that are not wrapped and may matter: passed on, and counted.
 //!
-//! What a newer driver has, and this library does not know, is found when the program asks for its address. It gets
-//! the address of a *counter*: instructions that add one and jump on with all arguments as they were. Questions (names
-//! with `Get` or `Query` in them) and calls that make neither work nor memory are not counted.
+//! A function of a newer driver that this library does not know is found when the program asks for its address. The
+//! program gets the address of a *counter*: instructions that add one and jump on with all arguments unchanged. Queries
+//! (names with `Get` or `Query` in them) and calls that create neither work nor memory are not counted.
 
 use millpond_driver::locks::{Leaf, Mutex, lock};
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// How many functions can be counted; others pass uncounted.
+/// The number of functions that can be counted. Further ones are passed on without a count.
 const COUNTERS: usize = 256;
-/// Bytes of a counter's code.
+/// The size of a counter's code in bytes.
 const CODE_BYTES: usize = 64;
 
-/// All counters, each of these instructions, and their two tables.
+/// Makes all counters, each with these instructions, and their two tables.
 macro_rules! counters {
     ($($instruction:literal)*) => {
         std::arch::global_asm!(
@@ -50,7 +50,7 @@ counters! {
     "jmp qword ptr [rip + millpond_targets + 8 * n]"
 }
 
-// The registers that a call may change on its way: x9 to x15, and x16 and x17 of a stub.
+// A caller may lose these registers: x9 to x15, and x16 and x17, which stubs use.
 #[cfg(target_arch = "aarch64")]
 counters! {
     "adrp x16, millpond_counts + 8 * n"
@@ -67,7 +67,8 @@ counters! {
 
 static NAMES: Mutex<Leaf, Vec<String>> = Mutex::new(Vec::new());
 
-// SAFETY: the labels above: the code, of which only the address is used, and two tables of words that are 0 at first.
+// SAFETY: these are the labels above: the code, of which only the address is used, and two tables of words that start
+// as 0.
 unsafe extern "C" {
     #[link_name = "millpond_counters"]
     static CODE: c_char;
@@ -77,10 +78,11 @@ unsafe extern "C" {
     safe static TARGETS: [AtomicUsize; COUNTERS];
 }
 
-/// Whether a function that is not wrapped may make work, memory or order.
+/// Returns `true` if a function that is not wrapped may create work, memory or order.
 fn may_matter(name: &str) -> bool {
     let makers = ["cuMem", "cuGraph", "cuStream", "cuLaunch", "cuEvent", "cuCtxRecord", "cuCtxWait", "cuGreenCtx"];
-    // Streams, pools and events that others make are known at their first use; virtual memory by its mappings.
+    // Streams, pools and events from calls that are not wrapped are noted at their first use; virtual memory, by its
+    // mappings.
     let harmless = [
         "Get",
         "Query",
@@ -103,7 +105,7 @@ fn may_matter(name: &str) -> bool {
     makers.iter().any(|part| name.starts_with(part)) && !harmless.iter().any(|part| name.contains(part))
 }
 
-/// The counter of a function; none where it need not be counted.
+/// Returns the counter of a function; `None` if the function is not counted.
 pub(super) fn counter(name: &str, real: usize) -> Option<usize> {
     if !may_matter(name) {
         return None;
@@ -122,9 +124,9 @@ pub(super) fn counter(name: &str, real: usize) -> Option<usize> {
     Some(code.addr() + at * CODE_BYTES)
 }
 
-/// What was called so far without being understood, and how often.
+/// Returns the functions that were called so far without being understood, and how often.
 pub(crate) fn counts() -> Vec<(String, u64)> {
-    // Who comes here from a signal must not wait.
+    // A call from a signal handler must not wait.
     let Some(names) = NAMES.try_lock() else { return Vec::new() };
     let counts = names.iter().cloned().zip(COUNTS.iter().map(|count| count.load(Ordering::Relaxed)));
     counts.filter(|(_, count)| *count > 0).collect()

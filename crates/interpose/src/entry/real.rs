@@ -1,7 +1,7 @@
 //! The real functions: found once, for all wrapped names, in the library that the program uses.
 //!
-//! The first call or question that shows that library finds them all. From then on two lookups need no lock: the real
-//! function of a wrapper, and the wrapper of a real function's address. The same address under several names (as
+//! The first call or lookup that shows this library finds them all. From then on two lookups need no lock: the real
+//! function of a wrapper, and the wrapper of a real function's address. An address with several names (as
 //! `cuGetProcAddress` gives it) has one wrapper.
 
 use millpond_driver::locks::{Leaf, Mutex, lock};
@@ -26,7 +26,7 @@ pub(crate) type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 static DLSYM: AtomicUsize = AtomicUsize::new(0);
 static DLCLOSE: AtomicUsize = AtomicUsize::new(0);
-/// Wrappers by the addresses of the real functions, and functions that only are asked.
+/// The wrappers by the real functions' addresses, and the real library.
 static ATTACHED: OnceLock<Attached> = OnceLock::new();
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ struct Attached {
     library: usize,
 }
 
-/// A function of the C library's that this library has under the same name: found by its version, which asks no
+/// Returns a function of the C library that this library also exports. It is found by its version, which does not need
 /// `dlsym`.
 fn shadowed(place: &AtomicUsize, name: &CStr) -> *const c_void {
     let mut at = place.load(Ordering::Relaxed);
@@ -51,32 +51,32 @@ fn shadowed(place: &AtomicUsize, name: &CStr) -> *const c_void {
     std::ptr::with_exposed_provenance(at)
 }
 
-/// The real `dlsym`.
+/// Returns the real `dlsym`.
 pub(crate) fn dlsym() -> Dlsym {
     // SAFETY: that is its type.
     unsafe { std::mem::transmute::<*const c_void, Dlsym>(shadowed(&DLSYM, c"dlsym")) }
 }
 
-/// The real `dlclose`.
+/// Returns the real `dlclose`.
 pub(crate) fn dlclose() -> Dlclose {
     // SAFETY: that is its type.
     unsafe { std::mem::transmute::<*const c_void, Dlclose>(shadowed(&DLCLOSE, c"dlclose")) }
 }
 
-/// A function of a library; 0 for none.
+/// Returns a function of a library; 0 if there is none.
 pub(crate) fn find_in(library: *mut c_void, name: &CStr) -> usize {
     // SAFETY: a handle of the loader's, and a string.
     unsafe { dlsym()(library, name.as_ptr()) }.expose_provenance()
 }
 
-/// A wrapped call: its exported names, what is exported under them, and the real functions once those are found.
-/// Second is the one for programs whose default stream is the thread's own.
+/// A wrapped call: its exported names, their wrappers, and the real functions once they are found. The element at index
+/// 1 is the twin for programs whose default stream is the thread's own.
 #[derive(Debug)]
 pub(crate) struct Wrapped {
     names: [Option<&'static str>; 2],
     wrappers: [unsafe extern "C" fn(); 2],
     real: [AtomicUsize; 2],
-    /// Whether it is wanted where nothing is noted.
+    /// `true` if it is needed also when nothing is noted.
     serves: bool,
 }
 
@@ -89,12 +89,12 @@ impl Wrapped {
         Self { names, wrappers, real: [const { AtomicUsize::new(0) }; 2], serves }
     }
 
-    /// Its exported names with their wrappers.
+    /// Returns its exported names with their wrappers.
     fn entries(&self) -> impl Iterator<Item = (usize, &'static str, usize)> {
         (0..2).filter_map(|twin| Some((twin, self.names[twin]?, self.wrappers[twin] as usize)))
     }
 
-    /// The real function; 0 where the library that the program uses has none.
+    /// Returns the real function; 0 if the library that the program uses does not have it.
     #[inline]
     pub(crate) fn function(&self, twin: usize, all: &[Wrapped]) -> usize {
         match self.real[twin].load(Ordering::Relaxed) {
@@ -103,7 +103,8 @@ impl Wrapped {
         }
     }
 
-    /// A program that is linked with the library calls the wrapper by its name, without having asked for anything.
+    /// Finds the real functions late: a program that is linked with the library calls a wrapper by its name, without
+    /// any lookup before.
     #[cold]
     fn find_late(&self, twin: usize, all: &[Wrapped]) -> usize {
         if ATTACHED.get().is_none() {
@@ -121,12 +122,12 @@ impl Wrapped {
     }
 }
 
-/// The wrapper that is exported under a name.
+/// Returns the wrapper that is exported under a name.
 pub(crate) fn exported(name: &str, all: &[Wrapped]) -> Option<usize> {
     all.iter().flat_map(Wrapped::entries).find_map(|(_, known, wrapper)| (known == name).then_some(wrapper))
 }
 
-/// Whether the library that the program uses has the function of a wrapper.
+/// Returns `true` if the library that the program uses has the function of a wrapper.
 pub(crate) fn is_served(wrapper: usize, all: &[Wrapped]) -> bool {
     let twins = all.iter().flat_map(|it| it.entries().map(move |(twin, _, known)| (it, twin, known)));
     twins.filter(|it| it.2 == wrapper).any(|(it, twin, _)| it.function(twin, all) != 0)
@@ -156,17 +157,17 @@ pub(crate) fn attach(library: *mut c_void, all: &[Wrapped]) {
     let _ = ATTACHED.set(Attached { wrappers, library: library.expose_provenance() });
 }
 
-/// The wrapper of a real function.
+/// Returns the wrapper of a real function.
 pub(crate) fn wrapper(real: usize) -> Option<usize> {
     ATTACHED.get()?.wrappers.get(&real).copied()
 }
 
-/// The file of the real library.
+/// Returns the path of the real library.
 pub(crate) fn file() -> Option<PathBuf> {
     let at = std::ptr::with_exposed_provenance::<c_void>(asked(c"cuInit"));
     // SAFETY: a structure of pointers, for which null is a value.
     let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked for; a place for the answer.
+    // SAFETY: any address may be asked for; the answer goes to a local.
     if at.is_null() || unsafe { libc::dladdr(at, &raw mut found) } == 0 || found.dli_fname.is_null() {
         return None;
     }
@@ -174,7 +175,7 @@ pub(crate) fn file() -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(unsafe { CStr::from_ptr(found.dli_fname) }.to_bytes())))
 }
 
-/// A function of the real library that is only asked, by its exported name.
+/// Returns a function of the real library by its exported name, for questions; 0 if there is none.
 pub(crate) fn asked(name: &CStr) -> usize {
     let Some(attached) = ATTACHED.get() else { return 0 };
     find_in(std::ptr::with_exposed_provenance_mut(attached.library), name)

@@ -1,11 +1,11 @@
 //! Entries: the exported functions, written without a prologue.
 //!
-//! An entry stores its stack pointer for the thread and jumps to its body, so that arguments in
-//! registers and on the stack are as the caller left them. The word at the stack pointer is the return address; on
-//! aarch64 that is in a register, and is stored as well.
+//! An entry stores its stack pointer for the thread and jumps to its body, so that arguments in registers and on the
+//! stack stay as the caller left them. The word at the stack pointer is the return address. On aarch64 the return
+//! address is in a register, and is stored as well.
 //!
-//! The library is loaded with the program, so its thread-local words are reached by one load (initial-exec). Those of
-//! the language itself take a call each in a library.
+//! The library is loaded with the program, so one load reaches its thread-local words (initial-exec). Rust's own
+//! thread-local values would take a call each in a library.
 
 use std::arch::{asm, global_asm};
 use std::cell::Cell;
@@ -22,26 +22,26 @@ global_asm!(
     ".popsection",
 );
 
-/// What a thread has for itself, all 0 at first.
+/// The words of one thread, all 0 at first.
 #[derive(Debug)]
-#[repr(C)] // The entries write what comes first.
+#[repr(C)] // The entries write the first words.
 pub(crate) struct Own {
-    /// The stack pointer of the entry that it came through last.
+    /// The stack pointer of the thread's last entry.
     entry: Cell<usize>,
-    /// Where that returns to.
+    /// The return address of that entry.
     #[cfg(target_arch = "aarch64")]
     back: Cell<usize>,
-    /// Of which process the number is; 0 for none.
+    /// The process of the number; 0 if there is none.
     pub(crate) process: Cell<u64>,
-    /// The number that it has there.
+    /// The thread's number in that process.
     pub(crate) number: Cell<u32>,
-    /// Whether it is in a wrapper.
+    /// `true` while the thread is in a wrapper.
     is_inside: Cell<bool>,
 }
 
 const _: () = assert!(size_of::<Own>() <= 32);
 
-/// This thread's.
+/// Gives `with` this thread's words.
 #[inline(always)]
 pub(crate) fn own<R>(with: impl FnOnce(&Own) -> R) -> R {
     let at: usize;
@@ -68,11 +68,11 @@ pub(crate) fn own<R>(with: impl FnOnce(&Own) -> R) -> R {
             options(nostack, readonly),
         );
     }
-    // SAFETY: they live as long as the thread, for which alone they are, and 0 is a value of each.
+    // SAFETY: they live as long as the thread, only this thread uses them, and 0 is a valid value of each.
     with(unsafe { &*std::ptr::with_exposed_provenance::<Own>(at) })
 }
 
-/// What an entry does before its body: x9 and x10 are free at the start of every function.
+/// The instructions of an entry before its body: x9 and x10 are free at the start of every function.
 #[cfg(target_arch = "aarch64")]
 macro_rules! entry_asm {
     ($body:path) => {
@@ -89,7 +89,8 @@ macro_rules! entry_asm {
     };
 }
 
-/// What an entry does before its body: `rax` is free at the start of every function that takes no variable arguments.
+/// The instructions of an entry before its body: `rax` is free at the start of every function without variable
+/// arguments.
 #[cfg(target_arch = "x86_64")]
 macro_rules! entry_asm {
     ($body:path) => {
@@ -103,16 +104,16 @@ macro_rules! entry_asm {
 }
 pub(crate) use entry_asm;
 
-/// Where the entry at hand was called.
+/// The place where the current entry was called.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entered {
-    /// The address behind the call.
+    /// The return address.
     pub(crate) pc: usize,
-    /// The caller's stack pointer, once the call has returned.
+    /// The caller's stack pointer after the return.
     pub(crate) sp: usize,
 }
 
-/// Of the entry that this thread came through last.
+/// Returns the place of this thread's last entry.
 #[inline(always)]
 pub(crate) fn entered() -> Entered {
     #[cfg(target_arch = "aarch64")]
@@ -126,20 +127,20 @@ pub(crate) fn entered() -> Entered {
     }
 }
 
-/// A thread is in a wrapper: what the real library calls meanwhile is its own affair.
+/// A guard: the thread is in a wrapper. Calls that the real library makes meanwhile are not the program's.
 #[derive(Debug)]
 pub(crate) struct Inside(());
 
 impl Inside {
-    /// None where the thread is in one already.
+    /// Returns `None` if the thread is in a wrapper already.
     #[inline]
     pub(crate) fn enter() -> Option<Self> {
-        // Made only then: one that goes at once would end the other.
+        // Constructed only on success: dropping another guard would end the outer one.
         (!own(|own| own.is_inside.replace(true))).then(|| Inside(()))
     }
 }
 
-/// Whether this thread is in a wrapper.
+/// Returns `true` if this thread is in a wrapper.
 pub(crate) fn is_inside() -> bool {
     own(|own| own.is_inside.get())
 }

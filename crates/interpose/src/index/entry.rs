@@ -1,70 +1,72 @@
-//! What is known of an allocation.
+//! An allocation, as the index knows it.
 
 use millpond_core::ids::AllocId;
 use millpond_core::op::Memory;
 
-/// How memory was made, which says how it is freed.
+/// The way in which memory was allocated, which decides how it is freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// In the order of a stream.
+    /// Stream-ordered.
     Ordered,
-    /// At once, of a device: its free waits for the device.
+    /// Immediate, of a device: its free waits for the device.
     Device,
-    /// At once, of no device alone: its free waits for the device.
+    /// Immediate, managed: its free waits for the device.
     Managed,
-    /// At once, of the host.
+    /// Immediate, of the host.
     Host,
-    /// By a mapping or an import, whose end waits for nothing.
+    /// From a mapping or an import, whose end waits for nothing.
     Mapped,
-    /// By an alloc node of a graph.
+    /// From an alloc node of a graph.
     Node,
 }
 
-/// An allocation, in half a line of memory.
+/// An allocation, in half a cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 pub(crate) struct Entry {
-    /// Its first address.
+    /// The first address.
     pub(crate) start: u64,
-    /// The first address behind it.
+    /// The first address after it.
     pub(crate) end: u64,
-    /// Its name.
+    /// Its name, together with `generation`.
     pub(super) id: AllocId,
     pub(super) generation: u32,
-    /// In which context it was made, by number.
+    /// The number of the context in which it was made.
     pub(crate) home: u32,
-    /// How it was made.
+    /// The way in which it was allocated.
     pub(crate) kind: Kind,
-    /// Whether its place is its own: it is not freed yet, or is an alloc node's, which the next launch allocates again.
+    /// `true` while the addresses belong to it: it is not freed yet, or it is an alloc node's, which the next launch
+    /// allocates again.
     pub(crate) is_live: bool,
-    /// Whether it can be used now: an alloc node's memory can from the launch to the free.
+    /// `true` while it can be used. An alloc node's memory can be used from the launch to the free.
     pub(crate) is_allocated: bool,
-    /// Whether an address in it means it and nothing else: it can be used, and is not a mapping.
+    /// `true` if an address in it needs no further checks: it is allocated, and is not a mapping.
     pub(super) is_plain: bool,
 }
 
 const _: () = assert!(size_of::<Entry>() == 32);
 
 impl Entry {
-    /// Its number.
+    /// Returns its number.
     #[inline]
     pub(crate) fn id(&self) -> AllocId {
         self.id
     }
 
-    /// Its name.
+    /// Returns its name.
     #[inline]
     pub(crate) fn memory(&self) -> Memory {
         Memory { id: self.id, generation: u64::from(self.generation) }
     }
 
-    /// Whether an address is its own: freed memory of the host has none.
+    /// Returns `true` if the address is in the allocation. Freed host memory has no addresses.
     #[inline]
     pub(super) fn is_at(&self, at: u64) -> bool {
         self.start <= at && at < self.end && (self.is_live || self.kind != Kind::Host)
     }
 
-    /// Whether an address is its own, and nothing else is to be looked at: live memory, and no mapping.
+    /// Returns `true` if the address is in the allocation and needs no further checks: it is allocated, and is not a
+    /// mapping.
     #[inline]
     pub(crate) fn is_plainly_at(&self, at: u64) -> bool {
         (self.start <= at) & (at < self.end) & self.is_plain
@@ -80,12 +82,12 @@ impl Entry {
         self.is_plain = is_allocated && self.kind != Kind::Mapped;
     }
 
-    /// Whether all bytes of a part of the space are its own.
+    /// Returns `true` if it has all bytes of the piece of `1 << bits` bytes at `base`.
     pub(super) fn has_all(&self, base: u64, bits: u64) -> bool {
         self.start <= base && base + ((1 << bits) - 1) < self.end
     }
 
-    /// Whether it has bytes in a part of the space that another one has not.
+    /// Returns `true` if it has bytes of that piece that `other` does not have.
     pub(super) fn has_beside(&self, other: &Entry, base: u64, bits: u64) -> bool {
         let (from, last) = (self.start.max(base), (self.end - 1).min(base + ((1 << bits) - 1)));
         from <= last && !(other.start <= from && last < other.end)

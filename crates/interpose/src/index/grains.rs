@@ -1,4 +1,5 @@
-//! Blocks that several allocations are in: cut into as few grains as tell them apart, and those that share one listed.
+//! Blocks with several allocations: each is cut into the fewest grains that separate them. Allocations that still share
+//! a grain are in a list.
 
 use rustc_hash::FxHashMap;
 
@@ -7,7 +8,8 @@ use super::pages::{BLOCK, Block, GRAIN, NONE, SHARED, grain_bits, parts};
 
 pub(super) type Shared = FxHashMap<u64, Vec<u32>>;
 
-/// Puts an entry into a block that it has bytes of, and not all: into as few grains as tell it from others.
+/// Puts an entry into a block of which it has some bytes and not all. The block is cut into the fewest grains that
+/// separate it from others.
 pub(super) fn put(shared: &mut Shared, entries: &[Entry], base: u64, block: &mut Block, entry: &Entry) {
     if let Block::Whole(old) = *block {
         *block = Block::Grains(Box::new([old; 2]));
@@ -42,7 +44,7 @@ pub(super) fn put(shared: &mut Shared, entries: &[Entry], base: u64, block: &mut
     }
 }
 
-/// Two grains for each.
+/// Returns the grains cut in half: two for each.
 fn halved(entries: &[Entry], base: u64, grains: &[u32]) -> Box<[u32]> {
     let bits = grain_bits(grains) - 1;
     let half = |at: usize| match grains[at / 2] {
@@ -56,12 +58,12 @@ fn halved(entries: &[Entry], base: u64, grains: &[u32]) -> Box<[u32]> {
     (0..2 * grains.len()).map(half).collect()
 }
 
-/// A grain of another entry has bytes of this one, too.
+/// Adds an entry to the list of a grain that another entry already has bytes of.
 #[cold]
 fn list(shared: &mut Shared, entries: &[Entry], grain: u64, old: u32, number: u32) {
     let numbers = shared.entry(grain >> GRAIN).or_default();
     if old != SHARED {
-        // What was listed here once and is one allocation's by now is not in the list any more.
+        // The grain is one allocation's now, so entries that were listed here before are outdated.
         numbers.clear();
         numbers.push(old);
     }
@@ -71,7 +73,7 @@ fn list(shared: &mut Shared, entries: &[Entry], grain: u64, old: u32, number: u3
     numbers.push(number);
 }
 
-/// Nothing in a block leads to an entry any more.
+/// Removes an entry from a block.
 pub(super) fn clear(shared: &mut Shared, base: u64, block: &mut Block, number: u32, (start, end): (u64, u64)) {
     match block {
         Block::Whole(it) if *it == number => *it = NONE,

@@ -1,9 +1,10 @@
-//! The space of addresses, cut into pages, blocks and grains: which number each has.
+//! The address space, cut into pages, blocks and grains, with the number of each.
 //!
-//! A page of 2 MiB is found by two loads from tables (a hash beyond the 47 bits of a process's own addresses). One that
-//! several allocations are in is cut into blocks of 32 KiB, and a block into as few grains as keep its allocations
-//! apart: what lies far apart takes little memory here, so that the answers for many allocations stay in the cache. The
-//! least grain has 512 bytes, as CUDA's device allocations lie apart. Knows numbers only.
+//! A page of 2 MiB is found by two loads from tables (by a hash beyond the 47 bits of a process's own addresses). A
+//! page with several allocations is cut into blocks of 32 KiB, and a block into the fewest grains that separate its
+//! allocations. Allocations that lie far apart take little memory here, so that the entries of many allocations stay in
+//! the cache. The smallest grain has 512 bytes, because CUDA's device allocations are aligned to that. This module
+//! knows only numbers.
 
 use std::ops::RangeInclusive;
 
@@ -12,39 +13,39 @@ use rustc_hash::FxHashMap;
 pub(super) const PAGE: u64 = 21;
 pub(super) const BLOCK: u64 = 15;
 pub(super) const GRAIN: u64 = 9;
-/// So many blocks has a page.
+/// The number of blocks in a page.
 pub(super) const CUT: usize = 64;
-/// No allocation's.
+/// The number of no allocation.
 pub(super) const NONE: u32 = u32::MAX;
-/// Of several allocations.
+/// The number of a piece that several allocations share.
 pub(super) const SHARED: u32 = u32::MAX - 1;
 
-/// So many bits of a page's number choose in each of the two tables.
+/// The number of bits of a page's index that each of the two tables takes.
 const TABLE: u64 = 13;
 
 #[derive(Clone, Debug)]
 pub(super) enum Page {
-    /// All of it is one allocation's, or none's.
+    /// One allocation has all of it, or none does.
     Whole(u32),
     Blocks(Box<[Block; CUT]>),
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Block {
-    /// All of it is one allocation's, or none's.
+    /// One allocation has all of it, or none does.
     Whole(u32),
-    /// Of equal size; how many they are is a power of two.
+    /// Grains of equal size. Their number is a power of two.
     Grains(Box<[u32]>),
 }
 
-/// How many bits the addresses of a grain have, where a block has so many of them.
+/// Returns the log2 of a grain's size, for a block with these grains.
 #[inline]
 pub(super) fn grain_bits(grains: &[u32]) -> u64 {
     BLOCK - u64::from(grains.len().trailing_zeros())
 }
 
-/// Which of the parts of so many bytes in `base` and behind it a range has bytes of. It has some of them all, which
-/// have `all` bits.
+/// Returns the indices of the parts that a range overlaps. The parts have `1 << bits` bytes each, and together make up
+/// the `1 << all` bytes at `base`. The range must overlap at least one.
 pub(super) fn parts(base: u64, all: u64, bits: u64, start: u64, end: u64) -> RangeInclusive<usize> {
     let part = |at: u64| ((at.clamp(base, base + ((1 << all) - 1)) - base) >> bits) as usize;
     part(start)..=part(end - 1)
@@ -52,7 +53,7 @@ pub(super) fn parts(base: u64, all: u64, bits: u64, start: u64, end: u64) -> Ran
 
 type Table = Box<[Page; 1 << TABLE]>;
 
-/// A table of nothing, made where it stays: it is too large for a stack.
+/// Makes a table of equal entries, directly on the heap: it is too large for the stack.
 fn table<T: Clone>(of: T) -> Box<[T; 1 << TABLE]> {
     let Ok(table) = vec![of; 1 << TABLE].into_boxed_slice().try_into() else { unreachable!("it has so many") };
     table
@@ -80,7 +81,7 @@ impl Pages {
         }
     }
 
-    /// A page that something is put into.
+    /// Returns a page to put something into.
     pub(super) fn page_mut(&mut self, page: u64) -> &mut Page {
         match self.near.get_mut((page >> TABLE) as usize) {
             Some(table) => {
@@ -91,7 +92,7 @@ impl Pages {
         }
     }
 
-    /// The number of an address.
+    /// Returns the number for an address.
     #[inline(always)]
     pub(super) fn number(&self, at: u64) -> u32 {
         match self.page(at >> PAGE) {

@@ -1,4 +1,4 @@
-//! The index beside a list, and what it says of freed memory.
+//! The index against a simple list, and its answers for freed memory.
 
 use super::*;
 use fastrand::Rng;
@@ -171,7 +171,7 @@ fn what_alloc_nodes_have_can_be_forgotten() {
     assert!(index.forget_nodes());
     assert_eq!([0, 1, 2].map(|number| index.find(at(number)).map(Entry::memory)), [None, Some(memory[1]), None]);
     assert!(!index.forget_nodes(), "they are forgotten");
-    // Others may lie there; no number is given out again.
+    // Other memory may lie there, and no number is reused.
     let next = index.insert(at(0), 1 << 20, Kind::Node, 0, |_| ());
     assert!(!memory.contains(&next) && memory.iter().all(|it| it.id != next.id));
     index.free(next);

@@ -1,28 +1,29 @@
-//! Which objects the debug data is of: who reads it lists what is loaded once, when it is asked first.
+//! The objects whose debug data is known: its reader lists the loaded objects once, at the first question.
 //!
-//! Of an object that came later it knows nothing, and at addresses of one that is gone it would name the lines of that.
+//! It knows nothing of an object that was loaded later. At addresses of an object that is gone it would return that
+//! one's lines.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::sync::OnceLock;
 
-/// An object by where it is loaded and its file.
+/// The address where an object is loaded, and its file.
 type Object = (u64, CString);
 
-/// What is looked for among the objects, and what was found.
+/// A search among the objects, and its results.
 struct Search {
-    /// Only the object at this address is.
+    /// If given, only the object at this address is wanted.
     at: Option<usize>,
     found: Vec<Object>,
 }
 
 unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _bytes: usize, search: *mut c_void) -> c_int {
-    // SAFETY: what the loader hands over.
+    // SAFETY: the loader passes a valid structure.
     let info = unsafe { &*info };
-    // SAFETY: what `objects` hands over.
+    // SAFETY: `objects` passes its own search.
     let search = unsafe { &mut *search.cast::<Search>() };
     let parts = match info.dlpi_phdr.is_null() {
         true => &[],
-        // SAFETY: so many headers of the object.
+        // SAFETY: the object has this many headers.
         false => unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) },
     };
     let has = |at: usize| {
@@ -40,12 +41,12 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _bytes: usize, search: 
 
 fn objects(at: Option<usize>) -> Vec<Object> {
     let mut search = Search { at, found: Vec::new() };
-    // SAFETY: a function that takes what it is given here.
+    // SAFETY: the function takes the search that is passed here.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
     search.found
 }
 
-/// Whether an address is of an object that was there at the first question.
+/// Returns `true` if an address is in an object that was loaded at the first question.
 pub(super) fn is_first(at: usize) -> bool {
     static FIRST: OnceLock<Vec<Object>> = OnceLock::new();
     let first = FIRST.get_or_init(|| objects(None));

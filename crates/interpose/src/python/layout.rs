@@ -1,26 +1,26 @@
-//! How CPython lays out what is read here, and how it is read.
+//! The layout of CPython's structures that are read here, and the way of reading them.
 //!
 //! From 3.13 on an interpreter describes itself (`_Py_DebugOffsets`, at the start of `_PyRuntime`), with the global
-//! lock or without it; where in that description each offset is, and the offsets of 3.11 and 3.12, are in `versions`.
-//! Within a minor version these structures stay as they are. Builds that lay them out otherwise (with counted
-//! references) are noticed by the types of their objects. Knows no frame and no version.
+//! lock or without it. `versions` has the place of each offset in that description, and the offsets of 3.11 and 3.12.
+//! Within a minor version these structures do not change. Builds with another layout (with counted references) are
+//! recognised by the types of their objects. This module knows no frame and no version.
 
 use std::cell::Cell;
 
-/// Where things are, in bytes from the start of what they are in.
+/// Offsets in bytes from the start of the structure that a field is in.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
-    /// In the state of a thread: its frame, or the frame of C that has it.
+    /// In a thread's state: its frame, or the C frame that has it.
     pub(super) current: usize,
-    /// In that frame of C: the frame of Python. None where there is no such step.
+    /// In that C frame: the Python frame. `None` if there is no such step.
     pub(super) through_frame_of_c: Option<usize>,
     /// In a frame.
     pub(super) code: usize,
     pub(super) previous: usize,
     pub(super) instruction: usize,
     pub(super) owner: usize,
-    /// Where each thread has a copy of the instructions of its own: in a code object the list of them, in a frame which
-    /// one it runs.
+    /// If each thread has its own copy of the instructions: in a code object, the list of copies; in a frame, the index
+    /// of the copy that it runs.
     pub(super) copies: Option<(usize, usize)>,
     /// In a code object.
     pub(super) first_line: usize,
@@ -33,7 +33,7 @@ pub(super) struct Layout {
     /// In a `bytes` object.
     pub(super) bytes_length: usize,
     pub(super) bytes_data: usize,
-    /// In a text: its characters come last, behind so many bytes more where not all are ASCII.
+    /// In a string: its characters come last, this many bytes later if not all are ASCII.
     pub(super) text_length: usize,
     pub(super) text_state: usize,
     pub(super) ascii: usize,
@@ -41,8 +41,8 @@ pub(super) struct Layout {
     pub(super) state: State,
 }
 
-/// The bits of a text's state: how many bytes a character has, whether the characters follow the object, whether all
-/// are ASCII.
+/// The bits of a string's state: the bytes of a character, whether the characters follow the object, whether all are
+/// ASCII.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct State {
     pub(super) width: u32,
@@ -50,27 +50,27 @@ pub(super) struct State {
     pub(super) is_ascii: u32,
 }
 
-/// Where an interpreter's description of itself has what a [`Layout`] says.
+/// The places, in an interpreter's description of itself, of what a [`Layout`] has.
 #[derive(Debug)]
 pub(super) struct Described {
-    /// Where it has each offset, in that offset's place. What it does not have is as in the layout.
+    /// The place of each offset, in that offset's field. Fields that the description lacks are as in the layout.
     pub(super) at: Layout,
-    /// The state of a text, which it does not have, where there is no global lock.
+    /// The state of a string, which the description lacks, without the global lock.
     pub(super) state_without_lock: State,
 }
 
-/// Frames that belong to C have no code (from 3.12 on).
+/// The owner of frames that belong to C and have no code (from 3.12 on).
 pub(super) const OWNED_BY_C: u8 = 3;
-/// What a reference in a frame has beside the address of its object (from 3.14 on).
+/// The tag bits of a reference in a frame, beside the object's address (from 3.14 on).
 pub(super) const TAG: usize = 3;
-/// What a description begins with; the version and whether there is no lock follow, 8 bytes each.
+/// The start of a description. The version follows, and then whether there is no lock, 8 bytes each.
 const COOKIE: [u8; 8] = *b"xdebugpy";
-/// No structure is larger.
+/// The largest offset: no structure is larger.
 const OFFSET_MAX: usize = 1 << 14;
 
 impl Described {
-    /// The layout of the interpreter whose description is at an address. None where that is of another version, or is
-    /// none.
+    /// Returns the layout of the interpreter whose description is at an address. `None` if it is of another version, or
+    /// is no description.
     pub(super) fn layout(&self, version: u64, address: usize, memory: &Memory) -> Option<Layout> {
         let has = |offset| memory.word(address, offset);
         if memory.number(address, 0)? != COOKIE || has(8)? as u64 != version {
@@ -120,17 +120,18 @@ pub(super) struct Types {
     pub(super) bytes: usize,
 }
 
-/// Nothing is mapped below.
+/// Nothing is mapped below this address.
 const LOWEST: usize = 4096;
 
-/// The memory of this process. Until it is trusted the kernel reads it, and nothing that is not mapped is touched.
+/// The memory of this process. Until it is trusted, the kernel reads it, so that memory that is not mapped is not
+/// touched.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     is_trusted: Cell<bool>,
 }
 
 impl Memory {
-    /// What is followed from here on was found to be what it should be.
+    /// Trusts the memory from here on: what is followed was found to have the expected types.
     pub(super) fn trust(&self) {
         self.is_trusted.set(true);
     }
@@ -139,7 +140,7 @@ impl Memory {
         self.is_trusted.get()
     }
 
-    /// The address so far from the start of something; none where nothing can be.
+    /// Returns the address at an offset from the start of something; `None` if nothing can be there.
     #[inline]
     fn place(base: usize, offset: usize) -> Option<usize> {
         if base < LOWEST { None } else { base.checked_add(offset) }
@@ -157,7 +158,7 @@ impl Memory {
         let remote = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: into.len() };
         // SAFETY: takes nothing.
         let own = unsafe { libc::getpid() };
-        // SAFETY: what is written to is a slice; the kernel looks at where it reads.
+        // SAFETY: the destination is a slice; the kernel checks the source.
         let done = unsafe { libc::process_vm_readv(own, &raw const local, 1, &raw const remote, 1, 0) };
         (done == into.len() as isize).then_some(())
     }
@@ -189,7 +190,7 @@ impl Memory {
         self.number(base, offset).map(usize::from_le_bytes)
     }
 
-    /// Whether the same bytes are there.
+    /// Returns `true` if the same bytes are there.
     #[inline]
     fn has(&self, base: usize, offset: usize, bytes: &[u8]) -> bool {
         if self.is_trusted.get() {
@@ -203,26 +204,26 @@ impl Memory {
     }
 }
 
-/// No name of a file and no table of lines is longer.
+/// The largest size: no file's name and no table of lines is longer.
 const BYTES_MAX: usize = 1 << 22;
 
 /// An object of bytes or characters, as it was read.
 #[derive(Debug)]
 pub(super) struct Object {
-    /// Where it was.
+    /// The object's address.
     at: usize,
-    /// How many there are, as the object says it, and what a text says of them.
+    /// The object's length field. `state` is a string's state field.
     length: usize,
     state: Option<u32>,
-    /// How many bytes each has.
+    /// The size of one character in bytes.
     width: usize,
-    /// Where they begin in the object.
+    /// The offset of the first one in the object.
     from: usize,
     pub(super) bytes: Vec<u8>,
 }
 
 impl Object {
-    /// A text.
+    /// Reads a string.
     pub(super) fn text(memory: &Memory, layout: &Layout, types: &Types, at: usize) -> Option<Self> {
         let is_it = memory.word(at, layout.type_of)? == types.text;
         let state = memory.half(at, layout.text_state).filter(|_| is_it)? & layout.state.all();
@@ -236,7 +237,7 @@ impl Object {
         Some(Self { at, length, state: Some(state), width, from, bytes })
     }
 
-    /// A `bytes` object.
+    /// Reads a `bytes` object.
     pub(super) fn bytes(memory: &Memory, layout: &Layout, types: &Types, at: usize) -> Option<Self> {
         let is_it = memory.word(at, layout.type_of)? == types.bytes;
         let length = memory.word(at, layout.bytes_length).filter(|length| is_it && *length <= BYTES_MAX)?;
@@ -245,7 +246,7 @@ impl Object {
         Some(Self { at, length, state: None, width: 1, from: layout.bytes_data, bytes })
     }
 
-    /// The characters of a text, on one line.
+    /// Returns the characters of a string, on one line.
     pub(super) fn characters(&self) -> String {
         let character = |bytes: &[u8]| {
             let number = bytes.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte));
@@ -254,7 +255,7 @@ impl Object {
         self.bytes.chunks_exact(self.width).map(character).collect()
     }
 
-    /// Whether the object there is this one: as many of the same, and none of them another.
+    /// Returns `true` if the object there is still this one, with the same contents.
     #[inline]
     pub(super) fn is_at(&self, memory: &Memory, layout: &Layout, at: usize) -> bool {
         let (length, is_alike) = match self.state {

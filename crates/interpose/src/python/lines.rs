@@ -1,16 +1,17 @@
-//! The table of lines of a code object (`co_linetable`, from Python 3.11 on).
+//! The line table of a code object (`co_linetable`, from Python 3.11 on).
 //!
-//! Entries follow each other, each for some instructions: a byte with the top bit set, which has the entry's form and
-//! how many units of two bytes it is for, then what the form needs. Knows bytes only.
+//! Entries follow each other, each for some instructions. An entry begins with a byte whose top bit is set: it has the
+//! entry's form, and the number of two-byte units that the entry covers. Then come the values of that form. This module
+//! knows only bytes.
 
-/// An entry without a line.
+/// The form of an entry without a line.
 const NO_LINE: u8 = 15;
-/// One with a line, and columns as numbers.
+/// The form with a line, and columns as numbers.
 const LONG: u8 = 14;
-/// One with a line, and no columns.
+/// The form with a line and no columns.
 const NO_COLUMNS: u8 = 13;
 
-/// The line of the instruction so many bytes behind the first one; none where it has none.
+/// Returns the line of the instruction `at` bytes after the first one; `None` if it has no line.
 pub(super) fn line_at(table: &[u8], first_line: u32, at: usize) -> Option<u32> {
     let (mut line, mut end, mut next) = (i64::from(first_line), 0, 0);
     while let Some(head) = table.get(next) {
@@ -32,7 +33,7 @@ pub(super) fn line_at(table: &[u8], first_line: u32, at: usize) -> Option<u32> {
     None
 }
 
-/// A difference: six bits a byte, the lowest first; the lowest bit of all is the sign.
+/// Reads a difference: six bits a byte, the lowest first. The lowest bit of all is the sign.
 fn difference(bytes: &[u8]) -> i64 {
     let mut number = 0_u64;
     for (place, byte) in bytes.iter().take(10).enumerate() {
@@ -49,7 +50,7 @@ fn difference(bytes: &[u8]) -> i64 {
 mod tests {
     use super::*;
 
-    /// An entry: its form, for how many units, and what follows.
+    /// Returns an entry of this form for this many units, followed by `rest`.
     fn entry(form: u8, units: u8, rest: &[u8]) -> Vec<u8> {
         [&[0x80 | form << 3 | (units - 1)], rest].concat()
     }

@@ -1,14 +1,14 @@
-//! Where the calling thread stands in Python: file, line and function.
+//! The calling thread's position in Python: file, line and function.
 //!
-//! Most calls come from threads that have released the interpreter's lock (PyTorch does so before each kernel), and
-//! waiting for it could stop the program: one thread may wait for the lock with what another needs that has it. So
-//! nothing of Python's is called but [the question for the own thread's state](Interpreter::frames), which takes no
-//! lock. The frames of a thread stay as they are while it is in a call of CUDA, and they keep their code: they are read
-//! in memory, by the layout of the version (`layout`).
+//! Most calls come from threads that have released the interpreter's lock (PyTorch does so before each kernel). Waiting
+//! for it could deadlock: the thread that holds the lock may be waiting for this one. So no function of Python is
+//! called but [the one for the thread's own state](Interpreter::innermost), which takes no lock. A thread's frames do
+//! not change while it is in a CUDA call, and they keep their code alive. They are read in memory, by the layout of the
+//! version (`layout`).
 //!
-//! *Verified*: until all frames of a thread were read, code among them, the kernel reads, which refuses what is not
-//! mapped; and each object that is followed must have the type that it should have. Where one has not, nothing is read
-//! any more.
+//! *Verified*: until all frames of a thread were read once, with code among them, the kernel does the reads, and it
+//! refuses memory that is not mapped. Each object that is followed must have the expected type. If one has not, nothing
+//! is read any more.
 
 mod layout;
 mod lines;
@@ -22,11 +22,11 @@ use rustc_hash::FxHashMap;
 use crate::entry::real;
 use layout::{Layout, Memory, Object, Types};
 
-/// The frames that are looked at, from the innermost on.
+/// The most frames that are read, from the innermost on.
 const FRAMES_MAX: usize = 256;
-/// As many places as this are remembered; a program that makes code all the time has more.
+/// The most places that are remembered. A program that generates code all the time has more.
 const KNOWN_MAX: usize = 1 << 15;
-/// Libraries whose callers count, by the folder in which Python has them.
+/// Libraries whose callers count instead, by the name of their folder.
 const LIBRARIES: [&str; 9] =
     ["torch", "torchvision", "triton", "cupy", "cupyx", "cupy_backends", "numba", "rmm", "ctypes"];
 
@@ -38,24 +38,24 @@ pub(crate) struct Line {
     pub(crate) function: String,
 }
 
-/// A place in code, as it was met.
+/// A place in code, as it was first read.
 #[derive(Debug)]
 pub(crate) struct CodePlace {
     pub(crate) line: Line,
-    /// What it is called elsewhere.
+    /// The number that [`Places`](crate::place::Places) has for it.
     pub(crate) number: Option<u32>,
-    /// Whether it is in one of the libraries.
+    /// `true` if it is in one of the libraries.
     is_library: bool,
-    /// What tells whether other code is there by now.
+    /// The rest shows whether the code has been replaced since.
     first_line: u32,
     file: Object,
     table: Object,
 }
 
-/// Where a frame is: its code object, and how far behind the first instruction it is, in bytes.
+/// A code object, and the offset from its first instruction in bytes.
 type At = (usize, usize);
 
-/// A Python that is in this process.
+/// A Python interpreter in this process.
 #[derive(Debug)]
 struct Interpreter {
     own_state: unsafe extern "C" fn() -> *mut c_void,
@@ -67,17 +67,17 @@ struct Interpreter {
 
 #[derive(Debug, Default)]
 enum State {
-    /// It was not looked for.
+    /// It was not looked for yet.
     #[default]
     Unknown,
-    /// There was none, when it was looked for last.
+    /// There was none at the last look.
     Absent,
     There(Box<Interpreter>),
-    /// It is not of a version that can be read.
+    /// It cannot be read: its version is not known, or its memory is not as expected.
     Refused,
 }
 
-/// What is known of Python in this process.
+/// The state of Python in this process, as far as it is known.
 #[derive(Debug, Default)]
 pub(crate) struct Python {
     state: State,
@@ -93,13 +93,13 @@ impl Python {
         }
     }
 
-    /// Whether there is one that cannot be read.
+    /// Returns `true` if there is an interpreter that cannot be read.
     pub(crate) fn is_refused(&self) -> bool {
         matches!(self.state, State::Refused)
     }
 
-    /// The line where this thread stands: the innermost that is in none of the libraries, or the innermost of all. None
-    /// where it runs no Python.
+    /// Returns the line that this thread runs: the innermost one that is in none of the libraries, or else the
+    /// innermost of all. `None` if the thread runs no Python.
     #[inline]
     pub(crate) fn line(&mut self) -> Option<&mut CodePlace> {
         match self.state {
@@ -122,7 +122,7 @@ impl Python {
         self.known.get_mut(&chosen.or(first)?)
     }
 
-    /// All lines of this thread's frames, from the innermost on.
+    /// Returns all lines of this thread's frames, from the innermost on.
     pub(crate) fn lines(&mut self) -> Vec<Line> {
         let mut frames = Vec::new();
         let done = self.walk(|at, _| {
@@ -133,7 +133,7 @@ impl Python {
         if done.is_some() { known.collect() } else { Vec::new() }
     }
 
-    /// Goes through this thread's frames, from the innermost on, for as long as `see` wants more. None where they
+    /// Goes through this thread's frames, from the innermost on, while `see` returns `true`. Returns `None` if they
     /// cannot be read.
     fn walk(&mut self, mut see: impl FnMut(At, bool) -> bool) -> Option<()> {
         let State::There(interpreter) = &mut self.state else { return None };
@@ -180,14 +180,14 @@ impl Python {
 impl Interpreter {
     fn find() -> State {
         let named = |name| real::find_in(libc::RTLD_DEFAULT, name);
-        // There from 3.11 on.
+        // It exists from 3.11 on.
         let version = named(c"Py_Version");
         let (own_state, is_initialised) = (named(c"PyGILState_GetThisThreadState"), named(c"Py_IsInitialized"));
         let types = [c"PyCode_Type", c"PyUnicode_Type", c"PyBytes_Type"].map(named);
         if own_state == 0 || is_initialised == 0 || types.contains(&0) {
             return State::Absent;
         }
-        // SAFETY: where it is there it is a number of eight bytes, for ever the same.
+        // SAFETY: if it exists, it is a number of eight bytes that never changes.
         let version = (version != 0).then(|| unsafe { *std::ptr::with_exposed_provenance::<u64>(version) });
         let memory = Memory::default();
         let layout = version.and_then(|version| layout_of(version, named(c"_PyRuntime"), &memory));
@@ -208,13 +208,13 @@ impl Interpreter {
         }))
     }
 
-    /// This thread's innermost frame; none where it runs no Python.
+    /// Returns this thread's innermost frame; `None` if it runs no Python.
     fn innermost(&self) -> Option<usize> {
         // SAFETY: it reads a flag, at any time.
         if unsafe { (self.is_initialised)() } == 0 {
             return None;
         }
-        // SAFETY: it asks for a value of this thread, and takes no lock.
+        // SAFETY: it returns a value of this thread, and takes no lock.
         let state = unsafe { (self.own_state)() }.expose_provenance();
         let current = self.memory.word(state, self.layout.current)?;
         match self.layout.through_frame_of_c {
@@ -223,7 +223,8 @@ impl Interpreter {
         }
     }
 
-    /// Where a frame stands, and the frame that it was called from; 0 for none. None of no Python code.
+    /// Returns a frame's position and the frame that called it (0 if there is none). The position is `None` for a frame
+    /// without Python code.
     fn frame(&self, frame: usize) -> Option<(Option<At>, usize)> {
         let (memory, layout) = (&self.memory, &self.layout);
         let outer = memory.word(frame, layout.previous)?;
@@ -242,17 +243,17 @@ impl Interpreter {
         Some((Some((code, instruction.checked_sub(first)?)), outer))
     }
 
-    /// The first instruction of the copy of a code object's that a frame runs.
+    /// Returns the first instruction of the copy of a code object that a frame runs.
     fn first_of_copy(&self, code: usize, frame: usize, (list, number): (usize, usize)) -> Option<usize> {
         let memory = &self.memory;
         let number = memory.half(frame, number)? as usize;
         let mut copies = memory.word(code, list)?;
         loop {
-            // So many, and the addresses of them.
+            // The number of copies, followed by their addresses.
             let is_there = memory.word(copies, 0).is_some_and(|count| number < count);
             let first = is_there.then(|| memory.word(copies, 8 + 8 * number));
             fence(Ordering::Acquire);
-            // Another thread may have put a longer list in its place: what was read of the former one is nothing.
+            // Another thread may have replaced the list by a longer one: then what was read is not valid.
             match memory.word(code, list)? {
                 same if same == copies => return first?,
                 other => copies = other,
@@ -260,8 +261,8 @@ impl Interpreter {
         }
     }
 
-    /// Whether the code is still what it was: it may be gone, and other code in its place. Of a library only the file
-    /// matters.
+    /// Returns `true` if the code is still the same: it may be gone, with other code in its place. For a library only
+    /// the file matters.
     #[inline]
     fn is_still(&self, code: usize, known: &CodePlace) -> bool {
         let (memory, layout) = (&self.memory, &self.layout);
@@ -271,7 +272,7 @@ impl Interpreter {
                 || memory.half(code, layout.first_line) == Some(known.first_line) && is_at(&known.table, layout.lines))
     }
 
-    /// What stands there.
+    /// Reads the file, function and line of a place.
     #[cold]
     fn known(&self, (code, distance): At) -> Option<CodePlace> {
         let (memory, layout, types) = (&self.memory, &self.layout, &self.types);
@@ -287,8 +288,8 @@ impl Interpreter {
     }
 }
 
-/// The layout of a version, as `Py_Version` says it, whose description of itself is at an address. None where it is not
-/// known, or the description is of another version.
+/// Returns the layout of a version (as in `Py_Version`), whose description of itself is at an address. `None` if the
+/// version is not known, or the description is of another one.
 fn layout_of(version: u64, description: usize, memory: &Memory) -> Option<Layout> {
     match version >> 16 {
         0x030b => Some(versions::PYTHON_3_11),
@@ -300,7 +301,7 @@ fn layout_of(version: u64, description: usize, memory: &Memory) -> Option<Layout
     }
 }
 
-/// Whether a file is of a library whose callers count, or code that a library made.
+/// Returns `true` if a file is one of the libraries' whose callers count, or code that a library generated.
 fn is_library(file: &str) -> bool {
     if file.starts_with("<frozen ") || file.starts_with("<eval_with_key>") || file.contains("/torchinductor_") {
         return true;
@@ -331,7 +332,7 @@ mod tests {
         1
     }
 
-    /// An interpreter of 3.12 whose thread's state is in these words.
+    /// Returns an interpreter of 3.12 whose thread's state is in these words.
     fn interpreter(words: &[Cell<usize>]) -> Python {
         STATE.set(words.as_ptr().expose_provenance());
         let (layout, types) = (versions::PYTHON_3_12, Types { code: 1, text: 2, bytes: 3 });
@@ -349,10 +350,11 @@ mod tests {
         let words = [const { Cell::new(0) }; 100];
         let address = |word: usize| words.as_ptr().addr() + 8 * word;
         let mut python = interpreter(&words);
-        // The frame of C, without one of Python: that says nothing of how frames are laid out.
+        // The C frame, without a Python frame: this shows nothing of the frames' layout.
         words[7].set(address(10));
         assert!(python.line().is_none() && !is_trusted(&python) && !python.is_refused());
-        // A frame whose code is code: its file and its function a text of one character each, its lines one entry.
+        // A frame with code. Its file and its function are strings of one character each, and its line table has one
+        // entry.
         words[10].set(address(20));
         words[20].set(address(40));
         words[27].set(address(40) + 192);
@@ -372,13 +374,13 @@ mod tests {
         let line = python.line().expect("a line").line.clone();
         assert_eq!((line.file.as_str(), line.function.as_str(), line.line), ("x", "x", Some(7)));
         assert!(is_trusted(&python));
-        // Of another type: nothing is read any more.
+        // The code has another type: nothing is read any more.
         let mut python = interpreter(&words);
         words[40 + 1].set(4);
         assert!(python.line().is_none() && python.is_refused());
     }
 
-    /// The frame that called is nowhere.
+    /// The calling frame is not mapped.
     #[test]
     fn a_frame_that_is_not_mapped_is_refused() {
         let words = [const { Cell::new(0) }; 100];
@@ -391,7 +393,7 @@ mod tests {
         }
     }
 
-    /// A description as 3.14 has it, each offset being where it is described.
+    /// Returns a description as of 3.14, in which each offset is its own place in the description.
     fn description(version: u64, has_no_lock: u64) -> Vec<u64> {
         let mut words: Vec<u64> = (0..100).map(|at| at * 8).collect();
         words[0] = u64::from_le_bytes(*b"xdebugpy");

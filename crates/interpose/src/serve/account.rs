@@ -1,11 +1,11 @@
-//! The last word of a served process to the command: what was served, and the most that its pools had.
+//! The final report of a served process to the command: what was served, and the peaks of its pools.
 
 use std::fmt::Write;
 
 use super::{figures, is_ours, pools};
 use crate::{ask, mode, report};
 
-/// The process ends: the command gets all of it.
+/// Reports everything at the process's end.
 pub(super) fn report() {
     if !mode::reports() {
         return;

@@ -1,9 +1,11 @@
-//! Whether any stream may capture: what is allocated in a capture is a node of its graph, and the driver's.
+//! Tracks whether any stream may be capturing. Memory that is allocated in a capture is a node of the capture's graph,
+//! and the driver's.
 //!
-//! Captures begin and end while no call of Millpond's own is made that they could spoil. A stream is asked only while a
-//! capture is known to go on. A count that is too high costs a question for each call; it is never too low: a capture
-//! counts until its stream is seen to capture no more. What may not happen while anything captures makes captures that
-//! begin meanwhile wait ([`while_none`]).
+//! Captures begin and end only while Millpond makes no driver call that must not run at the same time
+//! ([`change_capture`]). A stream's capture state is asked only while some capture is known to go on. The count of
+//! captures may be too high, which costs a query for each call. It is never too low: a capture counts until its stream
+//! is seen not to capture any more. An action that must not happen during a capture makes new captures wait
+//! ([`while_none`]).
 
 use millpond_driver::locks::{Guard, Leaf, Mutex, lock};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,31 +18,32 @@ use crate::ask;
 use crate::session::At;
 
 static GOING_ON: AtomicU32 = AtomicU32::new(0);
-/// Calls that captures which begin wait for.
+/// The calls in progress that new captures wait for.
 static KEPT_OFF: AtomicU32 = AtomicU32::new(0);
-/// The streams that began the captures: others take part, and may go before the end.
+/// The streams that began the captures. Other streams only take part, and may be destroyed before the end.
 static ORIGINS: Mutex<Leaf, Vec<Stream>> = Mutex::new(Vec::new());
 
-/// A capture waits no longer than this for such calls: what those wait for may be work that waits for its thread.
+/// The longest time that a new capture waits for such calls: they may themselves wait for work that waits for this
+/// thread.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 fn origins() -> Guard<'static, Vec<Stream>> {
     lock(&ORIGINS)
 }
 
-/// Whether any stream may capture.
+/// Returns `true` if any stream may be capturing.
 #[inline]
 pub(super) fn may_be() -> bool {
     GOING_ON.load(Ordering::Acquire) > 0
 }
 
-/// Whether a stream captures, or the driver refuses to say so and is to refuse the call itself.
+/// Returns `true` if a stream captures, or if the driver does not say: the driver then has to refuse the call itself.
 #[inline]
 pub(super) fn takes(stream: Stream) -> bool {
     may_be() && ask::capture_status(stream).unwrap_or(true)
 }
 
-/// The stream as the driver names it on this thread.
+/// Returns the handle by which the driver names the stream on this thread.
 #[inline]
 pub(super) fn named(at: &At, stream: Stream) -> Stream {
     match stream {
@@ -50,16 +53,17 @@ pub(super) fn named(at: &At, stream: Stream) -> Stream {
     }
 }
 
-/// Does something while nothing captures; none where something does.
+/// Runs `act` while nothing captures; returns `None` if something does.
 pub(super) fn while_none<R>(act: impl FnOnce() -> R) -> Option<R> {
-    // Counted before the other count is looked at, and the other way round in `begin`: one of two sees the other.
+    // This count is raised before the other one is read, and `begin` does it the other way round: at least one side
+    // sees the other.
     KEPT_OFF.fetch_add(1, Ordering::SeqCst);
     let done = (GOING_ON.load(Ordering::SeqCst) == 0).then(act);
     KEPT_OFF.fetch_sub(1, Ordering::SeqCst);
     done
 }
 
-/// A capture begins: it counts before it can be seen.
+/// Begins a capture. It is counted before it can be seen.
 pub(crate) fn begin(at: &At, stream: Stream, real: impl Fn() -> Code + Copy) -> Code {
     GOING_ON.fetch_add(1, Ordering::SeqCst);
     if KEPT_OFF.load(Ordering::SeqCst) > 0 {
@@ -76,15 +80,15 @@ pub(crate) fn begin(at: &At, stream: Stream, real: impl Fn() -> Code + Copy) -> 
     code
 }
 
-/// The stream is about to be destroyed: what it began to capture is given up, so that its end can be recorded for the
-/// last time. A capture that it only takes part in goes on without it.
+/// Prepares for the destruction of a stream: a capture that began on it is given up, so that an event can be recorded
+/// on it for the last time. A capture that it only takes part in goes on without it.
 pub(super) fn give_up(stream: Stream) {
     if may_be() && origins().contains(&stream) && ask::is_capturing(stream) {
         ending(stream, || ask::give_capture_up(stream));
     }
 }
 
-/// A capture ends.
+/// Ends a capture.
 pub(crate) fn end(at: &At, stream: Stream, real: impl Fn() -> Code + Copy) -> Code {
     ending(named(at, stream), real)
 }
@@ -94,7 +98,7 @@ fn ending<R>(stream: Stream, end: impl FnOnce() -> R) -> R {
     let answer = change_capture(end);
     if was && ask::capture_status(stream) == Some(false) {
         origins().retain(|origin| *origin != stream);
-        // What began before this library was there was not counted.
+        // A capture that began before this library was loaded was not counted.
         let _ = GOING_ON.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
     }
     answer

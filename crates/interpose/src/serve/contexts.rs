@@ -1,4 +1,4 @@
-//! Synchronisations give memory back; streams and contexts end.
+//! Synchronisations, which give memory back, and the ends of streams and contexts.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::{captures, devices, is_ours, live, pools};
 use crate::abi::{Code, Context, Stream};
 
-/// After a synchronisation a pool keeps no more than its release threshold, beside what is in use.
+/// After a synchronisation, pools give back what they reserve above their release threshold.
 pub(crate) fn synchronized(code: Code) -> Code {
     if code != Code::SUCCESS || !is_ours() || captures::may_be() {
         return code;
@@ -14,7 +14,7 @@ pub(crate) fn synchronized(code: Code) -> Code {
     for pool in pools::all() {
         let threshold = pool.threshold.load(Ordering::Relaxed);
         if threshold < u64::MAX && pool.pool.statistics().reserved_bytes > threshold {
-            // What the driver refuses to take back stays reserved.
+            // If the driver does not take it back, it stays reserved.
             let _ = pool.pool.trim_to(threshold);
         }
     }
@@ -22,13 +22,13 @@ pub(crate) fn synchronized(code: Code) -> Code {
     code
 }
 
-/// `cuStreamDestroy`: all that it has by now counts.
+/// `cuStreamDestroy`: the work that the stream has by now is recorded first.
 pub(crate) fn destroy_stream(stream: Stream, real: impl Fn() -> Code) -> Code {
     devices::close(stream);
     real()
 }
 
-/// `cuCtxDestroy`: its streams end. Memory of pools is the device's, and stays.
+/// `cuCtxDestroy`: its streams end. Pools' memory belongs to the device, and stays.
 pub(crate) fn destroy(context: Context, real: impl Fn() -> Code) -> Code {
     devices::close_all_of(context);
     real()

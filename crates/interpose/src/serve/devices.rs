@@ -1,9 +1,9 @@
-//! Millpond's device for a number, opened when it is first wanted; and which device a stream of the program's is of.
+//! Millpond's device for a device number, opened at its first use, and the device of each of the program's streams.
 //!
-//! A device that was opened stays for good: memory and streams may be used until the very end of the process, in
-//! handlers of `atexit` and destructors of threads. Where none can be had the driver serves, and that is said.
+//! An open device stays open: memory and streams may be used until the very end of the process, in `atexit` handlers
+//! and in destructors of threads. If a device cannot be opened, the driver serves its memory, and a message says so.
 //!
-//! Invariant `closed-first`: a stream that the program closes is closed here before.
+//! Invariant `closed-first`: before the program closes a stream, it is closed here.
 
 use crate::ranks;
 use millpond_driver::locks::{Leaf, Mutex, RwLock, lock, read, write};
@@ -21,7 +21,7 @@ use crate::abi::{Context, Stream};
 use crate::ask;
 use crate::entry::real;
 
-/// Devices have numbers below this.
+/// Device numbers are below this.
 const DEVICES_MAX: usize = 64;
 
 /// A device.
@@ -34,12 +34,12 @@ pub(super) struct Served {
 }
 
 static OPEN: [AtomicPtr<Served>; DEVICES_MAX] = [const { AtomicPtr::new(std::ptr::null_mut()) }; DEVICES_MAX];
-/// Held while a device is opened: those that could not be.
+/// Held while a device is opened; has the devices that could not be opened.
 static REFUSED: Mutex<ranks::Served, [bool; DEVICES_MAX]> = Mutex::new([false; DEVICES_MAX]);
-/// The device and the context of each stream that was met.
+/// The device and the context of each stream that was seen.
 static STREAMS: RwLock<Leaf, Table<Stream, (i32, Context)>> = RwLock::new(None);
 
-/// The primary context of each device whose default streams were met. Millpond's streams are of that one.
+/// The primary context of each device whose default streams were used. Millpond's streams belong to this context.
 static PRIMARY: [AtomicUsize; DEVICES_MAX] = [const { AtomicUsize::new(0) }; DEVICES_MAX];
 
 impl Served {
@@ -47,14 +47,14 @@ impl Served {
         let number = u32::try_from(ordinal).unwrap_or(u32::MAX);
         let driver = CudaConfig::default().ordinal(number).library(real::file());
         let device = Device::cuda_with(driver, DeviceConfig::default())?;
-        // What synchronisations give back is given back by `contexts`.
+        // The pool keeps everything; trimming at synchronisations is done in `contexts`.
         let pool = device.pool(PoolConfig::default().release_threshold(u64::MAX))?;
         // SAFETY: streams of the device by its library, and `close` is called before one ends (closed-first).
         let trusted = unsafe { device.trusted(pool, false) };
         Ok(Served { ordinal, device, trusted, apart: OnceLock::new() })
     }
 
-    /// A stream of this library's own, for frees that the program makes on none.
+    /// Returns a stream of this library's own, for frees that the program makes on no stream.
     pub(super) fn apart(&self) -> millpond::Result<&Own> {
         if let Some(stream) = self.apart.get() {
             return Ok(stream);
@@ -64,15 +64,15 @@ impl Served {
     }
 }
 
-/// The device of a number.
+/// Returns the device of a number.
 #[inline]
 pub(super) fn device(ordinal: i32) -> Option<&'static Served> {
     let at = OPEN.get(ordinal as usize)?.load(Ordering::Acquire);
-    // SAFETY: an open device is never given back.
+    // SAFETY: an open device is never freed.
     unsafe { at.as_ref() }.or_else(|| open(ordinal))
 }
 
-/// Those that are open.
+/// Returns the open devices.
 pub(super) fn all() -> impl Iterator<Item = &'static Served> {
     // SAFETY: as above.
     OPEN.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() })
@@ -107,7 +107,7 @@ fn open(ordinal: i32) -> Option<&'static Served> {
     }
 }
 
-/// Everything of a device is gone. Who asks again gets it anew.
+/// Drops everything of a device. The next call that asks for it opens it again.
 pub(super) fn lose(ordinal: i32) {
     if let Some(place) = OPEN.get(ordinal as usize) {
         place.store(std::ptr::null_mut(), Ordering::Release);
@@ -120,14 +120,15 @@ pub(super) fn lose(ordinal: i32) {
     GONE.fetch_add(1, Ordering::AcqRel);
 }
 
-/// The number of a stream's device; none where there is no such stream, as far as the driver says, and for a default
-/// stream of another context than the device's primary one ([`is_of_another_context`]).
+/// Returns the number of a stream's device. `None` if the driver knows no such stream, and for a default stream of a
+/// context that is not its device's primary one ([`is_of_another_context`]).
 #[inline]
 pub(super) fn of_stream(stream: Stream) -> Option<i32> {
     if stream.0 <= Stream::PER_THREAD.0 {
         return ask::context_device().filter(|device| is_primary(*device));
     }
-    // Read before the table: what is found there may be gone by now, and then this has moved.
+    // Read before the table: if the stream that is found there is closed meanwhile, this count changes, and `LAST` is
+    // not used.
     let gone = GONE.load(Ordering::Acquire);
     let (last, ordinal, then) = LAST.get();
     if last == stream && then == gone {
@@ -145,22 +146,23 @@ pub(super) fn of_stream(stream: Stream) -> Option<i32> {
     Some(ordinal)
 }
 
-/// Counts streams that went, be they of one device or all.
+/// Counts the closings of streams: of one stream, or of all of a device.
 static GONE: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The stream that this thread used last, its device, and how many were gone then: nearly always it is the next.
+    /// The last stream that this thread used, its device, and the count of closings then. The next stream is nearly
+    /// always the same one.
     static LAST: Cell<(Stream, i32, u64)> = const { Cell::new((Stream(0), 0, u64::MAX)) };
 }
 
-/// Whether it is a default stream of a context that is not its device's primary one: Millpond's default streams are of
-/// that, so that the work of this one would not be waited for.
+/// Returns `true` for a default stream of a context that is not its device's primary one. Millpond's default streams
+/// belong to the primary context, so they would not wait for this stream's work.
 #[cold]
 pub(super) fn is_of_another_context(stream: Stream) -> bool {
     stream.0 <= Stream::PER_THREAD.0 && ask::context_device().is_some_and(|device| !is_primary(device))
 }
 
-/// Whether the thread's current context is the primary one of its device.
+/// Returns `true` if the thread's current context is the primary one of its device.
 fn is_primary(device: i32) -> bool {
     let (Some(current), Some(primary)) = (ask::current_context(), PRIMARY.get(device as usize)) else { return false };
     primary.load(Ordering::Relaxed) == current.0 || {
@@ -179,19 +181,19 @@ fn meet(stream: Stream) -> Option<i32> {
     Some(ordinal)
 }
 
-/// The program is about to close a stream (closed-first).
+/// Closes a stream that the program is about to close (closed-first).
 pub(super) fn close(stream: Stream) {
     captures::give_up(stream);
     let known = write(&STREAMS).get_or_insert_default().remove(&stream);
     GONE.fetch_add(1, Ordering::AcqRel);
     if let Some(served) = known.and_then(|(ordinal, _)| OPEN.get(ordinal as usize)) {
-        // SAFETY: an open device is never given back.
+        // SAFETY: an open device is never freed.
         let served = unsafe { served.load(Ordering::Acquire).as_ref() };
         served.into_iter().for_each(|it| it.trusted.close_stream(stream.0 as u64));
     }
 }
 
-/// The program is about to destroy a context, and all its streams with it (closed-first).
+/// Closes the streams of a context that the program is about to destroy (closed-first).
 pub(super) fn close_all_of(context: Context) {
     let streams = read(&STREAMS);
     let all = streams.iter().flatten();

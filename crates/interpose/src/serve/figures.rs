@@ -1,6 +1,7 @@
-//! What was served: how often, in which time, and the most that pools had. `account` sends it to the command.
+//! Figures of what was served: the number of calls, their time, and the pools' peaks. `account` sends them to the
+//! command.
 //!
-//! Of the driver's pools (`--driver-pool`) the driver is asked itself, so that both are measured by the same program.
+//! For the driver's pools (`--driver-pool`) the driver itself is asked, so that both are measured by the same program.
 
 use millpond_driver::locks::{Leaf, Mutex, lock};
 use std::collections::BTreeMap;
@@ -15,23 +16,23 @@ use crate::{ask, mode};
 const RESERVED_HIGH: i32 = 6;
 const USED_HIGH: i32 = 8;
 
-/// Why an allocation was the driver's.
+/// The reason why the driver made an allocation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Passed {
-    /// In a capture.
+    /// It was made in a capture.
     Captured,
-    /// From a pool that is not ours.
+    /// It was from a pool that is not Millpond's.
     Pool,
     /// Millpond could not serve it.
     Other,
 }
 
 static ALLOCATED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-/// Devices that were opened, and the time of that.
+/// The number of devices that were opened, and the time that this took.
 static OPENED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 static FREED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 static PASSED: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
-/// Of the pools that were destroyed.
+/// The sums of destroyed pools.
 static RETIRED: Mutex<Leaf, Sums> = Mutex::new(BTreeMap::new());
 
 fn count(of: &[AtomicU64; 2], nanoseconds: u64) {
@@ -39,37 +40,36 @@ fn count(of: &[AtomicU64; 2], nanoseconds: u64) {
     of[1].fetch_add(nanoseconds, Ordering::Relaxed);
 }
 
-/// An allocation was made in so much time.
+/// Notes an allocation and its time.
 pub(super) fn allocated(nanoseconds: u64) {
     begin();
     count(&ALLOCATED, nanoseconds);
 }
 
-/// A free was made in so much time.
+/// Notes a free and its time.
 pub(super) fn freed(nanoseconds: u64) {
     count(&FREED, nanoseconds);
 }
 
-/// The time in which devices were opened so far: it is not a part of the call that wanted one.
+/// Returns the total time spent opening devices. It does not count as time of the call that needed the device.
 pub(super) fn opening() -> u64 {
     OPENED[1].load(Ordering::Relaxed)
 }
 
-/// A device was opened, inside the first call that wanted it.
+/// Notes that a device was opened, inside the first call that needed it.
 pub(super) fn opened(time: Duration) {
     count(&OPENED, time.as_nanos() as u64);
 }
 
-/// An allocation was left to the driver.
+/// Notes that an allocation was left to the driver.
 pub(super) fn passed(reason: Passed) {
     PASSED[reason as usize].fetch_add(1, Ordering::Relaxed);
 }
 
-/// How many pools a device had, and the sums of what they had reserved and used at the most; by device, -1 where it is
-/// not known.
+/// By device (-1 if it is not known): the number of pools, and the sums of their peaks of reserved and used bytes.
 pub(super) type Sums = BTreeMap<i32, [u64; 3]>;
 
-/// The most that a pool had reserved and used; none where the driver does not say so any more.
+/// Returns a pool's peaks of reserved and used bytes; `None` if the driver does not tell any more.
 pub(super) fn peaks(handle: Pool, ours: Option<&millpond::Pool>) -> Option<[u64; 2]> {
     match ours {
         Some(pool) => {
@@ -87,7 +87,7 @@ pub(super) fn add(sums: &mut Sums, ordinal: i32, [reserved, used]: [u64; 2]) {
     }
 }
 
-/// The figures of a pool that is to be destroyed: its device, and its peaks.
+/// Returns the device and the peaks of a pool that is about to be destroyed.
 pub(super) fn last_of(handle: Pool, ours: Option<(i32, &millpond::Pool)>) -> Option<(i32, [u64; 2])> {
     if !mode::reports() || ours.is_some() != is_ours() {
         return None;
@@ -97,22 +97,22 @@ pub(super) fn last_of(handle: Pool, ours: Option<(i32, &millpond::Pool)>) -> Opt
     Some((ordinal.unwrap_or(-1), peaks))
 }
 
-/// A pool is destroyed, whose last figures these are.
+/// Adds the last figures of a destroyed pool.
 pub(super) fn retire((ordinal, peaks): (i32, [u64; 2])) {
     add(&mut lock(&RETIRED), ordinal, peaks);
 }
 
-/// Of the pools that were destroyed so far; they are taken out.
+/// Takes the sums of the pools that were destroyed so far.
 pub(super) fn retired() -> Sums {
     std::mem::take(&mut *lock(&RETIRED))
 }
 
-/// How many calls were served and in how many nanoseconds: allocations, frees, devices opened.
+/// Returns the number of calls and their nanoseconds: of allocations, of frees, of opened devices.
 pub(super) fn calls() -> [[u64; 2]; 3] {
     [&ALLOCATED, &FREED, &OPENED].map(|it| it.each_ref().map(|it| it.load(Ordering::Relaxed)))
 }
 
-/// How many allocations were the driver's, by [`Passed`].
+/// Returns the number of allocations that the driver made, by [`Passed`].
 pub(super) fn all_passed() -> [u64; 3] {
     PASSED.each_ref().map(|it| it.load(Ordering::Relaxed))
 }

@@ -1,7 +1,7 @@
-//! Which allocation of ours is at an address that a program was given.
+//! Millpond's allocation at an address that the program was given.
 //!
-//! A map by first addresses, in parts with a lock each. An allocation leaves with its free and before the driver can
-//! give the address to another thread; of two frees of one pointer one finds it.
+//! A map by first address, in parts with a lock each. An allocation leaves the map when it is freed, before the driver
+//! can give the address to another thread. If a pointer is freed twice, only one of the frees finds it.
 
 use millpond_driver::locks::{Guard, Leaf, Mutex, lock};
 use std::sync::Arc;
@@ -19,11 +19,11 @@ const PARTS: usize = 64;
 pub(super) struct Live {
     pub(super) buffer: Buffer<u8>,
     pub(super) pool: Arc<ServedPool>,
-    /// Unlike that of any other allocation of the process, and unlike the driver's.
+    /// Unique among the process's allocations, the driver's included.
     pub(super) number: u64,
 }
 
-/// What is known of one, while it lives on.
+/// A live allocation, as it was found.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) start: u64,
@@ -42,7 +42,7 @@ fn part(address: u64) -> Guard<'static, Table<u64, Live>> {
     lock(&LIVE[part].0)
 }
 
-/// An allocation has been made.
+/// Adds a new allocation, and returns its address.
 pub(super) fn insert(buffer: Buffer<u8>, pool: Arc<ServedPool>) -> u64 {
     // The driver counts its own from 1.
     static NEXT: AtomicU64 = AtomicU64::new(1 << 62);
@@ -51,25 +51,25 @@ pub(super) fn insert(buffer: Buffer<u8>, pool: Arc<ServedPool>) -> u64 {
     address
 }
 
-/// A free was refused: it lives on.
+/// Puts an allocation back whose free was refused.
 pub(super) fn put_back(live: Live) {
     let address = live.buffer.address();
     part(address).get_or_insert_default().insert(address, live);
 }
 
-/// An allocation is to be freed.
+/// Removes an allocation that is about to be freed.
 pub(super) fn remove(address: u64) -> Option<Live> {
     part(address).as_mut()?.remove(&address)
 }
 
-/// The allocation that begins at an address.
+/// Returns the allocation that begins at an address.
 pub(super) fn starting_at(address: u64) -> Option<Found> {
     let part = part(address);
     let Live { buffer, pool, number } = part.as_ref()?.get(&address)?;
     Some(Found { start: address, bytes: buffer.bytes(), pool: Arc::clone(pool), number: *number })
 }
 
-/// Everything of a device is gone: nothing of it is to be freed any more.
+/// Forgets all allocations of a device that is gone. They are not freed any more.
 pub(super) fn lose(ordinal: i32) {
     for part in &LIVE {
         let mut part = lock(&part.0);

@@ -1,7 +1,7 @@
-//! Allocations and frees in the order of streams, and `cuMemFree` of what they made.
+//! Stream-ordered allocations and frees, and `cuMemFree` of their memory.
 //!
-//! The driver gets what is its own: memory of captures, of pools that are not ours, addresses that are not ours. What
-//! it answers to a pointer that was freed already, or that is no start, is CUDA's answer.
+//! The driver gets what is its own: memory of captures, pools that are not Millpond's, addresses that are not
+//! Millpond's. Its answer to a pointer that was freed already, or that is no start of an allocation, is CUDA's answer.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,7 +18,7 @@ use crate::ask;
 use crate::mode;
 use crate::session::At;
 
-/// Makes a call, and notes how long it took where that is wanted.
+/// Makes a call, and notes its time if figures are wanted.
 #[inline]
 fn timed(note: fn(u64), act: impl FnOnce() -> Code) -> Code {
     if !mode::reports() {
@@ -61,7 +61,8 @@ pub(crate) unsafe fn alloc_from_pool(
     stream: Stream,
     real: impl Fn() -> Code + Copy,
 ) -> Code {
-    // From one device's pool on another's stream: the driver's, for a default stream means another one there.
+    // An allocation from one device's pool on another device's stream goes to the driver, because a default stream
+    // means another stream there.
     let find = |stream| pools::find(pool).filter(|it| devices::of_stream(stream) == Some(it.ordinal));
     // SAFETY: the caller's promise.
     unsafe { alloc(named(at, stream), real, (place, bytes), find) }
@@ -90,7 +91,7 @@ unsafe fn alloc(
                 Code::SUCCESS
             }
             Err(Error::OutOfMemory(_)) => Code::OUT_OF_MEMORY,
-            // The driver answers for a stream that it does not know, and for a device that is lost.
+            // For an unknown stream, and for a lost device, the driver answers.
             Err(error) => {
                 if !is_captured(&error) && !matches!(error, Error::DeviceLost { .. }) {
                     say_left("an allocation", &error);
@@ -101,7 +102,7 @@ unsafe fn alloc(
     })
 }
 
-/// The driver serves, from what it has.
+/// Lets the driver make an allocation, with the memory that it has.
 #[cold]
 fn pass(reason: Passed, real: impl Fn() -> Code + Copy) -> Code {
     let code = room::made_for(real);
@@ -135,7 +136,7 @@ pub(crate) fn free_async(at: &At, start: u64, stream: Stream, real: impl Fn() ->
     })
 }
 
-/// Frees what `live` holds, and leaves it empty then.
+/// Frees the allocation in `live`, which is empty afterwards.
 fn free_on(live: &mut Option<Live>, stream: Stream, real: impl Fn() -> Code + Copy) -> Code {
     let Some(Live { buffer, pool, number }) = live.take() else { return Code::UNKNOWN };
     let home = pool.served;
@@ -145,7 +146,7 @@ fn free_on(live: &mut Option<Live>, stream: Stream, real: impl Fn() -> Code + Co
             Some(Ok(user)) => free_apart(&pool, buffer, &[user]),
             _ => return refuse(Live { buffer, pool, number }, real),
         },
-        // What the stream has is waited for here: its events would be another context's.
+        // The stream's work is waited for here: an event recorded for it would be of another context.
         None if devices::is_of_another_context(stream) && ask::wait_for(stream) => free_apart(&pool, buffer, &[]),
         None => return refuse(Live { buffer, pool, number }, real),
     };
@@ -155,7 +156,7 @@ fn free_on(live: &mut Option<Live>, stream: Stream, real: impl Fn() -> Code + Co
     }
 }
 
-/// A free on no stream of its device's: after what the stream that allocated it has, and `users`.
+/// Frees a buffer on this library's own stream: after all work of the stream that allocated it, and of `users`.
 fn free_apart(pool: &ServedPool, buffer: millpond::Buffer<u8>, users: &[millpond::Stream]) -> Result<(), Refused<u8>> {
     match pool.served.apart() {
         Ok(apart) => pool.served.trusted.free_after(buffer, apart, users),
@@ -163,8 +164,8 @@ fn free_apart(pool: &ServedPool, buffer: millpond::Buffer<u8>, users: &[millpond
     }
 }
 
-/// What is not freed lives on. The driver, to which the address is none of its allocations, says what it says: of a
-/// stream that it does not know, of a device that is lost, or that the address is wrong.
+/// Keeps an allocation whose free is refused. The driver, which has no allocation at the address, gives the error: an
+/// unknown stream, a lost device, or a wrong address.
 #[cold]
 fn refuse(live: Live, real: impl Fn() -> Code + Copy) -> Code {
     live::put_back(live);
@@ -174,7 +175,7 @@ fn refuse(live: Live, real: impl Fn() -> Code + Copy) -> Code {
     }
 }
 
-/// `cuMemFree`: of memory of pools it waits for nothing. The program says that all uses have completed.
+/// `cuMemFree`: for memory of pools it waits for nothing. The program guarantees that all uses have completed.
 pub(crate) fn free(start: u64, real: impl Fn() -> Code + Copy) -> Code {
     let live = if is_ours() { live::remove(start) } else { None };
     let Some(Live { buffer, pool, number }) = live else { return real() };

@@ -1,27 +1,27 @@
-//! Serves stream-ordered memory of a program by Millpond's pool: `millpond run`.
+//! Serves a program's stream-ordered memory from Millpond's pool: `millpond run`.
 //!
-//! A *server* answers a wrapped call in the driver's place, or lets the driver answer. It decides nothing about order:
-//! that is the `millpond` crate's ([`Trusted`](millpond::raw::Trusted): the program's order is trusted, as CUDA trusts
-//! it).
+//! A *server* answers a wrapped call in place of the driver, or lets the driver answer. It decides nothing about order:
+//! that is done by the `millpond` crate ([`Trusted`](millpond::raw::Trusted): the program's order is trusted, as CUDA
+//! trusts it).
 //!
-//! | file | one law |
+//! | file | what it does |
 //! |---|---|
-//! | `figures` | what was served; what the driver's pools would say of themselves |
+//! | `figures` | figures of what was served, and of the driver's pools |
 //! | `account` | the report of that to the command |
-//! | `captures` | whether any stream may capture: memory of captures is the driver's |
+//! | `captures` | tracks whether any stream may be capturing: memory of captures is the driver's |
 //! | `devices` | Millpond's device for a number, opened once; the program's streams on it |
-//! | `pools` | pools by the driver's handle; their settings; which one a device's streams take memory from |
-//! | `live` | which allocation is at an address |
+//! | `pools` | pools by the driver's handle; their settings; the current pool of each device |
+//! | `live` | the allocation at an address |
 //! | `memory` | allocations and frees |
-//! | `pointers` | what the driver is asked about an address that is ours |
+//! | `pointers` | the driver's pointer queries, for addresses of Millpond's |
 //! | `contexts` | synchronisations give memory back; streams and contexts end |
-//! | `room` | who is refused memory gets what is idle elsewhere |
+//! | `room` | before an allocation fails, idle memory of other pools is given back |
 //!
-//! Each pool has its twin of the driver's, which holds no memory unless the program captures: its handle is the pool's,
-//! so that the driver understands every call about it.
+//! Each pool has a twin in the driver, which holds no memory unless the program captures. The twin's handle is the
+//! pool's, so that the driver understands every call about it.
 //!
 //! Calls from in here reach the real functions: Millpond's driver finds those ([`search`](crate::search)), and the
-//! thread counts as inside. In a process that was forked from one that was served the driver answers everything.
+//! thread counts as inside a wrapper. In a process forked from one that was served, the driver answers everything.
 
 mod account;
 pub(crate) mod captures;
@@ -50,25 +50,25 @@ use crate::signals::{self, End, Who};
 /// A table that is made with its first entry.
 type Table<K, V> = Option<FxHashMap<K, V>>;
 
-/// Whether a device was opened. In a process that was forked after that nothing is served.
+/// `true` once memory was served or a device was opened. In a process that was forked after that, nothing is served.
 static IS_BEGUN: AtomicBool = AtomicBool::new(false);
-/// The process that began.
+/// The process in which this began.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
-/// Whether servers answer.
+/// Returns `true` if servers answer.
 #[inline]
 pub(crate) fn is_on() -> bool {
     mode::serving() != Serving::Off && !IS_FORKED.load(Ordering::Relaxed)
 }
 
-/// Whether it is Millpond's pool that serves.
+/// Returns `true` if Millpond's pool serves.
 #[inline]
 fn is_ours() -> bool {
     mode::serving() == Serving::Millpond
 }
 
-/// The first call that concerns a pool: the end of the process and forks are watched from now on.
+/// Watches the process's end and its forks, from the first call that concerns a pool.
 fn begin() {
     if !IS_BEGUN.swap(true, Ordering::Relaxed) {
         PROCESS.store(std::process::id(), Ordering::Relaxed);
@@ -77,28 +77,29 @@ fn begin() {
 }
 
 fn finish() {
-    // What a forked process knows is its parent's, who reports it; so is what one knows that shares the memory (vfork).
-    // A thread that ends the process from within a call (a handler of a signal) may hold what the report needs.
+    // A forked process, and one that shares the memory (vfork), knows its parent's figures, which the parent reports. A
+    // thread that ends the process from within a call (in a signal handler) may hold what the report needs.
     let is_own = !IS_FORKED.load(Ordering::Relaxed) && PROCESS.load(Ordering::Relaxed) == std::process::id();
     if is_own && !is_inside() {
         let _ = catch_unwind(account::report);
     }
 }
 
-/// In a forked process: devices are the parent's. Where there was none yet it is a process like any other.
+/// Notes a fork, in the forked process: the devices are the parent's. If nothing was served before, this is a process
+/// like any other.
 fn forget() {
     if IS_BEGUN.load(Ordering::Relaxed) {
         IS_FORKED.store(true, Ordering::Relaxed);
     }
 }
 
-/// Runs a server. What goes wrong in here must not leave it.
+/// Runs a server. A panic must not leave it.
 #[inline]
 pub(crate) fn guard(act: impl FnOnce() -> Code) -> Code {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or(Code::UNKNOWN)
 }
 
-/// Writes an answer where the program wants it, if it does.
+/// Writes an answer to the program's address, unless that is null.
 ///
 /// # Safety
 /// Null, or valid.
@@ -109,12 +110,12 @@ unsafe fn put<T>(place: *mut T, value: T) {
     }
 }
 
-/// Whether a stream was found to capture.
+/// Returns `true` if the error says that a stream captures.
 fn is_captured(error: &Error) -> bool {
     matches!(error, Error::Driver(reason) if matches!(**reason, DriverError::Captured { .. }))
 }
 
-/// Says once for each cause what Millpond leaves to the driver.
+/// Says, once in the process, that something is left to the driver, and why.
 #[cold]
 fn say_left(what: &str, error: &Error) {
     static SAID: AtomicBool = AtomicBool::new(false);

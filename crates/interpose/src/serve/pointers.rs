@@ -1,8 +1,8 @@
-//! What the driver is asked about an address that is ours.
+//! The driver's pointer queries, for addresses of Millpond's.
 //!
-//! To the driver it is mapped memory (`cuMemMap`); to the program it is memory of a pool. So the driver is asked, and
-//! what it says of the mapping is replaced by what is so of the allocation. What memory of a pool cannot be asked for
-//! is refused as the driver refuses it: else a handle would be handed out of a chunk on which other allocations lie.
+//! To the driver such an address is mapped memory (`cuMemMap`); to the program it is memory of a pool. So the driver is
+//! asked, and its answers about the mapping are replaced by the allocation's. What CUDA refuses for memory of a pool is
+//! refused here, too: otherwise the program would get a handle of a chunk that also has other allocations.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -20,7 +20,7 @@ mod attribute {
     pub(super) const POOL: i32 = 17;
 }
 
-/// The allocation of ours that an address is in.
+/// Returns Millpond's allocation that an address is in.
 fn around(at: u64) -> Option<Found> {
     if !is_ours() {
         return None;
@@ -32,10 +32,10 @@ fn around(at: u64) -> Option<Found> {
     live::starting_at(memory.address()).filter(|known| at - known.start < known.bytes)
 }
 
-/// Replaces the answer where it is about the allocation.
+/// Replaces the answer, if it is one of the allocation's.
 ///
 /// # Safety
-/// The place is null, or valid for what the attribute is.
+/// The place is null, or valid for the attribute's type.
 unsafe fn replace(known: &Found, which: c_int, place: *mut c_void) {
     match which {
         // SAFETY: the caller's promise: an unsigned number of 64 bits, as the next two.
@@ -55,7 +55,7 @@ unsafe fn replace(known: &Found, which: c_int, place: *mut c_void) {
 /// `cuPointerGetAttribute`
 ///
 /// # Safety
-/// The place is null, or valid for what the attribute is.
+/// The place is null, or valid for the attribute's type.
 pub(crate) unsafe fn attribute(code: Code, place: *mut c_void, which: c_int, address: u64) -> Code {
     let is_ours_to_say = matches!(
         which,
@@ -76,10 +76,11 @@ pub(crate) unsafe fn attribute(code: Code, place: *mut c_void, which: c_int, add
     }
 }
 
-/// `cuPointerGetAttributes`: what does not apply is left as null or 0, and no error.
+/// `cuPointerGetAttributes`: an attribute that does not apply gives null or 0, and no error.
 ///
 /// # Safety
-/// If the call succeeded: there are so many, and the places are null, or valid for what the attributes are.
+/// If the call succeeded, `count` attributes and places are there, and the places are null or valid for their
+/// attributes.
 pub(crate) unsafe fn attributes(
     code: Code,
     count: c_uint,
@@ -116,7 +117,7 @@ pub(crate) unsafe fn range(base: *mut u64, bytes: *mut usize, address: u64, real
     Code::SUCCESS
 }
 
-/// What memory of a pool of this process alone does not have: a handle, a name for others.
+/// Refuses a query that memory of this process's pools does not answer: for a handle, for a name for other processes.
 pub(crate) fn refuse(address: u64, real: impl Fn() -> Code) -> Code {
     if around(address).is_some() { Code::INVALID_VALUE } else { real() }
 }

@@ -1,8 +1,8 @@
-//! Pools by the driver's handle; their settings; which one a device's streams take memory from.
+//! Pools by the driver's handle; their settings; the current pool of each device.
 //!
-//! Memory of a device that no other process can open is ours. Pools of other kinds (shareable ones, those of the host,
-//! managed, imported) are the driver's. Settings go to both twins: the driver's answers for what both know, ours for
-//! what is reserved and used.
+//! Device memory that no other process can open is Millpond's. Pools of other kinds (shareable ones, those of the host,
+//! managed, imported) are the driver's. Settings go to both twins. The driver's twin answers for what both know,
+//! Millpond's for what is reserved and used.
 
 use crate::ranks;
 use millpond_driver::locks::{self, RwLock};
@@ -22,7 +22,7 @@ use crate::abi::{AccessDesc, Code, Location, Pool, PoolProps};
 use crate::ask;
 use crate::calls::{list, read};
 
-/// A pool of ours.
+/// A pool of Millpond's.
 #[derive(Debug)]
 pub(crate) struct ServedPool {
     pub(super) served: &'static Served,
@@ -30,16 +30,16 @@ pub(crate) struct ServedPool {
     pub(super) pool: millpond::Pool,
     /// The driver's twin.
     pub(super) handle: Pool,
-    /// What is kept at a synchronisation.
+    /// The bytes to keep at a synchronisation.
     pub(super) threshold: AtomicU64,
 }
 
-/// Pools that were met; none for the driver's own.
+/// The pools that were seen; `None` for the driver's own.
 static POOLS: RwLock<ranks::Served, Table<Pool, Option<Arc<ServedPool>>>> = RwLock::new(None);
-/// The pool that streams of a device take memory from, once known; none for one of the driver's.
+/// The current pool of each device, once it is known; `None` for one of the driver's.
 static CURRENT: RwLock<ranks::Current, Table<i32, Option<Arc<ServedPool>>>> = RwLock::new(None);
 
-/// The pool of a handle, if it is ours.
+/// Returns the pool of a handle, if it is Millpond's.
 pub(super) fn find(handle: Pool) -> Option<Arc<ServedPool>> {
     let pools = locks::read(&POOLS);
     match pools.as_ref().and_then(|all| all.get(&handle)) {
@@ -51,7 +51,7 @@ pub(super) fn find(handle: Pool) -> Option<Arc<ServedPool>> {
     }
 }
 
-/// A handle that was not made here: a device's default pool, or another of the driver's.
+/// Looks a handle up that was not made here: a device's default pool, or another one of the driver's.
 #[cold]
 fn meet(handle: Pool) -> Option<Arc<ServedPool>> {
     let ordinal = (0..ask::devices()).find(|device| ask::default_pool_of(*device) == Some(handle));
@@ -65,13 +65,13 @@ fn enlisted(served: &'static Served, pool: millpond::Pool, handle: Pool) -> Arc<
     Arc::new(ServedPool { served, ordinal: served.ordinal, pool, handle, threshold })
 }
 
-/// Of two threads that meet a pool the first one's counts.
+/// Keeps a pool. If two threads look the same pool up, the first one's counts.
 fn keep(handle: Pool, pool: Option<Arc<ServedPool>>) -> Option<Arc<ServedPool>> {
     let mut pools = locks::write(&POOLS);
     pools.get_or_insert_default().entry(handle).or_insert(pool).clone()
 }
 
-/// The pool that a device's streams take memory from, if it is ours.
+/// Returns the current pool of a device, if it is Millpond's.
 #[inline]
 pub(super) fn current_of(ordinal: i32) -> Option<Arc<ServedPool>> {
     let current = locks::read(&CURRENT);
@@ -84,10 +84,11 @@ pub(super) fn current_of(ordinal: i32) -> Option<Arc<ServedPool>> {
     }
 }
 
-/// The driver knows which one it is.
+/// Asks the driver for the current pool.
 #[cold]
 fn learn_current(ordinal: i32) -> Option<Arc<ServedPool>> {
-    // Asked under the lock: whoever changes it forgets the answer after that, so that an old one does not stay.
+    // The driver is asked under the lock. A call that changes the pool removes the answer afterwards, so an old one
+    // does not stay.
     let mut current = locks::write(&CURRENT);
     let found = find(ask::pool_of(ordinal)?);
     current.get_or_insert_default().entry(ordinal).or_insert(found).clone()
@@ -97,19 +98,19 @@ fn forget_current(ordinal: i32) {
     locks::write(&CURRENT).get_or_insert_default().remove(&ordinal);
 }
 
-/// All pools of ours.
+/// Returns all pools of Millpond's.
 pub(super) fn all() -> Vec<Arc<ServedPool>> {
     let pools = locks::read(&POOLS);
     pools.iter().flatten().filter_map(|(_, pool)| pool.clone()).collect()
 }
 
-/// All handles that were met, be they ours or the driver's.
+/// Returns all handles that were seen, Millpond's and the driver's.
 pub(super) fn handles() -> Vec<Pool> {
     let pools = locks::read(&POOLS);
     pools.iter().flatten().map(|(handle, _)| *handle).collect()
 }
 
-/// Everything of a device is gone. Its pools are left as they are: they could not give anything back.
+/// Drops everything of a device. Its pools are leaked: they could not give anything back.
 pub(super) fn lose(ordinal: i32) {
     let mut pools = locks::write(&POOLS);
     let is_gone = |pool: &Arc<ServedPool>| pool.ordinal == ordinal;
@@ -131,13 +132,13 @@ pub(crate) fn create(code: Code, handle: Option<Pool>, props: Option<PoolProps>)
 }
 
 fn twin(handle: Pool, props: &PoolProps) -> Option<Arc<ServedPool>> {
-    // Pinned memory of a device, for this process.
+    // Pinned memory of a device, for this process only.
     let is_plain = props.kind == AllocationProp::PINNED && props.handle_types == 0;
     if !is_plain || props.location.kind != Location::DEVICE {
         return None;
     }
-    // RMM asks for memory that can be decompressed wherever the driver knows the word; a device without the engine
-    // gives plain memory.
+    // RMM asks for memory that can be decompressed whenever the driver knows this usage. A device without the engine
+    // returns plain memory.
     match props.usage {
         0 => {}
         PoolProps::DECOMPRESSION if !ask::decompresses(props.location.id) => {}
@@ -154,7 +155,8 @@ fn twin(handle: Pool, props: &PoolProps) -> Option<Arc<ServedPool>> {
     }
 }
 
-/// `cuMemPoolDestroy`: it leaves before the driver can give its handle out again. What is allocated from it lives on.
+/// `cuMemPoolDestroy`: the pool leaves the table before the driver can give its handle out again. Allocations from it
+/// stay live.
 pub(crate) fn destroy(handle: Pool, real: impl Fn() -> Code) -> Code {
     let gone = locks::write(&POOLS).get_or_insert_default().remove(&handle);
     let ours = gone.as_ref().and_then(Option::as_deref).map(|it| (it.ordinal, &it.pool));
@@ -166,7 +168,7 @@ pub(crate) fn destroy(handle: Pool, real: impl Fn() -> Code) -> Code {
     match (gone, code) {
         (Some(pool), Code::SUCCESS) => {
             let ordinal = pool.as_ref().map(|it| it.ordinal);
-            // A device whose current pool goes takes memory from its default one again.
+            // If a device's current pool is destroyed, its default pool is current again.
             let mut current = locks::write(&CURRENT);
             current.get_or_insert_default().retain(|device, _| ordinal.is_some_and(|it| it != *device));
             drop((current, pool));
@@ -183,7 +185,7 @@ pub(crate) fn destroy(handle: Pool, real: impl Fn() -> Code) -> Code {
 /// `cuMemPoolSetAccess`
 ///
 /// # Safety
-/// If the call succeeded: so many are valid.
+/// If the call succeeded, `count` elements are valid.
 pub(crate) unsafe fn set_access(code: Code, handle: Pool, access: *const AccessDesc, count: usize) -> Code {
     let Some(pool) = of_success(code, handle) else { return code };
     // SAFETY: the caller's promise.
@@ -203,7 +205,7 @@ pub(crate) unsafe fn set_access(code: Code, handle: Pool, access: *const AccessD
     Code::SUCCESS
 }
 
-/// The pool of ours that a call is about which the driver's twin has accepted.
+/// Returns Millpond's pool of a call that the driver's twin has accepted.
 fn of_success(code: Code, handle: Pool) -> Option<Arc<ServedPool>> {
     if code == Code::SUCCESS && is_ours() { find(handle) } else { None }
 }
@@ -217,7 +219,7 @@ fn code_of(error: &Error) -> Code {
     }
 }
 
-/// `cuDeviceSetMemPool`; none where it is not a device's.
+/// `cuDeviceSetMemPool`; `device` is `None` if the location is not a device.
 pub(crate) fn set_current(code: Code, device: Option<c_int>) -> Code {
     if code == Code::SUCCESS {
         device.into_iter().for_each(forget_current);
@@ -237,7 +239,7 @@ pub(crate) fn trim(code: Code, handle: Pool, keep_bytes: usize) -> Code {
 /// `cuMemPoolSetAttribute`
 ///
 /// # Safety
-/// The place is null, or valid for what the attribute is.
+/// The place is null, or valid for the attribute's type.
 pub(crate) unsafe fn set_attribute(code: Code, handle: Pool, which: c_int, value: *mut c_void) -> Code {
     let Some(pool) = of_success(code, handle) else { return code };
     match which {
@@ -265,7 +267,7 @@ pub(crate) unsafe fn set_attribute(code: Code, handle: Pool, which: c_int, value
 /// `cuMemPoolGetAttribute`
 ///
 /// # Safety
-/// The place is null, or valid for what the attribute is.
+/// The place is null, or valid for the attribute's type.
 pub(crate) unsafe fn attribute(code: Code, handle: Pool, which: c_int, value: *mut c_void) -> Code {
     let Some(pool) = of_success(code, handle) else { return code };
     let figures = pool.pool.statistics();

@@ -1,11 +1,12 @@
-//! Who is refused memory gets what is idle elsewhere: Millpond's pools give back what they do not use, the driver's
-//! pools too, and the call is made once more.
+//! Makes room when an allocation is refused: Millpond's pools and the driver's pools give back what they do not use,
+//! and the call is made once more.
 //!
-//! What is freed on a stream that still runs is idle only when that has completed. An allocation of ours waits for
-//! that, as CUDA's own pool does before it says that no memory is left. A call that the driver answers does not wait.
+//! Memory that was freed on a stream is idle only once the stream's work before the free has completed. An allocation
+//! of Millpond's waits for that, as CUDA's own pool does before it reports that no memory is left. A call that the
+//! driver answers does not wait.
 //!
-//! While a stream captures nothing is given back: a call that asks the device or trims a pool makes the capture
-//! invalid.
+//! While a stream captures, nothing is given back: a call that queries the device or trims a pool would make the
+//! capture invalid.
 
 use millpond::Error;
 
@@ -14,11 +15,11 @@ use super::{captures, is_ours, pools};
 use crate::abi::Code;
 use crate::ask;
 
-/// All pools give back what they do not use, unless a stream captures. Whether they did.
+/// Makes all pools give back what they do not use, unless a stream captures. Returns `false` if one does.
 fn give_back() -> bool {
     let given = captures::while_none(|| {
         for pool in pools::all() {
-            // What cannot be given back stays, and the call that is made again says so.
+            // If it cannot be given back, it stays, and the repeated call reports that.
             let _ = pool.pool.trim_to(0);
             ask::trim_pool(pool.handle);
         }
@@ -27,7 +28,7 @@ fn give_back() -> bool {
     given.is_some()
 }
 
-/// An allocation of ours that was refused.
+/// Repeats an allocation of Millpond's that was refused.
 #[cold]
 pub(super) fn retry<T>(served: &Served, mut alloc: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     let was_given = give_back();
@@ -44,7 +45,7 @@ pub(super) fn retry<T>(served: &Served, mut alloc: impl FnMut() -> Result<T, Err
     }
 }
 
-/// Makes a call of the driver, and once more if it finds no memory.
+/// Makes a driver call, and repeats it if no memory is left.
 pub(crate) fn made_for(real: impl Fn() -> Code + Copy) -> Code {
     let code = real();
     match code == Code::OUT_OF_MEMORY && is_ours() && give_back() {

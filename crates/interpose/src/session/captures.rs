@@ -1,4 +1,4 @@
-//! Captures that go on: which stream began each, what it makes, and what memory it has.
+//! Open captures: the stream that began each, the graph that it makes, and the memory allocated in it.
 
 use millpond_core::ids::{GraphId, HostId, StreamId};
 use millpond_core::op::{CaptureMode, Memory, What};
@@ -10,21 +10,21 @@ use crate::abi::Stream;
 use crate::ask;
 use crate::index::Entry;
 
-/// So many addresses of memory that never was are remembered.
+/// The number of void addresses that are remembered.
 const VOID: usize = 1 << 16;
 
-/// A capture that goes on.
+/// An open capture.
 #[derive(Debug)]
 pub(crate) struct Capture {
-    /// What the driver calls it.
+    /// The driver's number of the capture.
     pub(crate) number: Option<u64>,
-    /// The graph that it makes; none where it goes into one that is there.
+    /// The graph that it makes; `None` if it captures into an existing graph.
     pub(crate) graph: Option<GraphId>,
-    /// Whether operations cannot follow it, from some call on.
+    /// `true` once a call has made it impossible for operations to follow it.
     pub(crate) is_lost: bool,
-    /// What was allocated in it.
+    /// The memory that was allocated in it.
     pub(crate) memory: Vec<Memory>,
-    /// As of [`Outside`](crate::handles::Outside).
+    /// As in [`Outside`](crate::handles::Outside).
     pub(crate) pointed_at: FxHashSet<Memory>,
     pub(crate) mode: CaptureMode,
     /// The thread that began it.
@@ -32,14 +32,14 @@ pub(crate) struct Capture {
 }
 
 impl Session {
-    /// A capture that begins in the call at hand.
+    /// Returns a capture that begins in the current call.
     pub(crate) fn new_capture(&self, number: Option<u64>, mode: CaptureMode) -> Capture {
         let (memory, pointed_at, thread) = (Vec::new(), FxHashSet::default(), self.host);
         Capture { number, graph: None, is_lost: false, memory, pointed_at, mode, thread }
     }
 
-    /// Hands an operation on that the driver has done: no capture forbids it then, whatever is known of their modes. A
-    /// call that waits by the way is allowed where a synchronisation is not.
+    /// Hands on an operation that the driver has accepted: then no capture forbids it, whatever is known of the capture
+    /// modes. A call that waits only as a side effect is allowed where a synchronisation is not.
     #[cold]
     pub(super) fn push_while_capturing(&mut self, what: What) {
         if what.unsafe_call().is_none() || !self.are_forbidden() {
@@ -51,7 +51,7 @@ impl Session {
         self.hand_on(What::CaptureModeExchange { mode });
     }
 
-    /// Captures forbid the thread at hand calls that act at once by another mode from now on.
+    /// Sets the current thread's capture mode for calls that captures may forbid.
     pub(crate) fn set_mode(&mut self, mode: CaptureMode) {
         match mode {
             CaptureMode::Global => drop(self.modes.remove(&self.host)),
@@ -60,7 +60,7 @@ impl Session {
         self.push(What::CaptureModeExchange { mode });
     }
 
-    /// Whether some capture forbids the thread such calls.
+    /// Returns `true` if some capture forbids this thread such calls.
     fn are_forbidden(&self) -> bool {
         let mode = self.modes.get(&self.host).copied().unwrap_or_default();
         self.captures.values().any(|capture| match (mode, capture.mode) {
@@ -70,15 +70,16 @@ impl Session {
         })
     }
 
-    /// Hands an operation on that the driver has refused, for a capture goes on. Where that is not followed it is not
-    /// known why.
+    /// Hands on an operation that the driver has refused because of an open capture. If some capture cannot be
+    /// followed, the reason is not known, and nothing is handed on.
     pub(crate) fn push_refused(&mut self, what: Option<What>) {
         if !self.captures.is_empty() && !self.captures.values().any(|capture| capture.is_lost) {
             what.into_iter().for_each(|what| self.hand_on(what));
         }
     }
 
-    /// Where the capture began that a stream is in, be it because it waited for one that captures.
+    /// Returns the stream that began the capture that a stream is in. The stream may be in it because it waited for a
+    /// capturing stream.
     pub(crate) fn origin(&self, at: &At, stream: StreamId, handle: Stream) -> Option<StreamId> {
         if self.captures.is_empty() || self.captures.contains_key(&stream) {
             return self.captures.contains_key(&stream).then_some(stream);
@@ -90,18 +91,18 @@ impl Session {
         let number = ask::capture_number(handle);
         let is_it = |it: &(&StreamId, &Capture)| number.is_some() && it.1.number == number;
         let found = self.captures.iter().find(is_it);
-        // A driver that cannot be asked has one at a time, mostly.
+        // If the driver does not tell the number, any capture is taken: mostly there is only one.
         found.or_else(|| self.captures.iter().next()).map(|it| *it.0)
     }
 
-    /// Where the capture began that a stream is in, by its handle.
+    /// As [`origin`](Self::origin), by the stream's handle.
     #[cold]
     pub(crate) fn origin_of(&mut self, at: &At, handle: Stream) -> Option<StreamId> {
         let stream = self.stream(at, handle);
         self.origin(at, stream, handle)
     }
 
-    /// Whether a stream's work goes into a capture that operations cannot follow.
+    /// Returns `true` if the stream's work goes into a capture that operations cannot follow.
     #[inline]
     pub(crate) fn is_lost(&mut self, at: &At, handle: Stream) -> bool {
         !self.captures.is_empty() && self.is_in_lost(at, handle)
@@ -115,8 +116,8 @@ impl Session {
         self.origin_of(at, handle).is_some_and(|origin| self.captures[&origin].is_lost)
     }
 
-    /// A capture has ended without a graph. What was allocated in it never was: its addresses are other memory's as
-    /// soon as the driver gives them out again, and a free of them that the driver refuses is not a free of that.
+    /// Drops a capture that ended without a graph. Its allocations never happened. The driver may give their addresses
+    /// out again, and a free of them that the driver refuses does not free other memory there.
     pub(crate) fn drop_capture(&mut self, capture: Capture) {
         for memory in capture.memory {
             if let Some(entry) = self.index.entry(memory).copied().filter(|entry| entry.is_live) {
@@ -127,7 +128,7 @@ impl Session {
         }
     }
 
-    /// Memory of an alloc node lost its place without a free.
+    /// Notes that an alloc node's memory has lost its addresses without a free.
     pub(crate) fn note_void(&mut self, entry: &Entry) {
         if self.void.len() >= VOID {
             self.void.clear();
@@ -135,7 +136,7 @@ impl Session {
         self.void.insert(entry.start);
     }
 
-    /// Streams that were destroyed in captures are gone, once all of those have ended.
+    /// Ends streams that were destroyed during captures, once all captures have ended.
     pub(crate) fn let_streams_go(&mut self) {
         if self.captures.is_empty() {
             for stream in std::mem::take(&mut self.leaving) {

@@ -1,4 +1,4 @@
-//! The session in a process that forks, crashes, ends, or closes libraries.
+//! The session when the process forks, crashes, ends, or closes libraries.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -10,28 +10,28 @@ use super::{PROCESS, SESSION, Session, THREADS, session};
 use crate::entry::thunk::{Inside, is_inside};
 use crate::sink::Sink;
 
-/// In a forked process: what the parent had is the parent's.
+/// Starts anew in a forked process: the parent's session stays the parent's.
 pub(super) fn forget() {
     SESSION.store(std::ptr::null_mut(), Ordering::Release);
     THREADS.store(0, Ordering::Relaxed);
     PROCESS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Code may go, that of the object at this address above all: no return address is known any more.
+/// Forgets all return addresses, because code may be unloaded: above all that of the object at `base`.
 pub(crate) fn forget_code(base: Option<usize>) {
     let at = SESSION.load(Ordering::Acquire);
-    // A thread that is inside may hold the lock, or be the driver's own affair.
+    // A thread inside a wrapper may hold the lock, or may be running the driver's own code.
     if at.is_null() || is_inside() {
         return;
     }
-    // SAFETY: a session is never given back.
+    // SAFETY: a session is never freed.
     let mut session = lock(unsafe { &*at });
     if session.process == std::process::id() {
         session.places.forget_code(base);
     }
 }
 
-/// The session, unless another thread holds it for long: a process may end in the middle of anything.
+/// Returns the session, unless another thread holds it for too long: a process may end at any point.
 fn patiently(looks: u32) -> Option<Guard<'static, Session>> {
     let at = SESSION.load(Ordering::Acquire);
     if at.is_null() {
@@ -41,7 +41,7 @@ fn patiently(looks: u32) -> Option<Guard<'static, Session>> {
         if look > 0 {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        // SAFETY: a session is never given back.
+        // SAFETY: a session is never freed.
         if let Some(session) = unsafe { &*at }.try_lock() {
             return Some(session);
         }
@@ -49,18 +49,18 @@ fn patiently(looks: u32) -> Option<Guard<'static, Session>> {
     None
 }
 
-/// The process ends.
+/// Finishes the session when the process ends.
 pub(super) fn finish() {
     let _inside = Inside::enter();
     let Some(mut session) = patiently(200) else { return };
-    // What shares the memory of another process (vfork) ends for itself.
+    // A process that shares this one's memory (vfork) ends for itself.
     if session.process == std::process::id() {
-        // What goes wrong in here is no matter of the program.
+        // A panic in here does not reach the program.
         let _ = catch_unwind(AssertUnwindSafe(|| session.finish()));
     }
 }
 
-/// Another program is about to take the place of this one.
+/// Writes the trace before another program replaces this one.
 pub(super) fn leave() {
     if let Some(mut session) = patiently(200)
         && session.process == std::process::id()
@@ -70,7 +70,7 @@ pub(super) fn leave() {
     }
 }
 
-/// The process crashes.
+/// Writes the trace when the process crashes.
 pub(super) fn save() {
     if let Some(mut session) = patiently(1)
         && session.process == std::process::id()
@@ -80,7 +80,7 @@ pub(super) fn save() {
     }
 }
 
-/// Notes something that no call of the program's is at hand for.
+/// Notes something outside of any call of the program.
 pub(crate) fn note_apart(act: impl FnOnce(&mut Session)) {
     let Some(mut session) = session() else { return };
     let _ = catch_unwind(AssertUnwindSafe(|| {

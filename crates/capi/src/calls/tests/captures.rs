@@ -1,4 +1,4 @@
-//! Captures of several threads, and those that come to nothing.
+//! Captures of several threads, and captures that fail.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread::scope;
@@ -46,7 +46,7 @@ fn what_a_capture_allocated_goes_with_its_stream() {
     refused(c!(millpond_free_async(memory, other)), MILLPOND_ERROR_INVALID_VALUE);
 }
 
-/// An allocation beside the end of another thread's capture is known at the end of its own.
+/// An allocation at the same time as the end of another thread's capture is known at the end of its own capture.
 #[test]
 fn captures_of_two_threads_lose_no_allocation() {
     let device = host_device();
@@ -80,7 +80,7 @@ fn captures_of_two_threads_lose_no_allocation() {
     });
 }
 
-/// Another thread may be in a call of the stream while it is destroyed.
+/// Another thread may be in a call on the stream while the stream is destroyed.
 #[test]
 fn a_capture_goes_with_its_stream_beside_calls_of_it() {
     let (device, handle, is_over) = (host_device(), AtomicUsize::new(0), AtomicBool::new(false));
@@ -96,7 +96,7 @@ fn a_capture_goes_with_its_stream_beside_calls_of_it() {
             handle.store(stream as usize, SeqCst);
             must(c!(millpond_stream_begin_capture(stream)));
             must(c!(millpond_stream_destroy(stream)));
-            // A capture that goes on refuses it.
+            // An open capture would refuse this.
             must(c!(millpond_malloc(&mut memory, 64, device)));
             must(c!(millpond_free(memory, device)));
         }

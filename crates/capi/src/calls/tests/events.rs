@@ -1,4 +1,4 @@
-//! Events, and which device they are of.
+//! Events, and the devices that they belong to.
 
 use super::*;
 use crate::calls::event::{
@@ -12,7 +12,7 @@ use crate::calls::stream::millpond_stream_wait_event_with_flags;
 use crate::status::millpond_status::*;
 use crate::tables::event::millpond_event_t;
 
-/// A new event, as two devices' streams may record it one after the other.
+/// A new event, which streams of two devices may record one after the other.
 fn event() -> millpond_event_t {
     let mut event = null_mut();
     must(c!(millpond_event_create(&mut event)));
@@ -31,7 +31,7 @@ fn a_refused_node_leaves_an_event_as_it_was() {
     };
     let named = event();
     is_free(named);
-    // What it holds is of the other device.
+    // Its record is of the other device.
     let wrong = c!(millpond_graph_add_event_record_node(null_mut(), graph, null(), 0, named));
     refused(wrong, MILLPOND_ERROR_INVALID_VALUE);
     is_free(named);

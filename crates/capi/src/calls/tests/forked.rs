@@ -1,4 +1,4 @@
-//! What a forked process is answered by the functions of C, and that its parent loses nothing by it.
+//! The answers of the C functions in a forked process, and that the parent loses nothing.
 
 use std::ffi::c_int;
 use std::process::Command;
@@ -45,7 +45,7 @@ fn program() {
             c!(millpond_device_create_host(&mut again, null())),
         ];
         let is_right = answers.iter().all(|it| *it == MILLPOND_ERROR_DEVICE_LOST) && last_error().contains("forked");
-        // With the handlers of a process that ends by itself.
+        // With the exit handlers, as in a process that ends normally.
         exit(if is_right { 0 } else { 1 });
     }
     let mut status = -1;

@@ -1,4 +1,4 @@
-//! Which memory of graphs an address means.
+//! The memory of graphs that an address means.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -79,7 +79,7 @@ impl Line {
     }
 }
 
-/// Does it on a stream of a device that is traced: a checker finds nothing wrong there either.
+/// Runs `act` on a stream of a device with a trace: a checker finds nothing wrong there either.
 fn right(name: &str, act: impl FnOnce(millpond_device_t, millpond_stream_t)) {
     let path = std::env::temp_dir().join(format!("millpond-{}-{name}.trace", std::process::id()));
     let trace = Trace::create(&path).expect("a trace");
@@ -102,7 +102,7 @@ fn right(name: &str, act: impl FnOnce(millpond_device_t, millpond_stream_t)) {
     std::fs::remove_file(path).expect("it is there");
 }
 
-/// Two small allocations, then one where both were, and more.
+/// Two small allocations, then one in the place of both and more.
 #[test]
 fn an_address_within_a_later_allocation_means_that_one() {
     right("within", |device, stream| {
@@ -122,7 +122,7 @@ fn an_address_within_a_later_allocation_means_that_one() {
     });
 }
 
-/// What has the rest of a former allocation's addresses is that one, whose uses are refused as such.
+/// An address in the rest of a former allocation means that allocation, and its uses are refused as such.
 #[test]
 fn an_address_of_the_rest_of_a_former_allocation_means_that_one() {
     let device = host_device();
@@ -136,7 +136,7 @@ fn an_address_of_the_rest_of_a_former_allocation_means_that_one() {
     assert!(refused.contains("graph allocation 0 (4.00 KiB) is written by memset node 4, after it"), "{refused}");
 }
 
-/// An instance leaves live what its graph left when it was made, whatever nodes that graph got since.
+/// An instance leaves live what its graph left when the instance was made, whatever nodes the graph got since.
 #[test]
 fn what_an_instance_leaves_is_known_when_its_graph_has_another_node_there() {
     right("another_node", |device, stream| {
@@ -154,8 +154,8 @@ fn what_an_instance_leaves_is_known_when_its_graph_has_another_node_there() {
     });
 }
 
-/// One thread ends a capture while another allocates on a second handle of its stream: what comes before the end is the
-/// graph's, however late that thread is.
+/// One thread ends a capture while another allocates on a second handle of its stream. Memory allocated before the end
+/// is the graph's, however late that thread is.
 #[test]
 fn an_allocation_beside_the_end_of_its_capture_is_the_graphs() {
     const ASKED: usize = usize::MAX;

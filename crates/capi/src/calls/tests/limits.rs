@@ -1,4 +1,4 @@
-//! What is said where the host has no memory left, or no room in a file. Each is a process of its own.
+//! The messages when the host has no memory left, or no room in a file. Each test is a process of its own.
 
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -19,7 +19,7 @@ use crate::calls::trace::{millpond_trace_flush, millpond_trace_start, millpond_t
 use crate::calls::work::{millpond_memcpy_htod_async, millpond_memset_async};
 use crate::status::millpond_status::*;
 
-/// Runs a test of this file, which is ignored otherwise, as a program.
+/// Runs a test of this file, which is otherwise ignored, as a program.
 fn run(program: &str) {
     let mut command = Command::new(std::env::current_exe().expect("this test has a path"));
     let name = format!("calls::tests::limits::{program}");
@@ -35,7 +35,7 @@ fn limit(which: libc::__rlimit_resource_t, bytes: u64) {
     assert_eq!(unsafe { libc::setrlimit(which, &limit) }, 0);
 }
 
-/// Addresses that the process has.
+/// The size of the process's address space.
 fn addresses() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").expect("a system with /proc");
     pages.split(' ').next().and_then(|it| it.parse::<u64>().ok()).expect("a number") * 4096
@@ -76,7 +76,7 @@ fn a_trace_that_was_lost_is_never_flushed_again() {
 #[test]
 #[ignore = "a program for another test"]
 fn trace_without_room() {
-    // SAFETY: the signal is left to the call that fails.
+    // SAFETY: the signal is ignored, so that the call fails instead.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     for (room, records) in [(30_000, 20_000), (30_000, 200_000), (100_000, 200_000), (60, 10)] {
         let (path, text) = trace_file("lost");
@@ -91,7 +91,7 @@ fn trace_without_room() {
         }
         let first = refused(c!(millpond_trace_flush(device)), MILLPOND_ERROR_INVALID_VALUE);
         assert!(first.contains("File too large"), "{first}");
-        // Also where there is nothing new.
+        // Also if there is nothing new to write.
         assert_eq!(refused(c!(millpond_trace_flush(device)), MILLPOND_ERROR_INVALID_VALUE), first);
         let mut reader = Reader::new();
         reader.feed(&std::fs::read(&path).expect("a file"));
@@ -107,7 +107,7 @@ fn a_trace_that_is_being_written_is_not_begun_again() {
     let (path, text) = trace_file("twice");
     must(c!(millpond_trace_start(text.as_ptr())));
     let device = host_device();
-    // While it goes on, and then for as long as it has a device.
+    // While the trace is on, and then as long as it has a device.
     refused(c!(millpond_trace_start(text.as_ptr())), MILLPOND_ERROR_INVALID_VALUE);
     must(c!(millpond_trace_stop()));
     let refused = refused(c!(millpond_trace_start(text.as_ptr())), MILLPOND_ERROR_INVALID_VALUE);
@@ -178,7 +178,7 @@ fn an_address_limit_is_said_to_be_one() {
 fn map_beyond_the_limit() {
     let (stream, mut memory) = (stream_of(host_device()), nowhere());
     must(c!(millpond_malloc_async(&mut memory, 1 << 20, stream)));
-    // Whoever serves the stream is there: a thread could not begin under the limit.
+    // The stream's thread exists already: it could not start under the limit.
     must(c!(millpond_memset_async(memory, 1, 1 << 20, stream)));
     must(c!(millpond_stream_synchronize(stream)));
     limit(libc::RLIMIT_AS, addresses() - (1 << 20));

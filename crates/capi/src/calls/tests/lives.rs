@@ -1,4 +1,4 @@
-//! Memory that launches leave live, of several threads: a pointer means what lives there.
+//! Memory that launches of several threads leave live: a pointer means the memory that is live there.
 
 use std::sync::Barrier;
 use std::thread::scope;
@@ -16,7 +16,7 @@ use crate::status::millpond_status::*;
 use crate::tables::pointers::POINTERS;
 use crate::tables::stream::STREAMS;
 
-/// An instance that leaves 4 KiB live with each launch, after it has freed what the last one left.
+/// An instance that leaves 4 KiB live with each launch, after freeing what the last launch left.
 struct Producer {
     device: Shared<millpond_device_t>,
     stream: Shared<millpond_stream_t>,
@@ -46,7 +46,7 @@ impl Producer {
         c!(millpond_memset_async(self.memory.get(), 7, 4096, self.stream.get()))
     }
 
-    /// A launch whose thread has not come to make known what it left: the buffer.
+    /// A launch whose thread has not published its buffer yet; returns the buffer.
     fn launch_unpublished(&self) -> millpond::Buffer<u8> {
         let exec = EXECS.find(self.exec.get()).ok().expect("it is there");
         let stream = STREAMS.find(self.stream.get()).ok().expect("it is there");

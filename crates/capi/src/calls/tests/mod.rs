@@ -1,4 +1,4 @@
-//! What the functions of C say and do, several of them together.
+//! The C functions together: their results and messages.
 
 mod captures;
 mod events;
@@ -24,13 +24,13 @@ use crate::tables::stream::millpond_stream_t;
 /// Calls a function of C.
 macro_rules! c {
     ($name:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: every pointer that is given here is valid for its call, and memory as large as is said.
+        // SAFETY: every pointer that is passed here is valid for its call, for as many bytes as the call is told.
         unsafe { $name($($argument),*) }
     };
 }
 use c;
 
-/// A handle, or an address, that several threads of a test have.
+/// A handle or an address that several threads of a test have.
 #[derive(Clone, Copy)]
 struct Shared<T>(T);
 
@@ -45,13 +45,13 @@ impl<T: Copy> Shared<T> {
     }
 }
 
-/// The call is done.
+/// The call succeeds.
 #[track_caller]
 fn must(status: millpond_status) {
     assert_eq!(status, MILLPOND_SUCCESS, "{}", last_error());
 }
 
-/// The call is refused with this status: why.
+/// The call is refused with this status; returns the reason.
 #[track_caller]
 fn refused(status: millpond_status, expected: millpond_status) -> String {
     assert_eq!(status, expected, "{}", last_error());

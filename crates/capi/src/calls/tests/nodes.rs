@@ -31,7 +31,7 @@ fn a_number_of_a_graph_that_is_gone_is_good_for_no_other() {
     let (gone, own) = (empty_node(first), empty_node(first));
     must(c!(millpond_graph_add_dependency(first, gone, own)));
     must(c!(millpond_graph_destroy(first)));
-    // The places of handles serve again, with few bits for whose turn it is.
+    // The slots of handles are reused, and few bits tell their generations apart.
     for _ in 0..8 {
         let graph = graph_of(device);
         let (node, mut after) = (empty_node(graph), 0);
@@ -51,7 +51,7 @@ fn an_alloc_node_that_is_refused_writes_nothing() {
     assert_eq!((node, pointer, count), (99, there, 0));
 }
 
-/// Nodes of 0 bytes do nothing; only an access of 0 bytes is one to the end.
+/// Nodes of 0 bytes do nothing. Only an access of 0 bytes means all to the end.
 #[test]
 fn a_node_of_no_bytes_touches_nothing() {
     let (device, mut exec) = (host_device(), null_mut());

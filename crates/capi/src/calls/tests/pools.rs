@@ -1,4 +1,4 @@
-//! Pools: their attributes, and when they go.
+//! Pools: their attributes, and when they close.
 
 use std::sync::Barrier;
 use std::thread::scope;

@@ -1,4 +1,4 @@
-//! What is refused, and in which words.
+//! Refusals, and their texts.
 
 use std::thread::scope;
 
@@ -26,7 +26,7 @@ use crate::status::millpond_status::*;
 use crate::status::{Failure, answer};
 use crate::tables::graph::{millpond_graph_node_t, millpond_graph_t};
 
-/// An instance of a graph that leaves memory live, and that memory's address.
+/// An instance of a graph that leaves memory live, and the memory's address.
 fn producer(device: millpond_device_t) -> (millpond_graph_exec_t, *mut c_void) {
     let (mut graph, mut exec, mut memory) = (null_mut(), null_mut(), nowhere());
     must(c!(millpond_graph_create(&mut graph, device)));
@@ -53,7 +53,7 @@ fn a_second_free_of_a_graphs_memory_is_said_to_be_one() {
 
 unsafe extern "C" fn nothing(_: *mut c_void) {}
 
-/// A text of C without places in this library.
+/// A text for C has no places in this library.
 #[track_caller]
 fn has_no_place(text: &str) {
     assert!(!text.contains(".rs") && !text.contains("crates"), "{text}");
@@ -205,7 +205,7 @@ fn captures_and_instances_are_refused_in_words_of_c() {
     assert!(!text.contains("symbolic"), "{text}");
 }
 
-/// Also where a graph has freed it, and no call of the program with its pointer.
+/// Also if a graph has freed it, and not a call of the program with its pointer.
 #[test]
 fn memory_that_is_freed_gets_no_name() {
     let device = host_device();
@@ -226,7 +226,8 @@ fn memory_that_is_freed_gets_no_name() {
     );
 }
 
-/// A pointer of a use may be anywhere in an allocation; it has bytes, not elements, and memory is not a buffer.
+/// The pointer of a use may point anywhere into an allocation. The text speaks of bytes, not of elements, and of
+/// memory, not of a buffer.
 #[test]
 fn a_use_outside_of_an_allocation_is_said_in_bytes() {
     let device = host_device();
@@ -244,7 +245,7 @@ fn a_use_outside_of_an_allocation_is_said_in_bytes() {
     }
 }
 
-/// Lines of this library are no places of the program, and what is left has no blanks where they were.
+/// Lines of this library are not given as places in the program, and no blanks are left where they were.
 #[test]
 fn no_line_of_a_text_ends_with_a_blank() {
     let device = host_device();
@@ -265,7 +266,7 @@ fn no_line_of_a_text_ends_with_a_blank() {
     }
 }
 
-/// What was done in a stream is said to be done in it by the name that it has.
+/// A message gives a stream's work by the stream's name.
 #[test]
 fn a_stream_is_called_by_its_name_wherever_it_is_named() {
     let (stream, mut memory) = (stream_of(host_device()), nowhere());
@@ -278,7 +279,7 @@ fn a_stream_is_called_by_its_name_wherever_it_is_named() {
     assert!(twice.contains("freed on stream `copies`"), "{twice}");
 }
 
-/// What has no place for its handle makes none: a pool that no handle names keeps its device.
+/// If there is no place for the handle, no object is made: a pool without a handle would keep its device.
 #[test]
 fn a_result_without_a_place_makes_nothing() {
     let made = answer(null_mut::<u32>(), "result", || panic!("nothing is made"));

@@ -1,4 +1,4 @@
-//! The end of a thread: destructors of the system's values run when those of Rust are gone.
+//! The end of a thread: the system's destructors run after Rust's thread-local values are gone.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use crate::calls::stream::{millpond_stream_destroy, millpond_stream_per_thread, 
 use crate::calls::work::millpond_memset_async;
 use crate::status::millpond_status::*;
 
-/// The device, and what each call said, with the text after it.
+/// The device, and each call's status with its text.
 static SEEN: Mutex<(usize, Vec<(millpond_status, String)>)> = Mutex::new((0, Vec::new()));
 
 /// Uses the thread's own stream, and fails twice.
@@ -27,7 +27,7 @@ unsafe extern "C" fn at_the_end(_: *mut c_void) {
     said(c!(millpond_stream_destroy(stream)));
 }
 
-/// Whether the thread has failed before: then it has a text when its values go.
+/// `true` if the thread has failed before: then it has a text when its values are dropped.
 fn end_a_thread(has_failed: bool) {
     let mut key = 0;
     // SAFETY: the place is valid for the call; the function takes any value.
