@@ -10,7 +10,7 @@ use super::values::parse_bytes;
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Pool")]
 pub struct Pool {
-    /// How much reserved memory may exceed live memory
+    /// The part by which reserved memory may exceed live memory
     ///
     /// A fraction, so that 0.01 is one per cent, is kept at any cost. `adaptive` keeps as little as is cheap.
     #[arg(

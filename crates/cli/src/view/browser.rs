@@ -12,7 +12,7 @@ use crate::attach::in_path;
 
 /// The programs that open a file with the desktop's default program: of Linux, WSL and macOS.
 const OPENERS: [&str; 3] = ["xdg-open", "wslview", "open"];
-/// How long an opener is watched for a failure.
+/// The time for which an opener is watched for a failure.
 const WATCHED: Duration = Duration::from_secs(2);
 
 /// Opens a page. The browser keeps running when this returns.
