@@ -17,7 +17,7 @@
 //! | `program` | one program, from fresh devices to the last drop |
 //! | `parent` | runs programs in processes, and shrinks those with findings |
 //! | `preempt` | stops threads at random places |
-//! | `exhaust` | every program of a few operations, with the runner, the checker, the litmus model and the naive device |
+//! | `exhaust` | every program of a few operations: by the runner, the checker, the litmus model, the naive device |
 //! | `finding` | reports findings |
 //!
 //! Programs that share memory with other processes run without the runner, and know every verdict in advance:

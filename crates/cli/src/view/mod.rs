@@ -17,6 +17,7 @@
 //! | `layout.rs` | positions of a graph's nodes |
 //! | `embed.rs` | encodes the data for the page |
 //! | `page/` | the page |
+//!
 //! [`Server`]: crate::replay::Server
 
 mod addresses;

@@ -58,7 +58,7 @@ pub(crate) struct Thread<'w> {
     tickets: Vec<Option<Offered>>,
     /// Buffers that were dropped while other processes had them, with their addresses.
     parked: Vec<(Life, u64)>,
-    /// What the current stream learns with the current operation.
+    /// The knowledge that the current stream gains with the current operation.
     learned: RefCell<Option<(usize, Past)>>,
 }
 

@@ -23,9 +23,9 @@ pub(super) struct Line {
     pub(super) is_here: bool,
     /// Its relation to the legacy default stream.
     pub(super) tie: Tie,
-    /// What its next operation comes after.
+    /// The operations that its next operation comes after.
     pub(super) past: Mutex<Past>,
-    /// For the legacy default stream: what blocking streams come after.
+    /// For the legacy default stream: the operations that blocking streams come after.
     pub(super) published: Mutex<Past>,
     /// `true` if other threads use it.
     pub(super) is_unsure: AtomicBool,

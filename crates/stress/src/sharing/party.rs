@@ -12,9 +12,10 @@ use crate::finding::lock;
 pub(super) struct Party {
     /// `true` if it was ended, or is about to be.
     pub(super) is_gone: AtomicBool,
-    /// What its host knows to have completed. This process learns it for memory that it exported to that process.
+    /// The operations that its host knows to have completed. This process learns it for memory that it exported to that
+    /// process.
     pub(super) known: Mutex<Past>,
-    /// What comes before some event of that process that this process has imported.
+    /// The operations before the events of that process that this process has imported.
     pub(super) reached: Mutex<Past>,
 }
 

@@ -51,7 +51,7 @@ pub(crate) struct World {
     pub(crate) stage: Stage,
     /// The order of the operations.
     pub(super) oracle: Oracle,
-    /// What the host knows.
+    /// The operations that the host knows to have completed.
     pub(super) host: Mutex<Past>,
     /// The default streams that were taken.
     defaults: Mutex<Vec<(StreamId, Arc<Line>)>>,

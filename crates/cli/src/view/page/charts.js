@@ -215,9 +215,9 @@ function drawBlocks(canvas, data, view, theme, colours) {
 }
 
 /**
-* Paints from the latest to the earliest, so that painted pixels stay. Of many allocations in one column of pixels few are
-* painted, and groups that lie in a column that is full there are skipped.
-*/
+ * Paints from the latest to the earliest, so that painted pixels stay. Of many allocations in one column of pixels few
+ * are painted, and groups that lie in a column that is full there are skipped.
+ */
 function paintBlocks(words, width, height, data, view, colours) {
   const { born, freed, start, bytes, count, groups } = data, { x0, x1, y0, y1 } = view, { index, pixels } = colours;
   const perStep = width / (x1 - x0), perByte = height / (y1 - y0), end = data.steps;

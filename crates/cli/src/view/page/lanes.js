@@ -242,9 +242,10 @@ class Lanes {
       || Math.abs(this.x(view, members[place]) - x) > this.boxed(members[place]).fits / 2 + 4);
   }
   /**
-  * Draws the path of an arrow. It begins and ends outside of the drawn operations, bends between lanes, and crosses other
-  * lanes straight, at a place where they have no box. There is such a place at or near the operation where the arrow ends.
-  */
+   * Draws the path of an arrow. It begins and ends outside of the drawn operations, bends between lanes, and crosses
+   * other lanes straight, at a place where they have no box. There is such a place at or near the operation where the
+   * arrow ends.
+   */
   route(from, to, room = 1) {
     const { data, view, rows } = this, own = data.lane[from], other = data.lane[to], down = other > own ? 1 : -1;
     const [y0, y1] = [this.y(own) + down * (this.edge(own) + room), this.y(other) - down * (this.edge(other) + room)];

@@ -30,7 +30,7 @@ class Rows {
     });
     return groups;
   }
-  /** For each lane and each group's row: the height of the group rows above its middle, and the number of lanes above. */
+  /** For each lane and each group's row: the height of group rows above its middle, and the count of lanes above. */
   arrange() {
     const { lanes, groups, of } = this;
     this.above = new Float64Array(lanes.length);
