@@ -122,7 +122,7 @@ impl Run {
     ) -> Result<Option<Accesses<'_>>, Cannot> {
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         for access in accesses {
-            // In a node, the name of an alloc node's memory means the node, whatever was launched before.
+            // In a node, the name of an alloc node's memory means that memory itself, not a life that a launch gave it.
             let memory = if graph.is_some() { access.memory } else { self.current(access.memory) };
             let mut captured = self.graphs.captures.values().flat_map(|capture| &capture.allocated);
             if matches!(graph, Some((Some(_), _))) && captured.any(|it| *it == memory) {
