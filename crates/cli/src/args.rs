@@ -1,4 +1,4 @@
-//! What the command understands: its arguments, their help, and the values in them.
+//! The command line: the arguments, their help and the parsing of their values.
 
 mod check;
 mod plan;
@@ -21,13 +21,14 @@ pub use unchanged::{Record, Run};
 #[command(arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = STATUS)]
 pub struct Args {
-    /// What to do.
+    /// The subcommand
     #[command(subcommand)]
     pub command: Command,
 
-    /// Whether output has colours
+    /// When to colour the output
     ///
-    /// `auto`: where it goes to a terminal, unless NO_COLOR is set; CLICOLOR_FORCE=1 has them everywhere.
+    /// `auto` colours the output if it goes to a terminal and NO_COLOR is not set. CLICOLOR_FORCE=1 turns colours on
+    /// everywhere.
     #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = ColorChoice::Auto)]
     pub color: ColorChoice,
 }
@@ -41,71 +42,71 @@ Guide: ",
     page!("guide")
 );
 
-/// What the command can do.
+/// The subcommands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Say whether the order of a program is right, and explain where it is not
+    /// Check the order of a program and explain each violation
     ///
-    /// FILE is a litmus program or an operation trace, as a program writes it with MILLPOND_TRACE;
-    /// the content decides, not the name. Each violation is shown from both sides, with what orders the two as far as
-    /// anything does, and with the edge to add.
+    /// FILE is a litmus program or an operation trace that a program wrote with MILLPOND_TRACE; the content decides,
+    /// not the name. Each violation is shown with both of its operations, what orders them so far, and the edge to add.
     ///
-    /// With -- PROGRAM any CUDA program is checked while it runs, unchanged. The program's exit status is passed on; if
-    /// it succeeds but violations were found, the status is 1. Leaks and advice are not reported then, nor are races
-    /// without --races.
+    /// With -- PROGRAM, any unmodified CUDA program is checked while it runs. The program's exit status is passed on;
+    /// if it succeeds but violations were found, the status is 1. Leaks and advice are not reported in this mode. Races
+    /// are reported only with --races.
     ///
     /// After a report, dependent operations are skipped; fix it and rerun.
     Check(Check),
 
-    /// Run any CUDA program, unchanged, and write down what it does with memory
+    /// Run any CUDA program, unchanged, and record its memory operations
     ///
-    /// PROGRAM runs as without it. FILE is an operation trace for `millpond check`, `view` and `replay`; of further
-    /// processes each has its own, with its number behind the name.
+    /// PROGRAM runs as it does without Millpond. FILE is an operation trace for `millpond check`, `view` and `replay`.
+    /// Each further process writes a trace of its own, with its number added to the name.
     Record(Record),
 
     /// Run any CUDA program, unchanged, with its stream-ordered memory from Millpond's pool
     ///
-    /// PROGRAM runs as without it; what it allocates by cudaMallocAsync and its kin comes from Millpond's pool in place
-    /// of CUDA's. Memory of captured graphs, of pools that other processes may open, and all other memory stays CUDA's.
+    /// PROGRAM runs as it does without Millpond. Memory that it allocates with cudaMallocAsync and related calls comes
+    /// from Millpond's pool in place of CUDA's. CUDA still serves the memory of captured graphs, of pools that other
+    /// processes may open, and all other memory.
     Run(Run),
 
     /// Draw a program's memory: one page to open in a browser
     ///
-    /// Of an operation trace (MILLPOND_TRACE=file) or a litmus program the page shows the order: a lane for each stream
-    /// and host thread, events and waits as arrows, and of each violation both sides and the missing edge. Below is
-    /// memory over time by stream, with what is live, reserved and idle, and each allocation as a block. What
-    /// `millpond replay` reads is drawn at the addresses where a pool served it, snapshots of PyTorch with their
-    /// frames. It is one file that asks nothing of the network.
+    /// For an operation trace (MILLPOND_TRACE=file) or a litmus program the page shows the order: a lane for each
+    /// stream and host thread, events and waits as arrows, and for each violation both operations and the missing edge.
+    /// Below is memory over time by stream, with what is live, reserved and idle, and each allocation as a block.
+    /// Recordings that `millpond replay` reads are drawn at the addresses that a pool gave them; snapshots of PyTorch
+    /// are drawn with their frames. The page is one file and needs no network.
     View(View),
 
     /// Serve a recorded program's memory; report footprint, time and driver calls
     ///
     /// Each allocation and free of the recording is made again, in its order and on its streams, from a pool of the
-    /// chosen device. The program is served several times over: the first pass shows what a cold pool needs, the later
-    /// ones what a warm pool does.
+    /// chosen device. The program is served several times: the first pass shows the needs of a cold pool, the later
+    /// ones those of a warm pool.
     ///
     /// Recordings may be Millpond's JSON lines, PyTorch memory snapshots (_dump_snapshot), logs of RAPIDS Memory
     /// Manager, operation traces (`millpond record`, MILLPOND_TRACE), or lines of `a <id> <bytes>` and `f <id>`; each
     /// may be gzipped. The content decides, not the name.
     ///
-    /// Two recordings are compared: one table of both, with the ratio of each figure. Of more, a line each comes last.
+    /// Two recordings are compared in one table, with the ratio of each figure. For more than two, the output ends with
+    /// one line for each.
     Replay(Replay),
 
-    /// Place buffers whose lifetimes are known: offsets within a capacity, or the smallest capacity found
+    /// Place buffers whose lifetimes are known: find offsets within a capacity, or the smallest capacity
     ///
-    /// FILE is a table (CSV) with the columns id, lower, upper and size, in any order, and perhaps alignment: a buffer
-    /// of `size` bytes is live from step `lower` up to, not including, `upper`. Buffers that are live at the same step
-    /// get no byte in common. The plan is verified before it is written, and no plan needs less than the bound
-    /// reported.
+    /// FILE is a table (CSV) with the columns id, lower, upper and size, in any order, and optionally alignment: a
+    /// buffer of `size` bytes is live from step `lower` up to, but not including, `upper`. Buffers that are live at the
+    /// same step share no byte. The plan is verified before it is written. No plan needs less than the reported bound.
     Plan(Plan),
 
-    /// List the devices of this machine, and what is missing for what
+    /// List the devices of this machine and the features that they lack
     ///
-    /// The host device is always there. CUDA needs the NVIDIA driver's library, which is loaded now, and not when this
-    /// command was built; MILLPOND_LIBCUDA names another one.
+    /// The host device is always available. CUDA needs the NVIDIA driver's library, which is loaded at run time;
+    /// MILLPOND_LIBCUDA names another library.
     Devices(Devices),
 
-    /// Print what a shell needs to complete this command's words
+    /// Print a shell's completion script
     ///
     /// bash: `d=~/.local/share/bash-completion/completions; mkdir -p $d; millpond completions bash > $d/millpond`
     ///
@@ -118,7 +119,7 @@ pub enum Command {
         shell: clap_complete::Shell,
     },
 
-    /// Print the manual page, of the command or of a subcommand
+    /// Print the manual page of the command or of a subcommand
     ///
     /// `millpond man view | man -l -` shows it.
     Man {
@@ -144,11 +145,11 @@ pub struct Replay {
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
-    /// The device to serve it on
+    /// The device that serves the memory
     #[arg(long, value_enum, default_value_t = DeviceKind::Host)]
     pub device: DeviceKind,
 
-    /// How often the program is served
+    /// The number of passes
     #[arg(
         long,
         value_name = "N", allow_negative_numbers = true, default_value_t = 5,
@@ -158,23 +159,23 @@ pub struct Replay {
 
     /// Print one JSON object and nothing else
     ///
-    /// For one recording its figures; for several an object with `files` (an array of such objects) and `totals`, and
-    /// for two also `comparison`, the ratios of the second to the first.
+    /// One recording gives an object with its figures. Several give an object with `files` (an array of such objects)
+    /// and `totals`; two also give `comparison`, the ratios of the second to the first.
     #[arg(long)]
     pub json: bool,
 
-    /// Of a snapshot of several GPUs, serve only this one's program
+    /// Serve only this GPU's program of a snapshot of several GPUs
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub gpu: Option<u32>,
 
     /// Write a pattern into each allocation and check it before its free
     ///
-    /// A byte that changed in between is a mistake of the pool: it is reported, and the exit status is 1. It takes as
+    /// A byte that changed in between is an error of the pool: it is reported, and the exit status is 1. This needs as
     /// much real memory as the program has live at once. Only on the host device.
     #[arg(long, help_heading = "Checks")]
     pub touch: bool,
 
-    /// Which patterns --touch writes
+    /// The seed of the patterns that --touch writes
     #[arg(
         long,
         value_name = "NUMBER",
@@ -185,7 +186,7 @@ pub struct Replay {
     )]
     pub seed: u64,
 
-    /// The pool that serves.
+    /// The pool's settings.
     #[command(flatten)]
     pub pool: Pool,
 }
@@ -207,25 +208,27 @@ pub struct View {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// Where the page goes; without it to standard output, unless that is a terminal; `-` is standard output always
+    /// The file for the page; `-` is standard output
+    ///
+    /// Without it the page goes to standard output, unless that is a terminal.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// Open the page in a browser: the one that BROWSER names, else the desktop's
+    /// Open the page in the browser that BROWSER names, or else in the desktop's browser
     ///
-    /// Without --output the page is written to a folder for temporary files.
+    /// Without --output the page is written to a temporary folder.
     #[arg(long)]
     pub open: bool,
 
-    /// The device whose pool serves it
+    /// The device whose pool serves the recording
     #[arg(long, value_enum, default_value_t = DeviceKind::Sim)]
     pub device: DeviceKind,
 
-    /// Of a snapshot of several GPUs, draw this one's program; without it, the longest
+    /// Draw this GPU's program of a snapshot of several GPUs; by default, the longest program
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub gpu: Option<u32>,
 
-    /// The pool that serves.
+    /// The pool's settings.
     #[command(flatten)]
     pub pool: Pool,
 }
@@ -246,14 +249,14 @@ More: ",
 /// A kind of device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum DeviceKind {
-    /// Threads and real virtual memory of this machine
+    /// Runs streams as threads, with real virtual memory of this machine
     Host,
-    /// The host without memory: nothing is mapped
+    /// The host device without memory: nothing is mapped
     Sim,
 }
 
 impl DeviceKind {
-    /// Its name in arguments and reports.
+    /// Returns the name used in arguments and reports.
     pub fn name(self) -> &'static str {
         match self {
             DeviceKind::Host => "host",
@@ -299,7 +302,7 @@ mod tests {
             let page = word.trim_end_matches(',').strip_prefix(concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/"));
             let page = page.unwrap_or_else(|| panic!("{word} is not an address"));
             let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-            // Where this is tested as it is published there are no pages.
+            // The published package has no documentation pages.
             assert!(root.join(page).is_file() || !root.join("docs").is_dir(), "{page} is not there");
             pages += 1;
         }

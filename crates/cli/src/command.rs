@@ -1,4 +1,4 @@
-//! Arguments to subcommands.
+//! Parses the arguments and runs the subcommand.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -10,11 +10,11 @@ use crate::replay::Open;
 use crate::stop::{Stop, complain};
 use crate::{Status, attach, check, devices, forgotten, manual, plan, replay, view};
 
-/// Runs the command. Colours are written as terminal codes: `out` and `err` leave them out where they do not belong.
-/// Those of `anstream` that are made at the first write do as `--color` says.
+/// Runs the command. Colours are written as terminal codes; `out` and `err` remove them where colours are not wanted.
+/// Streams of `anstream` that are created at the first write follow `--color`.
 ///
 /// # Errors
-/// Where `out` or `err` cannot be written.
+/// `out` or `err` cannot be written.
 pub fn run(
     args: impl IntoIterator<Item = OsString>,
     open: Open<'_>,
@@ -74,7 +74,7 @@ fn perform(words: &[OsString], open: Open<'_>, out: &mut dyn Write, err: &mut dy
     }
 }
 
-/// What streams that are made from now on do with colours.
+/// Sets the colour choice of all `anstream` streams that are created from now on.
 fn colour(choice: ColorChoice) {
     let choice = match choice {
         ColorChoice::Auto => anstream::ColorChoice::Auto,
@@ -84,7 +84,7 @@ fn colour(choice: ColorChoice) {
     choice.write_global();
 }
 
-/// What `--color` says among words that are help, or wrong: for the text that says so.
+/// Returns the value of `--color` in a command line that asks for help or is wrong, to colour the answer.
 fn color_of(words: &[OsString]) -> ColorChoice {
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).take_while(|word| word != "--").collect();
     let given = words.iter().enumerate().filter_map(|(at, word)| match word.strip_prefix("--color")? {

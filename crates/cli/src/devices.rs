@@ -1,7 +1,6 @@
-//! `millpond devices`: what this machine has, and what is missing for what.
+//! `millpond devices`: lists the devices of this machine and what they lack.
 //!
-//! Asks the library what there is and opens nothing. A machine without a GPU is as good as any other: the status is
-//! always fine.
+//! Queries the library and opens no device. A machine without a GPU is not an error: the status is always fine.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -16,36 +15,36 @@ use serde::Serialize;
 use crate::args::Devices as Args;
 use crate::{Status, Stop};
 
-/// What the machine has.
+/// The devices of the machine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Report {
-    /// The device that needs no hardware: the host device.
+    /// The host device, which needs no hardware.
     pub built_in: Vec<BuiltIn>,
-    /// CUDA, as far as it is there.
+    /// The CUDA library and devices, if there are any.
     pub cuda: Cuda,
 }
 
-/// A device that is always there.
+/// A device that is always available.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct BuiltIn {
     /// Its name.
     pub name: String,
-    /// The memory that it has by default, in bytes.
+    /// Its default memory, in bytes.
     pub total_bytes: u64,
-    /// What chunks are multiples of, in bytes.
+    /// The granularity of chunks, in bytes.
     pub granularity: u64,
-    /// What cannot be done with it; empty if all can.
+    /// The unsupported features; empty if all are supported.
     pub missing: Vec<&'static str>,
 }
 
 /// The driver library and its devices.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Cuda {
-    /// The library, by the name it was found under.
+    /// The file name under which the library was found.
     pub library: Option<String>,
-    /// The version of CUDA that the driver understands.
+    /// The CUDA version that the driver supports.
     pub version: Option<String>,
-    /// Why there is no library, or no device.
+    /// The reason why there is no library or no device.
     pub missing: Option<String>,
     /// The visible devices.
     pub devices: Vec<CudaDevice>,
@@ -54,7 +53,7 @@ pub struct Cuda {
 /// A CUDA device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct CudaDevice {
-    /// Its number, for `Device::cuda`.
+    /// Its ordinal, for `Device::cuda`.
     pub ordinal: u32,
     /// Its name.
     pub name: String,
@@ -62,7 +61,7 @@ pub struct CudaDevice {
     pub total_bytes: u64,
     /// Its compute capability.
     pub capability: String,
-    /// What cannot be done with it; empty if all can.
+    /// The unsupported features; empty if all are supported.
     pub missing: Vec<&'static str>,
 }
 
@@ -72,7 +71,7 @@ const WITHOUT_CUDA: &str = "without CUDA, `check FILE`, `view`, `replay` and `pl
 /// Runs the command.
 ///
 /// # Errors
-/// Where `out` cannot be written.
+/// `out` cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Status, Stop> {
     let report = Report::of_this_machine();
     match args.json {
@@ -83,13 +82,13 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Status, Stop> {
 }
 
 impl Report {
-    /// Looks at the machine.
+    /// Queries the machine.
     pub fn of_this_machine() -> Self {
         let host = HostDriver::new(HostConfig::default()).map(|host| host.properties());
         Self { built_in: host.into_iter().map(BuiltIn::new).collect(), cuda: Cuda::of_this_machine() }
     }
 
-    /// The report for people.
+    /// Returns the report as text for a terminal.
     fn text(&self) -> String {
         let bold = Style::new().bold();
         let mut text = String::new();
@@ -110,7 +109,7 @@ impl Report {
         }
         if let Some(missing) = &cuda.missing {
             let yellow = Style::new().fg_color(Some(AnsiColor::Yellow.into()));
-            // The line names CUDA already.
+            // The line already names CUDA.
             let missing = missing.strip_prefix("open CUDA: ").unwrap_or(missing);
             let _ = writeln!(text, "{bold}cuda{bold:#}  {yellow}not here{yellow:#}: {missing}");
             let _ = writeln!(text, "  {bold}help{bold:#}: {WITHOUT_CUDA}");
@@ -119,7 +118,7 @@ impl Report {
     }
 }
 
-/// What a device lacks, at the end of its line.
+/// Returns the text that lists the features that a device lacks, for the end of its line.
 fn without(missing: &[&str]) -> String {
     match missing {
         [] => String::new(),
@@ -139,7 +138,7 @@ impl BuiltIn {
     }
 }
 
-/// What is not there, of what is wanted.
+/// Returns the names of the features that are not available.
 fn lacking(wanted: &[(bool, &'static str)]) -> Vec<&'static str> {
     wanted.iter().filter(|(is_there, _)| !is_there).map(|(_, what)| *what).collect()
 }

@@ -1,8 +1,9 @@
-//! A program without the `--` that goes before it: `millpond check python train.py`; and commands that are no more.
+//! Detects command lines without the `--` before the program, such as `millpond check python train.py`, and commands
+//! that were removed.
 //!
-//! The words are looked through as they were given, before or after they were understood: what they mean as files is
-//! known, and what the user meant is seen from the first word that is no option. Only the files that words name are
-//! looked at; nothing is run.
+//! It looks at the words as they were given, before or after they were parsed: by then it is known what they mean as
+//! files, and the first word that is not an option shows what the user meant. It looks only at the files that the words
+//! name, and runs nothing.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -15,13 +16,13 @@ use clap::CommandFactory;
 use crate::args::Args;
 use crate::attach::in_path;
 
-/// So much of a file is looked at.
+/// The number of bytes read from the beginning of a file.
 const HEAD: u64 = 256;
 
-/// The subcommands that take a program, and what stands before it where nothing is written.
+/// The subcommands that take a program, and the options to suggest before `--` if no output file is given.
 const TAKE: [(&str, &[&str]); 3] = [("check", &[]), ("record", &["-o", "run.trace"]), ("run", &[])];
 
-/// What to say where the command is one that was taken out.
+/// Returns the message for a command that was removed.
 pub(crate) fn gone(words: &[OsString]) -> Option<&'static str> {
     let at = first(words, 1, &[&Args::command()])?;
     (words[at] == "bench").then_some(concat!(
@@ -31,7 +32,7 @@ pub(crate) fn gone(words: &[OsString]) -> Option<&'static str> {
     ))
 }
 
-/// What to say of words that name a program and have no `--`: the program, and the right command line.
+/// Returns the message for words that name a program without `--`: the reason and the right command line.
 pub(crate) fn dashes(words: &[OsString]) -> Option<String> {
     let mut root = Args::command();
     root.build();
@@ -63,8 +64,8 @@ pub(crate) fn dashes(words: &[OsString]) -> Option<String> {
     Some(format!("a program and its arguments come after `--`\n  help: {}", line.join(" ")))
 }
 
-/// The first word from `at` on that is neither an option of these commands nor an option's value; none where `--` comes
-/// before it.
+/// Returns the index of the first word from `at` on that is neither an option of these commands nor an option's value,
+/// or `None` if `--` comes before it.
 fn first(words: &[OsString], mut at: usize, commands: &[&clap::Command]) -> Option<usize> {
     while let Some(word) = words.get(at) {
         let bytes = word.as_bytes();
@@ -79,7 +80,7 @@ fn first(words: &[OsString], mut at: usize, commands: &[&clap::Command]) -> Opti
     None
 }
 
-/// Whether the value of an option is the next word.
+/// Returns `true` if the next word is the value of this option.
 fn has_value_behind(word: &str, commands: &[&clap::Command]) -> bool {
     let is_meant = |arg: &&clap::Arg| match word.strip_prefix("--") {
         Some(long) => arg.get_long() == Some(long),
@@ -89,20 +90,20 @@ fn has_value_behind(word: &str, commands: &[&clap::Command]) -> bool {
     found.is_some_and(|arg| arg.get_action().takes_values())
 }
 
-/// The words that run this as a program, if it is one.
+/// Returns the words that run this file as a program, or `None` if it is not one.
 fn how(word: &OsStr) -> Option<Vec<OsString>> {
     let path = Path::new(word);
     match fs::metadata(path) {
         Ok(found) if found.is_file() => {}
-        // What is read of a pipe is gone.
+        // Bytes read from a pipe would be lost.
         Ok(_) => return None,
-        // A path that leads nowhere is a mistake of another kind.
+        // A path that does not exist is a different mistake.
         Err(_) => {
             return (!word.as_bytes().contains(&b'/') && in_path(word).is_some()).then(|| vec![word.to_owned()]);
         }
     }
     let mut head = Vec::new();
-    // What cannot be read is not a program that can be run so.
+    // A file that cannot be read has an empty beginning, and is then not taken for a program.
     let _ = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
     let by_path = || match word.as_bytes().contains(&b'/') {
         true => word.to_owned(),
@@ -113,12 +114,12 @@ fn how(word: &OsStr) -> Option<Vec<OsString>> {
         return Some(vec![python.unwrap_or("python3").into(), word.to_owned()]);
     }
     let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    // A litmus program may begin with the line that has it checked.
+    // A litmus program may begin with a `#!` line that runs `millpond check`.
     let is_script = line.starts_with(b"#!") && !line.windows(8).any(|it| it == b"millpond");
     (head.starts_with(b"\x7fELF") || is_script).then(|| vec![by_path()])
 }
 
-/// A word as a shell reads it as one.
+/// Quotes a word for a shell if needed.
 fn quoted(word: &OsStr) -> String {
     let text = word.to_string_lossy();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);

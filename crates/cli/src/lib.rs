@@ -1,18 +1,18 @@
-//! The command `millpond` as a library, so that its parts can be tested and fuzzed one by one.
+//! The command `millpond` as a library, so that its parts can be tested and fuzzed separately.
 //!
 //! | module | one line |
 //! |---|---|
-//! | [`args`] | what the command understands |
+//! | [`args`] | the command's arguments |
 //! | [`attach`] | `millpond record`, `check`, `run -- PROGRAM`: any CUDA program, unchanged |
-//! | [`check`] | `millpond check`: is the order of a program right |
-//! | [`devices`] | `millpond devices`: what this machine has |
-//! | [`plan`] | `millpond plan`: places known lifetimes |
+//! | [`check`] | `millpond check`: checks the order of a program |
+//! | [`devices`] | `millpond devices`: lists this machine's devices |
+//! | [`plan`] | `millpond plan`: places buffers with known lifetimes |
 //! | [`recorded`] | recorded programs, read from files |
-//! | [`refusal`] | why a file is refused |
-//! | [`replay`] | `millpond replay`: serves them and reports |
-//! | [`view`] | `millpond view`: draws them as a page |
+//! | [`refusal`] | the reason why a file is refused |
+//! | [`replay`] | `millpond replay`: serves recorded programs and reports |
+//! | [`view`] | `millpond view`: draws programs as a page |
 //!
-//! Without the feature `command` only [`view::litmus_page`] is here, which needs no device and no file.
+//! Without the feature `command` only [`view::litmus_page`] is available, which needs no device and no file.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -63,12 +63,12 @@ pub use command::run;
 #[cfg(feature = "command")]
 pub use stop::Stop;
 
-/// What the command ends with.
+/// The exit status of the command.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Status {
     /// All is well.
     Fine = 0,
-    /// Something was found: a touched byte changed, or a device could not serve.
+    /// Something was found: a violation, a changed byte, or a device that could not serve.
     Found = 1,
     /// An argument or a file is wrong.
     BadInput = 2,

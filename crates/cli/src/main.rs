@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     {
         Ok(status) => ExitCode::from(status as u8),
         Err(error) => {
-            // Where standard error cannot be written either, the status alone must tell.
+            // If standard error cannot be written either, only the status reports the error.
             let _ = writeln!(err, "error: the output cannot be written: {error}");
             ExitCode::from(Status::BadInput as u8)
         }

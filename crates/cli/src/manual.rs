@@ -1,6 +1,6 @@
-//! `millpond completions` and `millpond man`: what is known of the arguments, for shells and as pages.
+//! `millpond completions` and `millpond man`: shell completions and manual pages, made from the arguments' definition.
 //!
-//! Knows the arguments' definition, and nothing of what they do.
+//! Uses only the definition, and runs no subcommand.
 
 use std::io::Write;
 
@@ -9,10 +9,10 @@ use clap::CommandFactory;
 use crate::args::Args;
 use crate::{Status, Stop};
 
-/// Writes a shell's completions.
+/// Writes the completion script of a shell.
 ///
 /// # Errors
-/// Where `out` cannot be written.
+/// `out` cannot be written.
 pub(crate) fn completions(shell: clap_complete::Shell, out: &mut dyn Write) -> Result<Status, Stop> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "millpond", &mut text);
@@ -20,7 +20,7 @@ pub(crate) fn completions(shell: clap_complete::Shell, out: &mut dyn Write) -> R
     Ok(Status::Fine)
 }
 
-/// Writes a page in roff.
+/// Writes a manual page in roff.
 ///
 /// # Errors
 /// There is no such subcommand, or `out` cannot be written.

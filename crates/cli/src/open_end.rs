@@ -1,11 +1,11 @@
-//! Output that its reader may close early: `millpond check x.trace | head -n 1`. What the command finds, and ends with,
-//! is the same as if all of it had been read.
+//! Output that its reader may close early, as in `millpond check x.trace | head -n 1`. The findings and the exit status
+//! are the same as if all of it had been read.
 
 use std::io::{self, ErrorKind, Write};
 
-/// Passes everything on until the other end is closed; after that it takes everything and drops it.
+/// A writer that passes bytes on until the reader closes its end. After that it accepts bytes and drops them.
 pub(crate) struct OpenEnd<W> {
-    /// Made at the first write: by then it is known whether colours are wanted.
+    /// Opens the output at the first write: by then it is known whether colours are wanted.
     open: fn() -> W,
     output: Option<W>,
     is_closed: bool,

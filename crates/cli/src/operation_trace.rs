@@ -1,4 +1,4 @@
-//! Operation traces of any source of bytes, operation by operation.
+//! Operation traces from any source of bytes, read operation by operation.
 
 use std::fmt;
 use std::io::{BufRead, ErrorKind, Read};
@@ -8,11 +8,11 @@ use millpond_core::trace::ops::{Damage, Reader, Reason};
 
 use crate::refusal::{Place, Refusal};
 
-/// How many bytes are read at a time.
+/// The number of bytes to read at a time.
 const CHUNK: usize = 1 << 16;
 
-/// An operation trace, read piece by piece. Where it ends in the middle of something the program was stopped while it
-/// wrote: what it had written before is right.
+/// An operation trace, read piece by piece. A trace that ends in the middle of a record comes from a program that was
+/// stopped while it wrote. What was written before is still valid.
 pub struct Trace<R = Box<dyn BufRead>> {
     reader: Reader,
     source: R,
@@ -21,17 +21,17 @@ pub struct Trace<R = Box<dyn BufRead>> {
 }
 
 impl<R> Trace<R> {
-    /// From the beginning of a source.
+    /// Starts at the beginning of a source.
     pub(crate) fn new(source: R) -> Self {
         Self { reader: Reader::new(), source, buffer: vec![0; CHUNK], cut: None }
     }
 
-    /// Whether the program closed the trace: one that was stopped has done more than what is there.
+    /// Returns `true` if the program closed the trace. A program that was stopped did more than the trace has.
     pub fn is_whole(&self) -> bool {
         self.reader.is_finished()
     }
 
-    /// Where it ends in the middle, once all was read.
+    /// Returns the place where the trace is cut, once all of it was read.
     pub(crate) fn cut(&self) -> Option<Refusal> {
         self.cut.map(damaged)
     }

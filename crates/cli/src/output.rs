@@ -1,5 +1,5 @@
-//! Files that the command writes: beside their place first, and then put there whole. Whoever stops the command, or has
-//! no room, keeps the file that was there; and a file that is read is never the one that is written.
+//! Files that the command writes. Each is first written beside its place and then renamed to it. If the command is
+//! stopped or the disk is full, the old file stays. An input file is never overwritten.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Error, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::refusal::{Place, Refusal, cause};
 
-/// Writes a file by `write`. `inputs` are those that were read for it. What `write` returns.
+/// Writes a file with `write` and returns the result of `write`. `inputs` are the files that were read for it.
 pub(crate) fn write_file<T>(
     path: &Path,
     inputs: &[&Path],
@@ -19,7 +19,7 @@ pub(crate) fn write_file<T>(
     if inputs.iter().any(is_input) {
         return Err(refuse(Error::other("it is read or written already: name another file")));
     }
-    // What is no file (a pipe, a terminal, /dev/null) has no place beside it, and nothing to lose.
+    // A pipe, a terminal or /dev/null cannot be renamed to, and has no content to lose.
     if fs::metadata(path).is_ok_and(|it| !it.is_file()) {
         return File::create(path).and_then(|file| fill(file, write)).map_err(refuse);
     }
@@ -28,7 +28,7 @@ pub(crate) fn write_file<T>(
     written
         .and_then(|done| fs::rename(&beside, target(path)).map(|()| done))
         .inspect_err(|_| {
-            // What cannot be removed either is a name that says what it is.
+            // If the partial file cannot be removed, its name says what it is.
             let _ = fs::remove_file(&beside);
         })
         .map_err(refuse)
@@ -41,12 +41,12 @@ fn fill<T>(file: File, write: impl FnOnce(&mut dyn Write) -> io::Result<T>) -> i
     Ok(done)
 }
 
-/// A link's target is what is replaced, and not the link.
+/// Resolves a link: its target is replaced, not the link.
 fn target(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// A name of this process's own in the same folder.
+/// Returns a name in the same folder that no other process uses.
 fn beside(path: &Path) -> PathBuf {
     let target = target(path);
     let mut name = target.file_name().unwrap_or_default().to_owned();
@@ -54,7 +54,7 @@ fn beside(path: &Path) -> PathBuf {
     target.with_file_name(name)
 }
 
-/// Whether two names lead to one file.
+/// Returns `true` if both paths lead to the same file.
 pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
     match (fs::canonicalize(one), fs::canonicalize(other)) {
         (Ok(one), Ok(other)) => one == other,

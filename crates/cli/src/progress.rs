@@ -1,14 +1,13 @@
-//! A bar that shows how far a long replay is: on standard error, only on a terminal, and only once it
-//! takes long.
+//! A progress bar of a long replay: on standard error, only on a terminal, and only if the replay takes long.
 
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How long to wait before a bar appears.
+/// The delay before the bar appears.
 const PATIENCE: Duration = Duration::from_millis(400);
 
-/// The bar.
+/// The progress bar.
 pub(crate) struct Progress {
     began: Instant,
     done: u64,
@@ -18,12 +17,12 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// A bar that has not appeared yet.
+    /// Creates a bar that has not appeared yet.
     pub(crate) fn new(name: &str, total: u64) -> Self {
         Self { began: Instant::now(), done: 0, total, name: name.to_owned(), bar: None }
     }
 
-    /// So many more steps are done.
+    /// Adds steps that are done.
     pub(crate) fn advance(&mut self, steps: u64) {
         self.done += steps;
         match &self.bar {
@@ -33,7 +32,7 @@ impl Progress {
         }
     }
 
-    /// All is done: the bar goes.
+    /// Removes the bar: all steps are done.
     pub(crate) fn finish(self) {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();
@@ -45,7 +44,7 @@ impl Progress {
         let style = ProgressStyle::with_template("{msg} [{wide_bar}] {percent}% {eta} left")
             .expect("the template is a constant")
             .progress_chars("=> ");
-        // Hides itself where standard error is not a terminal.
+        // It hides itself if standard error is not a terminal.
         let bar = ProgressBar::with_draw_target(Some(self.total), ProgressDrawTarget::stderr()).with_style(style);
         bar.set_message(self.name.clone());
         bar.set_position(self.done);

@@ -1,4 +1,4 @@
-//! Why a file is refused: where, what is wrong there, and what to do about it.
+//! The reason why a file is refused: the place, the problem and the remedy.
 
 use std::fmt;
 use std::io;
@@ -6,14 +6,14 @@ use std::path::Path;
 
 use millpond_litmus::Refusal as Unparsed;
 
-/// Where in a file.
+/// A position in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// Nowhere in particular.
+    /// The whole file.
     Whole,
     /// A line, counted from 1.
     Line(u64),
-    /// A byte, counted from 0, of the file's bytes once unzipped.
+    /// A byte of the unzipped content, counted from 0.
     Byte(u64),
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A refused file.
+/// The refusal of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
     file: Option<String>,
@@ -55,38 +55,38 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 impl Refusal {
-    /// A refusal without help.
+    /// Makes a refusal without help.
     pub fn new(place: Place, reason: impl Into<String>) -> Self {
         Self { file: None, place, reason: reason.into(), help: None }
     }
 
-    /// The same with what to do.
+    /// Adds the help.
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// The same with something else that may have been meant.
+    /// Adds a note to the help about something else that may have been meant.
     #[cfg(feature = "command")]
     pub(crate) fn or(mut self, note: &str) -> Self {
         self.help = Some(self.help.map_or_else(|| note.to_owned(), |help| format!("{help}; {note}")));
         self
     }
 
-    /// The same with the file's name.
+    /// Adds the file's name.
     pub fn in_file(mut self, path: &Path) -> Self {
         self.file = Some(shown_path(path));
         self
     }
 
-    /// Of a trace without an operation: there is nothing to `act`.
+    /// Refuses a trace without an operation: there is nothing to `act`.
     #[cfg(feature = "command")]
     pub(crate) fn no_operation(act: &str) -> Self {
         Self::new(Place::Whole, format!("no operation is in it: there is nothing to {act}"))
             .help("a program that opens no device, or was stopped before it had written anything, leaves such a trace")
     }
 
-    /// The same of a litmus program.
+    /// Refuses a litmus program without a statement: there is nothing to `act`.
     pub(crate) fn no_statement(act: &str) -> Self {
         Self::new(Place::Whole, format!("no statement is in it: there is nothing to {act}")).help(concat!(
             "a litmus program begins with a stream, such as `stream s`; all statements: ",
@@ -94,18 +94,18 @@ impl Refusal {
         ))
     }
 
-    /// Of a recording of which one GPU's program is asked for.
+    /// Refuses a recording that names no GPU, when one GPU's program is requested.
     #[cfg(feature = "command")]
     pub(crate) fn no_gpus() -> Self {
         Self::new(Place::Whole, "it does not say of which GPU it is").help("leave --gpu out")
     }
 
-    /// Where it is.
+    /// Returns the place.
     pub fn place(&self) -> Place {
         self.place
     }
 
-    /// A file whose bytes end or break at `place`.
+    /// Refuses a file that cannot be read on at `place`.
     pub(crate) fn from_read(place: Place, error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => Self::new(place, "the gzip data ends in the middle")
@@ -125,7 +125,7 @@ impl From<Unparsed> for Refusal {
     }
 }
 
-/// The system's reason without its number.
+/// Returns the system's reason without its number.
 pub(crate) fn cause(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error") {
@@ -133,7 +133,7 @@ pub(crate) fn cause(error: &io::Error) -> String {
         None => text,
     }
 }
-/// A file's name as it may be shown: nothing in it moves the terminal's cursor or breaks the line.
+/// Returns a file's name in a form that is safe to print: it cannot move the terminal's cursor or break the line.
 pub(crate) fn shown_path(path: &Path) -> String {
     let name = path.display().to_string();
     let mut shown = String::with_capacity(name.len());

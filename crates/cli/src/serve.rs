@@ -1,7 +1,7 @@
-//! Serves recorded programs with the library: a device, a pool, and a stream for each of the program's.
+//! Serves recorded programs with the library: opens a device, a pool, and a stream for each stream of the program.
 //!
-//! A free on another stream than the allocation's is ordered by an event, as the recorded program must have done in
-//! some way that the recording does not tell.
+//! If a free is on another stream than its allocation, an event orders the two. The recorded program must have ordered
+//! them, too, but the recording does not say how.
 
 mod touch;
 
@@ -15,25 +15,25 @@ use millpond_driver::{CallCounts, CallKind};
 
 use touch::Patterns;
 
-/// The memory of the devices that serve: more than any recorded program had. It costs nothing until it is touched.
+/// The memory of the devices: more than any recorded program had. It costs nothing until it is touched.
 const DEVICE_BYTES: u64 = TIB;
 
 /// Opens a server for a program.
 ///
 /// # Errors
-/// Where the device cannot be opened.
+/// The device cannot be opened.
 pub(crate) fn open(setup: &Setup) -> Result<Box<dyn Server>, ServeError> {
     Ok(Box::new(Library::new(setup).map_err(refused)?))
 }
 
-/// The library, serving.
+/// A server that uses the library.
 struct Library {
     device: Device,
     pool: Pool,
     streams: Vec<Stream>,
-    /// What is live, by id, and the stream it was allocated on.
+    /// The live buffers by id, each with the stream that allocated it.
     live: Vec<Option<(Buffer<u8>, u32)>>,
-    /// Driver calls up to the end of the last pass.
+    /// The driver calls up to the end of the last pass.
     counted: CallCounts,
     patterns: Option<Patterns>,
 }
@@ -104,6 +104,6 @@ impl Server for Library {
 
 #[cold]
 fn refused(error: millpond::Error) -> ServeError {
-    // The places of its report are this file's own.
+    // The places in the error's report would be lines of this file.
     ServeError(error.to_string())
 }

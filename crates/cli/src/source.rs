@@ -1,7 +1,7 @@
-//! Files of all subcommands: opened once (so that pipes will do), unzipped, and known by what is in them.
+//! Input files of all subcommands: opened once (so that pipes work), unzipped, and recognised by their content.
 //!
-//! `-` is standard input. A byte order mark before text is passed over. What another subcommand reads is refused with
-//! that one's name.
+//! `-` is standard input. A byte order mark before text is skipped. A file for another subcommand is refused with that
+//! subcommand's name.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};
@@ -19,7 +19,7 @@ use crate::recorded::{self, Place, Recorded, Refusal};
 /// The longest litmus program, in bytes.
 const TEXT_MAX: u64 = 1 << 20;
 
-/// What is in a file, as far as its beginning tells.
+/// The kind of a file, as far as its beginning shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// An operation trace.
@@ -30,23 +30,23 @@ pub(crate) enum Kind {
     Recording,
     /// A table of lifetimes.
     Table,
-    /// None of these, or nothing.
+    /// None of these, or an empty file.
     Other,
 }
 
-/// An open file: its bytes, unzipped.
+/// An open file, with its content unzipped.
 pub(crate) struct Opened {
     source: Source<Box<dyn Read>>,
-    /// Its beginning.
+    /// The beginning of the content.
     head: Vec<u8>,
-    /// Of a gzipped one, how many of its own bytes were read.
+    /// For a gzipped file: the number of compressed bytes read so far.
     packed: Option<Rc<Cell<u64>>>,
     is_called_litmus: bool,
 }
 
 impl Opened {
-    /// Opens a file, and no directory; `-` is standard input. One whose beginning cannot be unzipped, or is gzipped
-    /// again, is refused.
+    /// Opens a file; `-` is standard input. Refuses a directory, a file whose beginning cannot be unzipped, and a file
+    /// that is gzipped twice.
     pub(crate) fn open(path: &Path) -> Result<Self, Refusal> {
         let source: Box<dyn Read> = match path.as_os_str() == "-" {
             true => Box::new(io::stdin()),
@@ -66,7 +66,7 @@ impl Opened {
         }
     }
 
-    /// What is in it.
+    /// Returns the kind of the content.
     pub(crate) fn kind(&self) -> Kind {
         match &self.head[..] {
             head if head.len() >= MAGIC.len() && head.starts_with(&MAGIC) => Kind::Trace,
@@ -79,7 +79,7 @@ impl Opened {
         }
     }
 
-    /// What this is, for a subcommand that reads other kinds.
+    /// Returns the refusal for a subcommand that reads other kinds, if the kind is known.
     pub(crate) fn refuse(&self, subcommand: &str) -> Option<Refusal> {
         let (what, meant) = match self.kind() {
             Kind::Trace => (
@@ -98,17 +98,17 @@ impl Opened {
         Some(Refusal::new(Place::Whole, format!("{what}: not for `millpond {subcommand}`")).help(meant))
     }
 
-    /// Whether there is nothing in it.
+    /// Returns `true` if the file has no content.
     pub(crate) fn is_empty(&self) -> bool {
         self.head.is_empty()
     }
 
-    /// Its bytes.
+    /// Returns the content.
     pub(crate) fn unzipped(self) -> Box<dyn BufRead> {
         Box::new(self.source)
     }
 
-    /// The recordings in it; `name` is what they are called where they do not say themselves.
+    /// Returns the recordings in the file. `name` is their name unless they have one.
     pub(crate) fn recordings(self, name: &str) -> Result<Vec<Recorded>, Refusal> {
         recorded::read_unzipped(name, self.source, self.packed.as_deref())
     }
@@ -118,7 +118,7 @@ impl Opened {
 /// with events.
 ///
 /// # Errors
-/// Where the file cannot be read or is not a right recording; the refusal names the file.
+/// The file cannot be read or is not a valid recording. The refusal names the file.
 pub fn read_file(path: &Path) -> Result<Vec<Recorded>, Refusal> {
     let found = Opened::open(path).and_then(|opened| match opened.kind() {
         Kind::Recording | Kind::Trace | Kind::Other => opened.recordings(&input::shown(&recorded::file_stem(path))),
@@ -127,10 +127,10 @@ pub fn read_file(path: &Path) -> Result<Vec<Recorded>, Refusal> {
     found.map_err(|refusal| refusal.in_file(path))
 }
 
-/// The text of what can only be a litmus program.
+/// Reads the text of a file that can only be a litmus program.
 ///
 /// # Errors
-/// It is no text, with the line that is none, or too long.
+/// It is not text (with the line that is not), or it is too long.
 pub(crate) fn text(source: impl Read) -> Result<String, Refusal> {
     let mut bytes = Vec::new();
     let read = source.take(TEXT_MAX + 1).read_to_end(&mut bytes);
@@ -150,12 +150,12 @@ pub(crate) fn text(source: impl Read) -> Result<String, Refusal> {
     })
 }
 
-/// The line that a byte is in.
+/// Returns the line of a byte.
 fn line_of(bytes: &[u8], at: usize) -> Place {
     Place::Line(1 + bytes[..at].iter().filter(|&&byte| byte == b'\n').count() as u64)
 }
 
-/// Whether the first line names the columns of a table of lifetimes.
+/// Returns `true` if the first line names the columns of a table of lifetimes.
 fn is_table(head: &[u8]) -> bool {
     let line = head.trim_ascii_start().split(|&byte| byte == b'\n').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line.trim_ascii_end()).to_ascii_lowercase();
@@ -163,12 +163,12 @@ fn is_table(head: &[u8]) -> bool {
     fields.read(&line).is_ok() && ["lower", "upper", "size"].iter().all(|column| fields.iter().any(|it| it == *column))
 }
 
-/// Whether there are comments only, which litmus programs and plain recordings have alike.
+/// Returns `true` if there are only comments, which can begin both litmus programs and plain recordings.
 fn is_silent(head: &[u8]) -> bool {
     head.split(|&byte| byte == b'\n').all(|line| matches!(line.trim_ascii_start(), [] | [b'#', ..]))
 }
 
-/// Whether the whole lines are a litmus program, or begin one.
+/// Returns `true` if the complete lines are a litmus program or the beginning of one.
 fn is_litmus(head: &[u8]) -> bool {
     let is_whole = (head.len() as u64) < input::PREFIX;
     let end = if is_whole { head.len() } else { head.iter().rposition(|&byte| byte == b'\n').unwrap_or(0) };
@@ -177,7 +177,7 @@ fn is_litmus(head: &[u8]) -> bool {
     let first = text.lines().position(is_statement);
     first.is_some_and(|first| match Program::parse(text) {
         Ok(program) => !program.ops().is_empty(),
-        // What comes behind a right statement may be wrong, or its end be missing.
+        // After a valid first statement a later one may be wrong, or the end of the program may be missing.
         Err(refusal) => refusal.line as usize > first + 1,
     })
 }

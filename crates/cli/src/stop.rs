@@ -1,4 +1,4 @@
-//! Why a command ends before it is done, and how that is said.
+//! The reason why a command ends early, and its error message.
 
 use std::io::{self, Write};
 
@@ -7,17 +7,17 @@ use anstyle::{AnsiColor, Style};
 use crate::Status;
 use crate::refusal::Refusal;
 
-/// Why a command ends before it is done.
+/// The reason why a command ends early.
 #[derive(Debug)]
 pub enum Stop {
-    /// Its output cannot be written.
+    /// The output cannot be written.
     Output(io::Error),
-    /// Something is wrong: what it ends with, and what is said.
+    /// Something is wrong: the exit status and the message.
     Said(Status, String),
 }
 
 impl Stop {
-    /// An argument or a file is wrong.
+    /// Makes the stop for a wrong argument or file.
     pub(crate) fn bad_input(text: impl Into<String>) -> Self {
         Stop::Said(Status::BadInput, text.into())
     }
@@ -41,7 +41,7 @@ impl From<serde_json::Error> for Stop {
     }
 }
 
-/// An error, on a line of its own.
+/// Prints an error on a line of its own.
 pub(crate) fn complain(err: &mut dyn Write, text: &str) -> io::Result<()> {
     let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
     writeln!(err, "{style}error:{style:#} {text}")

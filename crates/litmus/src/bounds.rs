@@ -1,30 +1,33 @@
-//! How large a program's graphs become: children are put in place, so that few lines can mean any number of nodes.
+//! Bounds on the size of a program's graphs. Launches and copies expand children, so a few lines can stand for any
+//! number of nodes.
 //!
-//! Counts by operations alone, and rather too many: whatever is done while a capture goes on counts as a node of it.
+//! The sizes are computed from the operations alone and are upper bounds: every operation during a capture counts as a
+//! node of the capture.
 
 use std::collections::HashMap;
 
 use millpond_core::ids::{ExecId, GraphId, StreamId};
 use millpond_core::op::{NodeOp, What};
 
-/// The most nodes of a graph, those of its children included. What orders them is looked up for each pair.
+/// The largest number of nodes of a graph, including those of its children. Orders are looked up for each pair of
+/// nodes.
 pub(crate) const NODES_MAX: u64 = 10_000;
-/// The most nodes, accesses and pairs of records of all launches.
+/// The largest number of nodes, accesses and pairs of records of all launches.
 const LAUNCHED_MAX: u64 = 1 << 24;
-/// The most nodes, accesses and names of all copies and instances.
+/// The largest number of nodes, accesses and names of all copies and instances.
 const COPIED_MAX: u64 = 1 << 20;
-/// The most accesses of all operations.
+/// The largest number of accesses of all operations.
 const ACCESSES_MAX: u64 = 1 << 19;
 
-/// How large a graph is.
+/// The size of a graph.
 #[derive(Clone, Copy, Debug, Default)]
 struct Size {
     nodes: u64,
-    /// Accesses of its nodes.
+    /// The accesses of its nodes.
     accesses: u64,
-    /// Names that its nodes have in the graphs that it is a copy of, at most.
+    /// An upper bound on the names that its nodes have in the graphs that it is a copy of.
     names: u64,
-    /// Nodes that record events: each launch says of each what comes before it on the chains of all.
+    /// The nodes that record events. For each of them, each launch lists what comes before it on the chains of all.
     records: u64,
 }
 
@@ -46,7 +49,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Takes the next operation; what is too large, if something is.
+    /// Counts the next operation. Returns a description of the bound that it exceeds, if any.
     pub(crate) fn take(&mut self, what: &What) -> Option<String> {
         let accesses = accesses(what);
         self.accesses += accesses;
@@ -112,7 +115,7 @@ impl Sizes {
     }
 }
 
-/// How many accesses an operation names.
+/// Returns the number of accesses that an operation names.
 fn accesses(what: &What) -> u64 {
     let named = match what {
         What::Launch { accesses, .. } | What::Copy { accesses, .. } | What::HostAccess { accesses } => accesses.len(),

@@ -10,7 +10,7 @@ use crate::statements::statements;
 
 impl Lower {
     statements! {
-        /// Does what a line about graphs says.
+        /// Lowers a line about graphs.
         fn graph_statement(&mut self, words) -> (), GRAPH_STATEMENTS;
         ["graph", g] => self.new_graph(g, false);
         ["graph", g, "symbolic"] => self.new_graph(g, true);
@@ -66,7 +66,7 @@ impl Lower {
     }
 
     statements! {
-        /// What a node is to do.
+        /// Lowers the work of a node.
         fn node_work(&mut self, words) -> NodeOp, NODE_WORK;
         ["alloc", a, bytes] => {
             let bytes = self.bytes(bytes)?;
@@ -97,8 +97,8 @@ impl Lower {
         Ok((graph, self.node_number(graph, from)?, self.node_number(graph, to)?))
     }
 
-    /// Nodes of a copy have the names and numbers that they have in the original; its memory has the copy's name before
-    /// those of the original's.
+    /// Nodes of a copy have the names and numbers of the original's nodes. Its memory is named after the copy, followed
+    /// by the name in the original.
     fn clone_graph(&mut self, name: &str, graph: &str) -> Result<(), Refusal> {
         let graph = self.graph(graph)?;
         let copy = GraphId(self.next(Count::Graph));
@@ -185,7 +185,7 @@ impl Lower {
         if let (["alloc", memory, _], NodeOp::Alloc { memory: number, .. }) = (&rest[colon + 1..], &node) {
             self.allocs.entry(graph).or_default().push(((*memory).to_owned(), *number));
         }
-        // Outside of its graph the memory is known by its own name, not by its node's.
+        // Outside of its graph the memory has its own name, not its node's.
         let allocated = match (&rest[colon + 1..], &node) {
             (["alloc", memory, _], NodeOp::Alloc { memory: number, .. }) if *memory != name => Some((*number, *memory)),
             _ => None,

@@ -1,8 +1,8 @@
 //! Litmus programs: small texts about streams, memory and graphs, with the verdict that each must get.
 //!
-//! A program is read into the operations that [`op`](millpond_core::op) knows, with line numbers for places; whoever
-//! judges programs (the checker, the library on a device) takes those. The language is described line by line in
-//! `docs/litmus.md`; the programs of the project are in `litmus/`.
+//! A program is parsed into the operations of [`op`](millpond_core::op), with line numbers as places. The checker, or
+//! the library on a device, takes these operations. `docs/litmus.md` describes the language line by line; the project's
+//! programs are in `litmus/`.
 //!
 //! ```
 //! use millpond_litmus::Program;
@@ -20,14 +20,14 @@
 //! # Ok::<(), millpond_litmus::Refusal>(())
 //! ```
 //!
-//! | file | one law |
+//! | file | contents |
 //! |---|---|
 //! | `text` | lines, words and expectations |
 //! | `lower` | names, and statements that become operations |
-//! | `bounds` | how large graphs become |
-//! | `statements` | how a table of statements is written |
+//! | `bounds` | the sizes of graphs |
+//! | `statements` | the macro for tables of statements |
 //! | `streams`, `memory`, `graphs` | the statements, in tables |
-//! | `fix/` | the edges that findings name are put into a program |
+//! | `fix/` | adds the edges that findings name to a program |
 //! | `model/` | a program as a device may run it: all schedules |
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -53,18 +53,18 @@ use millpond_core::check::{Checker, Finding, Kind, Settings};
 use millpond_core::ids::AllocId;
 use millpond_core::op::{Names, Op, Ops, Visible};
 
-/// So many characters of a message are shown of its beginning and of its end, where it is longer: its words are there.
+/// A longer message is shortened to its first and last characters, which have the words.
 const SHOWN_FIRST: usize = 400;
 const SHOWN_LAST: usize = 100;
 
-/// Why a text is not a program: the line, what is wrong with it, and what would be right.
+/// The reason why a text is not a program: the line, the problem and the remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
     /// The line, counted from 1.
     pub line: u32,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
-    /// What to do.
+    /// The remedy.
     pub help: String,
 }
 
@@ -74,7 +74,7 @@ impl Refusal {
     }
 }
 
-/// What quotes a hostile text must neither reach the terminal as it is nor fill it.
+/// Makes quoted text of a hostile program visible and short, so that it can neither control the terminal nor fill it.
 fn shown(text: &str) -> String {
     let shown = Visible(text).to_string();
     let at = |place: usize| shown.char_indices().nth(place).map(|(at, _)| at);
@@ -93,7 +93,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// What a line says of itself: a rule that is broken there (`!!`), or advice (`??`).
+/// The expectation of a line: a rule that is broken there (`!!`), or advice (`??`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Expected {
     /// The line, counted from 1.
@@ -113,46 +113,46 @@ pub struct Program {
 }
 
 impl Program {
-    /// Reads a program.
+    /// Parses a program.
     ///
     /// # Errors
-    /// The first line that cannot be understood.
+    /// The refusal of the first line that is not valid.
     pub fn parse(text: &str) -> Result<Program, Refusal> {
         lower::lower(&text::lines(text)?)
     }
 
-    /// A program of these operations, which expects nothing.
+    /// Makes a program of these operations. It expects nothing.
     pub fn of(ops: Vec<Op>) -> Program {
         let (names, settings, expected, called) = Default::default();
         Program { ops, names, settings, expected, called }
     }
 
-    /// Its operations, in order; loops are unrolled.
+    /// Returns the operations, in order. Loops are unrolled.
     pub fn ops(&self) -> &[Op] {
         &self.ops
     }
 
-    /// The texts that the operations name.
+    /// Returns the texts that the operations refer to.
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// What the program asks to be looked for.
+    /// Returns the program's settings for the checker.
     pub fn settings(&self) -> Settings {
         self.settings
     }
 
-    /// What it expects, advice too.
+    /// Returns the expectations, including advice.
     pub fn expected(&self) -> &BTreeSet<Expected> {
         &self.expected
     }
 
-    /// Whether it expects to be found right.
+    /// Returns `true` if it expects no violation.
     pub fn is_right(&self) -> bool {
         self.expected.iter().all(|it| it.kind.is_advice())
     }
 
-    /// What the checker says of it.
+    /// Checks the program and returns the findings.
     pub fn check(&self) -> Vec<Finding> {
         let (mut checker, mut findings) = (Checker::new(self.settings), Vec::new());
         for op in &self.ops {
@@ -162,8 +162,8 @@ impl Program {
         findings
     }
 
-    /// Where findings and expectations differ, in words; nothing where the program got the verdict that it expects.
-    /// Advice counts where the program expects any.
+    /// Describes the differences between findings and expectations; empty if the program got the verdict that it
+    /// expects. Advice is compared only if the program expects any.
     pub fn differences(&self, findings: &[Finding]) -> Vec<String> {
         let with_advice = self.expected.iter().any(|it| it.kind.is_advice());
         let found = found(findings);
@@ -172,14 +172,14 @@ impl Program {
         self.not_found(findings).into_iter().chain(extra).collect()
     }
 
-    /// What is expected and is not among the findings, a sentence each.
+    /// Describes each expectation that is not among the findings, in a sentence.
     pub fn not_found(&self, findings: &[Finding]) -> Vec<String> {
         let found = found(findings);
         let missed = self.expected.difference(&found);
         missed.map(|it| format!("line {}: {} was not found", it.line, it.kind.name())).collect()
     }
 
-    /// The operations one by one, for whoever reads programs of any kind.
+    /// Returns the operations one by one, for readers of programs of any kind.
     pub fn cursor(&self) -> Cursor<'_> {
         Cursor { program: self, at: 0 }
     }
@@ -190,7 +190,7 @@ fn found(findings: &[Finding]) -> BTreeSet<Expected> {
     findings.iter().map(|finding| Expected { line: line(finding), kind: finding.kind }).collect()
 }
 
-/// A litmus program, operation by operation.
+/// Reads a litmus program operation by operation.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a> {
     program: &'a Program,

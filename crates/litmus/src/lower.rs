@@ -1,8 +1,8 @@
-//! Statements become operations: names are numbered, loops unrolled, threads numbered.
+//! Lowers statements to operations: numbers names and threads, and unrolls loops.
 //!
-//! Nothing is judged here beyond what a name is: a program that uses memory before it is allocated is a program, and
-//! the checker's to judge. Invariant **bounded**: no text becomes more than [`OPS_MAX`] operations, nor larger graphs
-//! than `bounds.rs` allows.
+//! Checks only that names have the right kind. A program that uses memory before its allocation is still a program; the
+//! checker judges it. Invariant **bounded**: no text becomes more than [`OPS_MAX`] operations, or larger graphs than
+//! `bounds.rs` allows.
 
 pub(crate) mod symbols;
 
@@ -20,15 +20,15 @@ use crate::statements::Shape;
 use crate::text::{Line, most_like};
 use crate::{Expected, Program, Refusal};
 
-/// The most operations of a program.
+/// The largest number of operations of a program.
 pub(crate) const OPS_MAX: usize = 200_000;
-/// The most words of all lines, those of loops counted each time.
+/// The largest number of words of all lines. Lines of loops count in each round.
 pub(crate) const WORDS_MAX: usize = 1 << 22;
-/// The most rounds of a loop, and the most loops in each other.
+/// The largest number of rounds of a loop, and of nested loops.
 pub(crate) const ROUNDS_MAX: u64 = 10_000;
 pub(crate) const DEPTH_MAX: usize = 8;
 
-/// What a name stands for.
+/// The thing that a name stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Symbol {
     Stream(StreamId),
@@ -56,7 +56,7 @@ impl Symbol {
     }
 }
 
-/// What a number is counted for.
+/// The kind of thing that a counter numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Count {
     Stream,
@@ -69,52 +69,52 @@ pub(crate) enum Count {
     Host,
 }
 
-/// A program in the making.
+/// A program that is being built.
 #[derive(Default)]
 pub(crate) struct Lower {
     pub(crate) names: Names,
     pub(crate) settings: Settings,
-    /// The nodes of each graph that was made by hand, by their names.
+    /// The nodes of each graph that was built by hand, by name.
     pub(crate) nodes: HashMap<GraphId, HashMap<String, NodeId>>,
-    /// What the alloc nodes of each allocate: as the graph that was made by hand calls it, and its number.
+    /// The memory of each graph's alloc nodes: its name in the graph that was built by hand, and its number.
     pub(crate) allocs: HashMap<GraphId, Vec<(String, Memory)>>,
-    /// Names of nodes that were removed: they may be taken again.
+    /// The names of removed nodes, which may be used again.
     pub(crate) free_names: HashSet<(GraphId, String)>,
-    /// How many nodes a graph has.
+    /// The number of nodes of each graph.
     pub(crate) sizes: HashMap<GraphId, u32>,
     bounds: Sizes,
     ops: Vec<Op>,
     words: usize,
     symbols: HashMap<String, Symbol>,
-    /// The process that made what a name means, where only that may use it.
+    /// The process that made the thing of this name, if only that process may use it.
     owners: HashMap<String, ProcessId>,
-    /// The process of each thread; of those that are not here the first.
+    /// The process of each thread. Threads that are not here are of the first process.
     pub(crate) processes: HashMap<HostId, ProcessId>,
-    /// Whether a stream was captured.
+    /// `true` once a stream was captured.
     pub(crate) has_captured: bool,
-    /// The default streams that have names: the legacy one of each process and device, and that of each thread.
+    /// The default streams that have names: the legacy stream of each process and device, and those of threads.
     pub(crate) defaults: HashMap<(ProcessId, DeviceId, Option<HostId>), StreamId>,
     counts: HashMap<Count, u32>,
-    /// Names that some line gives to memory: they may be used before.
+    /// The names that some line gives to memory. They may be used before that line.
     promised: HashSet<String>,
     freed: HashSet<Memory>,
-    /// What memory is called, by its number.
+    /// The name of memory, by its number.
     called: HashMap<AllocId, String>,
-    /// How large memory is, and what is offered, where that is known here.
+    /// The size of memory, if it is known here. `offers` has the sizes of exported memory.
     bytes: HashMap<Memory, u64>,
     pub(crate) offers: HashMap<TicketId, u64>,
     pub(crate) host: HostId,
     line: u32,
-    /// The loops around the line, from the outermost: the round, and the line that each begins at.
+    /// The loops around the line, from the outermost: the round, and the first line of each.
     rounds: Vec<(u64, u32)>,
-    /// The same in words, once an operation has needed them.
+    /// `rounds` in words, once an operation has needed them.
     round: Option<Name>,
 }
 
-/// Turns lines into a program.
+/// Lowers lines to a program.
 pub(crate) fn lower(lines: &[Line]) -> Result<Program, Refusal> {
     let mut lower = Lower {
-        // Number 0 is the legacy default stream and the main thread.
+        // Number 0 is the legacy default stream, and for hosts the main thread.
         symbols: HashMap::from([("main".to_owned(), Symbol::Host(HostId(0)))]),
         counts: HashMap::from([(Count::Stream, 1), (Count::Host, 1)]),
         promised: promised(lines),
@@ -127,7 +127,7 @@ pub(crate) fn lower(lines: &[Line]) -> Result<Program, Refusal> {
     Ok(Program { ops, names, settings, expected, called })
 }
 
-/// The names that are given to memory anywhere.
+/// Returns the names that any line gives to memory.
 fn promised(lines: &[Line]) -> HashSet<String> {
     let mut promised = HashSet::new();
     for line in lines {
@@ -175,7 +175,7 @@ impl Lower {
         Ok(())
     }
 
-    /// Counts a line that is read, in loops each time.
+    /// Counts the words of a line. Lines of loops count in each round.
     fn take_words(&mut self, line: &Line) -> Result<(), Refusal> {
         self.words += line.words.len();
         match self.words > WORDS_MAX {
@@ -219,7 +219,7 @@ impl Lower {
         if !gone.is_empty() {
             return self.refuse(format!("`{text}` is not a statement any more"), format!("leave it out: {gone}"));
         }
-        // What it does is behind the name that it gives.
+        // The verb follows the name that the statement defines.
         let verb = match words {
             [_, "=", verb, ..] | [verb, ..] => *verb,
             [] => "",
@@ -240,7 +240,7 @@ impl Lower {
         self.push_by(self.host, what)
     }
 
-    /// Appends an operation of some thread.
+    /// Appends an operation of any thread.
     pub(crate) fn push_by(&mut self, host: HostId, what: What) -> Result<(), Refusal> {
         if self.ops.len() >= OPS_MAX {
             return self.refuse("the program has too many operations", format!("at most {OPS_MAX} are read"));
@@ -257,14 +257,14 @@ impl Lower {
         Err(Refusal::new(self.line, what, help))
     }
 
-    /// The next number of a kind.
+    /// Returns the next number of a kind.
     pub(crate) fn next(&mut self, count: Count) -> u32 {
         let next = self.counts.entry(count).or_insert(0);
         *next += 1;
         *next - 1
     }
 
-    /// A number within bounds.
+    /// Parses a number within bounds.
     pub(crate) fn count(&self, word: &str, bounds: std::ops::RangeInclusive<u64>) -> Result<u64, Refusal> {
         match word.parse::<u64>() {
             Ok(count) if bounds.contains(&count) => Ok(count),
@@ -276,7 +276,7 @@ impl Lower {
     }
 }
 
-/// The line that ends a loop.
+/// Returns the line that ends a loop.
 fn closing(lines: &[Line], open: usize, end: usize) -> Result<usize, Refusal> {
     let mut depth = 0;
     for (at, line) in lines.iter().enumerate().take(end).skip(open) {
@@ -296,21 +296,21 @@ fn closing(lines: &[Line], open: usize, end: usize) -> Result<usize, Refusal> {
     Err(Refusal::new(lines[open].number, "a `repeat` without its end", "end it with `end repeat`"))
 }
 
-/// All statements; loops are taken apart before.
+/// Returns the shapes of all statements. Loops are expanded before statements are read.
 pub(crate) fn shapes() -> impl Iterator<Item = &'static Shape> {
     const LOOPS: &[Shape] =
         &[Shape { words: &["\"repeat\"", "3"], rest: "" }, Shape { words: &["\"end\"", "\"repeat\""], rest: "" }];
     [Lower::STREAM_STATEMENTS, Lower::MEMORY_STATEMENTS, Lower::GRAPH_STATEMENTS, LOOPS].into_iter().flatten()
 }
 
-/// How lines with this word read, if there are any.
+/// Returns the shapes of lines with this verb as text, if there are any.
 fn reads(verb: &str) -> Option<String> {
     let texts: Vec<String> =
         shapes().filter(|shape| shape.is_of(verb)).map(|shape| format!("`{}`", shape.text())).collect();
     Some(texts.join(" or ")).filter(|texts| !texts.is_empty())
 }
 
-/// The word of a statement that is most like this one, if any is like it.
+/// Returns the word of a statement that is most similar to this one, if any is similar enough.
 fn nearest(word: &str) -> Option<&'static str> {
     let texts = shapes().flat_map(|shape| shape.words).flat_map(|word| word.split('"').skip(1).step_by(2));
     let rests = shapes().flat_map(|shape| shape.rest.split_whitespace());

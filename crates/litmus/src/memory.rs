@@ -1,4 +1,4 @@
-//! Statements about memory: allocated, used, freed, shared.
+//! Statements about memory: allocation, use, free and sharing.
 
 use std::ops::Range;
 
@@ -10,14 +10,14 @@ use crate::Refusal;
 use crate::lower::{Count, Lower, Symbol};
 use crate::statements::statements;
 
-/// The most accesses of an operation.
+/// The largest number of accesses of an operation.
 const ACCESSES_MAX: usize = 4096;
-/// The most bytes of an allocation.
+/// The largest size of an allocation in bytes.
 const BYTES_MAX: u64 = 1 << 40;
 
 impl Lower {
     statements! {
-        /// Does what a line about memory says.
+        /// Lowers a line about memory.
         fn memory_statement(&mut self, words) -> (), MEMORY_STATEMENTS;
         [a, "=", "alloc", "now", bytes] => self.alloc_now(a, Space::Device(DeviceId(0)), bytes);
         [a, "=", "alloc", "host", bytes] => self.alloc_now(a, Space::Host, bytes);
@@ -102,7 +102,7 @@ impl Lower {
         self.push(What::Import { ticket, memory })
     }
 
-    /// A number of bytes.
+    /// Parses a number of bytes.
     pub(crate) fn bytes(&self, word: &str) -> Result<u64, Refusal> {
         self.count(word, 1..=BYTES_MAX)
     }
@@ -127,7 +127,7 @@ impl Lower {
         self.push(What::Launch { stream, accesses, trust: Trust::None, name })
     }
 
-    /// `read A B write C`: what a kernel does.
+    /// Parses the accesses of a kernel: `read A B write C`.
     pub(crate) fn accesses(&mut self, words: &[&str]) -> Result<SmallVec<[Access; 2]>, Refusal> {
         let mut accesses = SmallVec::new();
         let mut act = None;
@@ -144,7 +144,8 @@ impl Lower {
         Ok(accesses)
     }
 
-    /// Adds what is named; a use of no bytes (`A[4..4]`) is not an access. What is read twice is read.
+    /// Adds accesses to the named memory. A use of no bytes (`A[4..4]`) is not an access. A repeated read is added
+    /// once.
     fn add_accesses(&mut self, accesses: &mut SmallVec<[Access; 2]>, act: Act, names: &[&str]) -> Result<(), Refusal> {
         if names.is_empty() {
             return self.refuse("nothing is named", "name the memory: `read S A`");
@@ -177,7 +178,7 @@ impl Lower {
         Ok(())
     }
 
-    /// A name with a range of bytes behind it, perhaps.
+    /// Splits a name from the range of bytes that may follow it.
     fn range<'a>(&self, word: &'a str) -> Result<(&'a str, Option<Range<u64>>), Refusal> {
         let Some((name, range)) = word.split_once('[') else { return Ok((word, None)) };
         let bounds = range.strip_suffix(']').and_then(|range| range.split_once(".."));

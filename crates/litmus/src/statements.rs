@@ -1,17 +1,17 @@
-//! The table of a family of statements: each row is what a line looks like and what is done then.
+//! Tables of statements. Each row has the shape of a line and the code that lowers it.
 //!
-//! The rows are both what lines are matched with and what a message shows to who nearly wrote one.
+//! Lines are matched with the rows, and messages show the rows to a user whose line nearly matches.
 
-/// Makes a method that does what the row of a line's words says, and the table of what such lines look like. A row is
-/// the words, each a text or a name that stands for one, perhaps how the rest of them reads, and what is done. The
-/// method answers none where no row has such words.
+/// Makes a method that lowers a line by the row that its words match, and a table of the shapes of such lines. A row
+/// has the words (each a text, or a variable that stands for one), optionally a text that shows the rest of them, and
+/// the code. The method returns `Ok(None)` if no row matches.
 macro_rules! statements {
     (
         $(#[$doc:meta])*
         fn $name:ident(&mut $self:ident, $words:ident) -> $value:ty, $table:ident;
         $([$($word:pat),+] $($rest:literal)? => $act:expr;)+
     ) => {
-        /// What such lines look like.
+        /// The shapes of such lines.
         pub(crate) const $table: &[$crate::statements::Shape] =
             &[$($crate::statements::Shape { words: &[$(stringify!($word)),+], rest: concat!($($rest)?) }),+];
 
@@ -26,17 +26,17 @@ macro_rules! statements {
 }
 pub(crate) use statements;
 
-/// What a line looks like.
+/// The shape of a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// The patterns of its words.
     pub(crate) words: &'static [&'static str],
-    /// How the words behind read.
+    /// A text that shows the rest of the words.
     pub(crate) rest: &'static str,
 }
 
 impl Shape {
-    /// The word that says what is done: the first, or the one behind `=`.
+    /// Returns `true` if this is the statement's verb: the first word, or the one after `=`.
     pub(crate) fn is_of(self, verb: &str) -> bool {
         let word = match self.words {
             [_, "\"=\"", word, ..] | [word, ..] => word,
@@ -45,7 +45,7 @@ impl Shape {
         word.split('"').skip(1).step_by(2).any(|text| text == verb)
     }
 
-    /// As it is written, with names in capitals.
+    /// Returns the shape as it is written, with names in capitals.
     pub(crate) fn text(self) -> String {
         let words = self.words.iter().map(|word| shown(word)).filter(|word| !word.is_empty());
         let rest = Some(self.rest.to_owned()).filter(|rest| !rest.is_empty());
@@ -53,7 +53,7 @@ impl Shape {
     }
 }
 
-/// A pattern as a word of the language.
+/// Returns a pattern as a word of the language.
 fn shown(pattern: &str) -> String {
     if pattern.ends_with("..") {
         return String::new();
@@ -80,14 +80,14 @@ mod tests {
 
     const LANGUAGE: &str = include_str!("../tests/language.md");
 
-    /// What is within backticks before the last column of a table's row.
+    /// Returns the texts within backticks before the last column of each table row.
     fn documented() -> impl Iterator<Item = &'static str> {
         let (_, statements) = LANGUAGE.split_once("## Statements").expect("there is such a chapter");
         let rows = statements.lines().filter(|line| line.starts_with("| `"));
         rows.flat_map(|row| row[1..].split('|').next().unwrap_or("").split('`').skip(1).step_by(2))
     }
 
-    /// Each of the forms that a shape has: of `(a | b)` one, of `[a | b]` one or none.
+    /// Returns all forms of a shape: `(a | b)` gives one of the options, `[a | b]` one or none.
     fn forms(text: &str) -> Vec<String> {
         let Some(open) = text.find(['(', '[']) else { return vec![text.to_owned()] };
         let (inside, behind) = text[open + 1..].split_once([')', ']']).expect("a bracket is closed");
@@ -97,7 +97,7 @@ mod tests {
         options.flat_map(|option| forms(behind).into_iter().map(move |end| format!("{before}{option}{end}"))).collect()
     }
 
-    /// What is said of names that nothing made before is another matter.
+    /// Returns `true` unless the line could not be read. A refusal of an unknown name counts as read.
     fn is_understood(refusal: &str) -> bool {
         ["is not a statement", "is not understood", "is no work"].iter().all(|unread| !refusal.contains(unread))
     }
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    /// A number as the docs write it: `200 000`.
+    /// Formats a number as the documentation does: `200 000`.
     fn grouped(number: u64) -> String {
         match number {
             0..1000 => number.to_string(),

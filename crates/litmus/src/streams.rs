@@ -10,7 +10,7 @@ use crate::statements::statements;
 
 impl Lower {
     statements! {
-        /// Does what a line about streams, events, threads and processes says.
+        /// Lowers a line about streams, events, threads and processes.
         fn stream_statement(&mut self, words) -> (), STREAM_STATEMENTS;
         ["set", "races", is @ ("on" | "off")] => self.set(|settings| settings.races = is == "on");
         ["set", "leaks", is @ ("on" | "off")] => self.set(|settings| settings.leaks = is == "on");
@@ -67,7 +67,7 @@ impl Lower {
             rest => (StreamRole::Blocking, rest),
         };
         let device = self.device(rest)?;
-        // Whatever it is called, it is one for each device: of a process, or of a thread.
+        // A default stream exists once for each device, of a process or of a thread, whatever its name.
         let default = match role {
             StreamRole::Legacy => Some((self.process(), device, None)),
             StreamRole::PerThread => Some((self.process(), device, Some(self.host))),
@@ -108,7 +108,7 @@ impl Lower {
         self.push(What::EventCreate { event, device, shared })
     }
 
-    /// An event that need not have been made before.
+    /// Returns an event, and makes it if it does not exist.
     pub(crate) fn event_to_record(&mut self, name: &str) -> Result<EventId, Refusal> {
         if self.symbol(name).is_none() {
             let event = EventId(self.next(Count::Event));
@@ -145,7 +145,7 @@ impl Lower {
         Ok(host)
     }
 
-    /// A process begins, with the one thread that it has.
+    /// Starts a process with its only thread.
     fn new_process(&mut self, name: &str) -> Result<(), Refusal> {
         self.refuse_capture_beside_processes(self.has_captured)?;
         let host = self.new_host(name)?;

@@ -1,36 +1,36 @@
-//! Lines of a litmus program, taken apart into words, and what each expects of itself.
+//! Splits the text of a litmus program into lines, words and the expectations of each line.
 //!
-//! Knows no statement. Blank lines and comments are gone afterwards; line numbers stay.
+//! Does not know any statement. Blank lines and comments are removed; line numbers stay.
 
 use millpond_core::check::Kind;
 
 use crate::Refusal;
 
-/// The longest text that is read, in bytes: these are small programs.
+/// The longest text that is read, in bytes. Litmus programs are small.
 pub(crate) const TEXT_MAX: usize = 1 << 20;
 
-/// A line with something on it.
+/// A line that is not blank.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Line {
     /// Counted from 1.
     pub(crate) number: u32,
-    /// The thread or process that does it: `worker: free left a`.
+    /// The thread or process that does it, as in `worker: free left a`.
     pub(crate) by: Option<String>,
-    /// As it stands, without comments and expectations.
+    /// The statement, without comments and expectations.
     pub(crate) text: String,
-    /// The words; punctuation that counts is a word of its own.
+    /// The words. Punctuation with a meaning is a word of its own.
     pub(crate) words: Vec<String>,
-    /// What is found here.
+    /// The findings that are expected here.
     pub(crate) expected: Vec<Kind>,
 }
 
-/// What a line says, without blanks, comments and expectations around it.
+/// Returns the statement of a line, without blanks, comments and expectations around it.
 pub fn statement(line: &str) -> &str {
     let end = ["!!", "??", "#"].iter().filter_map(|mark| line.find(mark)).min().unwrap_or(line.len());
     line[..end].trim()
 }
 
-/// Takes a text apart.
+/// Splits a text into lines.
 pub(crate) fn lines(text: &str) -> Result<Vec<Line>, Refusal> {
     if text.len() > TEXT_MAX {
         let what = format!("the text has {} bytes", text.len());
@@ -66,7 +66,7 @@ pub(crate) fn lines(text: &str) -> Result<Vec<Line>, Refusal> {
     Ok(lines)
 }
 
-/// The kinds behind `!!` and `??`.
+/// Parses the kinds after `!!` and `??`.
 fn expectations(line: u32, marks: &str) -> Result<Vec<Kind>, Refusal> {
     let mut expected = Vec::new();
     let (mut wants_advice, mut is_named) = (false, true);
@@ -99,14 +99,14 @@ fn expectations(line: u32, marks: &str) -> Result<Vec<Kind>, Refusal> {
     Ok(expected)
 }
 
-/// Splits at blanks and commas; `=`, `:` and `->` stand alone.
+/// Splits a line at blanks and commas. `=`, `:` and `->` are words of their own.
 fn words(code: &str) -> Vec<String> {
     let spaced = code.replace("->", " -> ").replace('=', " = ").replace(':', " : ");
     let words = spaced.split(|c: char| c.is_whitespace() || c == ',');
     words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
-/// The word that is most like this one, if any is like it.
+/// Returns the most similar word, if any is similar enough.
 pub(crate) fn most_like<'w>(word: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
     let alike = words.map(|it| (strsim::jaro_winkler(it, word), it)).max_by(|a, b| a.0.total_cmp(&b.0));
     alike.filter(|(likeness, _)| *likeness > 0.85).map(|(_, it)| it)
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(one("\n\n edge a->b in g").number, 3);
     }
 
-    /// What a hostile text holds reaches no terminal as it is, and does not fill it.
+    /// Text of a hostile program is escaped and shortened before it reaches the terminal.
     #[test]
     fn what_is_quoted_is_visible_and_short() {
         let refused = |text: &str| crate::Program::parse(text).unwrap_err().to_string();

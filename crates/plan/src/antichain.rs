@@ -1,38 +1,38 @@
-//! The heaviest clique, exactly, where conflicts come from an order.
+//! The exact weight of the heaviest clique, if conflicts come from an order.
 //!
-//! "`i`'s free comes before `j`'s allocation" is a strict partial order, so buffers that all conflict form an
-//! antichain, and the heaviest antichain is not hard to find: by Dilworth's theorem with weights it weighs what the
-//! lightest cover by chains weighs, and that is all bytes less the largest flow from earlier buffers to later ones,
-//! where each buffer hands on no more than its own bytes and takes no more than its own.
+//! "`i`'s free comes before `j`'s allocation" is a strict partial order, so buffers that all conflict are an antichain.
+//! The heaviest antichain is easy to find. By the weighted form of Dilworth's theorem it has the same weight as the
+//! lightest cover by chains. That weight is the sum of all bytes minus the maximum flow from earlier buffers to later
+//! ones, where each buffer sends at most its own bytes and receives at most its own bytes.
 //!
-//! The simple version: hand on greedily, then augment along shortest paths until there is none. Departure: the arcs of
-//! the order are rows of bits, so that a breadth-first step visits only buffers not yet seen, a word at a time.
+//! The simple form: send greedily, then augment along shortest paths until there is none. One departure: the arcs of
+//! the order are rows of bits, so a breadth-first step visits only unseen buffers, a word at a time.
 //!
-//! Invariant **flow**: no buffer hands on or takes more than its bytes, so every state gives a valid *upper* bound of
-//! the antichain, and only the last is the answer. Knows nothing of plans.
+//! Invariant **flow**: no buffer sends or receives more than its bytes. Every state therefore gives a valid *upper*
+//! bound of the antichain, and only the last state gives its weight. This module does not know plans.
 
 use millpond_core::plan::bits::{self, Matrix};
 
-/// The weight of the heaviest antichain of `part` under the strict partial order `before`, in bytes.
+/// Returns the weight of the heaviest antichain of `part` under the strict partial order `before`, in bytes.
 pub(crate) fn heaviest(bytes: impl Fn(u32) -> u64, part: &[u32], before: &Matrix) -> u64 {
     let mut flow = Flow::new(bytes, part, before);
     for from in 0..part.len() {
         flow.hand_on(from);
     }
     while flow.augment() {}
-    // All bytes less what flows: what was never handed on.
+    // All bytes minus the flow: the bytes that were never sent.
     flow.give.iter().sum()
 }
 
-/// A flow from each buffer to those that come after it. Buffers are positions in the part.
+/// A flow from each buffer to later buffers. Buffers are positions in the part.
 struct Flow {
-    /// What each may still hand on.
+    /// The bytes that each buffer can still send.
     give: Vec<u64>,
-    /// What each may still take.
+    /// The bytes that each buffer can still receive.
     take: Vec<u64>,
-    /// What each took, and from whom.
+    /// The bytes that each buffer received, by sender.
     taken: Vec<Vec<(u32, u64)>>,
-    /// Row `i`: who comes after `i`.
+    /// Row `i` has the buffers that come after `i`.
     after: Matrix,
 }
 
@@ -56,7 +56,7 @@ impl Flow {
         }
     }
 
-    /// Takes `bytes` back from the arc from `from` to `to`, which carries at least that.
+    /// Takes `bytes` back from the arc from `from` to `to`, which carries at least that many.
     fn recall(&mut self, from: usize, to: usize, bytes: u64) {
         let at = self.taken[to].iter().position(|&(i, _)| i as usize == from).expect("the path follows flow");
         self.taken[to][at].1 -= bytes;
@@ -65,7 +65,7 @@ impl Flow {
         }
     }
 
-    /// Hands on from `from` whatever those after it still take.
+    /// Sends as much as possible from `from` to the buffers after it.
     fn hand_on(&mut self, from: usize) {
         let after: Vec<usize> = bits::ones(self.after.row(from)).collect();
         for to in after {
@@ -78,10 +78,11 @@ impl Flow {
         }
     }
 
-    /// One more path from a buffer that can still give to one that can still take; whether there was one.
+    /// Augments the flow along one path, from a buffer that can still send to one that can still receive. Returns
+    /// `true` if there was such a path.
     fn augment(&mut self) -> bool {
         let n = self.give.len();
-        // Who handed to each taker on the way, and for each giver reached by taking back: from which taker.
+        // The sender to each receiver on the way, and for each sender reached by taking flow back, the receiver.
         let mut giver_of = vec![u32::MAX; n];
         let mut taker_of = vec![u32::MAX; n];
         let mut front: Vec<usize> = (0..n).filter(|&i| self.give[i] > 0).collect();
@@ -113,7 +114,7 @@ impl Flow {
         false
     }
 
-    /// Sends as much as the path that ends at `last` carries.
+    /// Sends as much as the path that ends at `last` can carry.
     fn push(&mut self, last: usize, giver_of: &[u32], taker_of: &[u32]) {
         let mut path = Vec::new();
         let mut to = last;
@@ -161,7 +162,7 @@ mod tests {
 
     #[test]
     fn flow_is_taken_back_where_that_helps() {
-        // Greedy hands 0 to 2; the best cover pairs 0 with 3 and 1 with 2.
+        // Greedy sends from 0 to 2; the best cover pairs 0 with 3 and 1 with 2.
         let mut before = Matrix::zero(4);
         [(0, 2), (0, 3), (1, 2)].iter().for_each(|&(i, j)| before.put(i, j));
         assert_eq!(heaviest(|_| 4, &[0, 1, 2, 3], &before), 8);

@@ -1,14 +1,15 @@
-//! Cliques that cover all buffers: what the search reasons with.
+//! Cliques that cover all buffers. The search reasons with them.
 //!
-//! Invariants **clique**: every two members conflict; **cover**: no buffer of the part is left out.
-//! Knows nothing of offsets.
+//! Invariants **clique**: every two members conflict; **cover**: every buffer of the part is in a clique.
+//! This module does not know offsets.
 
 use millpond_core::plan::bits;
 use millpond_core::plan::cliques::{falling, grow, sweep};
 use millpond_core::plan::{Conflicts, Problem, Sharing};
 
-/// Cliques of `part` that cover it: on a line all maximal ones; in a relation one grown from each buffer, and one
-/// from each pair not yet covered while they are few. `None` where they have more than `limit` members in all.
+/// Returns cliques that cover `part`. On a line these are all maximal cliques. In a relation they are one clique grown
+/// from each buffer, and one from each pair that is not covered yet while there are few such pairs. Returns `None` if
+/// they have more than `limit` members in total.
 pub(crate) fn cover(problem: &Problem, part: &[u32], limit: usize) -> Option<Vec<Vec<u32>>> {
     let mut cover = Cover { cliques: Vec::new(), members: 0, limit };
     match problem.sharing() {
@@ -22,7 +23,7 @@ pub(crate) fn cover(problem: &Problem, part: &[u32], limit: usize) -> Option<Vec
     })
 }
 
-/// Cliques collected so far, and how many members they have; no longer collected above the limit.
+/// The cliques collected so far and the number of their members. Above the limit nothing more is collected.
 struct Cover {
     cliques: Vec<Vec<u32>>,
     members: usize,
@@ -40,7 +41,7 @@ impl Cover {
     }
 }
 
-/// How many cliques are grown for each buffer, at most, to cover pairs.
+/// The largest number of cliques per buffer that are grown to cover pairs.
 const PAIRS_PER_BUFFER: usize = 3;
 
 fn cover_relation(cover: &mut Cover, conflicts: &Conflicts, falling: &[u32]) {

@@ -1,6 +1,6 @@
-//! Bound, first fit, search: the smallest capacity that the effort allows.
+//! Bound, first fit and search: the smallest capacity that the effort allows.
 //!
-//! Every connected part gets a bound and a plan by first fit; with a budget, `improve` searches for better ones.
+//! Every connected part gets a bound and a plan by first fit. With a budget, `improve` searches for better plans.
 //! Invariants: **sound**: every plan passes `verify`; **proven**: see `antichain` and `cliques` for the bound.
 
 use millpond_core::plan::{Plan, Problem, Sharing, cliques, first_fit_of, verify};
@@ -9,7 +9,7 @@ use crate::antichain;
 use crate::budget::Budget;
 use crate::improve::{Part, bound, improve};
 
-/// What a plan costs in time.
+/// The effort to spend on a plan.
 pub enum Effort<'a> {
     /// First fit only; no search.
     Quick,
@@ -17,33 +17,33 @@ pub enum Effort<'a> {
     Search(Budget<'a>),
 }
 
-/// What came of [`solve`].
+/// The result of [`solve`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
     /// The best plan found.
     pub plan: Plan,
-    /// No plan needs a smaller capacity: proven.
+    /// The proven lower bound: no plan needs a smaller capacity.
     pub bound: u64,
-    /// How many steps of search were made.
+    /// The number of search steps made.
     pub steps: u64,
 }
 
 impl Outcome {
-    /// Whether no plan needs less than this one: it meets the bound.
+    /// Returns `true` if no plan needs less than this one, because it meets the bound.
     pub fn proven(&self) -> bool {
         self.plan.capacity == self.bound
     }
 }
 
-/// A capacity, in bytes, that every plan of `problem` needs.
+/// Returns a capacity, in bytes, that every plan of `problem` needs.
 ///
-/// On a line the bytes of the fullest step. In an order the heaviest antichain. For other conflicts the heaviest clique
-/// that was found, which need not be the heaviest.
+/// On a line this is the bytes of the fullest step. In an order it is the heaviest antichain. For other conflicts it is
+/// the heaviest clique that was found, which need not be the heaviest one.
 pub fn lower_bound(problem: &Problem) -> u64 {
     problem.parts().iter().map(|part| bound_of(problem, part, usize::MAX)).max().unwrap_or(0)
 }
 
-/// How many cliques are grown for a bound where the effort is [`Effort::Quick`].
+/// The number of cliques that are grown for a bound with [`Effort::Quick`].
 const QUICK_CLIQUES: usize = 32;
 
 fn bound_of(problem: &Problem, part: &[u32], cliques: usize) -> u64 {
@@ -55,18 +55,17 @@ fn bound_of(problem: &Problem, part: &[u32], cliques: usize) -> u64 {
     }
 }
 
-/// A plan for `problem` within `capacity`, or where that is not found, the smallest found; without a capacity, the
-/// smallest found.
+/// Returns a plan for `problem` within `capacity`, or the smallest plan found if there is none or no capacity is given.
 ///
-/// Stops at the first plan within `capacity`, at a plan that meets the bound, or when the effort is spent. Repeatable:
-/// the same steps give the same plan.
+/// Stops at the first plan within `capacity`, at a plan that meets the bound, or when the effort is spent. The result
+/// is repeatable: the same number of steps gives the same plan.
 pub fn solve(problem: &Problem, capacity: Option<u64>, mut effort: Effort<'_>) -> Outcome {
     let enough = capacity.unwrap_or(0);
     let starts = if matches!(effort, Effort::Quick) { QUICK_CLIQUES } else { usize::MAX };
     let mut parts: Vec<Part<'_>> = Vec::with_capacity(problem.parts().len());
     for members in problem.parts() {
         let bound = bound_of(problem, members, starts);
-        // A budget without a clock is one of search alone: the first fit is always the same.
+        // Without a watcher the budget limits only the search, so the first fit is always the same.
         let mut go = || match &mut effort {
             Effort::Search(budget) if budget.is_watched() => budget.is_on(0, bound),
             _ => true,

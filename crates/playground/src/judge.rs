@@ -1,6 +1,6 @@
-//! What is said of a program: refused as a text, or judged, drawn and corrected.
+//! Judges a text: refuses it, or checks, draws and corrects the program.
 //!
-//! It knows no browser. The judge is the checker, the page is `millpond view`'s, the corrected program `check --fix`'s.
+//! It does not depend on a browser. The checker judges, `millpond view` makes the page, and `check --fix` corrects.
 
 use millpond_cli::view::litmus_page;
 use millpond_core::check::Finding;
@@ -9,38 +9,39 @@ use serde::Serialize;
 
 /// The longest text, in bytes.
 const TEXT_MAX: usize = 1 << 16;
-/// Programs of more operations times findings are not corrected: a person waits for the answer.
+/// The largest product of operations and findings for which a program is corrected, because a user waits for the
+/// answer.
 const WORK_MAX: usize = 200_000;
 
-/// What is wrong with a program at one place.
+/// A finding.
 #[derive(Serialize, Debug)]
 pub struct Found {
     /// The rule.
     pub kind: String,
-    /// Whether it is advice.
+    /// `true` if it is advice.
     pub is_advice: bool,
-    /// The line that breaks it, counted from 1; 0 where none does.
+    /// The line that breaks the rule, counted from 1; 0 if there is none.
     pub line: u32,
     /// The lines of the other sides.
     pub others: Vec<u32>,
-    /// In words, with both sides and the help.
+    /// The explanation, with both sides and the help.
     pub text: String,
 }
 
-/// What is said of a text.
+/// The answer to a text.
 #[derive(Serialize, Default, Debug)]
 pub struct Answer {
-    /// Why it is not a program, and the line.
+    /// The line and the reason, if the text is not a program.
     pub refusal: Option<(u32, String)>,
-    /// What is wrong with it.
+    /// The findings.
     pub findings: Vec<Found>,
-    /// Where it does not keep to what it expects of itself (`!!`).
+    /// The differences between the findings and the program's expectations (`!!`).
     pub differences: Vec<String>,
-    /// The program with the edges that its findings name, where there are such.
+    /// The program with the edges that its findings name, if there are any.
     pub fixed: Option<String>,
-    /// What no edge settles, with the help.
+    /// The findings that no edge settles, with the help.
     pub left: Vec<String>,
-    /// The page of its order.
+    /// The page with the program's order.
     pub page: String,
 }
 

@@ -1,10 +1,10 @@
-//! The litmus checker as functions that a browser calls: a text in, what is said of it out, as JSON.
+//! The litmus checker as functions for a browser: the input is a text, and the output is the answer as JSON.
 //!
 //! | file | one line |
 //! |---|---|
 //! | `judge.rs` | a program's verdict, page and correction |
 //! | `wasm.rs` | the exported functions |
-//! | `main.rs` | puts the folder together |
+//! | `main.rs` | builds the playground's page |
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -1,8 +1,8 @@
-//! Puts the playground together: `millpond-site WASM REPOSITORY FOLDER` writes `index.html` into the folder.
+//! Builds the playground: `millpond-site WASM REPOSITORY FOLDER` writes `index.html` into the folder.
 //!
-//! The page is one file, which opens from the disk without a server: its scripts hold the WebAssembly (in base 64), the
-//! examples (the programs of `litmus/` and those that the documentation shows, named by their headings) and the
-//! reference of the language.
+//! The page is one file, which opens from the disk without a server. Its scripts contain the WebAssembly (in base 64),
+//! the examples (the programs of `litmus/` and those in the documentation, named by their headings) and the reference
+//! of the language.
 
 use std::error::Error;
 use std::fs;
@@ -12,20 +12,20 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use millpond_litmus::Program;
 use serde::Serialize;
 
-/// The pages of the documentation that show programs.
+/// The pages of the documentation that contain programs.
 const PAGES: [&str; 2] = ["docs/litmus.md", "docs/check.md"];
 
-/// The page of the language.
+/// The page that describes the language.
 const LANGUAGE: &str = "docs/litmus.md";
 
 const PAGE: &str = include_str!("../page/index.html");
 const STYLE: &str = include_str!("../page/playground.css");
 const SCRIPT: &str = include_str!("../page/playground.js");
 
-/// A program to begin with.
+/// An example program.
 #[derive(Serialize)]
 struct Example {
-    /// Where it is from; also the page's address behind `#`.
+    /// Its source; also the part of the page's address after `#`.
     name: String,
     text: String,
 }
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut examples = documented(repository)?;
     let documented = examples.len();
     examples.extend(corpus(&repository.join("litmus"))?);
-    // Within a script only `<` could end it.
+    // Inside a script element only `<` could end the script.
     let list = serde_json::to_string(&examples)?.replace('<', "\\u003c");
     let reference = serde_json::to_string(&read(repository, LANGUAGE)?)?.replace('<', "\\u003c");
     let data = format!("const WASM = \"{wasm}\", EXAMPLES = {list}, REFERENCE = {reference};");
@@ -61,14 +61,14 @@ fn read(repository: &Path, page: &str) -> Result<String, String> {
     fs::read_to_string(repository.join(page)).map_err(|error| format!("{page}: {error}"))
 }
 
-/// The programs in the documentation: what stands between fences and is a program.
+/// Returns the programs in the documentation: the fenced blocks that are programs.
 fn documented(repository: &Path) -> Result<Vec<Example>, Box<dyn Error>> {
     let mut examples = Vec::new();
     for page in PAGES {
         let text = read(repository, page)?;
         let (mut heading, mut before) = ("", 0);
         for (at, part) in text.split("```").enumerate() {
-            // Every other part stands between fences, behind the name of its language.
+            // Every other part is inside fences, after the name of its language.
             if at % 2 == 0 {
                 if let Some(last) = part.lines().rfind(|line| line.starts_with('#')) {
                     (heading, before) = (last.trim_start_matches('#').trim(), 0);
@@ -87,7 +87,7 @@ fn documented(repository: &Path) -> Result<Vec<Example>, Box<dyn Error>> {
     Ok(examples)
 }
 
-/// The programs of the corpus, by folder and name.
+/// Returns the programs of the corpus, by folder and name.
 fn corpus(folder: &Path) -> Result<Vec<Example>, Box<dyn Error>> {
     let mut examples = Vec::new();
     for group in fs::read_dir(folder)?.flatten().filter(|entry| entry.path().is_dir()) {

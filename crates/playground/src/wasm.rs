@@ -1,5 +1,6 @@
-//! The functions that the browser calls. A text is written where [`playground_input`] says; [`playground_judge`] judges
-//! it, and the answer lies where [`playground_output`] says, until the next call. One thread calls.
+//! The functions that the browser calls. The caller writes a text to the address from [`playground_input`] and calls
+//! [`playground_judge`]. The answer is at the address from [`playground_output`] until the next call. Only one thread
+//! calls these functions.
 
 use std::sync::Mutex;
 
@@ -12,7 +13,7 @@ fn lock(bytes: &'static Mutex<Vec<u8>>) -> std::sync::MutexGuard<'static, Vec<u8
     bytes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Where a text of so many bytes is to be written.
+/// Returns the address to which a text of this many bytes is to be written.
 #[unsafe(no_mangle)]
 pub extern "C" fn playground_input(bytes: usize) -> *mut u8 {
     let mut input = lock(&INPUT);
@@ -21,7 +22,7 @@ pub extern "C" fn playground_input(bytes: usize) -> *mut u8 {
     input.as_mut_ptr()
 }
 
-/// Judges the text that was written: how many bytes the answer has.
+/// Judges the text that was written. Returns the number of bytes of the answer.
 #[unsafe(no_mangle)]
 pub extern "C" fn playground_judge() -> usize {
     let answer = match std::str::from_utf8(&lock(&INPUT)) {
@@ -33,7 +34,7 @@ pub extern "C" fn playground_judge() -> usize {
     output.len()
 }
 
-/// Where the answer is: JSON of an [`Answer`].
+/// Returns the address of the answer: JSON of an [`Answer`].
 #[unsafe(no_mangle)]
 pub extern "C" fn playground_output() -> *const u8 {
     lock(&OUTPUT).as_ptr()

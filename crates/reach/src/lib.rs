@@ -1,26 +1,26 @@
-//! Reachability, naively: what comes before an operation is a set of operations.
+//! Naive reachability: the past of an operation is a set of operations.
 //!
-//! An edge adds the set of its earlier end to that of its later end. Nothing is ever dropped, shared or summed up. The
-//! order of the library (`millpond_core::order`), its pool and random programs are judged by it; it uses none of them.
+//! An edge adds the set of its earlier end to that of its later end. Nothing is ever dropped, shared or summarised. The
+//! library's order (`millpond_core::order`), its pool and random programs are compared with it. It uses none of them.
 #![forbid(unsafe_code)]
 
 use std::fmt;
 
-/// An operation: the `seq`-th of a chain, from 1 on. One with `seq` 0 comes before everything.
+/// An operation: number `seq` of a chain, from 1 on. A point with `seq` 0 comes before everything.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Point {
-    /// The chain, by number: a stream that was never another one.
+    /// The number of the chain: a stream, whose number is never reused.
     pub chain: usize,
-    /// Its place there.
+    /// Its position in the chain.
     pub seq: u64,
 }
 
-/// The operations that come before something: a bit for each, by chain and place.
+/// The operations that come before something: one bit for each, by chain and position.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Past(Vec<Vec<u64>>);
 
 impl Past {
-    /// An edge: all that comes before `other` comes before this, too.
+    /// Adds an edge: all operations that come before `other` also come before this.
     pub fn join(&mut self, other: &Past) {
         if self.0.len() < other.0.len() {
             self.0.resize_with(other.0.len(), Vec::new);
@@ -33,7 +33,8 @@ impl Past {
         }
     }
 
-    /// The next operation of the chain whose past this is. It comes after all that is in here, and is in here then.
+    /// Adds the next operation of the chain whose past this is. It comes after everything that is in the set, and is
+    /// then in the set, too.
     pub fn step(&mut self, chain: usize) -> Point {
         if self.0.len() <= chain {
             self.0.resize_with(chain + 1, Vec::new);
@@ -48,12 +49,12 @@ impl Past {
         Point { chain, seq: u64::from(before) + 1 }
     }
 
-    /// Takes the operations of a chain out.
+    /// Removes the operations of a chain.
     pub fn forget(&mut self, chain: usize) {
         self.0.iter_mut().skip(chain).take(1).for_each(Vec::clear);
     }
 
-    /// Whether an operation is among them.
+    /// Returns `true` if an operation is in the set.
     pub fn covers(&self, point: Point) -> bool {
         let Some(at) = point.seq.checked_sub(1) else { return true };
         let word = self.0.get(point.chain).and_then(|bits| bits.get(at as usize / 64));
@@ -62,7 +63,7 @@ impl Past {
 }
 
 impl fmt::Debug for Past {
-    /// How many of each chain.
+    /// Prints the number of operations of each chain.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |bits: &Vec<u64>| bits.iter().map(|bits| bits.count_ones()).sum::<u32>();
         f.debug_list().entries(self.0.iter().map(count)).finish()

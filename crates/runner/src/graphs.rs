@@ -1,4 +1,4 @@
-//! Graphs on the library: by hand, by capture, launched.
+//! Graphs as calls of the library: built by hand or by capture, and launched.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use millpond_core::op::{Act, CaptureMode, Memory, NodeOp, Op, What};
 use crate::kernels::{borrowed, copied, is_aliased};
 use crate::{Cannot, Capture, Held, Place, Run, Said, cannot, said};
 
-/// The event of an operation that a node of a graph records or waits for.
+/// Returns the event of an operation if a node of a graph records it or waits for it.
 pub(crate) fn outside_event(op: &Op) -> Option<EventId> {
     match &op.what {
         What::EventRecord { event, external: true, .. } | What::EventWait { event, external: true, .. } => Some(*event),
@@ -126,7 +126,7 @@ impl Run {
         }
     }
 
-    /// Whether the stream is in the capture that goes on.
+    /// Returns `true` if the stream is in an ongoing capture.
     fn is_captured(&self, stream: StreamId) -> Result<bool, Cannot> {
         Ok(!self.graphs.captures.is_empty() && self.stream(stream)?.is_capturing().unwrap_or(false))
     }
@@ -151,7 +151,7 @@ impl Run {
         self.graphs.all.get(&graph).map_or_else(|| cannot("a graph that is not there cannot be named"), Ok)
     }
 
-    /// The ends of an edge.
+    /// Returns the two nodes of an edge.
     fn ends(&self, graph: GraphId, from: NodeId, to: NodeId) -> Result<(GraphNode, GraphNode), Cannot> {
         self.graph(graph)?;
         let nodes = &self.graphs.nodes[&graph];
@@ -175,7 +175,8 @@ impl Run {
         Ok(said(removed, Act::Read))
     }
 
-    /// Whether a graph is another one, or a child in it. (A graph may have an older state of itself as a child.)
+    /// Returns `true` if a graph is `around` or a child in it, at any depth. (A graph may have an older state of itself
+    /// as a child.)
     fn is_within(&self, graph: GraphId, around: GraphId) -> bool {
         let (mut seen, mut left) = (HashSet::new(), vec![around]);
         while let Some(at) = left.pop() {
@@ -188,19 +189,19 @@ impl Run {
         seen.contains(&graph)
     }
 
-    /// The memory of the alloc nodes of a graph and of the children in it.
+    /// Returns the memory of the alloc nodes of a graph and of its children.
     pub(crate) fn memory_of(&self, graph: GraphId) -> Vec<Memory> {
         let is_in = |held: &Held| matches!(held, Held::Node(_, owner) if self.is_within(*owner, graph));
         self.memory.held.iter().filter(|(_, held)| is_in(held)).map(|(memory, _)| *memory).collect()
     }
 
-    /// A launch of an instance was refused.
+    /// Notes that a launch of an instance was refused, so that its memory does not exist.
     pub(crate) fn unmake(&mut self, exec: ExecId) {
         let Some((_, graph)) = self.instances.all.get(&exec) else { return };
         self.instances.unmade.extend(self.memory_of(*graph));
     }
 
-    /// Whether a graph is there, or an instance of all its nodes.
+    /// Returns `true` if the graph exists, or an instance of all its nodes.
     pub(crate) fn is_there(&self, graph: GraphId) -> bool {
         let nodes = self.graphs.lines.get(&graph).map_or(0, Vec::len);
         let has_all =
@@ -234,7 +235,7 @@ impl Run {
         Ok(Said::Done)
     }
 
-    /// Memory of a copy that was just made has a name.
+    /// Gives a name to memory of a copy that was just made.
     fn name_of_copy(&mut self, copy: GraphId, node: Memory, memory: Memory) -> Result<Said, Cannot> {
         if self.graphs.refused.contains(&copy) {
             self.memory.held.insert(memory, Held::Void);
@@ -303,7 +304,7 @@ impl Run {
             return cannot("an instance that is gone cannot be named");
         }
         let Some((made, graph)) = self.instances.all.get(&exec) else {
-            // Whatever the stream says of it.
+            // The outcome does not depend on the stream.
             return if self.graphs.captures.is_empty() {
                 Ok(Said::Done)
             } else {
@@ -355,7 +356,7 @@ impl Run {
         for (memory, node) in nodes {
             if let Ok(buffer) = launch.take(node) {
                 self.instances.unmade.remove(&memory);
-                // A name of this life's own; numbers from the top, which no program has.
+                // The life gets a name of its own. Its number counts down from the largest, which no program uses.
                 let life = Memory { id: millpond_core::ids::AllocId(u32::MAX - memory.id.0), ..memory };
                 let is_others = self.instances.launched.insert(memory, (exec, graph)).is_some_and(|(by, _)| by != exec);
                 let old = self
@@ -377,7 +378,7 @@ impl Run {
         Ok(Said::Done)
     }
 
-    /// Whether a node of a graph can name memory of an alloc node.
+    /// Returns an error if a node of a graph cannot name memory of an alloc node.
     pub(crate) fn check_named(&self, graph: GraphId, memory: Memory, owner: GraphId) -> Result<(), Cannot> {
         if !self.is_there(owner) && graph != owner {
             return cannot("memory of a graph that is gone has no name");
@@ -411,7 +412,7 @@ impl Run {
                 Ok(Said::Done)
             }
             Err(error) if is_aliased(&error) => cannot("slices of the same bytes by two names"),
-            // No node, and no number of one.
+            // No node was added, and no node number was used.
             Err(error @ (millpond::Error::Driver(_) | millpond::Error::DeviceLost { .. })) => {
                 Ok(Said::Refused(error, Act::Write))
             }
@@ -476,7 +477,7 @@ impl Run {
     }
 }
 
-/// Whether it is the order of uses that a launch was refused for.
+/// Returns `true` if a launch was refused because of the order of uses.
 fn is_of_memory(error: &Error) -> bool {
     error.violation().is_some_and(|it| it.code.is_none())
 }

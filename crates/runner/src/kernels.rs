@@ -1,5 +1,5 @@
-//! Work that sums what it reads and fills what it writes, as a launch or as a node. Where kernels are no closures, the
-//! accesses are declared, and what is written is filled, what is read is copied.
+//! Kernels that sum what they read and fill what they write, as launches or as nodes. On devices that cannot run
+//! closures, the accesses are declared instead: written bytes are filled, and read bytes are copied.
 
 use millpond::error::Invalid;
 use millpond::graph::{Graph, GraphNode};
@@ -11,25 +11,25 @@ use millpond_core::op::{Access as Use, Act, Part};
 
 use crate::{Cannot, Held, Run, cannot};
 
-/// What is written.
+/// The byte that is written.
 const VALUE: u8 = 7;
 
-/// What a kernel does with the bytes that it reads and those that it writes.
+/// A kernel, given the slices that it reads and those that it writes.
 pub type Kernel = Box<dyn FnMut(&[&[u8]], &mut [&mut [u8]]) + Send>;
 
-/// What one launch, or one node, does in place of summing and filling.
+/// The work of one launch or node, in place of summing and filling.
 pub enum Work {
-    /// A kernel, where kernels are closures.
+    /// A kernel, on devices that run closures.
     Kernel(Kernel),
-    /// All bytes that are written become this one.
+    /// Fills the written bytes with this one.
     Fill(u8),
-    /// The bytes that are written, from the host.
+    /// Copies these bytes from the host to the written bytes.
     FromHost(Vec<u8>),
-    /// The bytes that are read go to the host, which waits for them. No node does that.
+    /// Copies the read bytes to the host, which waits for them. A node cannot do this.
     ToHost(Box<dyn FnOnce(Vec<u8>) + Send>),
 }
 
-/// Sums what it reads, and fills with that what it writes.
+/// Returns a kernel that sums what it reads and fills what it writes with the sum.
 pub(crate) fn sums() -> Kernel {
     Box::new(|reads, writes| {
         let sum = reads.iter().flat_map(|read| read.iter()).fold(1_u8, |sum, byte| sum.wrapping_add(*byte));
@@ -38,7 +38,7 @@ pub(crate) fn sums() -> Kernel {
     })
 }
 
-/// Does something with accesses of any number: the library's launches take arrays, whose lengths are types.
+/// Runs code with any number of accesses. The library's launches take arrays, whose lengths are part of the type.
 macro_rules! on_slices {
     ($reads:expr, $writes:expr, $run:expr, |$declared:ident, $kernel:ident| $call:expr) => {{
         macro_rules! with {
@@ -65,7 +65,8 @@ macro_rules! on_slices {
 }
 pub(crate) use on_slices;
 
-/// What a kernel does with each byte once, as slices are borrowed: what it reads and writes it writes.
+/// Returns a kernel's accesses without overlaps, because slices are borrowed. Bytes that are both read and written
+/// count as written.
 pub(crate) fn borrowed(accesses: &[Use]) -> Vec<Use> {
     let mut all: Vec<Use> = Vec::new();
     let (writes, reads): (Vec<&Use>, Vec<&Use>) = accesses.iter().partition(|access| access.act == Act::Write);
@@ -84,12 +85,12 @@ pub(crate) fn borrowed(accesses: &[Use]) -> Vec<Use> {
     all
 }
 
-/// Whether a closure would have two slices of the same bytes, which no kernel minds.
+/// Returns `true` if a closure would get two slices of the same bytes. A CUDA kernel may have such arguments.
 pub(crate) fn is_aliased(error: &Error) -> bool {
     matches!(error.invalid(), Some(Invalid::Aliased { .. }))
 }
 
-/// Launches a kernel. One that works in place is only declared.
+/// Launches a kernel. If it would have overlapping slices, only declares its accesses.
 pub(crate) fn launched<A: Access + Clone>(
     stream: &Stream,
     declared: A,
@@ -101,7 +102,7 @@ pub(crate) fn launched<A: Access + Clone>(
     }
 }
 
-/// What a copy does, where the library can copy so: between parts of one size.
+/// Returns the two sides of a copy, if the library supports it: both sides must have one part of the same size.
 pub(crate) fn copied<'a>((reads, writes): &Accesses<'a>) -> Option<(Read<'a, u8>, Write<'a, u8>)> {
     match (reads.as_slice(), writes.as_slice()) {
         ([read], [write]) if read.len() == write.len() => Some((*read, *write)),
@@ -112,8 +113,8 @@ pub(crate) fn copied<'a>((reads, writes): &Accesses<'a>) -> Option<(Read<'a, u8>
 pub(crate) type Accesses<'a> = (Vec<Read<'a, u8>>, Vec<Write<'a, u8>>);
 
 impl Run {
-    /// The accesses as the library takes them, for a node of a graph or at once; none where something is not there
-    /// because of an earlier refusal.
+    /// Returns the accesses as the library takes them, for a node of a graph or for immediate use. Returns `None` if
+    /// something does not exist because of an earlier refusal.
     pub(crate) fn accesses(
         &self,
         accesses: &[Use],
@@ -121,7 +122,7 @@ impl Run {
     ) -> Result<Option<Accesses<'_>>, Cannot> {
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         for access in accesses {
-            // To a node the name of an alloc node's memory is that, whatever was launched before.
+            // In a node, the name of an alloc node's memory means that memory itself, not a life that a launch gave it.
             let memory = if graph.is_some() { access.memory } else { self.current(access.memory) };
             let mut captured = self.graphs.captures.values().flat_map(|capture| &capture.allocated);
             if matches!(graph, Some((Some(_), _))) && captured.any(|it| *it == memory) {
@@ -159,13 +160,13 @@ impl Run {
         Ok(Some((reads, writes)))
     }
 
-    /// Copies on a stream, which may be capturing.
+    /// Copies on a stream, which may be captured.
     pub(crate) fn copy_on(&self, stream: &Stream, accesses: Accesses<'_>) -> Result<Result<(), Error>, Cannot> {
         let Some((from, to)) = copied(&accesses) else { return cannot("a copy between parts of different sizes") };
         Ok(stream.copy(from, to))
     }
 
-    /// Launches on a stream, which may be capturing.
+    /// Launches on a stream, which may be captured.
     pub(crate) fn launch_on(&self, stream: &Stream, accesses: Accesses<'_>) -> Result<Result<(), Error>, Cannot> {
         let (reads, writes) = accesses;
         let kernel = match (self.work.take(), reads.as_slice(), writes.as_slice()) {
@@ -184,7 +185,7 @@ impl Run {
         }
         let written = writes.clone();
         let declared = on_slices!(reads, writes, kernel, |declared, _kernel| stream.declare(declared));
-        // In a capture what is declared is the node.
+        // In a capture the declared accesses are the node.
         Ok(match self.graphs.captures.is_empty() {
             true => declared.and_then(|()| written.into_iter().try_for_each(|write| stream.memset(write, VALUE))),
             false => declared,

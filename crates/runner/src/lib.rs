@@ -1,13 +1,13 @@
-//! Does a list of operations ([`Op`]) on the library, on any device, and notes what is refused and at which line.
+//! Runs a list of operations ([`Op`]) with the library, on any device, and notes which are refused and at which line.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `place`, `timing` | the device that a program runs on, and how fast that is |
-//! | `threads` | an operation is done by the thread that it is of |
-//! | `given` | handles that come to a program from outside, or leave it |
-//! | `memory`, `graphs`, `kernels`, `several` | what operations are as calls of the library |
+//! | `place`, `timing` | the device that a program runs on, and its speed |
+//! | `threads` | runs each operation on its host thread |
+//! | `given` | handles that a program gets from outside or gives away |
+//! | `memory`, `graphs`, `kernels`, `several` | operations as calls of the library |
 //! | `processes` | the same for programs of several processes |
-//! | `verdicts` | what the library's refusals are to the checker |
+//! | `verdicts` | maps the library's refusals to the checker's kinds |
 #![deny(unsafe_code)]
 
 mod given;
@@ -49,12 +49,12 @@ const IMPLICIT: u32 = 906;
 const CAPTURED_EVENT: u32 = 907;
 const WRONG_THREAD: u32 = 908;
 
-/// Why a program is not run, or not to its end.
+/// The reason why a program is not run, or not to its end.
 #[derive(Debug)]
 pub enum Cannot {
-    /// The library cannot be asked to do something, for this reason.
+    /// The library has no call for an operation, for this reason.
     Ask(String),
-    /// An allocation found no memory.
+    /// An allocation failed for lack of memory.
     Memory(String),
     /// The device, or its driver, failed.
     Failed(Box<Error>),
@@ -69,12 +69,12 @@ impl fmt::Display for Cannot {
     }
 }
 
-/// Where a run stopped, and why.
+/// The place where a run stopped, and the reason.
 #[derive(Debug)]
 pub struct Stopped {
-    /// The line of the operation that is not done; 0 where it is no one's.
+    /// The line of the operation that is not done; 0 if there is none.
     pub line: u32,
-    /// Why it is not.
+    /// The reason.
     pub why: Cannot,
 }
 
@@ -88,10 +88,10 @@ fn cannot<T>(why: &str) -> Result<T, Cannot> {
     Err(Cannot::Ask(why.to_owned()))
 }
 
-/// Memory as the library knows it.
+/// Memory in the library.
 enum Held {
     Buffer(Buffer<u8>),
-    /// Freed or given away: the address, and a name that may be stale.
+    /// Freed or given away: the address, and a view that may be stale.
     Gone {
         address: u64,
         view: View<u8>,
@@ -105,16 +105,16 @@ struct Devices {
     place: Place,
     trace: Option<Trace>,
     first: Device,
-    /// All but the first.
+    /// All devices but the first.
     others: HashMap<DeviceId, Device>,
-    /// A stream of the first for what acts at once: see [`own`](Self::own).
+    /// A stream of the first device for immediate work; see [`own`](Self::own).
     opened: OnceCell<Stream>,
-    /// In a trace: it has the name of the line that is done next.
+    /// With a trace: a buffer whose name is the line of the next operation.
     marker: Option<Buffer<u8>>,
 }
 
 impl Devices {
-    /// A stream of the first for what acts at once.
+    /// Returns a stream of the first device for immediate work.
     fn own(&self) -> &Stream {
         self.opened.get_or_init(|| self.first.non_blocking_stream().expect("a stream"))
     }
@@ -123,66 +123,66 @@ impl Devices {
 #[derive(Default)]
 struct Streams {
     all: HashMap<StreamId, Stream>,
-    /// The device of each, closed ones too.
+    /// The device of each stream, including closed ones.
     devices: HashMap<StreamId, DeviceId>,
-    /// Those that are the legacy default stream.
+    /// The streams that are the legacy default stream.
     legacy: HashSet<StreamId>,
     per_thread: HashSet<StreamId>,
-    /// Those that wait for it.
+    /// The streams that wait for the legacy default stream.
     blocking: HashSet<StreamId>,
 }
 
 #[derive(Default)]
 struct Events {
     recorded: HashMap<EventId, Event>,
-    /// Events that nodes of graphs record or wait for.
+    /// The events that nodes of graphs record or wait for.
     external: HashMap<EventId, ExternalEvent>,
 }
 
-/// Memory by its name in the program.
+/// Memory, by its name in the program.
 #[derive(Default)]
 struct Memories {
-    /// For pools that the program makes.
+    /// The settings of pools that the program makes.
     pool_config: PoolConfig,
     pools: HashMap<PoolId, Pool>,
     held: HashMap<Memory, Held>,
-    /// The stream that memory was allocated on.
+    /// The stream that allocated each memory.
     allocated_on: HashMap<Memory, StreamId>,
-    /// Memory of the host.
+    /// Host memory.
     pinned: HashSet<Memory>,
-    /// For an alloc node's memory the name of what the latest launch gave.
+    /// For an alloc node's memory, the name of the life that the latest launch gave.
     latest: HashMap<Memory, Memory>,
-    /// What launches of other instances gave to names that lead elsewhere by now.
+    /// Outputs of launches of other instances, whose names now mean something else.
     displaced: Vec<Buffer<u8>>,
-    /// Memory that some graph has a free node for.
+    /// Memory for which some graph has a free node.
     freed_by_nodes: HashSet<Memory>,
-    /// Memory of alloc nodes that were removed.
+    /// Memory of removed alloc nodes.
     removed: HashSet<Memory>,
-    /// Where nodes copy to that only read.
+    /// The targets of the copies of nodes that only read.
     scratch: Vec<Buffer<u8>>,
 }
 
 #[derive(Default)]
 struct Graphs {
     all: HashMap<GraphId, Graph>,
-    /// The nodes of each; none for those that were refused.
+    /// The nodes of each graph; `None` for refused ones.
     nodes: HashMap<GraphId, Vec<Option<GraphNode>>>,
-    /// The lines of those that were not refused.
+    /// The lines of the nodes that were not refused.
     lines: HashMap<GraphId, Vec<u32>>,
-    /// The graph in each child node, by the graph around it and the node's number there.
+    /// The graph in each child node, by the parent graph and the node's number in it.
     children: HashMap<(GraphId, usize), GraphId>,
-    /// By the stream where a capture began: its graph, and what was allocated in it.
+    /// The captures, by their origin stream.
     captures: HashMap<StreamId, Capture>,
-    /// Where the capture began that a stream is in.
+    /// The origin stream of the capture that each stream is in.
     members: HashMap<StreamId, StreamId>,
-    /// Those that were refused as a whole: a copy, or a capture at its end.
+    /// The graphs that were refused as a whole: a copy, or a capture at its end.
     refused: HashSet<GraphId>,
-    /// The graph that this line instantiates.
+    /// The graph that the current line instantiates.
     instantiating: Option<GraphId>,
 }
 
 impl Graphs {
-    /// The capture that a stream is in.
+    /// Returns the capture that a stream is in.
     fn capture_of(&self, stream: StreamId) -> Option<&Capture> {
         self.captures.get(self.members.get(&stream)?)
     }
@@ -191,20 +191,20 @@ impl Graphs {
 #[derive(Default)]
 struct Instances {
     all: HashMap<ExecId, (GraphExec, GraphId)>,
-    /// How many nodes its graph had when an instance was made, or updated.
+    /// The number of nodes of the graph when the instance was made or updated.
     nodes: HashMap<ExecId, usize>,
     destroyed: HashSet<ExecId>,
     /// The instance whose launch gave an alloc node's memory its latest life, and its graph.
     launched: HashMap<Memory, (ExecId, GraphId)>,
-    /// Memory of alloc nodes that is not there, because the latest launch was refused.
+    /// Memory of alloc nodes that does not exist, because the latest launch was refused.
     unmade: HashSet<Memory>,
-    /// Whether memory may not be there because an instance, its update, a copy or a child was refused.
+    /// `true` if memory may not exist because an instance, its update, a copy or a child was refused.
     is_any_unmade: bool,
-    /// The one instance of a graph that was launched: nodes that copy have memory that instances would share.
+    /// The one instance of a graph that was launched. Nodes that copy have memory that instances would share.
     copying: HashMap<GraphId, ExecId>,
 }
 
-/// A program of one process on its way. Its memory is dropped before the streams that it was used on.
+/// The state of a running program of one process. Memory is dropped before the streams that used it.
 pub struct Run {
     memory: Memories,
     devices: Devices,
@@ -213,28 +213,28 @@ pub struct Run {
     graphs: Graphs,
     instances: Instances,
     found: Found,
-    /// The line of the operation at hand.
+    /// The line of the current operation.
     line: u32,
-    /// What the operation at hand does in place of summing and filling.
+    /// The work of the current operation, in place of summing and filling.
     work: Cell<Option<Work>>,
 }
 
-/// No program that is run on CUDA reads more at once in a node.
+/// The largest number of bytes that a node reads at once, in any program that is run on CUDA.
 const BYTES_MAX: usize = 1 << 20;
 
 struct Capture {
     graph: GraphId,
     allocated: Vec<Memory>,
-    /// Events whose latest record is in it.
+    /// The events whose latest record is in it.
     recorded: HashSet<EventId>,
     mode: CaptureMode,
     host: HostId,
-    /// Whether it is invalid: that was said.
+    /// `true` if it is invalid and this was reported.
     is_spoiled: bool,
 }
 
 impl Capture {
-    /// Whether it forbids unsafe calls to a thread.
+    /// Returns `true` if it forbids unsafe calls to a thread.
     fn forbids(&self, host: HostId) -> bool {
         match self.mode {
             CaptureMode::Global => true,
@@ -244,15 +244,15 @@ impl Capture {
     }
 }
 
-/// Runs a program; what was refused, and where. In its trace a buffer has the name of the line that is done next.
+/// Runs a program and returns what was refused, with the lines. With a trace, a buffer has the name of the next line.
 ///
-/// Each process has a trace of its own: `more` makes those of all but the first.
+/// Each process has a trace of its own: `more` makes the traces of all processes but the first.
 ///
 /// # Errors
-/// What the library cannot be asked to do: another program than this one would run.
+/// The library has no call for an operation, so that a different program would run.
 ///
 /// # Panics
-/// The library breaks the driver's contract, or refuses for a reason that is no verdict.
+/// The library breaks the driver's contract, or refuses an operation for a reason that is no verdict.
 pub fn run(ops: &[Op], place: Place, trace: Option<Trace>, more: &dyn Fn() -> Option<Trace>) -> Result<Found, Stopped> {
     let nowhere = |why| Stopped { line: 0, why };
     if processes::has(ops) {
@@ -288,46 +288,46 @@ pub fn run(ops: &[Op], place: Place, trace: Option<Trace>, more: &dyn Fn() -> Op
     Ok(found)
 }
 
-/// That an operation was refused.
+/// The refusal of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Refusal {
-    /// The line of the operation; 0 where it has none.
+    /// The line of the operation; 0 if it has none.
     pub line: u32,
     /// The rule that it breaks.
     pub kind: Kind,
 }
 
-/// What the library said of a program.
+/// The library's answers to a program.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// What was refused.
+    /// The refused operations.
     pub verdict: BTreeSet<Refusal>,
-    /// The numbers of the operations that a violation names.
+    /// The operation numbers of each violation.
     pub numbers: BTreeMap<Refusal, Numbers>,
-    /// All refusals, with their lines: also those that follow from earlier ones, and are no verdict.
+    /// All refusals with their lines, including those that follow from earlier ones and are no verdict.
     pub refused: Vec<(u32, Error)>,
 }
 
-/// The numbers of the earlier operation and of the later one, and up to which the one is known.
+/// The numbers of the earlier operation, of the later one, and of the last known one.
 pub type Numbers = [Option<u64>; 3];
 
-/// The numbers of the operations that a finding names.
+/// Returns the operation numbers of a finding.
 pub fn numbers(finding: &Finding) -> Numbers {
     let op = |side: &Option<Side>| side.as_ref().and_then(|side| side.op);
     [op(&finding.earlier), op(&finding.later), finding.known.as_ref().and_then(|known| known.op)]
 }
 
-/// What a library call came to: done, refused, or not to be said again.
+/// The outcome of a library call: done or refused.
 enum Said {
     Done,
     Refused(Error, Act),
 }
 
 impl Run {
-    /// A program that has done nothing yet, on this device.
+    /// Starts a program on this device.
     ///
     /// # Panics
-    /// Where the device opens no stream.
+    /// The device opens no stream.
     pub fn new(device: Device, place: Place, trace: Option<Trace>) -> Self {
         let is_traced = trace.is_some();
         let (others, opened) = (HashMap::new(), OnceCell::new());
@@ -349,25 +349,25 @@ impl Run {
         }
     }
 
-    /// Settings for the pools that the program makes.
+    /// Sets the configuration of the pools that the program makes.
     pub fn with_pools(mut self, config: PoolConfig) -> Self {
         self.memory.pool_config = config;
         self
     }
 
-    /// A pool that the program has made and not destroyed.
+    /// Returns a pool that the program has made and not destroyed.
     pub fn pool(&self, pool: PoolId) -> Option<&Pool> {
         self.memory.pools.get(&pool)
     }
 
-    /// Makes the events that nodes of graphs record or wait for: of these operations, which are to be done.
+    /// Makes the events that nodes of graphs record or wait for, for the operations that are to be run.
     pub fn prepare(&mut self, ops: &[Op]) {
         for event in ops.iter().filter_map(graphs::outside_event) {
             self.events.external.entry(event).or_insert_with(|| self.devices.first.external_event());
         }
     }
 
-    /// What was refused so far.
+    /// Returns what was refused so far.
     pub fn found(&self) -> &Found {
         &self.found
     }
@@ -380,20 +380,20 @@ impl Run {
         self.step(op)
     }
 
-    /// Does an operation; what is refused is in [`found`](Self::found).
+    /// Runs an operation. Refusals are in [`found`](Self::found).
     ///
     /// # Errors
-    /// The library cannot be asked to do it: the run is not the program's any more.
+    /// The library has no call for the operation. The run is then no longer that of the program.
     pub fn step(&mut self, op: &Op) -> Result<(), Cannot> {
         let done = self.perform(op);
         self.work.take();
         done
     }
 
-    /// As [`step`](Self::step), of a launch or a kernel's node that does this in place of summing and filling.
+    /// As [`step`](Self::step), for a launch or a kernel node that does this work in place of summing and filling.
     ///
     /// # Errors
-    /// As of [`step`](Self::step).
+    /// See [`step`](Self::step).
     pub fn step_with(&mut self, op: &Op, work: Work) -> Result<(), Cannot> {
         self.work.set(Some(work));
         self.step(op)
@@ -405,7 +405,7 @@ impl Run {
         let said = match &op.what {
             What::StreamCreate { stream, role, device } => self.create_stream(*stream, *role, *device)?,
             What::StreamName { .. } | What::SetName { .. } | What::HostStart { .. } => Said::Done,
-            // The default stream of a thread ends with the thread: its handles are dropped.
+            // A thread's default stream ends with the thread, when its handles are dropped.
             What::StreamDestroy { stream } if self.streams.per_thread.contains(stream) => {
                 return cannot("the default stream of a thread is not destroyed");
             }
@@ -488,7 +488,7 @@ impl Run {
                     };
                 }
             }
-            // It has joined, if it was in none.
+            // The stream joins the capture, if it was in none.
             What::EventWait { event, stream, external: false } if !is_unmade => {
                 let from = self.graphs.captures.iter().find(|(_, capture)| capture.recorded.contains(event));
                 if let Some((origin, _)) = from {
@@ -500,10 +500,10 @@ impl Run {
         Ok(())
     }
 
-    /// Events; what is none of theirs is a graph's.
+    /// Runs an operation on events, or else on graphs.
     fn event_step(&mut self, what: &What) -> Result<Said, Cannot> {
         Ok(match what {
-            // The library's are of no device until they are recorded, and here of one process.
+            // The library's events have no device until they are recorded, and here they are of one process.
             What::EventCreate { device: DeviceId(0), .. } if self.devices.others.is_empty() => Said::Done,
             What::EventDestroy { event } if self.events.external.contains_key(event) => {
                 return cannot("an event that nodes of a graph name is not destroyed");
@@ -566,7 +566,7 @@ impl Run {
         })
     }
 
-    /// Whether a capture goes on, which may forbid what is done here beside the program's own calls.
+    /// Returns `true` if there is an ongoing capture. It may forbid calls that are made here beside the program's own.
     fn is_capturing(&self) -> bool {
         !self.graphs.captures.is_empty()
             || self.streams.all.values().any(|stream| stream.is_capturing().unwrap_or(true))
@@ -576,19 +576,19 @@ impl Run {
         self.streams.all.get(&stream).map_or_else(|| cannot("a stream that is gone cannot be named"), Ok)
     }
 
-    /// The memory that a name leads to: what the latest launch gave, for an alloc node's.
+    /// Returns the memory that a name means: for an alloc node's memory, the life that the latest launch gave.
     fn current(&self, memory: Memory) -> Memory {
         self.memory.latest.get(&memory).copied().unwrap_or(memory)
     }
 
-    /// Each operation of a stream that is captured is the next node.
+    /// Notes the line of an operation of a captured stream, which is the graph's next node.
     fn note_captured(&mut self, stream: StreamId) {
         if let Some(graph) = self.graphs.capture_of(stream).map(|capture| capture.graph) {
             self.graphs.lines.entry(graph).or_default().push(self.line);
         }
     }
 
-    /// Work that sums what it reads and fills what it writes: on a stream, or by the host and over when this returns.
+    /// Launches work that sums what it reads and fills what it writes: on a stream, or by the host and done on return.
     fn launch(
         &mut self,
         stream: Option<StreamId>,
@@ -600,7 +600,8 @@ impl Run {
         // An operation of the legacy stream would be a barrier.
         let stream_to_delay = stream.filter(|stream| !self.streams.legacy.contains(stream));
         if let (Some(stream), false) = (stream_to_delay, pause.is_zero() || !self.graphs.captures.is_empty()) {
-            // What the stream does next comes late; a stream of a capture that went wrong refuses this, too.
+            // This delays the stream's next operation. It fails on a stream of an invalid capture, which does not
+            // matter.
             let _ = self.stream(stream)?.launch((), move |()| std::thread::sleep(pause));
         }
         let captured = stream.and_then(|stream| self.graphs.capture_of(stream)).map(|capture| capture.graph);
@@ -628,7 +629,7 @@ impl Run {
         Ok(said)
     }
 
-    /// The line of a node, with the child nodes around it first.
+    /// Returns the line of a node. `origin` starts with the child nodes around it.
     fn line_of(&self, mut graph: GraphId, origin: &[NodeId]) -> Option<u32> {
         let (node, around) = origin.split_last()?;
         for child in around {
@@ -654,7 +655,7 @@ impl Run {
         noted
     }
 
-    /// Whether an operation belongs to a capture that is invalid, so that its refusal says nothing new.
+    /// Returns `true` if an operation belongs to an invalid capture, so that its refusal says nothing new.
     fn is_spoiled(&self, op: &Op) -> bool {
         let stream = match &op.what {
             What::Launch { stream, .. }
@@ -690,7 +691,7 @@ impl Run {
             };
             capture.is_spoiled |= match (refused.code.unwrap_or_default(), &op.what) {
                 (ILLEGAL_STATE | WRONG_THREAD, _) => false,
-                // That of an event of one that has ended is no matter of others.
+                // The event of a capture that has ended does not affect other captures.
                 (CAPTURED_EVENT, What::EventWait { .. }) | (UNSUPPORTED, What::CaptureBegin { .. }) => false,
                 (CAPTURED_EVENT, _) => is_of_event,
                 (MERGE, _) => is_own || is_of_event,
@@ -702,7 +703,7 @@ impl Run {
         }
     }
 
-    /// Leaves out what may follow from a launch that was refused.
+    /// Returns an error for a refusal that may follow from a refused launch.
     fn check_unmade(&self, error: &Error, kind: Kind) -> Result<(), Cannot> {
         let Instances { is_any_unmade, unmade, launched, .. } = &self.instances;
         match (*is_any_unmade || !unmade.is_empty()) && may_be_unmade(error, kind, !launched.is_empty()) {
@@ -714,7 +715,7 @@ impl Run {
     fn note_kind(&mut self, error: &Error, act: Act) -> Result<(), Cannot> {
         if let Some(first) = error.violation().filter(|it| it.graph.is_some()) {
             for fault in std::iter::once(first).chain(&first.also) {
-                // A captured node is refused before it is there: at this line.
+                // A captured node is refused before it exists, so the refusal is at this line.
                 let line =
                     self.graphs.instantiating.and_then(|graph| self.line_of(graph, &origin(fault.later.as_ref()?)?));
                 let line = line.unwrap_or(self.line);
@@ -741,7 +742,7 @@ fn said(result: Result<(), Error>, act: Act) -> Said {
     }
 }
 
-/// The node that a side is, with the child nodes around it first.
+/// Returns the path of a side's node, with the child nodes around it first.
 fn origin(side: &Side) -> Option<Vec<NodeId>> {
     side.node.as_ref()?.split('.').map(|node| node.parse().ok().map(NodeId)).collect()
 }

@@ -1,4 +1,4 @@
-//! Memory on the library: allocated, freed, dropped.
+//! Memory as calls of the library: allocation, free and drop.
 
 use millpond::Error;
 use millpond::error::{Invalid, Nearest};
@@ -144,7 +144,7 @@ impl Run {
         Ok(said(freed, Act::Free))
     }
 
-    /// The address that is freed where an alloc node's memory is meant.
+    /// Returns the address to free for an alloc node's memory.
     fn node_address(&self, memory: Memory, node: MemAllocNode<u8>, graph: GraphId) -> Result<u64, Cannot> {
         if !self.is_there(graph) {
             return cannot("memory of a graph that is gone has no name");
@@ -156,7 +156,7 @@ impl Run {
         if self.memory.removed.iter().any(|it| *it == memory || lies_here(it)) {
             return cannot("memory of a node that was removed has no name");
         }
-        // One of two was freed before the other was placed; an instance made in between may have left the first.
+        // One of the two was freed before the other was placed. An instance made in between may have left the first.
         if self.memory.held.keys().any(|it| *it != memory && lies_here(it)) {
             return cannot("the address has another owner by now");
         }

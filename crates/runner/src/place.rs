@@ -1,4 +1,4 @@
-//! Where a program runs: a host device, one that holds the library to the driver's contract, or CUDA.
+//! The device that a program runs on: a host device, one that checks the driver's contract, or CUDA.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,28 +11,28 @@ use millpond_driver::{Checked, HostDriver, Schedule};
 
 use crate::{Cannot, Timing, cannot};
 
-/// Where a program runs.
+/// The device that a program runs on.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
     /// A host device.
     Host(Timing),
-    /// A host device without memory, whose caller is held to the driver's contract.
+    /// A host device without memory that checks that its caller keeps the driver's contract.
     Checked(Schedule),
-    /// CUDA over `fakecuda`.
+    /// CUDA with `fakecuda` as the driver.
     Fake,
     /// CUDA on a GPU.
     Cuda,
 }
 
-/// A driver that holds its caller to the contract.
+/// Makes a driver that checks that its caller keeps the contract.
 pub(crate) fn checked(schedule: Schedule) -> Arc<Checked<HostDriver>> {
     let config = millpond_driver::HostConfig { schedule, memory: false, ..Default::default() };
     Arc::new(Checked::new(HostDriver::new(config).expect("a host device")))
 }
 
 impl Place {
-    /// The place that MILLPOND_TEST_DEVICE names for what also runs on CUDA: `fake`, which is meant without a wish, or
-    /// `cuda`; none for other kinds of devices.
+    /// Returns the place that MILLPOND_TEST_DEVICE names, for tests that also run on CUDA: `fake`, which is the
+    /// default, or `cuda`. Returns `None` for other kinds of devices.
     pub fn wished() -> Option<Place> {
         match std::env::var("MILLPOND_TEST_DEVICE").unwrap_or_default().as_str() {
             "" => {
@@ -48,7 +48,7 @@ impl Place {
         }
     }
 
-    /// A program's device, by its number in the program.
+    /// Opens a program's device, by its number in the program.
     pub(crate) fn device(self, number: u32, trace: Option<Trace>) -> Result<Device, Cannot> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let config = match self {
@@ -62,7 +62,7 @@ impl Place {
                 CudaConfig::default().ordinal(ordinal).library(fakecuda::library())
             }
             Place::Cuda => {
-                // Contexts are kept meanwhile: each takes a third of a second to make.
+                // The devices are kept open, because making a context takes a third of a second.
                 static KEPT: OnceLock<Vec<Device>> = OnceLock::new();
                 KEPT.get_or_init(|| (0..2).map_while(|ordinal| Device::cuda(ordinal).ok()).collect());
                 CudaConfig::default().ordinal(number)
@@ -75,12 +75,12 @@ impl Place {
         }
     }
 
-    /// Whether kernels are closures there.
+    /// Returns `true` if kernels are closures there.
     pub(crate) fn runs_closures(self) -> bool {
         matches!(self, Place::Host(_))
     }
 
-    /// Sleeps, or not.
+    /// Returns the time to sleep, which may be zero.
     pub(crate) fn pause(&mut self) -> Duration {
         match self {
             Place::Host(timing) => timing.pause(),

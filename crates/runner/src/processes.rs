@@ -1,8 +1,10 @@
-//! Programs with processes: each process has a host device of its own, and what it is given passes by tickets.
+//! Programs with several processes: each process has a host device of its own, and memory passes between them by
+//! tickets.
 //!
-//! The processes are devices of this one. What one tells another without an event the library cannot see; programs
-//! that need more of it than an export carries along are not run here. Nor are those that race with an importer that is
-//! at it: each process is checked against what it has learned, so that the race would be a real one.
+//! The processes are devices of this process. The library cannot see what one process tells another without an event,
+//! so programs that need more of this than an export carries are not run here. Programs that race with an importer that
+//! uses the memory are not run either: each process is checked against what it has learned, so the race would really
+//! happen.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -18,15 +20,15 @@ use millpond_core::op::{Access, Act, EventKind, Memory, Names, Op, StreamRole, W
 use crate::kernels::{copied, launched, on_slices, sums};
 use crate::{Cannot, Found, Refusal, Said, Stopped, cannot, kind_of, said};
 
-/// Whether a program has other processes.
+/// Returns `true` if a program has other processes than the first.
 pub(crate) fn has(ops: &[Op]) -> bool {
     ops.iter().any(|op| matches!(op.what, What::HostStart { process } if process != ProcessId(0)))
 }
 
-/// Memory as a process knows it.
+/// Memory of a process.
 enum Held {
     Buffer(Buffer<u8>),
-    /// It was given away, or never had.
+    /// The memory was given away, or never existed.
     Gone(Option<(View<u8>, u64)>),
 }
 
@@ -34,46 +36,46 @@ enum Held {
 #[derive(Default)]
 struct Shared {
     tickets: HashMap<TicketId, Ticket>,
-    /// The memory that a ticket is for.
+    /// The memory of each ticket.
     offered: HashMap<TicketId, Memory>,
     /// The exporter's name of imported memory.
     imported: HashMap<Memory, Memory>,
-    /// Memory that a process's host gave back, by the exporter's name, and has said nothing of since.
+    /// Memory that an importer's host returned, by the exporter's name. The importer has not told of it since.
     given_back: HashMap<Memory, ProcessId>,
 }
 
-/// What processes know of each other.
+/// The knowledge of the processes about each other.
 #[derive(Default)]
 struct Knowledge {
-    /// Processes whose host learned something since it offered memory: no ticket carries that along.
+    /// Processes whose host learned something after it exported memory. No ticket carries that.
     knows_more: BTreeSet<ProcessId>,
-    /// Tickets that came with less than a `tell` brings.
+    /// Tickets that carried less than a `tell` would.
     untold: BTreeSet<TicketId>,
     offered_by: HashMap<TicketId, ProcessId>,
-    /// Whose events each process has waited for, also through others.
+    /// The processes whose events each process has waited for, directly or through others.
     waited_for: HashMap<ProcessId, BTreeSet<ProcessId>>,
 }
 
 #[derive(Default)]
 struct Run {
-    /// Each with a buffer that has the name of the line that is done next.
+    /// The device of each process, with a buffer whose name is the line of the next operation.
     devices: HashMap<ProcessId, (Device, Buffer<u8>)>,
     hosts: HashMap<HostId, ProcessId>,
     streams: HashMap<StreamId, (ProcessId, Stream)>,
     events: HashMap<EventId, (ProcessId, Event)>,
-    /// Events that were not made for other processes: the library knows no such thing.
+    /// Events that were not made for other processes. The library does not distinguish these.
     private: BTreeSet<EventId>,
     pools: HashMap<PoolId, Pool>,
     memory: HashMap<Memory, (ProcessId, Held)>,
     shared: Shared,
     knowledge: Knowledge,
-    /// The lines that race.
+    /// The lines with races.
     races: BTreeSet<u32>,
     found: BTreeSet<Refusal>,
     line: u32,
 }
 
-/// Runs a program; what was refused, and where.
+/// Runs a program and returns what was refused, with the lines.
 pub(crate) fn run(ops: &[Op], trace: &dyn Fn() -> Option<Trace>) -> Result<Found, Stopped> {
     let mut run = Run { races: races(ops), ..Run::default() };
     for op in ops {
@@ -94,14 +96,14 @@ pub(crate) fn run(ops: &[Op], trace: &dyn Fn() -> Option<Trace>) -> Result<Found
         }
         run.step(op).map_err(|why| Stopped { line: run.line, why })?;
     }
-    // What ends with the program is of no line.
+    // Work at the end of the program has no line.
     for (_, marker) in run.devices.values() {
         marker.set_name("line 0");
     }
     Ok(Found { verdict: run.found, ..Found::default() })
 }
 
-/// The lines of operations that race with another process.
+/// Returns the lines of operations that race with another process.
 fn races(ops: &[Op]) -> BTreeSet<u32> {
     let (names, mut checker, mut findings) = (Names::default(), Checker::new(Settings::default()), Vec::new());
     for op in ops {
@@ -119,7 +121,7 @@ impl Run {
                 Said::Done
             }
             What::StreamName { .. } | What::SetName { .. } => Said::Done,
-            // What a host knows goes along with a ticket.
+            // A ticket carries what its host knows.
             What::Tell { .. }
                 if self.knowledge.knows_more.contains(&process)
                     && (self.knowledge.waited_for.contains_key(&process)
@@ -179,7 +181,7 @@ impl Run {
         Ok(())
     }
 
-    /// What is done to memory, and offers of it.
+    /// Runs an operation on memory, or an export of memory.
     fn memory_step(&mut self, process: ProcessId, what: &What) -> Result<Said, Cannot> {
         if let What::Free { memory, .. } | What::FreeNow { memory } | What::Drop { memory } = what {
             if self.shared.given_back.contains_key(memory) {
@@ -279,7 +281,7 @@ impl Run {
         })
     }
 
-    #[allow(unsafe_code)] // The one call that is not safe.
+    #[allow(unsafe_code)] // The one unsafe call.
     fn import(&mut self, process: ProcessId, ticket: TicketId, memory: Memory) -> Result<Said, Cannot> {
         if self.knowledge.untold.contains(&ticket) {
             return cannot("a ticket tells what its host knows, and a `tell` says so");
@@ -289,8 +291,8 @@ impl Run {
             self.memory.insert(memory, (process, Held::Gone(None)));
             return Ok(Said::Done);
         };
-        // SAFETY: accesses that run were found to be ordered; what is not found out between processes at once, no
-        // program here does while another uses the memory.
+        // SAFETY: the accesses that run were found to be ordered. The library does not detect every unordered access
+        // between processes at once, but no program here uses the memory while another process does.
         let imported = unsafe { self.device(process).import::<u8>(&ticket) };
         Ok(match imported {
             Ok(buffer) => {
@@ -363,12 +365,12 @@ impl Run {
         self.shared.imported.keys().any(|import| self.memory.get(import).is_some_and(|(owner, _)| *owner == process))
     }
 
-    /// Whether a buffer that lives has this address.
+    /// Returns `true` if a live buffer has this address.
     fn lies_at(&self, at: u64) -> bool {
         self.memory.values().any(|(_, held)| matches!(held, Held::Buffer(buffer) if buffer.address() == at))
     }
 
-    /// Whether another process may be at the memory: its owner, or an importer.
+    /// Returns `true` if another process may be using the memory: its owner, or an importer.
     fn is_at_it(&self, memory: Memory) -> bool {
         let owned = *self.shared.imported.get(&memory).unwrap_or(&memory);
         if owned != memory {

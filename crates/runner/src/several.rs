@@ -11,7 +11,7 @@ use millpond_core::order::default_streams::Standing;
 use crate::{Cannot, Run, Said, cannot, said};
 
 impl Run {
-    /// A device of the program, made where it is first named.
+    /// Returns a device of the program. Opens it if it was not named before.
     pub(crate) fn device_of(&mut self, device: DeviceId) -> Result<Device, Cannot> {
         if device == DeviceId(0) {
             return Ok(self.devices.first.clone());
@@ -59,13 +59,13 @@ impl Run {
         }
     }
 
-    /// The default pool of a stream's device.
+    /// Returns the default pool of a stream's device.
     pub(crate) fn default_pool(&mut self, stream: StreamId) -> Result<Pool, Cannot> {
         let home = self.streams.devices.get(&stream).copied().unwrap_or_default();
         Ok(self.device_of(home)?.default_pool())
     }
 
-    /// A pool lets a device in, or not any more.
+    /// Grants or revokes a device's access to a pool.
     pub(crate) fn let_in(&mut self, pool: PoolId, device: DeviceId, reach: Reach) -> Result<Said, Cannot> {
         let access = match reach {
             Reach::None => PeerAccess::None,

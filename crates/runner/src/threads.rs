@@ -1,6 +1,6 @@
-//! Programs of several host threads of one process: each operation is done by a thread of its own, one after the other.
+//! Programs with several host threads in one process: each operation runs on its host thread, one after the other.
 //!
-//! Knows threads; what the operations do, `Run` does.
+//! This module handles the threads; `Run` runs the operations.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,7 +14,7 @@ use crate::{Cannot, Run};
 
 type Answer = Result<(), Cannot>;
 
-/// Does all operations, each on the thread that it is of; the main thread is the calling one.
+/// Runs all operations, each on its host thread. The main thread is the calling one.
 pub(crate) fn run(run: &mut Run, ops: &[Op]) -> Answer {
     let run = Mutex::new(run);
     std::thread::scope(|scope| {
@@ -30,7 +30,7 @@ pub(crate) fn run(run: &mut Run, ops: &[Op]) -> Answer {
     })
 }
 
-/// Whether a program of several threads has a thread's default stream.
+/// Returns `true` if a program of several threads has a thread's default stream.
 pub(crate) fn share_a_default_stream(ops: &[Op]) -> bool {
     let is_own = |op: &Op| matches!(op.what, What::StreamCreate { role: StreamRole::PerThread, .. });
     ops.iter().any(is_own) && ops.iter().any(|op| op.host != HostId(0))
@@ -40,7 +40,7 @@ fn perform(run: &Mutex<&mut Run>, op: &Op) -> Answer {
     run.lock().unwrap_or_else(PoisonError::into_inner).step_marked(op)
 }
 
-/// A thread that does what it is sent.
+/// Starts a thread that runs the operations it is sent.
 fn start<'s, 'e>(scope: &'s Scope<'s, 'e>, run: &'s Mutex<&mut Run>) -> (Sender<&'s Op>, Receiver<Answer>) {
     let ((ask, asked), (answer, answered)) = (channel::<&Op>(), channel());
     scope.spawn(move || {

@@ -1,17 +1,17 @@
-//! How the device runs a program: fast, in an order by a seed, or with sleeps.
+//! The timing of a program on the host device: fast, in an order by a seed, or with sleeps.
 
 use std::time::Duration;
 
 use millpond::config::Schedule;
 
-/// How the device runs a program.
+/// The timing of a program.
 #[derive(Clone, Copy, Debug)]
 pub enum Timing {
-    /// Threads, as fast as they go.
+    /// Runs threads, as fast as they go.
     Fast,
-    /// One order of the work, by a seed.
+    /// Runs the work in one order, which the seed determines.
     Seeded(u64),
-    /// Threads, and the host and some kernels sleep now and then, by a seed.
+    /// Runs threads, while the host and some kernels sleep now and then, as the seed determines.
     Sleepy(u64),
 }
 
@@ -23,7 +23,7 @@ impl Timing {
         }
     }
 
-    /// Sleeps, or not.
+    /// Returns the time to sleep, which may be zero.
     pub(crate) fn pause(&mut self) -> Duration {
         let Timing::Sleepy(seed) = self else { return Duration::ZERO };
         *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,4 +1,4 @@
-//! What the library's refusals are to the checker.
+//! Maps the library's refusals to the checker's kinds.
 
 use millpond::Error;
 use millpond::error::{Invalid, Nearest};
@@ -8,10 +8,10 @@ use millpond_core::op::Act;
 /// `cudaErrorStreamCaptureInvalidated`.
 const INVALIDATED: u32 = 901;
 
-/// What the library's refusal is to the checker; none where it follows from an earlier one.
+/// Returns the checker's kind for the library's refusal, or `None` if it follows from an earlier one.
 ///
 /// # Panics
-/// It is not a verdict: memory, the driver or the device is the reason.
+/// It is not a verdict: the reason is memory, the driver or the device.
 pub fn kind_of(error: &Error, act: Act) -> Option<Kind> {
     Some(match error {
         Error::Violation(violation) if violation.code == Some(INVALIDATED) => return None,
@@ -31,8 +31,8 @@ pub fn kind_of(error: &Error, act: Act) -> Option<Kind> {
     })
 }
 
-/// Whether a refusal may be of memory that is not there because its graph, or a launch, was refused: the checker says
-/// that once, and the library each time.
+/// Returns `true` if a refusal may be about memory that does not exist because its graph, or a launch, was refused. The
+/// checker reports that once, and the library each time.
 pub(crate) fn may_be_unmade(error: &Error, kind: Kind, has_launched: bool) -> bool {
     match kind {
         Kind::UseBeforeAlloc | Kind::FreeBeforeAlloc => {

@@ -1,5 +1,5 @@
-//! What is in memory, and kernels: they look whether the bytes are right, write others, take their time, and say when
-//! they are done.
+//! The content of memory, and kernels that check the bytes, write others, take their time, and report when they have
+//! run.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,18 +11,18 @@ use crate::finding::finding;
 use crate::ground::{Done, Ground};
 use crate::sharing::Doubt;
 
-/// What is in memory, by words of eight bytes.
+/// The content of memory, by words of eight bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Content {
-    /// It is not known.
+    /// The content is not known.
     Unknown,
-    /// Words that follow from a number.
+    /// Words that are derived from a number.
     Words(u64),
     /// One byte, everywhere.
     Bytes(u8),
 }
 
-/// Words of memory: the first, and how many the memory has.
+/// A range of words of memory: its first word, and the number of all words of the memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Of {
     pub(crate) first: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Of {
 }
 
 impl Of {
-    /// All of them.
+    /// Returns the range of all words.
     pub(crate) fn whole(bytes: &[u8]) -> Self {
         Of { first: 0, all: bytes.len() / 8 }
     }
@@ -45,12 +45,12 @@ impl Content {
         }
     }
 
-    /// So many words of it.
+    /// Returns some words of the content.
     pub(crate) fn bytes(self, first: usize, words: usize) -> Vec<u8> {
         (first..first + words).flat_map(|at| self.word(at).unwrap_or_default().to_ne_bytes()).collect()
     }
 
-    /// Writes it.
+    /// Writes the content.
     pub(crate) fn fill(self, bytes: &mut [u8], of: Of) {
         for at in places(bytes.len() / 8, of) {
             if let Some(word) = self.word(of.first + at) {
@@ -59,7 +59,7 @@ impl Content {
         }
     }
 
-    /// The first word that is another one.
+    /// Describes the first word that differs from the content.
     pub(crate) fn wrong(self, bytes: &[u8], of: Of) -> Option<String> {
         let found = |at: usize| u64::from_ne_bytes(bytes[8 * at..8 * at + 8].try_into().expect("eight bytes"));
         let is_wrong = |at: &usize| self.word(of.first + at).is_some_and(|word| word != found(*at));
@@ -68,7 +68,7 @@ impl Content {
         Some(format!("word {} of {} is {:#x}, and {right:#x} was written", of.first + at, of.all, found(at)))
     }
 
-    /// For another process.
+    /// Encodes the content for another process.
     pub(crate) fn to_text(self) -> String {
         match self {
             Content::Unknown => "u".into(),
@@ -77,7 +77,7 @@ impl Content {
         }
     }
 
-    /// What another process said.
+    /// Decodes the content that another process sent.
     pub(crate) fn of_text(text: &str) -> Self {
         let number = || text[1..].parse::<u64>().unwrap_or_default();
         match text.as_bytes().first() {
@@ -87,7 +87,7 @@ impl Content {
         }
     }
 
-    /// Holds bytes against what was written there.
+    /// Reports a finding if the bytes differ from the content that was written there.
     pub(crate) fn check(self, bytes: &[u8], of: Of, ground: &Ground, who: &str) {
         if self == Content::Unknown {
             return;
@@ -99,8 +99,8 @@ impl Content {
     }
 }
 
-/// Which words are written and looked at, counted from the first of them: all of small memory, one in 64 and the last
-/// of large memory.
+/// Returns the words that are written and checked, counted from the first of the range: all words of small memory, and
+/// one in 64 and the last of large memory.
 fn places(words: usize, of: Of) -> impl Iterator<Item = usize> {
     let step = if of.all <= 4096 { 1 } else { 64 };
     let last = of.all.checked_sub(1).filter(|last| step > 1 && last % step != 0);
@@ -113,27 +113,27 @@ fn places(words: usize, of: Of) -> impl Iterator<Item = usize> {
         .take_while(move |at| *at < words)
 }
 
-/// A kernel: it reads or writes one piece of memory, or reads one and writes another.
+/// A kernel that reads or writes one piece of memory, or reads one piece and writes another.
 pub(crate) struct Look {
     pub(crate) ground: Arc<Ground>,
-    /// The numbers of what it reads and of what it writes.
+    /// The number of the life that it uses.
     pub(crate) life: u32,
-    /// What it finds: in what it reads, or else in what it writes.
+    /// The expected content: of the memory that it reads, or else of the memory that it writes.
     pub(crate) before: Content,
-    /// Whether that may be missing.
+    /// Set if the expected content may be missing.
     pub(crate) doubt: Option<Doubt>,
-    /// What it leaves in what it writes.
+    /// The content that it leaves in the memory that it writes.
     pub(crate) after: Content,
-    /// Set when it has run.
+    /// The flag that is set when it has run.
     pub(crate) done: Option<Done>,
-    /// How long it takes, in microseconds.
+    /// Its duration in microseconds.
     pub(crate) micros: u64,
-    /// Which words of it.
+    /// The range of words that it uses.
     pub(crate) of: Of,
 }
 
 impl Look {
-    /// As the runner takes it.
+    /// Returns the kernel in the runner's form.
     pub(crate) fn kernel(self) -> Kernel {
         Box::new(move |reads, writes| {
             for bytes in reads {
@@ -166,7 +166,7 @@ impl Look {
             self.look(bytes, "at its start");
         }
         if bytes.len() / 8 < of.all {
-            // The same is there at the end: whoever comes meanwhile must see something else.
+            // The bytes are the same at the end, but a kernel that runs at the same time must see others.
             bytes.iter_mut().for_each(|byte| *byte = !*byte);
             pause(self.micros);
             bytes.iter_mut().for_each(|byte| *byte = !*byte);
@@ -186,7 +186,7 @@ impl Look {
     }
 }
 
-/// Takes time.
+/// Waits for some time.
 pub(crate) fn pause(micros: u64) {
     let until = Instant::now() + Duration::from_micros(micros);
     match micros {

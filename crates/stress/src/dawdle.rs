@@ -1,6 +1,6 @@
-//! Calls of the driver that come late now and then, so that more of what other threads do falls in between.
+//! Delays calls of the driver now and then, so that more of the work of other threads falls in between.
 //!
-//! What a program does is its seed's alone; how its threads meet is chance anyway.
+//! The seed alone determines the operations of a program. The interleaving of its threads is random anyway.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -10,10 +10,10 @@ use millpond_driver::{CallKind, Result, Tap};
 
 use crate::random::mix;
 
-/// One call in so many sleeps.
+/// One call in this many sleeps.
 const SLEEPS: u64 = 128;
 
-/// Before a device: see the module.
+/// Delays the calls of a device; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Dawdle(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! The devices that programs run on, which tell how they end; the pools that are made of them.
+//! The devices that programs run on, the checks at their end, and the pools that are made of them.
 
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
@@ -16,21 +16,21 @@ use crate::random::Random;
 use crate::replay::Replay;
 use crate::settings::{DeviceKind, Pools, Setting};
 
-/// A driver that is late now and then, counts what reaches the device, and fails on demand before.
+/// A driver that delays some calls, counts the calls that reach the device, and fails on demand before that.
 pub(crate) type StressDriver = Failing<Counting<Tapped<Arc<dyn Driver>, Dawdle>>>;
 
-/// A device of the program.
+/// A device of a program.
 #[derive(Debug)]
 pub(crate) struct Dev {
-    /// Goes when the program drops it.
+    /// The library's device. `None` once the program has dropped it.
     pub(crate) device: RwLock<Option<Device>>,
-    /// Stays to the end.
+    /// The driver, which stays until the end.
     pub(crate) driver: Arc<StressDriver>,
-    /// What it is, where that can be asked what it still has.
+    /// The inner driver, which can list what it still has, if it is of such a kind.
     inner: Inner,
 }
 
-/// The driver behind the taps.
+/// The driver behind the wrappers.
 #[derive(Debug)]
 enum Inner {
     Host(Arc<HostDriver>),
@@ -39,7 +39,7 @@ enum Inner {
 }
 
 impl Dev {
-    /// What reached a device without memory is in order there: by the calls of the driver alone.
+    /// Checks the order of the calls that reached a device without memory, from the driver's calls alone.
     pub(crate) fn check_calls(&self, is_instant: bool) {
         if let Inner::Checked(checked) = &self.inner
             && let Err(wrong) = Replay::read(&checked.take_calls(), is_instant)
@@ -49,8 +49,8 @@ impl Dev {
     }
 }
 
-/// Nothing of the library holds the driver, and the driver holds nothing: `waits` where other processes may have to let
-/// go first.
+/// Checks that the library no longer holds the driver, and that the driver holds nothing. `waits` is `true` if other
+/// processes may have to release something first.
 pub(crate) fn check_gone(name: &str, dev: &Dev, is_over: bool, waits: bool) {
     let until = Instant::now() + Duration::from_secs(10);
     while Arc::strong_count(&dev.driver) > 1 {
@@ -71,7 +71,7 @@ pub(crate) fn check_gone(name: &str, dev: &Dev, is_over: bool, waits: bool) {
     }
     match &dev.inner {
         Inner::Checked(checked) => {
-            // A lane of a graph that the driver refuses to close stays.
+            // If the driver refuses to close a lane of a graph, the lane stays open.
             let may_stay =
                 |it: &String| it.ends_with("is open") && dev.driver.struck().contains(&CallKind::CloseStream);
             let leaks = checked.leaks().into_iter().filter(|it| !may_stay(it));
@@ -96,7 +96,7 @@ pub(crate) fn check_gone(name: &str, dev: &Dev, is_over: bool, waits: bool) {
     check_pairs(name, dev);
 }
 
-/// What was made was ended, call by call.
+/// Checks by calls that everything that was made was also ended.
 fn check_pairs(name: &str, dev: &Dev) {
     let counts = dev.driver.device().counts();
     let pairs = [
@@ -151,7 +151,7 @@ pub(crate) fn open(setting: &Setting, kind: DeviceKind, seed: u64) -> Dev {
     Dev { device: RwLock::new(Some(device)), driver, inner }
 }
 
-/// Settings of a pool, and whether it adds no waits of its own.
+/// Returns the settings of a pool, and `true` if it adds no waits of its own.
 pub(crate) fn pool_config(setting: &Setting, kind: DeviceKind, number: u32) -> (PoolConfig, bool) {
     let mut random = Random::new(u64::from(number));
     let strict = match setting.pools {
@@ -180,7 +180,7 @@ pub(crate) fn pool_config(setting: &Setting, kind: DeviceKind, number: u32) -> (
     (config, is_strict)
 }
 
-/// A pool; some lend more than was asked for.
+/// Makes a pool. Some pools share more memory than was exported.
 pub(crate) fn make_pool(device: &Device, config: PoolConfig, chance: u32) -> Result<Pool, Error> {
     match config.shareable && chance >> 20 & 3 == 0 {
         true => device.pool_sharing_chunks(config),
@@ -188,16 +188,16 @@ pub(crate) fn make_pool(device: &Device, config: PoolConfig, chance: u32) -> Res
     }
 }
 
-/// A pool's settings from now on.
+/// Changes a pool's settings.
 pub(crate) fn set_pool(pool: &Pool, config: &PoolConfig, was_strict: bool, is_strict: bool) {
     pool.set_release_threshold(config.release_threshold);
-    // A pool that added waits once may have done so for blocks that are still free.
+    // A pool that added waits earlier may have done so for blocks that are still free.
     if is_strict || !was_strict {
         pool.set_reuse(config.reuse);
     }
 }
 
-/// Calls that are made to fail.
+/// The calls that are made to fail.
 pub(crate) const FAILING: [CallKind; 14] = [
     CallKind::Create,
     CallKind::Map,

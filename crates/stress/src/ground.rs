@@ -1,8 +1,8 @@
-//! What all threads and kernels of a program share, beside the library: who has which bytes, which kernels run, which
-//! have run.
+//! State that all threads and kernels of a program share, beside the library: the owners of bytes, the running kernels,
+//! and those that have run.
 //!
-//! Kernels hold this and no handle of the library. An order is a set of kernels that have not run yet: who comes after
-//! a kernel has it in its set. That is naive, and knows less than the checker.
+//! Kernels hold this, and no handle of the library. An order is a set of kernels that have not run yet: whatever comes
+//! after a kernel has that kernel in its set. This is naive, and knows less than the checker.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex};
 
 use crate::finding::{finding, lock};
 
-/// Set by a kernel when it has done its work.
+/// The flag that a kernel sets when it has run.
 pub(crate) type Done = Arc<AtomicBool>;
 
-/// Those of a graph's kernel, in the order of its launches, in which it runs. None once a launch failed: whether its
-/// kernel runs is not known.
+/// The flags of a graph's kernel, in the order of its launches. `None` once a launch failed, because it is not known
+/// whether its kernel runs.
 pub(crate) type Launches = Arc<Mutex<Option<VecDeque<Done>>>>;
 
-/// Kernels that come before something, without those that have run.
+/// The kernels that come before something, without those that have run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Before(Vec<Done>);
 
@@ -26,25 +26,25 @@ fn has_run(done: &Done) -> bool {
 }
 
 impl Before {
-    /// A kernel comes before it, too.
+    /// Adds a kernel.
     pub(crate) fn add(&mut self, done: &Done) {
         if !self.0.iter().any(|it| Arc::ptr_eq(it, done)) {
             self.0.push(Arc::clone(done));
         }
     }
 
-    /// So does what comes before another one.
+    /// Adds the kernels of another set.
     pub(crate) fn join(&mut self, other: &Before) {
         self.0.retain(|it| !has_run(it));
         other.0.iter().filter(|it| !has_run(it)).for_each(|it| self.add(it));
     }
 
-    /// Whether a kernel comes before it, or has run.
+    /// Returns `true` if a kernel is in the set, or has run.
     pub(crate) fn covers(&self, done: &Done) -> bool {
         has_run(done) || self.0.iter().any(|it| Arc::ptr_eq(it, done))
     }
 
-    /// A call came back that comes after all of it.
+    /// Checks that all of these kernels have run. `call` has returned and comes after them.
     pub(crate) fn check_over(&self, call: &str) {
         if !self.0.iter().all(has_run) {
             finding(&format!("{call} came back before a kernel had run that comes before"));
@@ -52,7 +52,7 @@ impl Before {
     }
 }
 
-/// What was done to a range of addresses by who had it before.
+/// The uses of a range of addresses by its former owner.
 #[derive(Clone, Debug)]
 struct Former {
     end: u64,
@@ -60,18 +60,18 @@ struct Former {
     uses: Before,
 }
 
-/// A kernel that had not run when its memory's addresses served again.
+/// A kernel that had not run when its memory's addresses were reused.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub(crate) kernel: Done,
-    /// Who has them now, from where to where.
+    /// The new owner, with its range.
     claimed: (u32, u64, u64),
-    /// Who had them.
+    /// The former owner, with its range.
     had: (u32, u64, u64),
 }
 
 impl Pending {
-    /// Nothing orders it before the memory that has its addresses.
+    /// Reports that nothing orders the kernel before the memory that has its addresses.
     pub(crate) fn is_unordered(&self) -> ! {
         let ((life, start, end), (whose, from, to)) = (self.claimed, self.had);
         finding(&format!(
@@ -81,14 +81,14 @@ impl Pending {
     }
 }
 
-/// Who has which addresses: the live ones, and the former uses of the others.
+/// The owners of addresses: the live ones, and the former uses of the other addresses.
 #[derive(Debug, Default)]
 struct Owners {
     live: BTreeMap<u64, (u64, u32)>,
     former: BTreeMap<u64, Former>,
 }
 
-/// What was counted.
+/// Counters.
 #[derive(Debug, Default)]
 #[allow(missing_docs)] // The names say it.
 pub(crate) struct Figures {
@@ -98,13 +98,13 @@ pub(crate) struct Figures {
     pub(crate) modelled: AtomicU64,
 }
 
-/// All of it.
+/// The shared state; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Ground {
     owners: Mutex<Owners>,
-    /// Ranges that kernels use at this moment: start, end, whether it writes, whose.
+    /// The ranges that kernels are using: start, end, `true` for a write, and the life.
     running: Mutex<Vec<(u64, u64, bool, u32)>>,
-    /// Whether a kernel has panicked, by device.
+    /// `true` for each device on which a kernel has panicked.
     pub(crate) lost: [AtomicBool; 2],
     /// Kernels that own handles of the library and are not dropped yet.
     pub(crate) cargo: AtomicUsize,
@@ -112,13 +112,13 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    /// Whether a device is lost.
+    /// Returns `true` if a device is lost.
     pub(crate) fn is_any_lost(&self) -> bool {
         self.lost.iter().any(|lost| lost.load(Ordering::Acquire))
     }
 
-    /// `life` has these addresses from now on. The kernels of who had them before that have not run: each must come
-    /// before its first use where the pool adds no order of its own.
+    /// Makes `life` the owner of these addresses. Returns the kernels of former owners that have not run. If the pool
+    /// adds no order of its own, each of them must come before the first use by `life`.
     pub(crate) fn claim(&self, life: u32, (start, bytes): (u64, u64)) -> Vec<Pending> {
         let (mut owners, end) = (lock(&self.owners), start + bytes);
         let below = owners.live.range(..end).next_back().map(|(&start, &(end, life))| (start, end, life));
@@ -133,7 +133,7 @@ impl Ground {
         owners.cut(start, end).into_iter().flat_map(pending).collect()
     }
 
-    /// A life is about to end: what was done to its addresses.
+    /// Ends the ownership of a life, and keeps its uses.
     pub(crate) fn release(&self, life: u32, start: u64, uses: &Before) {
         let mut owners = lock(&self.owners);
         if let Some((end, _)) = owners.live.get(&start).copied().filter(|(_, whose)| *whose == life) {
@@ -143,14 +143,14 @@ impl Ground {
         }
     }
 
-    /// The end of a life was refused: it has its addresses still.
+    /// Gives a life its addresses back, because its end was refused.
     pub(crate) fn restore(&self, life: u32, (start, bytes): (u64, u64)) {
         let mut owners = lock(&self.owners);
         owners.cut(start, start + bytes);
         owners.live.insert(start, (start + bytes, life));
     }
 
-    /// A kernel begins to use a range.
+    /// Notes that a kernel begins to use a range.
     pub(crate) fn enter(&self, bytes: &[u8], writes: bool, whose: u32) {
         let (start, end) = (bytes.as_ptr() as u64, bytes.as_ptr() as u64 + bytes.len() as u64);
         let mut running = lock(&self.running);
@@ -166,7 +166,7 @@ impl Ground {
         running.push((start, end, writes, whose));
     }
 
-    /// It has done so.
+    /// Notes that a kernel has finished using a range.
     pub(crate) fn leave(&self, bytes: &[u8], writes: bool, whose: u32) {
         let start = bytes.as_ptr() as u64;
         let entry = (start, start + bytes.len() as u64, writes, whose);
@@ -177,7 +177,7 @@ impl Ground {
 }
 
 impl Owners {
-    /// Takes the former uses out of a range; what lies beyond its ends stays.
+    /// Removes the former uses from a range. The parts outside of the range stay.
     fn cut(&mut self, start: u64, end: u64) -> Vec<(u64, Former)> {
         let below = self.former.range(..start).next_back().map(|(&at, it)| (at, it.end)).filter(|&(_, it)| it > start);
         let first = below.map_or(start, |(at, _)| at);

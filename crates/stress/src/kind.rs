@@ -2,12 +2,12 @@
 
 macro_rules! kinds {
     ($($kind:ident $weight:literal),* $(,)?) => {
-        /// What an operation is.
+        /// The kind of an operation.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        #[allow(missing_docs)] // Each is what `maker` or `sharing` makes of it.
+        #[allow(missing_docs)] // `maker` and `sharing` define what each does.
         pub enum Kind { $($kind),* }
 
-        /// All kinds, with how often they come where a setting says nothing else.
+        /// All kinds, with the weights that apply unless a setting has others.
         pub const KINDS: &[(Kind, u32)] = &[$((Kind::$kind, $weight)),*];
     };
 }

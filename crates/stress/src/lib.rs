@@ -1,33 +1,33 @@
-//! Random programs of calls of `millpond`, safe ones but for imports, run for as long as is asked for, with every byte
-//! and every verdict checked; what fails is made small and printed.
+//! Random programs of calls of `millpond`, all safe except imports. They run for a given time, with every byte and
+//! every verdict checked. A program that fails is shrunk and printed.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `settings` | in what surroundings programs run |
-//! | `op`, `kind` | operations as data; a program of a seed |
-//! | `maker` | operations as data become operations that the runner does on the library, and the checker judges |
-//! | `bytes` | what is in memory; kernels that look at it and write it |
-//! | `device` | the devices that programs run on, and how they end |
-//! | `ground` | who has which bytes, which kernels run, which have run |
-//! | `stage` | what the threads of a program share |
-//! | `model` | by the litmus model: what was accepted is in order, what was refused is not, memory serves in order |
-//! | `replay` | a naive device reads what reached the driver |
+//! | `settings` | the conditions that programs run in |
+//! | `op`, `kind` | operations as data; the program of a seed |
+//! | `maker` | turns operations as data into operations that the runner does with the library and the checker judges |
+//! | `bytes` | the content of memory; kernels that check it and write it |
+//! | `device` | the devices that programs run on, and the checks at their end |
+//! | `ground` | the owners of bytes, the running kernels, and those that have run |
+//! | `stage` | the state that the threads of a program share |
+//! | `model` | checks with the litmus model: accepted operations and reuses are in order, refused ones are not |
+//! | `replay` | a naive device that reads the calls that reached the driver |
 //! | `text` | operations as lines of a litmus program |
-//! | `steps` | a thread of a program, of either kind: operations one by one, and an end |
+//! | `steps` | a thread of a program, of either kind: its operations and its end |
 //! | `program` | one program, from fresh devices to the last drop |
-//! | `parent` | processes that run programs; what they find is made small |
-//! | `preempt` | threads are stopped wherever they are |
-//! | `exhaust` | every program of a few operations: by the runner, the checker, the litmus model and the naive device |
-//! | `finding` | what becomes of a finding |
+//! | `parent` | runs programs in processes, and shrinks those with findings |
+//! | `preempt` | stops threads at random places |
+//! | `exhaust` | every program of a few operations: by the runner, the checker, the litmus model, the naive device |
+//! | `finding` | reports findings |
 //!
-//! Programs that lend memory to other processes are done without the runner, and know every verdict before:
+//! Programs that share memory with other processes run without the runner, and know every verdict in advance:
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `sharing` | one thread of such a program, its operations, what they come to |
-//! | `sharing/loans`, `sharing/ends`, `sharing/process` | memory lent to other processes and by them; how those end |
-//! | `sharing/importer`, `import` | what such a process does; the one call that is not safe |
-//! | `sharing/oracle`, `sharing/life`, `sharing/party` | the order of what was done; lives; other processes |
+//! | `sharing` | one thread of such a program, its operations and their expected results |
+//! | `sharing/loans`, `sharing/ends`, `sharing/process` | memory that processes share, and the end of these processes |
+//! | `sharing/importer`, `import` | the work of such a process; the one unsafe call |
+//! | `sharing/oracle`, `sharing/life`, `sharing/party` | the order of operations; lives; other processes |
 #![deny(unsafe_code)]
 
 mod bytes;

@@ -27,7 +27,7 @@ millpond-stress try --setting NAME --kind KIND --seed S [--preempt MICROS] [--pl
 millpond-stress exhaust --ops N [--threads T]
     Runs every program of N operations on three streams, one pool and two sizes.";
 
-/// The options after the first word: each has a value.
+/// Parses the options after the first word. Each has a value.
 fn options(words: &[String]) -> Result<HashMap<&str, &str>, String> {
     let mut options = HashMap::new();
     for pair in words.chunks(2) {
@@ -39,7 +39,7 @@ fn options(words: &[String]) -> Result<HashMap<&str, &str>, String> {
     Ok(options)
 }
 
-/// A number among the options.
+/// Returns the number of an option.
 fn number(options: &HashMap<&str, &str>, name: &str, usual: u64) -> Result<u64, String> {
     options.get(name).map_or(Ok(usual), |it| it.parse().map_err(|_| format!("{name}: `{it}` is not a number")))
 }
@@ -54,7 +54,7 @@ fn kind(name: &str) -> Option<DeviceKind> {
     [Host, Seeded, Sim, SimLate, Cuda].into_iter().find(|kind| format!("{kind:?}") == name)
 }
 
-/// The program that is meant.
+/// Returns the program that the options name.
 fn program(options: &HashMap<&str, &str>) -> Result<(Program, DeviceKind), String> {
     let setting = setting(options, "--setting")?.ok_or("which --setting?")?;
     let kind =
@@ -62,7 +62,7 @@ fn program(options: &HashMap<&str, &str>) -> Result<(Program, DeviceKind), Strin
     Ok((Program::random(setting, number(options, "--seed", 0)?), kind))
 }
 
-/// Threads are stopped from now on, where that is asked for.
+/// Starts to stop threads at random, if requested.
 fn preempt(options: &HashMap<&str, &str>, seed: u64) -> Result<(), String> {
     match number(options, "--preempt", 0)? {
         0 => Ok(()),
@@ -70,7 +70,7 @@ fn preempt(options: &HashMap<&str, &str>, seed: u64) -> Result<(), String> {
     }
 }
 
-/// Programs one after the other, for a parent that reads what is printed.
+/// Runs programs one after the other, for a parent that reads the output.
 fn worker(options: &HashMap<&str, &str>) -> Result<(), String> {
     let (first, kind) = program(options)?;
     let time = Duration::from_millis(number(options, "--millis", 1000)?);
@@ -89,7 +89,7 @@ fn worker(options: &HashMap<&str, &str>) -> Result<(), String> {
     Ok(())
 }
 
-/// One program, or a part of it.
+/// Runs one program, or a part of it.
 fn once(options: &HashMap<&str, &str>) -> Result<(), String> {
     let (mut program, kind) = program(options)?;
     let list = match options.get("--keep") {

@@ -1,7 +1,7 @@
-//! Which operations of a list come before which, and whether all are in order, by the litmus model's tasks and plain
+//! The order of a list of operations, and a check that all are in order, by the litmus model's tasks and plain
 //! reachability.
 //!
-//! The model makes streams, events, graphs and launches into tasks with edges, without clocks and apart from the
+//! The model lowers streams, events, graphs and launches to tasks with edges. It has no clock and is independent of the
 //! checker and the library.
 
 use millpond_core::ids::{HostId, StreamId};
@@ -9,27 +9,27 @@ use millpond_core::op::{Act, Op, Place, What};
 use millpond_litmus::Program;
 use millpond_litmus::model::{Effect, Model};
 
-/// Tasks of a model that is looked at.
+/// The largest number of tasks of a model that is examined.
 const TASKS: usize = 1500;
 
-/// A kernel of the list: its line, and that of the launch for one of a graph.
+/// A kernel of the list: its line, and for a graph's kernel the line of the launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel {
     pub(crate) line: u32,
     pub(crate) launch: Option<u32>,
 }
 
-/// Operations in the model's order.
+/// Operations with the model's order.
 pub(crate) struct Order {
     model: Model,
-    /// Of each task those that come before it, a bit each.
+    /// For each task, the tasks that come before it, one bit each.
     before: Vec<Vec<u64>>,
 }
 
 impl Order {
-    /// The order of operations; none where the model cannot be asked.
+    /// Returns the order of operations, or `None` if they have no model.
     pub(crate) fn of(ops: &[Op]) -> Option<Self> {
-        // What was never launched the model launches at the end; that is behind this one.
+        // The model launches at the end what was never launched. That is after this operation, and is cut off.
         let (host, stream) = (HostId(0), StreamId(u32::MAX));
         let end = Op { host, place: Place::Line(u32::MAX), what: What::StreamSynchronize { stream } };
         let ops = ops.iter().cloned().chain([end]).collect();
@@ -55,14 +55,15 @@ impl Order {
         self.before[other][one / 64] >> (one % 64) & 1 == 1
     }
 
-    /// Whether a kernel comes before other work of a stream. What is not in the list comes before all.
+    /// Returns `true` if a kernel comes before other work of a stream. Work that is not in the list comes before
+    /// everything.
     pub(crate) fn is_before(&self, one: Kernel, other: u32) -> bool {
         let task = |line, launch| self.model.tasks.iter().position(|it| (it.line, it.launch) == (line, launch));
         let both = task(one.line, one.launch).zip(task(other, None));
         both.is_none_or(|(one, other)| self.comes_before(one, other))
     }
 
-    /// What is out of order; none where nothing is.
+    /// Describes the first fault in the order, if there is one.
     pub(crate) fn fault(&self) -> Option<String> {
         let Self { model, .. } = self;
         let mut acts: Vec<Vec<(usize, Effect)>> = vec![Vec::new(); model.lives.len()];

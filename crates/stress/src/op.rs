@@ -1,7 +1,7 @@
-//! Operations as data: a kind and three numbers, which whoever runs it reads as it needs.
+//! Operations as data: a kind and three numbers, which each kind interprets in its own way.
 //!
-//! Any list of operations is a program: what an operation has no object for is left out. So a program stays one
-//! whatever is taken away from it, which is all that shrinking does.
+//! Any list of operations is a program: an operation without the objects that it needs is skipped. A program therefore
+//! stays valid whatever operations are removed. Shrinking only removes operations.
 
 use crate::kind::{KINDS, Kind};
 use crate::random::Random;
@@ -10,29 +10,29 @@ use crate::settings::Setting;
 /// One operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Op {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Mostly which stream.
+    /// Usually selects the stream.
     pub a: u32,
-    /// Mostly which buffer.
+    /// Usually selects the buffer.
     pub b: u32,
-    /// The rest.
+    /// All other choices.
     pub c: u32,
 }
 
 /// The operations of each thread.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// What they run in.
+    /// The setting that they run in.
     pub setting: &'static Setting,
-    /// Which program of the setting it is.
+    /// The number of the program within the setting.
     pub seed: u64,
-    /// The lists.
+    /// The operations of each thread.
     pub threads: Vec<Vec<Op>>,
 }
 
 impl Program {
-    /// The program of a seed.
+    /// Returns the program of a seed.
     pub fn random(setting: &'static Setting, seed: u64) -> Self {
         let mut random = Random::new(crate::random::mix(seed ^ 0x5EED));
         let weight = |kind| setting.weight_of(kind) as u64;
@@ -53,17 +53,17 @@ impl Program {
         Self { setting, seed, threads }
     }
 
-    /// How many operations there are.
+    /// Returns the number of operations.
     pub fn len(&self) -> usize {
         self.threads.iter().map(Vec::len).sum()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The program with only those operations whose places, counted through all threads, are in the list.
+    /// Returns the program with only those operations whose indexes, counted through all threads, are in the list.
     pub fn keep(&self, places: &[usize]) -> Self {
         let mut at = 0;
         let kept = |op: &Op| {

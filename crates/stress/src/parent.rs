@@ -1,7 +1,7 @@
-//! Processes that run programs: one after the other until time is up, and again and again for a program that failed,
-//! with ever fewer operations.
+//! Runs programs in processes: one after the other until the time is up. A program that failed is run repeatedly with
+//! fewer and fewer operations.
 //!
-//! A finding ends its process, and so may a crash; the parent only sees the status and the last program that began.
+//! A finding ends its process, and so may a crash. The parent sees only the status and the last program that began.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -14,52 +14,52 @@ use crate::program::Count;
 use crate::random::{Random, mix};
 use crate::settings::{DeviceKind, SETTINGS, Setting};
 
-/// A worker that says nothing for so long is stuck where not even its watchdog helps.
+/// A worker without output for this time is stuck in a way that its watchdog cannot end.
 const STUCK: Duration = Duration::from_secs(60);
-/// So long a worker runs programs of one setting.
+/// The time for which a worker runs programs of one setting.
 const BATCH: Duration = Duration::from_secs(2);
-/// So long a program is made smaller at most.
+/// The longest time to shrink a program.
 const SHRINK: Duration = Duration::from_secs(240);
 
-/// What to run.
+/// The programs to run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// For how long.
+    /// The time to run.
     pub time: Duration,
-    /// Which programs.
+    /// The seed that determines the programs.
     pub seed: u64,
-    /// On one kind of device only.
+    /// The kinds of devices to use, if restricted.
     pub kinds: Option<Vec<DeviceKind>>,
-    /// One setting only.
+    /// The only setting to use, if restricted.
     pub only: Option<&'static Setting>,
-    /// After how many findings to stop.
+    /// The number of findings after which to stop.
     pub findings: usize,
 }
 
-/// One program, by name.
+/// A program, identified by its setting, device and seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Name {
     /// Its setting.
     pub setting: &'static Setting,
-    /// On which kind of device.
+    /// Its kind of device.
     pub kind: DeviceKind,
     /// Its seed.
     pub seed: u64,
-    /// For how many microseconds its threads are stopped at most; 0 where they are left alone.
+    /// The longest stop of its threads in microseconds; 0 for none.
     pub preempt: u64,
 }
 
-/// How a process ended that is not fine.
+/// The failure of a process.
 #[derive(Debug)]
 struct Failure {
-    /// The program that it ran last.
+    /// The last program that it ran.
     seed: u64,
-    /// What it said.
+    /// Its message.
     said: String,
     is_hang: bool,
 }
 
-/// Runs programs until time is up. How many findings there were.
+/// Runs programs until the time is up. Returns the number of findings.
 pub fn run(plan: &Plan) -> usize {
     let (begun, mut random) = (Instant::now(), Random::new(plan.seed));
     let mut choices = Vec::new();
@@ -113,7 +113,7 @@ fn command(name: Name, what: &str) -> Command {
     command
 }
 
-/// Runs programs of a setting for some time, from a seed on.
+/// Runs programs of a setting for some time, starting with a seed.
 fn worker(name: Name, time: Duration) -> Result<Count, Failure> {
     let mut command = command(name, "worker");
     command.args(["--millis", &time.as_millis().to_string()]);
@@ -135,7 +135,7 @@ fn worker(name: Name, time: Duration) -> Result<Count, Failure> {
     }
 }
 
-/// Waits for a process, and ends it where that takes too long: its status and what it said.
+/// Waits for a process, and kills it if it takes too long. Returns its status and its output.
 fn wait(mut child: Child, time: Duration) -> (String, String, String) {
     let read = |pipe: Option<Box<dyn Read + Send>>| {
         std::thread::spawn(move || {
@@ -161,27 +161,27 @@ fn wait(mut child: Child, time: Duration) -> (String, String, String) {
     (status, out.join().unwrap_or_default(), err.join().unwrap_or_default())
 }
 
-/// What kind of failure it is, without the numbers of the one program.
+/// Returns the kind of a failure: its message without the numbers of the program.
 fn signature(said: &str) -> String {
     let line = said.lines().find(|line| line.starts_with("finding: ")).or(said.lines().next()).unwrap_or_default();
     let is_name = |word: &&str| !word.contains(|c: char| c.is_ascii_digit());
     line.split([' ', ',', ';', ':', '.']).filter(is_name).take(9).collect::<Vec<_>>().join(" ")
 }
 
-/// A program that may be tried with fewer operations.
+/// A program that is being shrunk.
 struct Trial {
     name: Name,
-    /// The kind of failure that is looked for.
+    /// The kind of failure to reproduce.
     signature: String,
-    /// How often it is run before it counts as fine.
+    /// The number of runs without a failure after which it counts as fine.
     tries: u32,
-    /// Seconds without progress that are a hang.
+    /// The seconds without progress that count as a hang.
     hang: u64,
     folder: PathBuf,
 }
 
 impl Trial {
-    /// Runs the program with these operations: whether it fails, and what it said.
+    /// Runs the program with these operations. Returns the message if it fails.
     fn fails(&self, places: &[usize], tries: u32, log: Option<&Path>) -> Option<String> {
         let keep = self.folder.join("keep");
         let list: Vec<String> = places.iter().map(usize::to_string).collect();
@@ -202,7 +202,7 @@ impl Trial {
         None
     }
 
-    /// Takes operations away for as long as it still fails and there is time.
+    /// Removes operations while the program still fails and there is time.
     fn shrink(&self, all: Vec<usize>) -> Vec<usize> {
         let (mut kept, begun) = (all, Instant::now());
         let mut size = kept.len() / 2;
@@ -225,7 +225,7 @@ impl Trial {
     }
 }
 
-/// Says what failed, makes it small and prints it.
+/// Reports a failure, shrinks the program and prints it.
 fn report(name: Name, failure: &Failure) {
     let Name { setting, kind, seed, preempt } = name;
     println!("finding: setting {}, device {kind:?}, seed {seed}: {}", setting.name, failure.said);

@@ -1,8 +1,8 @@
-//! Stops threads of this process for a moment, wherever they are: between any two instructions, under any lock.
+//! Stops threads of this process for a moment at random places: between any two instructions, under any lock.
 //!
-//! What goes wrong only where a thread is preempted at one place is seen once in a million runs, and in one of a
-//! hundred where threads are stopped all the time. A thread sends the others a signal, one after the other, at random;
-//! its handler sleeps. System calls that wait go on afterwards, as far as `SA_RESTART` does that.
+//! A bug that needs a preemption at one place is seen once in a million runs. If threads are stopped all the time, it
+//! is seen in one of a hundred. A thread sends the others a signal, one after the other, at random; the handler sleeps.
+//! Blocking system calls continue afterwards, as far as `SA_RESTART` provides this.
 
 #![allow(unsafe_code)] // See the file.
 
@@ -10,22 +10,23 @@ use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// So many threads are stopped at once at most: where all were, with the next signal waiting, none would come on.
+/// The largest number of threads that are stopped at once. If all were stopped, with a next signal pending, none would
+/// make progress.
 const STOPPED_MAX: u64 = 2;
-/// A stop that was not made after so long never is: its thread has ended.
+/// A stop that has not begun after this time never will: its thread has ended.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// How long a stop takes at most, in nanoseconds.
+/// The longest duration of a stop, in nanoseconds.
 static LONGEST: AtomicU64 = AtomicU64::new(0);
-/// How many have begun.
+/// The number of stops that have begun.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
-/// How many have ended.
+/// The number of stops that have ended.
 static STOPS: AtomicU64 = AtomicU64::new(0);
 
-/// From now on, until the process ends, its threads are stopped at random, each time for up to `longest`. It may be
-/// called again, for another `longest`.
+/// Starts to stop threads at random, each time for up to `longest`, until the process ends. It may be called again with
+/// another `longest`.
 ///
-/// The signal `SIGRTMIN + 7` is used for that. Processes that this one starts are left alone.
+/// It uses the signal `SIGRTMIN + 7`. Processes that this one starts are not affected.
 ///
 /// # Errors
 /// The system refuses the handler or the thread.
@@ -41,7 +42,7 @@ pub fn start(longest: Duration, seed: u64) -> std::io::Result<()> {
         let (mut random, mut sent) = (seed, 0);
         loop {
             let threads = threads().into_iter().filter(|thread| *thread != own).collect::<Vec<_>>();
-            // Listing them is not free: each list serves for some stops.
+            // Listing the threads takes time, so each list is used for several stops.
             for _ in 0..20 {
                 random = next(random);
                 await_stops(&mut sent);
@@ -55,7 +56,7 @@ pub fn start(longest: Duration, seed: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// How often threads were stopped so far.
+/// Returns the number of stops so far.
 pub fn stops() -> u64 {
     STOPS.load(Ordering::Relaxed)
 }
@@ -64,15 +65,15 @@ fn signal() -> i32 {
     libc::SIGRTMIN() + 7
 }
 
-/// The threads of this process.
+/// Returns the threads of this process.
 fn threads() -> Vec<libc::pid_t> {
     let Ok(folder) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
     folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Waits until fewer threads than may be are stopped, of so many stops that were asked for.
+/// Waits until fewer than [`STOPPED_MAX`] threads are stopped, given the number of stops that were sent.
 fn await_stops(sent: &mut u64) {
-    // Stops that were given up may come late.
+    // Stops that were given up may still happen.
     *sent = (*sent).max(stops());
     let begun = Instant::now();
     while *sent >= stops() + STOPPED_MAX {
@@ -84,7 +85,7 @@ fn await_stops(sent: &mut u64) {
     }
 }
 
-/// Stops a thread; whether it was still there.
+/// Stops a thread. Returns `true` if it still existed.
 fn stop(thread: libc::pid_t) -> bool {
     // SAFETY: the signal has a handler, which every thread of this process may run at any time.
     unsafe { libc::syscall(libc::SYS_tgkill, std::process::id() as libc::pid_t, thread, signal()) == 0 }
@@ -102,16 +103,16 @@ fn handle() -> std::io::Result<()> {
     }
 }
 
-/// Sleeps. Nothing is allocated, locked or thrown here, and `errno` stays what it was.
+/// Sleeps. Allocates, locks and throws nothing, and leaves `errno` unchanged.
 extern "C" fn on_signal(_: i32) {
     let random = next(BEGUN.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let nanos = (random >> 20) % LONGEST.load(Ordering::Relaxed).max(1);
-    // SAFETY: the address is that of the thread's own number, which is there as long as it runs.
+    // SAFETY: the address is that of the thread's own `errno`, which exists as long as the thread runs.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *errno };
     let time = libc::timespec { tv_sec: 0, tv_nsec: nanos as libc::c_long };
-    // SAFETY: the time is there while it is read, and what is left is not asked for.
+    // SAFETY: the time outlives the call, and the remaining time is not requested.
     unsafe { libc::nanosleep(&time, std::ptr::null_mut()) };
     // SAFETY: as above.
     unsafe { *errno = before };

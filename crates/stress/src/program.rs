@@ -14,7 +14,7 @@ use crate::sharing::{self, World};
 use crate::stage::Stage;
 use crate::steps::Runs;
 
-/// What a program did.
+/// The counters of a program.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)] // The names say it.
 pub struct Count {
@@ -26,7 +26,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// Adds another.
+    /// Adds the counters of another program.
     pub fn add(&mut self, other: Count) {
         self.programs += other.programs;
         self.operations += other.operations;
@@ -36,12 +36,12 @@ impl Count {
     }
 }
 
-/// How far each thread of the program at hand is, for the watchdog.
+/// The progress of each thread of the current program, for the watchdog.
 #[derive(Clone, Debug, Default)]
 pub struct Watched(Arc<Mutex<Vec<Arc<AtomicU64>>>>);
 
 impl Watched {
-    /// Ends the process where nothing moves for so long.
+    /// Starts a thread that ends the process if nothing progresses for this time.
     pub fn watch(&self, hang: Duration) {
         let (watched, mut last, mut since) = (self.clone(), Vec::new(), Instant::now());
         std::thread::spawn(move || {
@@ -81,7 +81,7 @@ pub fn run(program: &Program, kind: DeviceKind, log: Option<File>, watched: &Wat
         }
         false => {
             let stage = Stage::new(setting, kind, seed, log);
-            // All are made before one begins: a thread may drop a device.
+            // All threads are made before one begins, because a thread may drop a device.
             let made = numbers.map(|number| maker::Thread::new(&stage, number));
             run_all(&stage, made.collect(), program, &progress);
             stage
@@ -101,7 +101,7 @@ pub fn run(program: &Program, kind: DeviceKind, log: Option<File>, watched: &Wat
     }
 }
 
-/// One alone runs on this thread.
+/// Runs all threads. A single thread runs on the calling thread.
 fn run_all<T: Runs>(stage: &Stage, threads: Vec<T>, program: &Program, progress: &[Arc<AtomicU64>]) {
     let run = |(mut thread, (ops, progress)): (T, (&Vec<Op>, &Arc<AtomicU64>))| {
         for (at, op) in ops.iter().enumerate() {

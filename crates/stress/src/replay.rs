@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use millpond_reach::{Past, Point};
 
-/// A use, by physical memory.
+/// A use of physical memory.
 #[derive(Clone, Copy, Debug)]
 struct Fill {
     writes: bool,
@@ -21,10 +21,10 @@ struct Fill {
 pub(crate) struct Replay {
     is_instant: bool,
     streams: FxHashMap<u64, (usize, Past)>,
-    events: FxHashMap<u64, Past>,
-    /// What the host has seen to have completed.
+    marks: FxHashMap<u64, Past>,
+    /// The operations that the host has seen to have completed.
     over: Past,
-    /// First address, bytes, chunk.
+    /// The mapped ranges: first address, bytes, chunk.
     mapped: Vec<(u64, u64, u64)>,
     fills: Vec<Fill>,
 }

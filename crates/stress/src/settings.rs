@@ -1,62 +1,62 @@
-//! The settings: in what surroundings programs run, and how often each kind of operation comes.
+//! The settings: the conditions that programs run in, and the weights of the kinds of operations.
 
 use crate::kind::{KINDS, Kind};
 
-/// One.
+/// A setting.
 #[derive(Debug)]
 pub struct Setting {
     /// Its name, for `--only`.
     pub name: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub about: &'static str,
-    /// How often it is chosen.
+    /// The weight with which it is chosen.
     pub share: u32,
-    /// Threads that run operations.
+    /// The number of threads that run operations.
     pub threads: usize,
-    /// Operations of each.
+    /// The number of operations of each thread.
     pub ops: usize,
-    /// Devices, one or two.
+    /// The number of devices, one or two.
     pub devices: usize,
-    /// On which kinds of devices it runs.
+    /// The kinds of devices that it runs on.
     pub kinds: &'static [DeviceKind],
     /// Memory of each device, in bytes.
     pub total_bytes: u64,
-    /// How long kernels take at most, in microseconds.
+    /// The longest duration of a kernel, in microseconds.
     pub slow: u64,
-    /// Which pools are made.
+    /// The pools that are made.
     pub pools: Pools,
-    /// Whether some pools guard what is freed.
+    /// `true` if some pools guard freed memory.
     pub guards: bool,
-    /// Whether graphs record external events and wait for them.
+    /// `true` if graphs record external events and wait for them.
     pub event_nodes: bool,
-    /// What comes more or less often than usual.
+    /// The weights that differ from the usual ones.
     pub weights: &'static [&'static [(Kind, u32)]],
 }
 
 /// A kind of device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeviceKind {
-    /// The host, on threads.
+    /// The host device, with threads.
     Host,
-    /// The host, one thread with a seed.
+    /// The host device, with one thread and a seeded order.
     Seeded,
-    /// The host without memory, whose work completes at once.
+    /// The host device without memory, whose work completes at once.
     Sim,
-    /// The host without memory, whose work completes when a thread waits.
+    /// The host device without memory, whose work completes when a thread waits.
     SimLate,
     /// CUDA.
     Cuda,
 }
 
-/// How pools may reuse memory.
+/// The reuse that pools may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pools {
     /// Any policy.
     Any,
-    /// By order and by what has completed; the pool adds no waits of its own, so that the order of every reuse is
+    /// Reuse by order and by completion. The pool adds no waits of its own, so that the order of every reuse is
     /// checked.
     Strict,
-    /// As strict, and never more than a few MiB each.
+    /// As `Strict`, with at most a few MiB for each pool.
     Tight,
 }
 
@@ -272,19 +272,19 @@ pub const SETTINGS: &[Setting] = &[
 ];
 
 impl Setting {
-    /// How often a kind comes.
+    /// Returns the weight of a kind.
     pub fn weight_of(&self, kind: Kind) -> u32 {
         let usual = || KINDS.iter().find(|(it, _)| *it == kind).map_or(0, |(_, weight)| *weight);
         self.weights.iter().copied().flatten().find(|(it, _)| *it == kind).map_or_else(usual, |(_, weight)| *weight)
     }
 
-    /// Whether a kind comes at all.
+    /// Returns `true` if a kind occurs at all.
     pub fn has(&self, kind: Kind) -> bool {
         self.weight_of(kind) > 0
     }
 }
 
-/// The setting of that name.
+/// Returns the setting of this name.
 pub fn find(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name)
 }

@@ -1,4 +1,4 @@
-//! What the threads of a program share: devices, mailboxes, streams that all use; and how it all ends.
+//! State that the threads of a program share: devices, mailboxes and shared streams; and the end of the program.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,7 +16,7 @@ use crate::kind::Kind;
 use crate::random::Random;
 use crate::settings::{DeviceKind, Setting};
 
-/// A buffer on its way to another thread, and an event after its uses.
+/// A buffer on its way to another thread, with an event after its uses.
 pub(crate) struct Mail {
     pub(crate) buffer: Buffer<u8>,
     pub(crate) life: u32,
@@ -26,21 +26,21 @@ pub(crate) struct Mail {
     pub(crate) after: Option<(Event, Before)>,
 }
 
-/// What all threads of a program share.
+/// State that all threads of a program share.
 pub(crate) struct Stage {
     pub(crate) setting: &'static Setting,
     pub(crate) kind: DeviceKind,
     pub(crate) devices: Vec<Dev>,
     pub(crate) ground: Arc<Ground>,
     pub(crate) mail: Vec<Mutex<Option<Mail>>>,
-    /// Streams that all use, each with its device.
+    /// Streams that all threads use, each with its device.
     pub(crate) shared: Vec<Mutex<Option<(Stream, usize)>>>,
     next: AtomicU64,
     log: Option<Mutex<File>>,
 }
 
 impl Stage {
-    /// Fresh devices.
+    /// Makes the state, with fresh devices.
     pub(crate) fn new(setting: &'static Setting, kind: DeviceKind, seed: u64, log: Option<File>) -> Self {
         Self {
             setting,
@@ -54,22 +54,22 @@ impl Stage {
         }
     }
 
-    /// A number that nothing else has.
+    /// Returns a unique number.
     pub(crate) fn number(&self) -> u32 {
         self.next.fetch_add(1, Ordering::Relaxed) as u32
     }
 
-    /// Whether what one thread does is all that is done, so that every verdict is the checker's.
+    /// Returns `true` if there is only one thread, so that every verdict must be the checker's.
     pub(crate) fn is_exact(&self) -> bool {
         self.setting.threads == 1
     }
 
-    /// Whether kernels are closures that really run.
+    /// Returns `true` if kernels are closures that really run.
     pub(crate) fn runs_kernels(&self) -> bool {
         matches!(self.kind, DeviceKind::Host | DeviceKind::Seeded)
     }
 
-    /// How long a kernel takes, in microseconds.
+    /// Returns the duration of a kernel in microseconds.
     pub(crate) fn micros(&self, chance: u32) -> u64 {
         let mut random = Random::new(u64::from(chance));
         match random.below(4) {
@@ -80,7 +80,7 @@ impl Stage {
         }
     }
 
-    /// Whether memory is real.
+    /// Returns `true` if memory is real.
     pub(crate) fn has_memory(&self) -> bool {
         !matches!(self.kind, DeviceKind::Sim | DeviceKind::SimLate)
     }
@@ -89,7 +89,7 @@ impl Stage {
         self.devices[at].device.read().unwrap_or_else(|it| it.into_inner()).clone()
     }
 
-    /// Writes a line down, where lines are written down.
+    /// Logs a line, if there is a log.
     pub(crate) fn say(&self, thread: usize, line: std::fmt::Arguments<'_>) {
         if let Some(log) = &self.log {
             // Unbuffered: the next call may end the process.
@@ -100,8 +100,8 @@ impl Stage {
         }
     }
 
-    /// Everything is dropped: nothing may be left. Where the devices are waited for first, they have given everything
-    /// back by their own calls; else what is in use goes with the driver.
+    /// Drops everything and checks that nothing is left. With `waits`, the devices are synchronised first, so that they
+    /// give everything back by their own calls. Otherwise memory that is in use goes with the driver.
     pub(crate) fn end(self, waits: bool) {
         for slot in &self.mail {
             if let Some(mail) = lock(slot).take() {
@@ -114,8 +114,8 @@ impl Stage {
         let device = |dev: &Dev| dev.device.write().unwrap_or_else(|it| it.into_inner()).take();
         let devices: Vec<Option<Device>> = self.devices.iter().map(device).collect();
         let is_over = |device: &Option<Device>| device.as_ref().is_some_and(|device| device.synchronize().is_ok());
-        // Once more for what kernels that own things launch when they are dropped, which may be after they had
-        // completed.
+        // Once more, for the work that kernels with handles launch when they are dropped, which may be after their
+        // completion.
         let is_over = waits && devices.iter().all(is_over) && self.await_cargo() && devices.iter().all(is_over);
         drop(devices);
         for (at, dev) in self.devices.iter().enumerate() {
@@ -124,7 +124,7 @@ impl Stage {
         }
     }
 
-    /// Kernels that had completed, or were dropped with their graphs, drop what they own.
+    /// Waits until kernels that have completed, or were dropped with their graphs, have dropped what they own.
     fn await_cargo(&self) -> bool {
         let until = Instant::now() + Duration::from_secs(10);
         loop {

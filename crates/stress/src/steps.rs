@@ -1,17 +1,17 @@
-//! What a thread of a program is to whoever runs it, of either kind: operations one by one, and an end.
+//! The interface of a thread of a program, of either kind: operations one by one, and an end.
 
 use crate::op::Op;
 
 /// A thread of a program.
 pub(crate) trait Runs: Send {
-    /// Does an operation.
+    /// Runs an operation.
     fn step(&mut self, op: Op);
 
-    /// Drops everything in an order of chance.
+    /// Drops everything in a random order.
     fn finish(self, chance: u64);
 }
 
-/// Does an operation of a kind that both kinds of threads know; what else each does it says itself.
+/// Runs an operation of a kind that both kinds of threads have. Each adds its own kinds.
 macro_rules! step {
     ($thread:ident, $op:ident, { $($kind:pat => $other:expr,)* }) => {
         match $op.kind {

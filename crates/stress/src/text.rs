@@ -32,7 +32,7 @@ fn node(node: &NodeOp) -> String {
     }
 }
 
-/// An operation as a line. Nodes are called after their graph and their number there.
+/// Returns an operation as a line. Nodes are named after their graph and their number in it.
 pub(crate) fn line(op: &Op, number_of_node: usize) -> String {
     match &op.what {
         What::StreamCreate { stream, role, device } => {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::ArgAction;
 use millpond_core::check::Settings;
 
-/// Where the help lists what is for one of the two alone.
+/// The help headings of the options that apply to only one of the two modes.
 const FILE: &str = "Options for a FILE";
 const PROGRAM: &str = "Options for a PROGRAM";
 
@@ -17,7 +17,7 @@ const PROGRAM: &str = "Options for a PROGRAM";
     override_usage = "millpond check [OPTIONS] <FILE>...\n       millpond check [OPTIONS] -- <PROGRAM> [ARGUMENT]..."
 )]
 pub struct Check {
-    /// The programs; `-` is standard input; of a folder the litmus programs and operation traces in it
+    /// The programs; `-` is standard input; a folder stands for the litmus programs and operation traces in it
     #[arg(conflicts_with = "program", value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
@@ -25,60 +25,61 @@ pub struct Check {
     #[arg(last = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
 
-    /// Find unordered accesses, too: each kernel is taken to write all memory whose address it gets
+    /// Find unordered accesses, too: each kernel is assumed to write all memory whose address it receives
     #[arg(long = "races", requires = "program", conflicts_with = "files", help_heading = PROGRAM)]
     pub all_races: bool,
 
-    /// Keep the whole stack of each call, and show both sides' with each violation
+    /// Record the whole stack of each call, and show the stacks of both operations with each violation
     ///
-    /// Frames of Python and of native code. A call then takes microseconds more.
+    /// The stacks have frames of Python and of native code. Each call takes some microseconds more.
     #[arg(long, requires = "program", conflicts_with = "files", help_heading = PROGRAM)]
     pub deep: bool,
 
-    /// Of a program of Python, leave PyTorch's allocator as it is: only its segments are seen, and no tensor
+    /// Leave PyTorch's allocator as it is in a Python program: Millpond then sees its segments, but no tensor
     #[arg(long, requires = "program", conflicts_with = "files", help_heading = PROGRAM)]
     pub keep_allocator: bool,
 
-    /// End with status 2 where the program ended well and no CUDA call was seen
+    /// End with status 2 if the program succeeded and no CUDA call was seen
     ///
-    /// A program whose calls are out of reach (a script that starts a static one) is checked by nothing, and would end
-    /// with its own status.
+    /// A program whose calls are out of reach (such as a script that starts a static program) is not checked at all,
+    /// and would otherwise end with its own status.
     #[arg(long, requires = "program", conflicts_with = "files", help_heading = PROGRAM)]
     pub require_calls: bool,
 
-    /// End with status 0 where the findings are those that the `!!` of a litmus program name, and 1 where they differ
+    /// End with status 0 if the findings match the `!!` of a litmus program, and with 1 if they differ
     ///
-    /// A program without `!!` expects none. An operation trace expects nothing, and is judged as without this.
+    /// A program without `!!` expects no finding. An operation trace has no expectations and is judged as without this
+    /// option.
     #[arg(long, conflicts_with_all = ["program", "fix"], help_heading = FILE)]
     pub expect: bool,
 
     /// Print JSON and nothing else
     ///
-    /// For one program an object with `findings`; for several, and for a folder, an array of such objects.
+    /// One program gives an object with `findings`; several, or a folder, give an array of such objects.
     #[arg(long, conflicts_with = "program", help_heading = FILE)]
     pub json: bool,
 
-    /// Show a schedule that does the damage, for each violation that is one of order
+    /// Show a schedule that does the damage, for each violation of order
     ///
-    /// A litmus program is run on the host device with seed after seed, and nothing is refused, until its tasks run in
-    /// an order in which poison is touched or an access overtakes another. Leaks and rules about calls have no such
-    /// schedule, and that is said.
+    /// A litmus program is run on the host device with one seed after the other, without refusing any operation, until
+    /// its tasks run in an order in which poison is touched or an access overtakes another. Leaks and rules about calls
+    /// have no such schedule; the output says so.
     #[arg(long, conflicts_with = "program", help_heading = FILE)]
     pub witness: bool,
 
-    /// Print the program with the missing edges put in
+    /// Print the program with the missing edges added
     ///
-    /// For one litmus program: the edges that a finding's help names are written into its text, and taken where the
-    /// finding is gone by them and no other is new. What was added, and what is left with its help, is printed to
-    /// standard error. The exit status is 1 where a violation is left.
+    /// Takes one litmus program. Each edge that the help of a finding names is written into the text, and is kept if
+    /// the finding disappears and no new one appears. What was added, and what is left with its help, is printed to
+    /// standard error. The exit status is 1 if a violation is left.
     #[arg(long, conflicts_with_all = ["json", "witness", "program"], help_heading = FILE)]
     pub fix: bool,
 
-    /// Let unordered accesses pass that may touch different bytes
+    /// Do not report unordered accesses that may touch different bytes
     #[arg(long = "no-races", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = FILE)]
     pub races: bool,
 
-    /// Let memory pass that is never freed
+    /// Do not report memory that is never freed
     #[arg(long = "no-leaks", action = ArgAction::SetFalse, conflicts_with = "program", help_heading = FILE)]
     pub leaks: bool,
 
@@ -94,7 +95,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// Why an option that there was once is refused, and what to do.
+    /// Returns the reason why an option that was removed is refused, with what to do instead.
     pub fn gone(&self) -> Option<&'static str> {
         match self {
             Self { threads_apart: true, .. } => Some(
@@ -109,7 +110,7 @@ impl Check {
         }
     }
 
-    /// What is looked for, given what the program asks for.
+    /// Combines these options with the program's own settings: a check runs only if both enable it.
     pub fn settings(&self, program: Settings) -> Settings {
         Settings {
             races: self.races && program.races,

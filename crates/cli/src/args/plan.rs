@@ -8,25 +8,26 @@ use super::values::{file_to_write, parse_capacity, parse_seconds};
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = PLAN_EXAMPLES)]
 pub struct Plan {
-    /// The table of lifetimes; it may be gzipped; `-` is standard input
+    /// The table of lifetimes, gzipped or not; `-` is standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// Bytes that have to suffice, such as 1048576 or 64MiB; without it, the smallest capacity found counts
+    /// The capacity that must suffice, in bytes, such as 1048576 or 64MiB; without it, the smallest capacity is
+    /// searched
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = parse_capacity)]
     pub capacity: Option<u64>,
 
-    /// Where the table with offsets goes
+    /// The file for the table with offsets
     ///
-    /// Without it the table goes to standard output and the report to standard error; with --json there is none.
+    /// Without it the table goes to standard output and the report to standard error; with --json there is no table.
     #[arg(short, long, value_name = "FILE", value_parser = file_to_write())]
     pub output: Option<PathBuf>,
 
-    /// Draw the plan: steps to the right, bytes upwards
+    /// Draw the plan into this file: steps to the right, bytes upwards
     #[arg(long, value_name = "FILE", value_parser = file_to_write())]
     pub svg: Option<PathBuf>,
 
-    /// How long to search at most
+    /// The longest time to search
     #[arg(
         long,
         value_name = "N", allow_negative_numbers = true, default_value_t = 60.0,
@@ -34,7 +35,7 @@ pub struct Plan {
     )]
     pub seconds: f64,
 
-    /// First fit only, no search
+    /// Use first fit only, without a search
     #[arg(long)]
     pub quick: bool,
 

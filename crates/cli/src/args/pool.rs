@@ -1,4 +1,4 @@
-//! The settings of a pool, as `millpond replay` and `view` take them.
+//! The pool settings of `millpond replay` and `view`.
 
 use clap::ArgAction;
 use millpond::PoolConfig;
@@ -10,9 +10,9 @@ use super::values::parse_bytes;
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Pool")]
 pub struct Pool {
-    /// How far reserved memory may pass what is live
+    /// The part by which reserved memory may exceed live memory
     ///
-    /// A part, so that 0.01 is one per cent, kept at whatever cost; or `adaptive`: as tight as stays cheap.
+    /// A fraction, so that 0.01 is one per cent, is kept at any cost. `adaptive` keeps as little as is cheap.
     #[arg(
         long,
         value_name = "PART", allow_negative_numbers = true, default_value = "adaptive",
@@ -20,32 +20,32 @@ pub struct Pool {
     )]
     pub slack: Slack,
 
-    /// Bytes to keep when a pass ends, such as 64MiB, or `max`
+    /// The bytes to keep at the end of a pass, such as 64MiB, or `max`
     ///
-    /// With `max` the later passes find a warm pool; with 0 each pass begins from nothing.
+    /// With `max` the later passes start with a warm pool; with 0 each pass starts with an empty one.
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true, default_value = "max", value_parser = parse_bytes)]
     pub release_threshold: u64,
 
-    /// Do not hand memory from stream to stream along events
+    /// Do not reuse memory on another stream because events order the two streams
     #[arg(long = "no-follow-event-dependencies", action = ArgAction::SetFalse)]
     pub follow_event_dependencies: bool,
 
-    /// Do not hand memory to other streams once its last use is seen to have completed
+    /// Do not reuse memory on other streams because its last use has completed
     #[arg(long = "no-opportunistic", action = ArgAction::SetFalse)]
     pub opportunistic: bool,
 
-    /// Do not make streams wait for each other's memory
+    /// Do not make streams wait for memory of other streams
     #[arg(long = "no-internal-dependencies", action = ArgAction::SetFalse)]
     pub internal_dependencies: bool,
 }
 
 impl Pool {
-    /// Whether it is the one that serves where none of these is given.
+    /// Returns `true` if these settings are those of a command line without pool options.
     pub fn is_default(&self) -> bool {
         self.config() == PoolConfig::default().release_threshold(u64::MAX)
     }
 
-    /// The settings as the library takes them.
+    /// Returns the settings as the library's type.
     pub fn config(&self) -> PoolConfig {
         PoolConfig::default().slack(self.slack).release_threshold(self.release_threshold).reuse(ReusePolicy {
             follow_event_dependencies: self.follow_event_dependencies,

@@ -1,4 +1,4 @@
-//! The arguments of the commands that run any CUDA program, unchanged.
+//! The arguments of the commands that run any unmodified CUDA program.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,11 +9,11 @@ use super::values::file_to_write;
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = RECORD_EXAMPLES)]
 pub struct Record {
-    /// Where the trace goes; what was there is replaced once there is an operation to write
+    /// The file for the trace; an existing file is replaced once there is an operation to write
     #[arg(short, long, value_name = "FILE", value_parser = file_to_write())]
     pub output: PathBuf,
 
-    /// Of a program of Python, leave PyTorch's allocator as it is: only its segments are seen, and no tensor
+    /// Leave PyTorch's allocator as it is in a Python program: Millpond then sees its segments, but no tensor
     #[arg(long)]
     pub keep_allocator: bool,
 
@@ -38,23 +38,23 @@ More: ",
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = RUN_EXAMPLES)]
 pub struct Run {
-    /// Say at the end how much was reserved and used, and what allocations and frees took
+    /// Report at the end how much memory was reserved and used, and how long allocations and frees took
     #[arg(long)]
     pub report: bool,
 
-    /// Leave memory to CUDA's own pools: with --report, the same figures of those
+    /// Leave memory to CUDA's own pools; --report then gives their figures
     #[arg(long, requires = "report")]
     pub driver_pool: bool,
 
-    /// Check the program, too, as `millpond check -- PROGRAM` does
+    /// Also check the program, as `millpond check -- PROGRAM` does
     #[arg(long)]
     pub check: bool,
 
-    /// With --check, keep the whole stack of each call, and show both sides' with each violation
+    /// With --check, record the whole stack of each call, and show the stacks of both operations with each violation
     #[arg(long, requires = "check")]
     pub deep: bool,
 
-    /// Of a program of Python, leave PyTorch's allocator as it is: it then takes no stream-ordered memory
+    /// Leave PyTorch's allocator as it is in a Python program: it then uses no stream-ordered memory
     #[arg(long)]
     pub keep_allocator: bool,
 

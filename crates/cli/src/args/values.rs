@@ -1,11 +1,11 @@
-//! Values of arguments: numbers with units, files.
+//! Argument values: numbers with units, and files.
 
 use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use millpond_core::units::{GIB, KIB, MIB, TIB};
 
-/// A file to write, which cannot be standard output.
+/// Returns a parser for a file to write. It refuses `-`, because the file cannot be standard output.
 pub(super) fn file_to_write() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| match path.as_os_str() == "-" {
         true => Err("it is not a file that can be written here: name one (`./-` for one of that name)"),

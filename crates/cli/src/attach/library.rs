@@ -1,11 +1,12 @@
-//! The library that is preloaded: the one that is named, the one that this command carries, or the one beside it.
+//! The library to preload: the one that `MILLPOND_CUDA_LIBRARY` names, else the embedded one, else the one beside the
+//! command.
 //!
-//! What the command carries is written to a folder of this user once, by a name that its content gives, and compared
-//! byte for byte before each use. Whoever could change it could run code in the programs of this user:
+//! The embedded library is written once to a folder of this user, under a name derived from its content. It is compared
+//! byte for byte before each use. Anyone who could change it could run code in this user's programs:
 //!
-//! * **own**: the file and its folder are this user's, and no other user may write to them.
-//! * **guarded**: each folder above is of this user or root, and others may not write to it unless it is sticky.
-//! * **whole**: the file comes to its name by a rename, so that no program loads a part of it.
+//! * **own**: this user owns the file and its folder, and no other user may write to them.
+//! * **guarded**: this user or root owns each folder above, and no other user may write to it unless it is sticky.
+//! * **whole**: the file gets its name by a rename, so that no program loads a part of it.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Write};
@@ -17,13 +18,13 @@ use memchr::memmem;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::process::getuid;
 
-/// Names the library that is to be preloaded.
+/// The environment variable that names the library to preload.
 const LIBRARY: &str = "MILLPOND_CUDA_LIBRARY";
 
-/// What the library's file contains: the name of a variable that it reads.
+/// A string that the library's file contains: the name of a variable that it reads.
 const MARK: &[u8] = b"MILLPOND_INTERPOSE_REPORT";
 
-/// The library and the name of its file, by its content.
+/// The embedded library and its file name, which is derived from its content.
 #[cfg(preload)]
 const CARRIED: Option<(&[u8], &str)> = Some((
     include_bytes!(env!("MILLPOND_PRELOAD_FILE")),
@@ -32,7 +33,7 @@ const CARRIED: Option<(&[u8], &str)> = Some((
 #[cfg(not(preload))]
 const CARRIED: Option<(&[u8], &str)> = None;
 
-/// Where the library is.
+/// Returns the path of the library.
 pub(super) fn library() -> Result<PathBuf, String> {
     if let Some(path) = std::env::var_os(LIBRARY).filter(|path| !path.is_empty()) {
         return named(PathBuf::from(path));
@@ -48,7 +49,7 @@ fn named(path: PathBuf) -> Result<PathBuf, String> {
     match fs::read(&path) {
         Err(_) => refuse("no file that can be read"),
         Ok(bytes) if bytes.starts_with(b"\x7fELF") && memmem::find(&bytes, MARK).is_some() => Ok(path),
-        // The loader would go on without it.
+        // The loader would ignore such a file and start the program without it.
         Ok(_) => refuse("not libmillpond_cuda.so"),
     }
 }
@@ -67,7 +68,7 @@ fn beside() -> Result<PathBuf, String> {
     })
 }
 
-/// The folders that may have the library's folder, the best first.
+/// Returns the folders that may hold the library's folder, the preferred one first.
 fn bases() -> Vec<PathBuf> {
     let named = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = named("XDG_CACHE_HOME").or_else(|| named("HOME").map(|home| home.join(".cache")));
@@ -75,7 +76,7 @@ fn bases() -> Vec<PathBuf> {
     cache.map(|cache| cache.join("millpond")).into_iter().chain([std::env::temp_dir().join(user)]).collect()
 }
 
-/// The library's file in the first of these folders that is safe, written there unless it is.
+/// Returns the library's file in the first safe folder. Writes the file if it is not there yet.
 fn written(folders: &[PathBuf], name: &str, bytes: &[u8]) -> Result<PathBuf, String> {
     let mut refusals = String::new();
     for folder in folders {
@@ -90,7 +91,7 @@ fn written(folders: &[PathBuf], name: &str, bytes: &[u8]) -> Result<PathBuf, Str
     ))
 }
 
-/// Makes the folder; its real name.
+/// Creates the folder, checks that it is safe and returns its canonical path.
 fn prepare(folder: &Path) -> io::Result<PathBuf> {
     let refuse = |what: String| Err(io::Error::other(what));
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -106,7 +107,7 @@ fn prepare(folder: &Path) -> io::Result<PathBuf> {
             return refuse(format!("others may write to {}", above.display()));
         }
     }
-    // The loader reads a list of names, and maps the file to run it.
+    // LD_PRELOAD separates names with blanks and colons, and the loader maps the file as executable.
     if real.as_os_str().as_bytes().iter().any(|byte| *byte == b':' || byte.is_ascii_whitespace()) {
         return refuse("LD_PRELOAD cannot name a path with a blank or a colon".to_owned());
     }
@@ -116,7 +117,7 @@ fn prepare(folder: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Whether it is this user's, and no other user may write to it.
+/// Returns `true` if this user owns the file and no other user may write to it.
 fn is_own(found: &Metadata) -> bool {
     found.uid() == getuid().as_raw() && found.mode() & 0o022 == 0
 }
@@ -128,7 +129,7 @@ fn write(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
         return Ok(path);
     }
     let part = folder.join(format!("{name}.{}.part", std::process::id()));
-    // Of a process of the same number that was stopped.
+    // A stopped process with the same number may have left this file.
     let _ = fs::remove_file(&part);
     let fill = |mut file: File| file.write_all(bytes).and_then(|()| fs::rename(&part, &path));
     let done = OpenOptions::new().write(true).create_new(true).mode(0o500).open(&part).and_then(fill);
@@ -143,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder of this test alone, below one that others cannot write to.
+    /// Creates a folder for one test, below a folder that others cannot write to.
     fn folder(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("millpond-library-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);

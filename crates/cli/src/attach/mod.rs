@@ -1,8 +1,9 @@
-//! `millpond record`, `check` and `run -- PROGRAM`: runs a program with the library that notes its CUDA calls or serves
-//! its memory.
+//! `millpond record`, `check` and `run -- PROGRAM`: runs a program with the library that records its CUDA calls or
+//! serves its memory.
 //!
-//! The program runs as without it: same output, same exit status, same signal. Everything said here goes to standard
-//! error. Each process of the program leaves a report in a folder of this command, which is summed up at the end.
+//! The program behaves as without the library: same output, same exit status, same signal. This command writes only to
+//! standard error. Each process of the program leaves a report in a folder of this command; the reports are summed up
+//! at the end.
 
 mod library;
 mod pytorch;
@@ -30,29 +31,29 @@ use pytorch::Setting;
 
 pub(crate) use target::in_path;
 
-/// What is wanted of the program.
+/// The task for the run.
 #[derive(Clone, Copy, Debug)]
 pub enum Wish<'a> {
-    /// Its operations are written to this file.
+    /// Write the program's operations to this file.
     Record(&'a Path),
-    /// They are checked.
+    /// Check the operations.
     Check {
-        /// Also accesses that are not ordered with each other.
+        /// Also report accesses that are not ordered with each other.
         races: bool,
-        /// Each place has its whole stack.
+        /// Record the whole stack of each call.
         deep: bool,
-        /// It has not ended well where no call was seen.
+        /// Fail if no call was seen.
         require_calls: bool,
     },
-    /// Its memory is served.
+    /// Serve the program's memory.
     Serve {
-        /// By CUDA's own pools, to have their figures.
+        /// Leave the memory to CUDA's own pools, to get their figures.
         by_driver: bool,
-        /// What it took is said at the end.
+        /// Report at the end how much memory and time was used.
         report: bool,
-        /// They are checked, too.
+        /// Also check the operations.
         check: bool,
-        /// Each place has its whole stack.
+        /// Record the whole stack of each call.
         deep: bool,
     },
 }
@@ -63,11 +64,11 @@ impl Wish<'_> {
     }
 }
 
-/// Runs a program and ends as it does. Returns only where it cannot be run so. Of a program of Python PyTorch's
-/// allocator is set so that tensors are seen, unless it is to be kept.
+/// Runs a program and then exits with its status or signal. Returns only if the program cannot be run this way. For a
+/// Python program, sets PyTorch's allocator so that tensors are seen, unless `keep_allocator` is given.
 ///
 /// # Errors
-/// It cannot be run so, or `err` cannot be written.
+/// Fails if the program cannot be run this way, or if `err` cannot be written.
 pub fn run(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut dyn Write) -> Result<Status, Stop> {
     let ended = start(wish, program, keep_allocator, err).map_err(Stop::bad_input)?;
     err.flush()?;
@@ -78,7 +79,7 @@ pub fn run(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut
     std::process::exit(code)
 }
 
-/// How the program ended.
+/// The program's exit.
 enum Ended {
     Exit(i32),
     Signal(i32),
@@ -119,7 +120,7 @@ fn start(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut d
     }
     let status = run_to_end(command).map_err(|error| format!("{}: cannot be run: {error}", path.display()))?;
     let report = report::Report::read(&folder.0);
-    // Where standard error is closed the status still tells.
+    // If standard error is closed, the exit status still reports the result.
     let _ = report.show(wish, err);
     if let Some(kept) = former.filter(Former::is_missed) {
         let _ = writeln!(err, "millpond: {} is as it was", kept.path.display());
@@ -137,10 +138,10 @@ fn start(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut d
     })
 }
 
-/// Sets PyTorch's allocator, and says so.
+/// Sets PyTorch's allocator and prints a message about it.
 fn show_tensors(wish: Wish<'_>, path: &Path, command: &mut Command, err: &mut dyn Write) {
     let done = if matches!(wish, Wish::Serve { .. }) { "served" } else { "seen" };
-    // Where standard error is closed the program runs all the same.
+    // If standard error is closed, the program runs all the same.
     let _ = match pytorch::setting(path, |name| std::env::var(name).ok()) {
         Setting::Untouched => Ok(()),
         Setting::Set(value) => {
@@ -155,7 +156,7 @@ fn show_tensors(wish: Wish<'_>, path: &Path, command: &mut Command, err: &mut dy
     };
 }
 
-/// Runs it, and forwards signals that this command gets meanwhile. A terminal sends those of its keys to both.
+/// Runs the program and forwards SIGHUP and SIGTERM to it. A terminal sends the signals of its keys to both processes.
 fn run_to_end(mut command: Command) -> io::Result<ExitStatus> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
     let mut child = command.spawn()?;
@@ -167,7 +168,7 @@ fn run_to_end(mut command: Command) -> io::Result<ExitStatus> {
                 SIGTERM => Signal::TERM,
                 _ => continue,
             };
-            // A program that has ended gets none.
+            // Sending to a program that has already ended fails; that is fine.
             let _ = kill_process(pid, forwarded);
         }
     });
@@ -177,15 +178,15 @@ fn run_to_end(mut command: Command) -> io::Result<ExitStatus> {
     status
 }
 
-/// Ends as the program did, without a second core file.
+/// Raises the signal that ended the program, without writing a second core file.
 fn end_by(signal: i32) -> i32 {
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     let _ = signal_hook::low_level::emulate_default_handler(signal);
-    // Signals that end nothing by themselves do not end a program either.
+    // Signals whose default action is not to terminate get here.
     128 + signal
 }
 
-/// The library first, then what the caller preloads.
+/// Returns the value for LD_PRELOAD: the library, then what the caller preloads.
 fn preload(library: &Path) -> OsString {
     let mut all = library.as_os_str().to_owned();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|it| !it.is_empty()) {
@@ -195,8 +196,8 @@ fn preload(library: &Path) -> OsString {
     all
 }
 
-/// The file of a trace, as an absolute name: the program may change its folder. A file that is the program or an
-/// argument of it is refused.
+/// Returns the absolute path of the trace file, because the program may change its working directory. Refuses a file
+/// that is the program or one of its arguments.
 fn fresh(output: &Path, program: &Path, args: &[OsString]) -> Result<PathBuf, String> {
     let refuse = |error: io::Error| format!("{}: cannot be written: {}", output.display(), cause(&error));
     let path = std::path::absolute(output).map_err(refuse)?;
@@ -204,7 +205,7 @@ fn fresh(output: &Path, program: &Path, args: &[OsString]) -> Result<PathBuf, St
         let reason = "cannot be written: it is the program, or one of its arguments\n  help: name another file";
         return Err(format!("{}: {reason}", output.display()));
     }
-    // A pipe without a reader would be waited for without end.
+    // Opening a pipe without a reader would block forever.
     if let Some(what) = fs::metadata(&path).ok().and_then(|it| other_than_file(it.file_type())) {
         return Err(format!("{}: {what}: a trace is written to a file", output.display()));
     }
@@ -217,15 +218,15 @@ fn fresh(output: &Path, program: &Path, args: &[OsString]) -> Result<PathBuf, St
     Ok(path)
 }
 
-/// The file that was where a trace goes. It lies beside that place while the program runs, and is put back where no
-/// trace came.
+/// The file that was at the trace's path before. It is moved aside while the program runs, and restored if no trace was
+/// written.
 struct Former {
     path: PathBuf,
     aside: PathBuf,
 }
 
 impl Former {
-    /// Moves what is there.
+    /// Moves the existing file aside.
     fn aside(path: &Path) -> Result<Option<Self>, String> {
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".{}.before", std::process::id()));
@@ -237,7 +238,7 @@ impl Former {
         }
     }
 
-    /// Whether no trace came.
+    /// Returns `true` if no trace was written.
     fn is_missed(&self) -> bool {
         fs::symlink_metadata(&self.path).is_err()
     }
@@ -245,12 +246,12 @@ impl Former {
 
 impl Drop for Former {
     fn drop(&mut self) {
-        // What cannot be moved or removed has a name that says what it is.
+        // If the file can be neither moved nor removed, its name still says what it is.
         let _ = if self.is_missed() { fs::rename(&self.aside, &self.path) } else { fs::remove_file(&self.aside) };
     }
 }
 
-/// What is there, if it is not a file.
+/// Returns the kind of file in words, or `None` for a regular file.
 fn other_than_file(kind: fs::FileType) -> Option<&'static str> {
     match kind {
         _ if kind.is_file() => None,
@@ -261,7 +262,7 @@ fn other_than_file(kind: fs::FileType) -> Option<&'static str> {
     }
 }
 
-/// A folder for reports, which goes with this.
+/// A folder for reports, which is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -275,12 +276,12 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A process that outlives the program may still write there.
+        // A process that outlives the program may still write there, so removal may fail.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// A number of things.
+/// Returns a count with its noun.
 fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }

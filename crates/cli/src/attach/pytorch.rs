@@ -1,7 +1,7 @@
-//! PyTorch's allocator. By itself it takes memory from CUDA in segments, and nothing of the tensors in them is seen;
-//! with the backend `cudaMallocAsync` each tensor is an allocation of its stream.
+//! PyTorch's allocator. By default it takes memory from CUDA in segments, and the tensors in them cannot be seen. With
+//! the backend `cudaMallocAsync` each tensor is an allocation on its stream.
 //!
-//! Older versions read the first variable, newer ones either. Knows no process.
+//! Older versions read only the first variable, newer ones read either. This module starts no process.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -9,24 +9,24 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Where PyTorch looks for its settings.
+/// The environment variables from which PyTorch reads its settings.
 pub(super) const VARIABLES: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
 const BACKEND: &str = "backend:";
 const SEEN: &str = "backend:cudaMallocAsync";
 
-/// What becomes of the settings of a program.
+/// The change to a program's settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Setting {
-    /// It is not a program of Python, or has the backend already.
+    /// No change: the program is not Python, or already has the backend.
     Untouched,
-    /// The variables are set to this.
+    /// Set the variables to this value.
     Set(String),
-    /// The caller has chosen another backend.
+    /// No change: the caller has chosen this other backend.
     Kept(String),
 }
 
-/// What is to be set for a program, given what its caller has set.
+/// Returns the change to make for a program, given the caller's settings.
 pub(super) fn setting(program: &Path, current: impl Fn(&str) -> Option<String>) -> Setting {
     if !is_python(program) {
         return Setting::Untouched;
@@ -40,7 +40,7 @@ pub(super) fn setting(program: &Path, current: impl Fn(&str) -> Option<String>) 
     }
 }
 
-/// Whether a program is an interpreter of Python, or a script for one.
+/// Returns `true` if the program is a Python interpreter or a script for one.
 fn is_python(program: &Path) -> bool {
     let is_name = |path: &OsStr| {
         let name = Path::new(path).file_name().unwrap_or_default();

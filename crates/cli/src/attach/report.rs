@@ -1,4 +1,4 @@
-//! What the processes of a program reported, summed up.
+//! The sum of the reports of a program's processes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,25 +8,25 @@ use std::path::Path;
 use super::served::Served;
 use super::{Wish, counted};
 
-/// So many different violations are listed; the rest is counted.
+/// The largest number of different violations that are listed. The rest is counted.
 const LISTED_MAX: usize = 50;
 
 /// The sum of all reports.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     traces: Vec<String>,
-    /// Violations by kind and both places: how often, and the first one's sentence.
+    /// Violations by kind and both places: their count and the sentence of the first one.
     findings: BTreeMap<(String, String, String), (u64, String)>,
-    /// Calls, launches, launches with an address, launches without information.
+    /// The number of calls, launches, launches with an address, launches without information.
     coverage: [u64; 4],
-    /// Calls that operations cannot say, and calls that are not known.
+    /// The number of calls that no operation can describe, and of unknown calls, by name.
     passed: BTreeMap<String, u64>,
-    /// Launches with programmatic stream serialization.
+    /// The number of launches with programmatic stream serialization.
     early: u64,
     processes: u64,
-    /// Processes that ended without saying what they had seen.
+    /// The number of processes that ended without a report of what they had seen.
     silent: u64,
-    /// Processes with an interpreter of Python whose frames cannot be read.
+    /// The number of processes whose Python interpreter has frames that cannot be read.
     without_lines: u64,
     served: Served,
 }
@@ -40,7 +40,7 @@ impl Report {
         for text in files.iter().filter_map(|path| fs::read_to_string(path).ok()) {
             report.processes += 1;
             let count = |word: &str| text.lines().filter(|line| line.split('\t').next() == Some(word)).count();
-            // Of a process that another program took the place of, both may be there.
+            // If a process called `exec`, the reports of both of its programs may be there.
             let is_silent = count("began") > count("coverage") || count("coverage") + count("served") == 0;
             report.silent += u64::from(is_silent);
             text.lines().for_each(|line| report.add(line));
@@ -71,17 +71,17 @@ impl Report {
         }
     }
 
-    /// Whether no call was seen, in no process.
+    /// Returns `true` if no process saw a call.
     pub(super) fn saw_nothing(&self) -> bool {
         self.coverage[0] == 0 && self.silent == 0
     }
 
-    /// Whether anything was found.
+    /// Returns `true` if there are findings.
     pub(super) fn has_findings(&self) -> bool {
         !self.findings.is_empty()
     }
 
-    /// Says all of it.
+    /// Prints the whole report.
     pub(super) fn show(&self, wish: Wish<'_>, err: &mut dyn Write) -> io::Result<()> {
         if let Wish::Serve { report: true, by_driver, .. } = wish {
             self.served.show(by_driver, err)?;

@@ -1,7 +1,7 @@
-//! What `millpond run --report` says: the memory that pools had, and what allocations and frees took.
+//! The output of `millpond run --report`: the memory of the pools, and the time of allocations and frees.
 //!
-//! Of Millpond's pools and of CUDA's (`--driver-pool`) it says the same things, so that two runs can be read beside
-//! each other.
+//! The figures of Millpond's pools and of CUDA's (`--driver-pool`) are printed in the same form, so that two runs can
+//! be compared.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -13,15 +13,15 @@ use super::counted;
 /// Sums over the processes of a program.
 #[derive(Debug, Default)]
 pub(super) struct Served {
-    /// Allocations and their time in nanoseconds, frees and theirs; the time in which devices were opened.
+    /// Allocations and their time in nanoseconds, frees and their time, and the time to open devices.
     counts: [u64; 5],
-    /// By device (-1 where it is not known): pools, the sum of the most that each reserved, and used.
+    /// By device (-1 if it is unknown): the number of pools, and the sums of their peaks of reserved and of used bytes.
     peaks: BTreeMap<i32, [u64; 3]>,
-    /// Allocations that were left to CUDA's pools: in captures, from pools that are not served, others.
+    /// Allocations left to CUDA's pools: in captures, from pools that are not served, others.
     left: [u64; 3],
-    /// Processes that reported.
+    /// The number of processes that reported.
     processes: u64,
-    /// Processes whose driver had ended before it could be asked.
+    /// The number of processes whose driver had shut down before it could be asked.
     unknown: u64,
 }
 
@@ -47,7 +47,7 @@ impl Served {
         }
     }
 
-    /// Says all of it.
+    /// Prints all figures.
     pub(super) fn show(&self, by_driver: bool, err: &mut dyn Write) -> io::Result<()> {
         let whose = if by_driver { "CUDA's pool" } else { "Millpond's pool" };
         let [allocations, alloc_time, frees, free_time, opening] = self.counts;
@@ -84,7 +84,7 @@ impl Served {
     }
 }
 
-/// A time, and what that is for each of so many calls.
+/// Formats a time, in total and for each of the calls.
 fn time(nanoseconds: u64, calls: u64) -> String {
     let each = nanoseconds.checked_div(calls).unwrap_or(0);
     format!("{:.3} ms ({each} ns each)", nanoseconds as f64 / 1e6)

@@ -1,7 +1,7 @@
-//! Whether the library can be loaded into a program, and if not, why.
+//! Checks that the library can be loaded into a program, and gives the reason if it cannot.
 //!
-//! The loader of dynamic programs does that. It is not there in a static program, leaves libraries out of one with
-//! more rights than its caller, and loads only what is of its own machine.
+//! The dynamic loader does the preloading. A static program has no loader; the loader ignores LD_PRELOAD for a program
+//! with more rights than its caller; and it loads only libraries for its own machine.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 
 use super::tool;
 
-/// So many interpreters of interpreters are followed.
+/// The largest number of nested script interpreters that are followed.
 const INTERPRETERS: u32 = 4;
-/// So much of a file is looked at.
+/// The number of bytes read from the beginning of a file.
 const HEAD: u64 = 4096;
 
-/// The file of a program, as a shell finds it.
+/// Finds the file of a program as a shell does.
 pub(super) fn find(name: &OsStr) -> Result<PathBuf, String> {
     let path = match name.as_bytes().contains(&b'/') {
         true => PathBuf::from(name),
@@ -26,7 +26,7 @@ pub(super) fn find(name: &OsStr) -> Result<PathBuf, String> {
     check(&path, INTERPRETERS).map(|()| path)
 }
 
-/// The first program of this name in PATH, the environment of this command left out.
+/// Returns the first program of this name in PATH, leaving out the environment of this command.
 pub(crate) fn in_path(name: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&tool::path().0).map(|folder| folder.join(name)).find(|path| is_executable(path))
 }
@@ -55,7 +55,7 @@ fn check(path: &Path, depth: u32) -> Result<(), String> {
     let mut head = Vec::new();
     match File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head)) {
         Ok(_) => {}
-        // What can be run and not be read is run as it is.
+        // A program that may be run but not read is run unchecked.
         Err(_) => return Ok(()),
     }
     if let Some(line) = head.strip_prefix(b"#!") {
@@ -74,7 +74,7 @@ fn number(head: &[u8], at: usize, bytes: usize) -> Option<u64> {
     Some(word.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
-/// Whether a file with this beginning is a dynamic program of this machine.
+/// Checks that a file with this beginning is a dynamic program for this machine.
 fn check_elf(head: &[u8]) -> Result<(), &'static str> {
     const MACHINE: u64 = 62;
     const INTERPRETER: u64 = 3;

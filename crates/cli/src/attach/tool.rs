@@ -1,22 +1,22 @@
-//! The environment that a runner of tools makes for this command alone: `uvx millpond check -- python train.py` puts
-//! the folder of that environment first in PATH, and its Python has none of the user's packages. The program is looked
-//! up, and runs, without that folder.
+//! The environment that a tool runner makes for this command alone. `uvx millpond check -- python train.py` puts the
+//! folder of that environment first in PATH, but its Python has none of the user's packages. The program is therefore
+//! looked up, and run, without that folder.
 //!
-//! An environment is the command's own where no other package is in it: one that the user made for a program has the
-//! packages of the program, whether it is activated or only named in PATH.
+//! An environment belongs to the command if it has no other package. An environment that the user made for a program
+//! also has the program's packages, whether it is activated or only named in PATH.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folder of this command, where its environment is its own.
+/// Returns the folder of this command if its environment belongs to it alone.
 pub(super) fn own_folder() -> Option<PathBuf> {
     let command = fs::canonicalize(std::env::current_exe().ok()?).ok()?;
     let folder = command.parent()?;
     is_own(folder.parent()?).then(|| folder.to_owned())
 }
 
-/// Whether a virtual environment of Python has the package of this command and no other.
+/// Returns `true` if a Python virtual environment has this command's package and no other.
 fn is_own(environment: &Path) -> bool {
     if !environment.join("pyvenv.cfg").is_file() {
         return false;
@@ -28,14 +28,14 @@ fn is_own(environment: &Path) -> bool {
     !packages.is_empty() && packages.iter().all(|name| name.starts_with("millpond-"))
 }
 
-/// PATH as the program gets it; and the folder that was left out, if one was.
+/// Returns the PATH for the program, and the folder that was left out of it, if any.
 pub(super) fn path() -> (OsString, Option<PathBuf>) {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let less = own_folder().and_then(|own| Some((without(&path, &own)?, Some(own))));
     less.unwrap_or((path, None))
 }
 
-/// A list of folders without this one, where it is there.
+/// Returns a list of folders without `folder`, or `None` if the folder is not in the list.
 fn without(path: &OsStr, folder: &Path) -> Option<OsString> {
     let is_other = |it: &PathBuf| fs::canonicalize(it).map_or(true, |it| it != folder);
     let all: Vec<PathBuf> = std::env::split_paths(path).collect();

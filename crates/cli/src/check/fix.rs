@@ -1,4 +1,4 @@
-//! `millpond check --fix`: the program with the edges that its findings name, and what was added or left.
+//! `millpond check --fix`: prints the program with the edges that its findings name, and lists what was added or left.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::recorded::{Place, Refusal};
 use crate::refusal::shown_path;
 use crate::{Status, Stop};
 
-/// Prints a litmus program with the edges that settle findings; what was added, and what is left, goes to `err`.
+/// Prints a litmus program with the edges that settle its findings. What was added and what is left goes to `err`.
 ///
 /// # Errors
 /// The file is not a litmus program, or `out` or `err` cannot be written.
@@ -50,12 +50,12 @@ pub(super) fn run(path: &Path, args: &Args, out: &mut dyn Write, err: &mut dyn W
     Ok(if is_wrong { Status::Found } else { Status::Fine })
 }
 
-/// What is the same mistake, whatever round of a loop it is in.
+/// Returns the same value for the same mistake, whatever round of a loop it is in.
 fn said(left: &Left) -> (Kind, Option<u32>, Option<&str>) {
     (left.finding.kind, left.finding.line(), left.why)
 }
 
-/// A line that was put in, or moved.
+/// Describes a line that was added or moved.
 fn shown(added: &Added) -> String {
     match added.was {
         None => format!("line {} added, `{}`", added.line, added.text),
@@ -63,7 +63,7 @@ fn shown(added: &Added) -> String {
     }
 }
 
-/// What the program as it was given expects, and is not in it.
+/// Returns the findings that the original program expects and that do not occur.
 fn not_found(program: &Program, args: &Args) -> Vec<String> {
     let judged = match judge(&mut program.cursor(), args.settings(program.settings())) {
         Ok(judged) => judged,

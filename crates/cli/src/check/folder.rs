@@ -1,4 +1,4 @@
-//! The programs of a folder: what there is to check in it and in the folders in it.
+//! The programs to check in a folder and in its subfolders.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,15 @@ use crate::recorded::{Place, Refusal};
 use crate::refusal::cause;
 use crate::source::{Kind, Opened};
 
-/// So many files of a folder are looked at.
+/// The largest number of files of a folder that are looked at.
 const FILES_MAX: usize = 100_000;
 
-/// A file itself; of a folder its litmus programs, known by their names, and its operation traces, known by what is in
-/// them, in the order of their names. Links to folders are not followed, and hidden folders are passed over.
+/// Returns the path itself if it is a file. For a folder, returns its litmus programs, recognised by their names, and
+/// its operation traces, recognised by their content, sorted by name. Links to folders are not followed, and hidden
+/// folders are skipped.
 ///
 /// # Errors
-/// Where a folder cannot be read, or has nothing to check.
+/// A folder cannot be read, or has nothing to check.
 pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, Refusal> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -48,7 +49,7 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, Refusal> {
     Ok(found)
 }
 
-/// Whether it is to be checked. What is no file (a pipe, a device) is not opened.
+/// Returns `true` if the file is a program to check. Pipes and devices are not opened.
 fn is_program(path: &Path) -> bool {
     path.is_file()
         && (path.extension().is_some_and(|it| it == "litmus")

@@ -1,7 +1,7 @@
-//! `millpond check`: is the order of a program right?
+//! `millpond check`: checks the order of programs.
 //!
-//! Reads litmus programs and operation traces, hands the operations to the checker one by one, and shows what it finds.
-//! What is right or wrong is decided by [`millpond_core::check`]; here are files, terminals and numbers.
+//! Reads litmus programs and operation traces, passes the operations to the checker one by one, and shows the findings.
+//! [`millpond_core::check`] decides what is right or wrong; this module handles files, terminals and counts.
 
 mod fix;
 mod folder;
@@ -29,42 +29,42 @@ pub use program::{Source, open};
 pub use report::{FileReport, Refused, Report};
 pub use witness::{Step, Witness};
 
-/// So many findings of a file are shown; the rest is counted.
+/// The largest number of findings of a file that are shown. The rest is counted.
 const SHOWN_MAX: usize = 100;
-/// So many findings of a file are kept for `--json`.
+/// The largest number of findings of a file that are kept for `--json`.
 const KEPT_MAX: usize = 10_000;
 
-/// What was found in one program.
+/// The result of checking one program.
 #[derive(Debug, Default)]
 pub struct Judged {
-    /// How many operations it has.
+    /// The number of operations.
     pub operations: u64,
-    /// What was found, as far as it is kept.
+    /// The findings, up to a bound.
     pub findings: Vec<Finding>,
-    /// How many violations there are.
+    /// The number of violations.
     pub violations: u64,
-    /// How many pieces of advice.
+    /// The number of pieces of advice.
     pub advice: u64,
-    /// Where a litmus program expects something else than was found, in words.
+    /// The differences between a litmus program's expectations and its findings, in words.
     pub unmet: Vec<String>,
-    /// Whether what a litmus program expects is not a mistake.
+    /// `true` if a violation that the litmus program expects does not count as a failure.
     pub is_expected: bool,
-    /// Whether it is the trace of a program that was stopped: what it did after that is not known, and what lives at
-    /// its end is not reported as leaked.
+    /// `true` for the trace of a program that was stopped. Its later operations are unknown, so memory that is live at
+    /// the end is not reported as leaked.
     pub was_stopped: bool,
-    /// A schedule for each finding, where that is asked for.
+    /// A schedule for each finding, if requested.
     pub witnesses: Vec<Witness>,
 }
 
-/// Hands a program of any kind to the checker.
+/// Passes a program of any kind to the checker.
 ///
 /// # Errors
-/// Where the program cannot be read on; what was found until then is lost.
+/// The program cannot be read to its end. What was found until then is lost.
 pub fn judge<O: Ops>(ops: &mut O, settings: Settings) -> Result<Judged, O::Error> {
     judge_until(ops, settings, |_| true)
 }
 
-/// As [`judge`]; what is wrong at the end counts only where the program came to one.
+/// As [`judge`], but findings at the end of the program count only if the program reached its end.
 fn judge_until<O: Ops>(ops: &mut O, settings: Settings, is_whole: fn(&O) -> bool) -> Result<Judged, O::Error> {
     let (mut checker, mut judged, mut found) = (Checker::new(settings), Judged::default(), Vec::new());
     while let Some(op) = ops.next_op()? {
@@ -83,7 +83,7 @@ fn judge_until<O: Ops>(ops: &mut O, settings: Settings, is_whole: fn(&O) -> bool
 }
 
 impl Judged {
-    /// What it is to whoever only looks at the status. Where nothing is wrong in a part the rest may be.
+    /// Returns the exit status. If the program was stopped and nothing was found, the unread rest may still be wrong.
     fn status(&self) -> Status {
         match self {
             _ if !self.unmet.is_empty() => Status::Found,
@@ -109,7 +109,7 @@ impl Judged {
 /// Runs the command.
 ///
 /// # Errors
-/// An input is wrong, or `out` or `err` cannot be written.
+/// Fails if an input is wrong, or if `out` or `err` cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<Status, Stop> {
     if let Some(gone) = args.gone() {
         return Err(Stop::bad_input(gone));
@@ -225,12 +225,12 @@ fn show(path: &Path, text: &str, judged: &Judged, out: &mut dyn Write) -> io::Re
     writeln!(out, "{}: {}", shown_path(path), summary(judged))
 }
 
-/// The first finding of each mistake, and how often the same is found again: by the same rule at the same places.
+/// Groups findings of the same rule at the same places. Returns the first of each group and the number of repetitions.
 fn folded(findings: &[Finding]) -> Vec<(usize, usize)> {
     let mut folded: Vec<(usize, usize)> = Vec::new();
     let mut first: HashMap<String, usize> = HashMap::new();
     for (at, finding) in findings.iter().enumerate() {
-        // Without a place only the same sentence is the same mistake.
+        // Findings without a place are the same only if their sentences are.
         let is_placed = finding.spot().is_some_and(|spot| *spot != Spot::default());
         let key = finding.key() + if is_placed { "" } else { &finding.sentence };
         match first.entry(key) {
@@ -244,7 +244,7 @@ fn folded(findings: &[Finding]) -> Vec<(usize, usize)> {
     folded
 }
 
-/// In one line: how much was read, and what was found.
+/// Summarises in one line how much was read and what was found.
 fn summary(judged: &Judged) -> String {
     let some = |count: u64, one: &str, many: &str| match count {
         0 => format!("no {many}"),

@@ -1,4 +1,5 @@
-//! Programs to check, read from files: litmus programs and operation traces. The content decides, not the name.
+//! Programs to check, read from files: litmus programs and operation traces. The content decides the kind, not the
+//! name.
 
 use std::path::Path;
 
@@ -9,24 +10,24 @@ use crate::operation_trace::Trace;
 use crate::recorded::{Place, Refusal};
 use crate::source::{self, Kind, Opened};
 
-/// A program that was opened.
+/// An opened program.
 #[derive(Debug)]
 pub enum Source {
     /// A litmus program, with its text.
     Litmus {
-        /// As it stands in the file.
+        /// The text in the file.
         text: String,
-        /// As it was understood.
+        /// The parsed program.
         program: Box<Program>,
     },
-    /// A trace, read as it is checked.
+    /// A trace, which is read while it is checked.
     Trace(Box<Trace>),
 }
 
-/// Opens a program; a gzipped one, too.
+/// Opens a program, gzipped or not.
 ///
 /// # Errors
-/// Where it is none, with the line and the reason.
+/// The file is not a program. The refusal has the line and the reason.
 pub fn open(path: &Path) -> Result<Source, Refusal> {
     let opened = Opened::open(path)?;
     let kind = opened.kind();
@@ -55,7 +56,7 @@ pub fn open(path: &Path) -> Result<Source, Refusal> {
     Ok(Source::Litmus { text, program: Box::new(program) })
 }
 
-/// Whether the text begins with a JSON object or list.
+/// Returns `true` if the text begins with a JSON object or list.
 fn is_json(text: &str) -> bool {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
     text.starts_with(['{', '[']) && matches!(values.next(), Some(Ok(_)))

@@ -1,6 +1,6 @@
-//! Findings as a person reads them: the lines of the program with both sides marked, what orders them, what to add.
+//! Findings as text for terminals: the program's lines with both operations marked, what orders them, and what to add.
 //!
-//! Knows texts and terminals. Where the source is not at hand the place alone is shown.
+//! Uses only texts and terminal codes. If the source is not available, only the place is shown.
 
 use crate::refusal::shown_path;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use millpond_litmus::statement;
 /// The largest source file that is read for its lines, in bytes.
 const SOURCE_MAX: u64 = 4 << 20;
 
-/// The texts that findings are about, read once each.
+/// The source texts that findings refer to. Each is read once.
 #[derive(Debug)]
 pub(super) struct Sources {
     program: String,
@@ -22,14 +22,14 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// The program's own file; `text` is empty where that has no lines.
+    /// Starts with the program's own file. `text` is empty if the file has no lines.
     pub(super) fn new(path: &Path, text: &str) -> Self {
         let program = shown_path(path);
         let text = (!text.is_empty()).then(|| text.to_owned());
         Sources { texts: HashMap::from([(program.clone(), text)]), program }
     }
 
-    /// One finding, with terminal codes; `again` is how often it was found at these places besides.
+    /// Renders one finding with terminal codes. `again` is the number of repetitions at the same places.
     pub(super) fn render(&mut self, finding: &Finding, again: usize) -> String {
         let sides: Vec<(&Side, AnnotationKind)> = match (&finding.later, &finding.earlier) {
             (Some(later), earlier) => {
@@ -76,7 +76,7 @@ impl Sources {
         self.texts.insert(file, text);
     }
 
-    /// The sides that stand in one file: its lines, or its name and the numbers.
+    /// Adds the sides in one file: with its lines if they are available, else with the file's name and line numbers.
     fn add_file<'a>(&self, mut group: Group<'a>, file: &str, sides: &[(&Side, AnnotationKind)]) -> Group<'a> {
         let here = sides.iter().filter(|(side, _)| self.file(side) == file);
         let text = self.texts.get(file).and_then(Option::as_deref);
@@ -105,7 +105,7 @@ impl Sources {
     }
 }
 
-/// The bytes of a line's statement in a text.
+/// Returns the byte range of a line's statement in a text.
 fn span(text: &str, line: u32) -> Option<std::ops::Range<usize>> {
     let mut start = 0;
     for (at, content) in text.split('\n').enumerate() {

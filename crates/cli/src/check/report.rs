@@ -1,4 +1,4 @@
-//! Findings for programs: what `--json` prints.
+//! Findings as JSON, for `--json`.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use serde::Serialize;
 use super::{Judged, Witness};
 use crate::recorded::{Place, Refusal};
 
-/// What `--json` has of one file.
+/// The JSON of one file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(untagged)]
 pub enum FileReport {
-    /// It was checked.
+    /// The file was checked.
     Checked(Report),
-    /// It was not.
+    /// The file was not checked.
     Refused(Refused),
 }
 
@@ -23,25 +23,25 @@ pub enum FileReport {
 pub struct Refused {
     /// The file.
     pub file: String,
-    /// Why.
+    /// The reason.
     pub error: Error,
 }
 
-/// Why a file was not checked.
+/// The reason why a file was not checked.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Error {
-    /// The line, where it is at one.
+    /// The line, if the error is at a line.
     pub line: Option<u64>,
-    /// The byte, counted from 0, where it is at one.
+    /// The byte, counted from 0, if the error is at a byte.
     pub byte: Option<u64>,
-    /// What is wrong.
+    /// The problem.
     pub reason: String,
-    /// What to do.
+    /// A way to solve it.
     pub help: Option<String>,
 }
 
 impl Refused {
-    /// A file that cannot be read, or is nothing to check.
+    /// Describes a file that cannot be read or has nothing to check.
     pub(super) fn new(path: &Path, refusal: &Refusal) -> Self {
         let (line, byte) = match refusal.place() {
             Place::Whole => (None, None),
@@ -58,18 +58,18 @@ impl Refused {
 pub struct Report {
     /// The file.
     pub file: String,
-    /// How many operations it has.
+    /// The number of operations.
     pub operations: u64,
-    /// Whether it is the trace of a program that was stopped: leaks are not looked for then.
+    /// `true` for the trace of a program that was stopped. Leaks are then not looked for.
     pub was_stopped: bool,
-    /// Where a litmus program expects something else than was found.
+    /// The differences between a litmus program's expectations and its findings.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unmet: Vec<String>,
-    /// How many violations were found.
+    /// The number of violations.
     pub violations: u64,
-    /// How many pieces of advice.
+    /// The number of pieces of advice.
     pub advice: u64,
-    /// All of them, up to a bound.
+    /// The findings, up to a bound.
     pub findings: Vec<Found>,
 }
 
@@ -78,54 +78,54 @@ pub struct Report {
 pub struct Found {
     /// The rule's stable name.
     pub kind: &'static str,
-    /// Whether it is advice only.
+    /// `true` if it is only advice.
     pub is_advice: bool,
-    /// The line that it is at.
+    /// The line of the finding.
     pub line: Option<u32>,
-    /// What is wrong.
+    /// A sentence that says what is wrong.
     pub sentence: String,
-    /// The side that was there first.
+    /// The earlier operation.
     pub earlier: Option<Shown>,
-    /// What else had to come first and does not: the newest of each further stream.
+    /// Further operations that had to come first and do not: the newest of each other stream.
     pub others: Vec<Shown>,
-    /// The side that is refused.
+    /// The refused operation.
     pub later: Option<Shown>,
-    /// What orders the two, and what else there is to say.
+    /// Notes: what orders the two operations, and other remarks.
     pub notes: Vec<String>,
-    /// What to add or change.
+    /// The help: what to add or change.
     pub help: String,
-    /// What `--fix` adds, if edges settle it: the name of an [`Edit`](millpond_core::check::Edit).
+    /// The edit that `--fix` makes, if edges settle the finding: the name of an [`Edit`](millpond_core::check::Edit).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edit: Option<&'static str>,
     /// The stable line of facts.
     pub facts: String,
-    /// With `--witness`: a schedule that shows it, or why there is none.
+    /// With `--witness`: a schedule that shows the finding, or the reason why there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub witness: Option<Witness>,
 }
 
-/// One side.
+/// One of the two operations of a finding.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Shown {
-    /// What it did.
+    /// The verb for what it did.
     pub verb: String,
-    /// Who did it.
+    /// The stream or host thread that did it.
     pub who: String,
-    /// The how many-th operation of its stream it is.
+    /// Its number among the operations of its stream.
     pub op: Option<u64>,
-    /// Which node of a graph.
+    /// The node of a graph.
     pub node: Option<String>,
-    /// The source file; none for the program's own.
+    /// The source file, or `None` for the program's own file.
     pub file: Option<String>,
     /// The line.
     pub line: Option<u32>,
-    /// Which round of which loop, of a litmus program: in words.
+    /// The round of the loop in a litmus program, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round: Option<String>,
 }
 
 impl Report {
-    /// What was found in a file.
+    /// Makes the report of a checked file.
     pub fn new(path: &Path, judged: &Judged) -> Self {
         Report {
             file: path.display().to_string(),

@@ -1,8 +1,8 @@
-//! Schedules that show what is wrong: the program as the host device runs it with some seed, up to the damage.
+//! Schedules that show a violation: a run of the program on the host device with some seed, up to the damage.
 //!
-//! The program's tasks, with the edges that its own order gives them, run on a host device with a seeded schedule:
-//! each logs that it ran, and nothing is refused. What goes wrong in that order is the model's to say. A finding that
-//! no schedule shows (a leak, a rule about calls) is said to be one.
+//! The program's tasks, with the edges that the program's own order gives them, run on a host device with a seeded
+//! schedule. Each task logs that it ran, and nothing is refused. The model decides what goes wrong in that order. For a
+//! finding that no schedule shows (a leak, a rule about calls), the output says so.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,27 +15,27 @@ use millpond_litmus::model::{Damage, Harm, Model};
 use millpond_litmus::{Program, statement};
 use serde::Serialize;
 
-/// So many seeds are tried.
+/// The number of seeds to try.
 const SEEDS: u64 = 4096;
-/// Programs with so many states at most are looked at in every schedule first.
+/// The largest number of states of a program for which every schedule is explored first.
 const STATES_MAX: usize = 1 << 18;
-/// So many steps are shown, the last ones.
+/// The largest number of steps that are shown. These are the last ones.
 const STEPS_SHOWN: usize = 40;
 
 /// One step of a schedule.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Step {
-    /// Who does it.
+    /// The stream or host thread that does it.
     pub who: String,
-    /// The program's line.
+    /// The line of the program.
     pub line: u32,
-    /// The line of the launch that it is a part of.
+    /// The line of the launch that the step is a part of.
     pub launch: Option<u32>,
-    /// The line itself.
+    /// The text of the line.
     pub text: String,
 }
 
-/// What there is to show of a finding.
+/// The evidence for a finding.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Witness {
@@ -43,19 +43,19 @@ pub enum Witness {
     Schedule {
         /// The seed of the host device.
         seed: u64,
-        /// In the order in which they ran.
+        /// The steps, in the order in which they ran.
         steps: Vec<Step>,
-        /// What the last step does wrong.
+        /// The damage that the last step does.
         damage: String,
     },
-    /// None, and why.
+    /// There is no schedule.
     None {
-        /// In a sentence.
+        /// The reason, as a sentence.
         reason: String,
     },
 }
 
-/// A witness for each finding.
+/// Returns a witness for each finding.
 pub(super) fn witnesses(text: &str, program: &Program, findings: &[Finding]) -> Vec<Witness> {
     let none = |reason: &str| Witness::None { reason: reason.to_owned() };
     let model = match Model::new(program) {
@@ -92,12 +92,12 @@ pub(super) fn witnesses(text: &str, program: &Program, findings: &[Finding]) -> 
     found.into_iter().enumerate().map(|(at, witness)| witness.unwrap_or_else(|| reason(at))).collect()
 }
 
-/// How well the damages show a finding, at best.
+/// Returns the highest degree to which one of the damages shows a finding.
 fn best(model: &Model, damages: &[Damage], finding: &Finding) -> usize {
     damages.iter().map(|damage| model.shows(damage, finding)).max().unwrap_or(0)
 }
 
-/// Runs the tasks on a host device; the order in which they ran.
+/// Runs the tasks on a host device. Returns the order in which they ran.
 fn run(model: &Model, seed: u64) -> Option<Vec<usize>> {
     let config = HostConfig::default().schedule(Schedule::Seeded(seed));
     let device = Device::host(config).ok()?;
@@ -105,7 +105,7 @@ fn run(model: &Model, seed: u64) -> Option<Vec<usize>> {
     let mut streams: Vec<(Stream, usize)> = Vec::new();
     let mut events: Vec<Event> = Vec::new();
     for (task, of) in model.tasks.iter().enumerate() {
-        // On a stream whose last task it needs anyway, if there is one.
+        // Use a stream whose last task this task needs anyway, if there is one.
         let at = match streams.iter().position(|(_, last)| of.needs.contains(last)) {
             Some(at) => at,
             None => {
@@ -152,7 +152,7 @@ fn schedule(model: &Model, lines: &[&str], seed: u64, order: &[usize], damage: &
     Witness::Schedule { seed, steps: shown.map(step).collect(), damage }
 }
 
-/// Shows a witness below its finding.
+/// Prints a witness below its finding.
 pub(super) fn show(witness: &Witness, out: &mut dyn Write) -> io::Result<()> {
     let (bold, red) = (Style::new().bold(), Style::new().bold().fg_color(Some(AnsiColor::Red.into())));
     let (seed, steps, damage) = match witness {

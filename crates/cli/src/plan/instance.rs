@@ -1,8 +1,8 @@
 //! Lifetimes from a table: `id,lower,upper,size`, one buffer a line, the columns in any order.
 //!
-//! The format of the MiniMalloc benchmark, with an optional `alignment`. An `offset` column is passed over, so that a
-//! plan can be planned again; any other is refused, for what it says about a buffer might matter.
-//! The file comes from outside: nothing in it is trusted, and what is wrong is named by line and column.
+//! The format is that of the MiniMalloc benchmark, with an optional `alignment`. An `offset` column is ignored, so that
+//! a plan can be planned again. Any other column is refused, because its meaning for a buffer is unknown.
+//! The file comes from outside and is not trusted. Errors name the line and the column.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -15,29 +15,29 @@ use crate::recorded::input::{Lines, shown};
 use crate::recorded::{Place, Refusal};
 use crate::source::{Kind, Opened};
 
-/// A file's buffers.
+/// The buffers of a file.
 #[derive(Clone, Debug)]
 pub struct Instance {
-    /// As they stand in the file.
+    /// The rows, as they stand in the file.
     pub rows: Vec<Row>,
-    /// The same as a problem: buffer `i` is row `i`.
+    /// The same buffers as a problem: buffer `i` is row `i`.
     pub problem: Problem,
-    /// What the user should know of how the file was read.
+    /// Notes for the user on how the file was read.
     pub notes: Vec<String>,
 }
 
 /// One buffer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row {
-    /// What the file calls it.
+    /// Its id in the file.
     pub id: String,
-    /// When it is live.
+    /// Its lifetime.
     pub life: Lifetime,
-    /// What it needs.
+    /// Its size and alignment.
     pub buffer: Buffer,
 }
 
-/// The most rows that a file may have.
+/// The largest number of rows of a file.
 const ROWS_MAX: usize = 1 << 22;
 
 const SHAPE: &str = "the first line names the columns `id,lower,upper,size` in any order (and `alignment`, if there is \
@@ -51,7 +51,7 @@ enum Column {
     Upper,
     Size,
     Alignment,
-    /// Passed over.
+    /// Ignored.
     Offset,
 }
 
@@ -73,7 +73,7 @@ impl Column {
 /// Reads a file, gzipped or not.
 ///
 /// # Errors
-/// Where the file cannot be read or is not a right table; the refusal names the file.
+/// The file cannot be read or is not a valid table. The refusal names the file.
 pub fn read_file(path: &Path) -> Result<Instance, Refusal> {
     let read = Opened::open(path).and_then(|opened| match opened.kind() {
         Kind::Table | Kind::Other => read(opened.unzipped()),
@@ -85,7 +85,7 @@ pub fn read_file(path: &Path) -> Result<Instance, Refusal> {
 /// Reads a table.
 ///
 /// # Errors
-/// Where it is not right, with the line and the column.
+/// The table is not valid. The refusal has the line and the column.
 pub fn read(source: impl BufRead) -> Result<Instance, Refusal> {
     let mut lines = Lines::new(source);
     let Some((line, header)) = lines.next_line()? else {
@@ -124,7 +124,7 @@ pub fn read(source: impl BufRead) -> Result<Instance, Refusal> {
     Ok(Instance { rows, problem, notes })
 }
 
-/// The columns that the first line names.
+/// Parses the header line.
 fn columns(line: u64, header: &Fields) -> Result<Vec<Column>, Refusal> {
     let refuse = |reason: String| Err(Refusal::new(Place::Line(line), reason).help(SHAPE));
     let mut columns = Vec::new();
@@ -145,7 +145,7 @@ fn columns(line: u64, header: &Fields) -> Result<Vec<Column>, Refusal> {
     }
 }
 
-/// One line as a buffer.
+/// Parses one line as a buffer.
 fn row(line: u64, fields: &Fields, columns: &[Column]) -> Result<Row, Refusal> {
     let refuse = |reason: String| Refusal::new(Place::Line(line), reason);
     let mut row =
@@ -186,7 +186,7 @@ fn row(line: u64, fields: &Fields, columns: &[Column]) -> Result<Row, Refusal> {
     Ok(row)
 }
 
-/// A problem refused as a whole; what concerns one row alone was refused before.
+/// Describes an error of the whole problem. Errors of a single row were reported before.
 fn refuse(invalid: &Invalid, row_lines: &[u64]) -> Refusal {
     match *invalid {
         Invalid::TooLarge { buffer } => {
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(it.notes.len(), 1, "the offsets are passed over, and that is said");
     }
 
-    /// As spreadsheets and R write tables.
+    /// Spreadsheets and R write tables this way.
     #[test]
     fn what_is_quoted_is_read() {
         let text =

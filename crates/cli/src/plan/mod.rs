@@ -1,7 +1,7 @@
-//! `millpond plan`: reads lifetimes, has them placed, verifies the plan, writes it, reports.
+//! `millpond plan`: reads lifetimes, plans their placement, verifies the plan, writes it and reports.
 //!
-//! The clock and the files are here; what is decided is decided by [`millpond_plan`].
-//! Invariant **verified**: no offset leaves before [`millpond_plan::verify`] has passed the plan.
+//! This module has the clock and the files; [`millpond_plan`] makes all decisions.
+//! Invariant **verified**: no offset is written before [`millpond_plan::verify`] has accepted the plan.
 
 mod instance;
 mod progress;
@@ -25,7 +25,7 @@ pub use report::Report;
 /// Runs the command.
 ///
 /// # Errors
-/// An input is wrong, or `out` or `err` cannot be written.
+/// Fails if an input is wrong, or if `out` or `err` cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<Status, Stop> {
     let instance = read_file(&args.file)?;
     for note in &instance.notes {
@@ -51,7 +51,7 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<Stat
     Ok(if report.reached() { Status::Fine } else { Status::Found })
 }
 
-/// Solves until `end`, with a sign of life on a terminal.
+/// Solves until `end`, and shows the progress on a terminal.
 fn place(instance: &Instance, args: &Args, end: Instant) -> Outcome {
     let mut sign = progress::Sign::new();
     let mut watch = |progress: &Progress| {
@@ -64,7 +64,7 @@ fn place(instance: &Instance, args: &Args, end: Instant) -> Outcome {
     outcome
 }
 
-/// Writes the files that were asked for.
+/// Writes the requested files.
 fn write_files(args: &Args, instance: &Instance, outcome: &Outcome) -> Result<(), Refusal> {
     if let Some(path) = &args.output {
         write_file(path, &[&args.file], |file| write_offsets(file, instance, &outcome.plan))?;
@@ -76,7 +76,7 @@ fn write_files(args: &Args, instance: &Instance, outcome: &Outcome) -> Result<()
     Ok(())
 }
 
-/// The rows of the instance with an offset each.
+/// Writes the rows of the instance, each with its offset.
 fn write_offsets(out: &mut dyn Write, instance: &Instance, plan: &Plan) -> io::Result<()> {
     let aligned = instance.rows.iter().any(|row| row.buffer.alignment != 1);
     writeln!(out, "id,lower,upper,size,{}offset", if aligned { "alignment," } else { "" })?;

@@ -1,4 +1,4 @@
-//! A sign of life while a search lasts: on standard error, only on a terminal, and only once it takes long.
+//! Progress of a search: on standard error, only on a terminal, and only if the search takes long.
 
 use std::time::{Duration, Instant};
 
@@ -6,25 +6,25 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use millpond_core::units::Bytes;
 use millpond_plan::Progress;
 
-/// How long to wait before it appears.
+/// The delay before the line appears.
 const PATIENCE: Duration = Duration::from_millis(400);
 
-/// How often it changes.
+/// The time between two updates.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// The line.
+/// The progress line.
 pub(crate) struct Sign {
     next: Instant,
     line: Option<ProgressBar>,
 }
 
 impl Sign {
-    /// A line that has not appeared yet.
+    /// Creates a line that has not appeared yet.
     pub(crate) fn new() -> Self {
         Self { next: Instant::now() + PATIENCE, line: None }
     }
 
-    /// How far the search is now.
+    /// Shows the progress of the search.
     pub(crate) fn show(&mut self, progress: &Progress) {
         let now = Instant::now();
         if now >= self.next {
@@ -33,7 +33,7 @@ impl Sign {
         }
     }
 
-    /// The search has ended: the line goes.
+    /// Removes the line: the search has ended.
     pub(crate) fn finish(self) {
         if let Some(line) = self.line {
             line.finish_and_clear();
@@ -44,7 +44,7 @@ impl Sign {
     fn change(&mut self, progress: &Progress) {
         let line = self.line.get_or_insert_with(|| {
             let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is a constant");
-            // Hides itself where standard error is not a terminal.
+            // It hides itself if standard error is not a terminal.
             ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style)
         });
         let Progress { steps, best, bound, .. } = *progress;

@@ -1,4 +1,4 @@
-//! What a planning found, as one plain value: the JSON is this value, the text is made of it.
+//! The result of planning, as one plain value. The JSON is this value, and the text is made from it.
 
 use std::time::Duration;
 
@@ -10,44 +10,44 @@ use serde::Serialize;
 use super::Instance;
 use crate::args::Plan as Args;
 
-/// The figures of one planning.
+/// The figures of one plan.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
-    /// The file as it was named.
+    /// The file name as given.
     pub file: String,
-    /// How many buffers it has.
+    /// The number of buffers.
     pub buffers: usize,
-    /// What the plan needs.
+    /// The capacity that the plan needs.
     pub capacity_bytes: u64,
-    /// What was asked for.
+    /// The requested capacity.
     pub asked_bytes: Option<u64>,
-    /// No plan needs less: proven.
+    /// The proven lower bound: no plan needs less.
     pub bound_bytes: u64,
-    /// The plan's capacity less the bound.
+    /// The plan's capacity minus the bound.
     pub gap_bytes: u64,
-    /// The same as a part of the bound.
+    /// The gap as a fraction of the bound.
     pub gap: f64,
-    /// Whether no plan needs less than this one.
+    /// `true` if no plan needs less than this one.
     pub proven: bool,
-    /// How long it took, reading and writing not counted.
+    /// The time taken, without reading and writing files.
     pub seconds: f64,
-    /// Steps of search.
+    /// The number of search steps.
     pub steps: u64,
-    /// Where each buffer begins, in the order of the file.
+    /// The offset of each buffer, in the order of the file.
     pub offsets: Vec<Placed>,
 }
 
 /// One buffer of a plan.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Placed {
-    /// What the file calls it.
+    /// Its id in the file.
     pub id: String,
-    /// Where it begins, in bytes.
+    /// Its offset in bytes.
     pub offset: u64,
 }
 
 impl Report {
-    /// The figures of an outcome.
+    /// Computes the figures of an outcome.
     pub(crate) fn new(args: &Args, instance: &Instance, outcome: &Outcome, elapsed: Duration) -> Self {
         let (capacity, bound) = (outcome.plan.capacity, outcome.bound);
         let placed = instance.rows.iter().zip(&outcome.plan.offsets);
@@ -66,12 +66,12 @@ impl Report {
         }
     }
 
-    /// Whether the capacity asked for, if any, suffices.
+    /// Returns `true` if the plan fits the requested capacity, if there is one.
     pub(crate) fn reached(&self) -> bool {
         self.asked_bytes.is_none_or(|asked| self.capacity_bytes <= asked)
     }
 
-    /// The report for people.
+    /// Returns the report as text for a terminal.
     pub(crate) fn text(&self) -> String {
         let bold = Style::new().bold();
         let (colour, verdict) = match self.asked_bytes {
@@ -99,7 +99,7 @@ impl Report {
     }
 }
 
-/// Exact, and readable where that is something else.
+/// Formats an exact number of bytes, with a readable form if that differs.
 fn bytes(bytes: u64) -> String {
     let (exact, readable) = (format!("{bytes} B"), Bytes(bytes).to_string());
     if exact == readable { exact } else { format!("{exact} ({readable})") }

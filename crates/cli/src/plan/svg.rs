@@ -1,8 +1,8 @@
 //! A picture of a plan: steps to the right, bytes upwards, one rectangle a buffer. Self-contained SVG.
 //!
-//! Hovering over a rectangle names its buffer. A line shows the bytes that are live at each step: what is white below
-//! the capacity and above that line is unused room; what is white below the line is waste. Knows nothing of
-//! solving.
+//! Hovering over a rectangle shows the name of its buffer. A line shows the bytes that are live at each step. White
+//! space above that line and below the capacity is unused room; white space below the line is waste. This module does
+//! not depend on how the plan was found.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -13,7 +13,7 @@ use millpond_plan::Outcome;
 
 use super::instance::{Instance, Row};
 
-/// The picture's size and the plot's place in it, in points.
+/// The size of the picture and the margins of the plot, in points.
 const WIDTH: f64 = 1280.0;
 const HEIGHT: f64 = 760.0;
 const LEFT: f64 = 110.0;
@@ -21,7 +21,7 @@ const RIGHT: f64 = 30.0;
 const TOP: f64 = 60.0;
 const BOTTOM: f64 = 60.0;
 
-/// About so many ticks on an axis.
+/// The approximate number of ticks on an axis.
 const TICKS: u64 = 8;
 
 const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#333}.t{font-size:16px;font-weight:600}\
@@ -29,7 +29,7 @@ const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#333}.t{font-size:
     .b:hover{stroke:#000;stroke-width:2}.l{fill:none;stroke:#222;stroke-width:1.2;pointer-events:none}\
     .c{stroke:#c22;stroke-width:1.5;stroke-dasharray:6 4}.k{text-anchor:end;fill:#c22}";
 
-/// From steps and bytes to points.
+/// Maps steps and bytes to points.
 struct Scale {
     first: i64,
     steps: f64,
@@ -81,7 +81,7 @@ pub(crate) fn write(out: &mut dyn Write, instance: &Instance, outcome: &Outcome,
     writeln!(out, "</svg>")
 }
 
-/// Grid lines with what they stand for, and what the axes are.
+/// Writes grid lines, their values and the axis titles.
 fn write_axes(out: &mut dyn Write, scale: &Scale, first: i64, last: i64, top: u64) -> io::Result<()> {
     let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
     let distance = (top / TICKS).max(1).next_power_of_two();
@@ -108,7 +108,7 @@ fn write_buffer(out: &mut dyn Write, scale: &Scale, at: usize, row: &Row, offset
     let end = offset + buffer.bytes;
     let (top, bottom) = (scale.y(end), scale.y(offset));
     let (width, height) = ((right - left).max(0.1), (bottom - top).max(0.1));
-    // Neighbouring numbers get hues far apart.
+    // Neighbouring buffers get hues that are far apart.
     let (hue, light) = (at as u64 * 137 % 360, 62 + at as u64 * 7 % 17);
     writeln!(
         out,
@@ -121,9 +121,10 @@ fn write_buffer(out: &mut dyn Write, scale: &Scale, at: usize, row: &Row, offset
     )
 }
 
-/// The bytes live at each step, as a line.
+/// Writes a line of the bytes that are live at each step.
 fn write_live(out: &mut dyn Write, scale: &Scale, rows: &[Row]) -> io::Result<()> {
-    // What is born and what dies at each step. Sums fit: what is live at once fits a `u64`, deaths are taken off first.
+    // The bytes that become live and that end at each step. The bytes live at once fit a `u64`. A step's births are
+    // added before its ends are subtracted, hence `u128`.
     let mut changes: BTreeMap<i64, (u128, u128)> = BTreeMap::new();
     for Row { life, buffer, .. } in rows {
         changes.entry(life.lower).or_default().0 += u128::from(buffer.bytes);
@@ -143,7 +144,7 @@ fn multiples(distance: u64, end: u64) -> impl Iterator<Item = u64> {
     (0..=end / distance).map(move |n| n * distance)
 }
 
-/// The least of 1, 2, 5, 10, 20, 50, ... that is not below `wanted`.
+/// Returns the smallest of 1, 2, 5, 10, 20, 50, ... that is at least `wanted`.
 fn round_distance(wanted: u64) -> u64 {
     let mut power: u64 = 1;
     loop {
@@ -158,7 +159,7 @@ fn round_distance(wanted: u64) -> u64 {
     }
 }
 
-/// Text as it may stand between tags.
+/// Text with the characters escaped that may not stand between tags.
 struct Escaped<'a>(&'a str);
 
 impl Display for Escaped<'_> {

@@ -1,8 +1,8 @@
-//! What a snapshot of PyTorch says around its events: when each was, which annotations (`record_function`) were open,
-//! and from which of PyTorch's own pools its memory came.
+//! The parts of a PyTorch snapshot that surround its events: the time of each event, the annotations
+//! (`record_function`) that were open, and the PyTorch pools that the memory came from.
 //!
-//! Knows pickled values and no program. Of a pool the snapshot has only segments that are there at its end: memory
-//! whose segment was given back, or stands where an earlier one stood, is of a pool that is not known.
+//! Works on pickled values, not on programs. A snapshot has only the segments that exist at its end. If a segment was
+//! given back, or a later one took its addresses, the pool of its memory is unknown.
 
 use std::collections::HashMap;
 
@@ -10,32 +10,32 @@ use super::input::shown_up_to;
 use super::pickle::{Pickle, Value, number};
 use crate::view::Span;
 
-/// So many annotations of a snapshot are kept.
+/// The largest number of annotations of a snapshot that are kept.
 const ANNOTATIONS_MAX: usize = 10_000;
-/// The longest name of one, in characters.
+/// The longest name of an annotation, in characters.
 const NAME_MAX: usize = 200;
 
-/// What is known around the events of a device.
+/// The data around the events of a device.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Around {
-    /// The time of each event in microseconds since the first one, ascending; empty where no event has a time.
+    /// The time of each event in microseconds since the first one, ascending; empty if no event has a time.
     pub times: Vec<u64>,
-    /// Annotations, by their begin.
+    /// The annotations, sorted by their begin.
     pub annotations: Vec<Span>,
-    /// What pools are called; empty where there is none beside the default pool.
+    /// The names of the pools; empty if there is only the default pool.
     pub pools: Vec<String>,
-    /// The pool of each event's memory, by its place in `pools` and 1; 0 where it is not known.
+    /// The pool of each event's memory: its index in `pools` plus 1, or 0 if it is unknown.
     pub event_pools: Vec<u32>,
 }
 
-/// The begin or the end of an annotation, in the order of the file.
+/// The begin or the end of an annotation. These are in the order of the file.
 pub(super) struct Stage {
     name: Value,
     is_end: bool,
     time: i64,
 }
 
-/// What the snapshot has of annotations, by device.
+/// Returns the begins and ends of annotations, by device.
 pub(super) fn stages(pickle: &Pickle<'_>) -> HashMap<u64, Vec<Stage>> {
     let mut by_device: HashMap<u64, Vec<Stage>> = HashMap::new();
     let all = pickle.under(pickle.top(), "external_annotations").and_then(|all| pickle.items(all)).unwrap_or_default();
@@ -54,28 +54,28 @@ pub(super) fn stages(pickle: &Pickle<'_>) -> HashMap<u64, Vec<Stage>> {
     by_device
 }
 
-/// A segment that is there at the end.
+/// A segment that exists at the end of the snapshot.
 struct Segment {
     from: u64,
     to: u64,
     pool: u32,
-    /// The first event that it was there for.
+    /// The first event at which it existed.
     since: usize,
 }
 
-/// Collects it.
+/// Collects an [`Around`].
 pub(super) struct Surroundings {
     around: Around,
     /// The time of the first event that has one.
     begin: Option<i64>,
     segments: Vec<Segment>,
     pools: Vec<(u64, u64)>,
-    /// The segment of each event's address, by its place and 1.
+    /// The segment of each event's address: its index plus 1, or 0.
     held: Vec<u32>,
 }
 
 impl Surroundings {
-    /// For a device with these segments at the end.
+    /// Starts for a device with these segments at the end.
     pub(super) fn new(pickle: &Pickle<'_>, segments: &[Value]) -> Self {
         let mut pools: Vec<(u64, u64)> = Vec::new();
         let mut places: HashMap<(u64, u64), u32> = HashMap::new();
@@ -92,7 +92,7 @@ impl Surroundings {
             let to = from.saturating_add(number(pickle.under(segment, "total_size")));
             found.push(Segment { from, to, pool, since: 0 });
         }
-        // With the default pool alone there is nothing to tell apart.
+        // With the default pool alone there are no pools to tell apart.
         if pools.iter().all(|id| *id == (0, 0)) {
             (pools, found) = Default::default();
         }
@@ -105,7 +105,7 @@ impl Surroundings {
         (address < self.segments[at].to).then_some(at)
     }
 
-    /// An event of the program.
+    /// Adds an event of the program.
     pub(super) fn event(&mut self, pickle: &Pickle<'_>, entry: Value) {
         let before = self.around.times.last().copied().unwrap_or(0);
         let time = match pickle.under(entry, "time_us") {
@@ -123,7 +123,7 @@ impl Surroundings {
         u64::try_from(time.saturating_sub(*self.begin.get_or_insert(time))).unwrap_or(0)
     }
 
-    /// A segment was allocated here: what was at its addresses before was another one's.
+    /// A segment was allocated at this address: earlier memory at its addresses belonged to another segment.
     pub(super) fn segment_alloc(&mut self, address: u64) {
         let event = self.around.times.len();
         if let Some(at) = self.segment(address) {
@@ -131,7 +131,7 @@ impl Surroundings {
         }
     }
 
-    /// All of it.
+    /// Returns the collected data.
     pub(super) fn finish(mut self, pickle: &Pickle<'_>, stages: &[Stage]) -> Around {
         if self.begin.is_none() {
             self.around.times.clear();
@@ -151,8 +151,8 @@ impl Surroundings {
         around
     }
 
-    /// Pairs begins with ends: an end ends the last of its name that is open. What began before the history, or ended
-    /// after it, reaches to its border.
+    /// Pairs begins with ends: an end closes the last open annotation of its name. An annotation that began before the
+    /// history, or ended after it, is cut at the history's border.
     fn annotate(&mut self, pickle: &Pickle<'_>, stages: &[Stage]) {
         let Some(begin) = self.begin else { return };
         let (times, mut found) = (&self.around.times, Vec::new());
@@ -181,7 +181,7 @@ impl Surroundings {
                 },
             }
         }
-        // One without an event in it has no place.
+        // An annotation without an event in it has no place.
         found.retain(|annotation| annotation.from < annotation.to);
         found.sort_by_key(|annotation| (annotation.from, u64::MAX - annotation.to));
         found.truncate(ANNOTATIONS_MAX);

@@ -1,12 +1,12 @@
-//! Lines of CSV as their fields, quoted ones, too, and a field as it stands in a line: by `csv-core`.
+//! Lines of CSV, with `csv-core`: splits a line into its fields, quoted or not, and quotes a field for a line.
 //!
-//! A record is a line: what is quoted has no line break in it.
+//! A record is one line: a quoted field contains no line break.
 
 use std::borrow::Cow;
 
 use csv_core::{ReadRecordResult, Reader, Writer};
 
-/// The fields of a line. What it holds is used again for the next one.
+/// The fields of a line. The buffers are reused for the next line.
 pub(crate) struct Fields {
     reader: Reader,
     text: Vec<u8>,
@@ -19,15 +19,15 @@ impl Fields {
         Self { reader: Reader::new(), text: Vec::new(), ends: Vec::new(), count: 0 }
     }
 
-    /// Takes a line, without its end.
+    /// Parses a line, without its line break.
     ///
     /// # Errors
-    /// A quote is not closed in it.
+    /// A quote is not closed on the line, or the line contains a line break.
     pub(crate) fn read(&mut self, line: &str) -> Result<(), &'static str> {
         const OPEN: &str = "a quote is not closed on this line";
         self.count = 0;
         self.reader.reset();
-        // No field is longer than the line, and there are at most as many as it has bytes, and one.
+        // No field is longer than the line. There are at most as many fields as bytes in the line, plus one.
         self.text.resize(line.len() + 1, 0);
         self.ends.resize(line.len() + 2, 0);
         let (_, read, written, ended) = self.reader.read_record(line.as_bytes(), &mut self.text, &mut self.ends);
@@ -42,28 +42,28 @@ impl Fields {
         Ok(())
     }
 
-    /// How many there are.
+    /// Returns the number of fields.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
 
-    /// One of them, without blanks around it; empty behind the last.
+    /// Returns a field without blanks around it; empty if there is no such field.
     pub(crate) fn get(&self, at: usize) -> &str {
         if at >= self.count {
             return "";
         }
         let from = at.checked_sub(1).map_or(0, |before| self.ends[before]);
-        // Text is cut at commas and quotes only.
+        // Text is cut only at commas and quotes, so it stays UTF-8.
         str::from_utf8(&self.text[from..self.ends[at]]).unwrap_or_default().trim()
     }
 
-    /// All of them.
+    /// Returns all fields.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
         (0..self.count).map(|at| self.get(at))
     }
 }
 
-/// A field as it stands in a line: in quotes where it must be.
+/// Returns a field as it is written in a line: in quotes if needed.
 pub(crate) fn field(text: &str) -> Cow<'_, str> {
     let (mut writer, mut out) = (Writer::new(), vec![0; 2 * text.len() + 2]);
     let (_, _, written) = writer.field(text.as_bytes(), &mut out);

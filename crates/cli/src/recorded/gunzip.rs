@@ -4,10 +4,10 @@ use std::io::{self, BufRead, Read};
 
 use flate2::bufread::GzDecoder;
 
-/// How gzipped data begins.
+/// The first bytes of gzipped data.
 pub(crate) const GZIP: &[u8] = &[0x1f, 0x8b];
 
-/// Unzips all members; what follows the last and is not gzipped is named, and not taken for damage.
+/// Unzips all members. Other data after the last member is an error with a reason of its own.
 pub(crate) struct Gunzip<R> {
     member: Option<GzDecoder<R>>,
 }
@@ -27,7 +27,7 @@ impl<R: BufRead> Read for Gunzip<R> {
                 return Ok(read);
             }
             let mut rest = self.member.take().expect("there is a member").into_inner();
-            // As gzip does: zeros are padding.
+            // Zeros are padding, as in gzip.
             while let [0, ..] = rest.fill_buf()? {
                 let zeros = rest.fill_buf()?.iter().take_while(|&&byte| byte == 0).count();
                 rest.consume(zeros);

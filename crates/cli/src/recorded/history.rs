@@ -1,8 +1,8 @@
-//! What a snapshot of PyTorch says of its events beyond the program: where each was, in frames of the program's source;
-//! what PyTorch's own allocator had reserved; and what lived before the history began. `around.rs` has the rest.
+//! The data of a PyTorch snapshot beyond the program: the source frames of each event, the bytes that PyTorch's own
+//! allocator had reserved, and the blocks that were live before the history began. `around.rs` has the rest.
 //!
-//! Knows pickled values and no program. Frames are shared, as the writer shares them; each is at most [`FRAME_MAX`]
-//! characters, so that memory stays in proportion to the file.
+//! Works on pickled values, not on programs. Frames are shared, as the writer shares them. Each has at most
+//! [`FRAME_MAX`] characters, so that the memory used stays in proportion to the file.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,38 +12,38 @@ use super::pickle::{Pickle, Value, number};
 
 /// The longest frame, in characters.
 const FRAME_MAX: usize = 200;
-/// All frames together are at most so many times as long as the file, and may have so many bytes at any rate.
+/// All frames together may be this many times as long as the file, or have this many bytes if that is more.
 const SHOWN_TIMES: usize = 8;
 const SHOWN_MIN: usize = 1 << 20;
-/// So many frames of a stack are kept, the innermost first.
+/// The largest number of frames of a stack that are kept, the innermost first.
 const DEPTH_MAX: usize = 64;
 
-/// See the module.
+/// The history of a device; see the module.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct History {
-    /// Frames, as `function (file:line)`.
+    /// The frames, as `function (file:line)`.
     pub frames: Vec<String>,
-    /// Stacks: frames by their places, the innermost first. The first stack is empty.
+    /// The stacks: lists of indexes of frames, the innermost first. The first stack is empty.
     pub stacks: Vec<Vec<u32>>,
     /// The stack of each event of the program.
     pub events: Vec<u32>,
-    /// From which event on how many bytes PyTorch's own allocator had reserved.
+    /// The bytes that PyTorch's own allocator had reserved, each with the event from which on it applies.
     pub reserved: Vec<(u64, u64)>,
-    /// Blocks that lived before the history began.
+    /// The number of blocks that were live before the history began.
     pub earlier_blocks: u64,
-    /// Their bytes.
+    /// The bytes of these blocks.
     pub earlier_bytes: u64,
-    /// When events were, what they were part of, and from which pools.
+    /// The times, annotations and pools of the events.
     pub around: Around,
 }
 
 impl History {
-    /// The most that PyTorch's own allocator had reserved, where the snapshot says so.
+    /// Returns the peak of the bytes that PyTorch's own allocator had reserved, if the snapshot has it.
     pub fn peak_reserved(&self) -> Option<u64> {
         self.reserved.iter().map(|&(_, bytes)| bytes).max().filter(|&bytes| bytes > 0)
     }
 
-    /// The frame of a stack that a person looks for: the innermost of Python that is not PyTorch's own.
+    /// Returns the frame of a stack that a reader looks for: the innermost Python frame that is not PyTorch's own.
     pub fn site(&self, stack: u32) -> Option<u32> {
         let stack = self.stacks.get(stack as usize)?;
         let is_python = |frame: &&u32| self.frames[**frame as usize].contains(".py:");
@@ -56,7 +56,7 @@ impl History {
     }
 }
 
-/// The segments of each device at the end of a snapshot.
+/// Returns the segments of each device at the end of a snapshot.
 pub(super) fn segments(pickle: &Pickle<'_>) -> HashMap<u64, Vec<Value>> {
     let mut by_device: HashMap<u64, Vec<Value>> = HashMap::new();
     let all = pickle.under(pickle.top(), "segments").and_then(|segments| pickle.items(segments)).unwrap_or_default();
@@ -71,23 +71,24 @@ pub(super) struct Histories<'a> {
     pickle: &'a Pickle<'a>,
     history: History,
     surroundings: Surroundings,
-    /// Frames and stacks that are known: by their values in the pickle, and by what they hold.
+    /// The known frames, by name, file and line. `stacks` and `lists` have the known stacks: by their frames, and by
+    /// their node in the pickle.
     frames: HashMap<(Text, Text, i64), u32>,
     /// The bytes of all frames.
     shown: usize,
     stacks: HashMap<Vec<u32>, u32>,
     lists: HashMap<u32, u32>,
-    /// Bytes reserved since the beginning of the history.
+    /// The change of the reserved bytes since the beginning of the history.
     change: i64,
     least: i64,
     changes: Vec<(u64, i64)>,
 }
 
-/// Where a text stands in the pickle.
+/// The range of a text in the pickle.
 type Text = Option<(u32, u32)>;
 
 impl<'a> Histories<'a> {
-    /// For a device that has these segments at the end.
+    /// Starts for a device with these segments at the end.
     pub(super) fn new(pickle: &'a Pickle<'a>, segments: &[Value]) -> Self {
         Self {
             pickle,
@@ -103,7 +104,7 @@ impl<'a> Histories<'a> {
         }
     }
 
-    /// An event of the program, with its entry.
+    /// Adds an event of the program, given its entry.
     pub(super) fn event(&mut self, entry: Value) {
         let stack = self.pickle.under(entry, "frames").map_or(0, |frames| self.stack(frames));
         self.history.events.push(stack);
@@ -153,7 +154,7 @@ impl<'a> Histories<'a> {
             (function, file) if file.is_empty() || file == "??" => function,
             (function, file) => format!("{function} ({file}:{line})"),
         };
-        // A file may name one long text in as many frames as it has bytes.
+        // A small file can name one long text in very many frames.
         self.shown += shown.len();
         if self.shown > SHOWN_MIN.max(SHOWN_TIMES * self.pickle.bytes()) {
             return None;
@@ -164,7 +165,7 @@ impl<'a> Histories<'a> {
         Some(number)
     }
 
-    /// PyTorch's own allocator took memory at this address from the device, or gave it back, before this event.
+    /// Before this event, PyTorch's own allocator took memory at this address from the device, or gave it back.
     pub(super) fn segment(&mut self, action: &[u8], (address, bytes): (u64, u64), event: u64) {
         if action == b"segment_alloc" {
             self.surroundings.segment_alloc(address);
@@ -179,21 +180,21 @@ impl<'a> Histories<'a> {
         self.changes.push((event, self.change));
     }
 
-    /// A free of a block that lived before the history began.
+    /// Counts a free of a block that was live before the history began.
     pub(super) fn earlier(&mut self, bytes: u64) {
         self.history.earlier_blocks += 1;
         self.history.earlier_bytes = self.history.earlier_bytes.saturating_add(bytes);
     }
 
-    /// The history, with what the snapshot says of the device beside it: its segments at the end, with their blocks,
-    /// and its annotations. `is_seen` says whether the history has a block that lives at an address.
+    /// Returns the history, together with the device's segments at the end, their blocks, and its annotations.
+    /// `is_seen` returns `true` for an address at which the history has a live block.
     pub(super) fn finish(mut self, segments: &[Value], stages: &[Stage], is_seen: impl Fn(u64) -> bool) -> History {
         let (pickle, mut end, mut met) = (self.pickle, None, HashSet::new());
         for &segment in segments {
             let total = number(pickle.under(segment, "total_size"));
             end = Some(end.unwrap_or(0_u64).saturating_add(total));
             let blocks = pickle.under(segment, "blocks");
-            // A file may name one list many times.
+            // A file can name one list many times.
             let is_new = matches!(blocks, Some(Value::List(node) | Value::Tuple(node)) if met.insert(node));
             for &block in blocks.filter(|_| is_new).and_then(|blocks| pickle.items(blocks)).unwrap_or_default() {
                 let state = pickle.under(block, "state").and_then(|state| pickle.text(state));
@@ -203,7 +204,7 @@ impl<'a> Histories<'a> {
                 }
             }
         }
-        // What is there at the end tells what was there at the beginning.
+        // The bytes reserved at the end, minus the changes, are the bytes reserved at the beginning.
         let begin =
             end.map_or(0, |end| i64::try_from(end).unwrap_or(i64::MAX).saturating_sub(self.change)).max(-self.least);
         let bytes = |change: i64| begin.saturating_add(change).max(0) as u64;

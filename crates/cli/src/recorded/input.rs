@@ -1,4 +1,4 @@
-//! Bytes and lines from a source that may be hostile: bounded, with places, never trusted to end.
+//! Bytes and lines from an untrusted source: bounded in size, with positions for error messages.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -8,25 +8,25 @@ use std::rc::Rc;
 
 use crate::refusal::{Place, Refusal, cause};
 
-/// The longest line in bytes, 1 MiB: a thousand times what any format needs.
+/// The longest line in bytes, 1 MiB: a thousand times as much as any format needs.
 pub const LINE_MAX: usize = 1 << 20;
 
-/// The most bytes of blank lines, 16 MiB: a small gzipped file may have any number of these.
+/// The largest number of bytes of blank lines, 16 MiB. A small gzipped file can have any number of blank lines.
 pub const BLANK_MAX: usize = 1 << 24;
 
-/// The most bytes of a file that must be held whole, 512 MiB.
+/// The largest number of bytes of a file that must be held in memory whole, 512 MiB.
 pub const WHOLE_MAX: u64 = 1 << 29;
 
-/// How much of a file's beginning is looked at to choose its format.
+/// The number of bytes at a file's beginning that decide its format.
 pub(crate) const PREFIX: u64 = 4096;
 
-/// A source whose beginning has been looked at.
+/// A source whose beginning has been read and put back.
 pub(crate) type Source<R> = BufReader<Chain<Cursor<Vec<u8>>, R>>;
 
-/// What some programs write before text in UTF-8.
+/// The byte order mark that some programs write before UTF-8 text.
 pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Opens a file, and no directory.
+/// Opens a file. Refuses a directory.
 pub(crate) fn open(path: &Path) -> Result<File, Refusal> {
     if path.is_dir() {
         let help = "name the files in it one by one, for example with a pattern of the shell";
@@ -45,9 +45,9 @@ pub(crate) fn open(path: &Path) -> Result<File, Refusal> {
     })
 }
 
-/// The file in the same folder whose name is most like this one's, if any is like it.
+/// Returns the file in the same folder whose name is most similar, if any is similar enough.
 fn near(path: &Path) -> Option<String> {
-    /// Files looked at; a folder with more has many that are alike.
+    /// The number of files that are compared. A folder with more of them has many similar names.
     const LOOKED_AT: usize = 1000;
     let name = path.file_name()?.to_string_lossy().into_owned();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -59,8 +59,9 @@ fn near(path: &Path) -> Option<String> {
     (likeness > 0.85).then_some(shown)
 }
 
-/// The first bytes of a source, up to 4 KiB, and the source with them put back, without a byte order mark. They are
-/// read until they are there, so that choosing a format does not depend on how the source cuts its bytes.
+/// Returns the first bytes of a source, up to 4 KiB, and the source with these bytes put back. A byte order mark is
+/// removed. Reads until it has all of these bytes, so that the choice of a format does not depend on how the source
+/// splits its data.
 pub(crate) fn prefix<R: Read>(mut source: R) -> Result<(Vec<u8>, Source<R>), Refusal> {
     let mut head = Vec::new();
     let read = source.by_ref().take(PREFIX).read_to_end(&mut head);
@@ -71,19 +72,19 @@ pub(crate) fn prefix<R: Read>(mut source: R) -> Result<(Vec<u8>, Source<R>), Ref
     Ok((head.clone(), BufReader::with_capacity(1 << 16, Cursor::new(head).chain(source))))
 }
 
-/// A gzipped snapshot is so many times smaller than what is in it, at most: gzip itself comes to a thousand, where
-/// there is nothing but repetition. What is small may be anything.
+/// The largest ratio of a gzipped snapshot's content to its size. Gzip itself reaches a thousand, for pure repetition.
+/// Content of up to `PACKED_ALWAYS` bytes is allowed at any ratio.
 const PACKED_MAX: u64 = 200;
 const PACKED_ALWAYS: u64 = 32 << 20;
 
-/// A source that counts what was read of it.
+/// A source that counts the bytes read from it.
 pub(crate) struct Counted<R> {
     source: R,
     read: Rc<Cell<u64>>,
 }
 
 impl<R> Counted<R> {
-    /// The source, and the count.
+    /// Returns the source and its count.
     pub(crate) fn new(source: R) -> (Self, Rc<Cell<u64>>) {
         let read = Rc::<Cell<u64>>::default();
         (Self { source, read: Rc::clone(&read) }, read)
@@ -98,7 +99,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// All bytes of a source; `packed` is how many bytes of a gzipped file were read for them.
+/// Reads all bytes of a source. `packed` is the number of bytes of a gzipped file that were read for them.
 pub(crate) fn whole(source: &mut impl Read, packed: Option<&Cell<u64>>) -> Result<Vec<u8>, Refusal> {
     let mut bytes = Vec::new();
     while bytes.len() as u64 <= WHOLE_MAX {
@@ -124,17 +125,17 @@ pub(crate) struct Lines<R> {
     source: R,
     buffer: Vec<u8>,
     line: u64,
-    /// How many bytes of blank lines were passed over.
+    /// The number of bytes of blank lines that were skipped.
     blank: usize,
 }
 
 impl<R: BufRead> Lines<R> {
-    /// From the beginning of a source.
+    /// Starts at the beginning of a source.
     pub(crate) fn new(source: R) -> Self {
         Self { source, buffer: Vec::new(), line: 0, blank: 0 }
     }
 
-    /// The next line that is not blank, with its number; none at the end.
+    /// Returns the next line that is not blank, with its number, or `None` at the end.
     pub(crate) fn next_line(&mut self) -> Result<Option<(u64, &str)>, Refusal> {
         loop {
             self.buffer.clear();
@@ -164,18 +165,18 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// How many lines there were, at least 1: where a file's end is reported.
+    /// Returns the number of lines, at least 1. Errors at the end of a file are reported there.
     pub(crate) fn last_line(&self) -> u64 {
         self.line.saturating_sub(1).max(1)
     }
 }
 
-/// A word from a file as it may be shown: short, and without control characters.
+/// Returns a word of a file in a form that is safe to print: short, and without control characters.
 pub(crate) fn shown(word: &str) -> String {
     shown_up_to(40, word)
 }
 
-/// A text from a file as it may be shown, with so many of its characters.
+/// Returns a text of a file in a form that is safe to print, with at most `most` of its characters.
 pub(crate) fn shown_up_to(most: usize, text: &str) -> String {
     let word = text;
     let mut text: String = word.chars().take(most).flat_map(char::escape_debug).collect();

@@ -1,4 +1,4 @@
-//! Our own recordings: one JSON object that describes the run, then one JSON array an event.
+//! Millpond's own recordings: one JSON object that describes the run, then one JSON array for each event.
 //!
 //! ```text
 //! {"name": "gpt2_train", "peak_reserved": 17150509056, "seconds": 12.169}
@@ -6,8 +6,8 @@
 //! ["f", 0, 0, 31415]             it is freed: stream, microseconds
 //! ```
 //!
-//! Ids are unique in a file, sizes are at least 1, the microseconds may be left out. Unknown keys of the object
-//! are passed over.
+//! Ids are unique in a file, sizes are at least 1, and the microseconds may be left out. Unknown keys of the object
+//! are ignored.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -23,8 +23,8 @@ use super::{Format, Place, Recorded, Refusal};
 const HEADER: &str = "the first line describes the run, for example {\"name\": \"training\", \"seconds\": 1.5}";
 const SHAPE: &str = "an event is [\"a\", id, bytes, stream, microseconds] or [\"f\", id, stream, microseconds]";
 
-/// Whether a file that begins like this is of this format: an object that says something of a run or nothing at all, or
-/// that an event comes after.
+/// Returns `true` if a file with this beginning has this format: it starts with an object that describes a run or is
+/// empty, or with an object that an event follows.
 pub(crate) fn is_first(head: &[u8]) -> bool {
     let mut lines = head.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
     let is_event = |line: &[u8]| line.strip_prefix(b"[").is_some_and(|rest| rest.trim_ascii_start().starts_with(b"\""));
@@ -90,7 +90,7 @@ impl<'de> Visitor<'de> for RowVisitor {
 /// Reads a recording.
 ///
 /// # Errors
-/// Where a line is not right, with its number.
+/// A line is not valid. The refusal has its number.
 pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
     let mut lines = Lines::new(source);
     let header = match lines.next_line()? {
@@ -112,7 +112,7 @@ pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
     Ok(recorded)
 }
 
-/// The first line.
+/// Parses the first line.
 fn header(line: u64, text: &str) -> Result<Header, Refusal> {
     if !text.starts_with('{') {
         return Err(Refusal::new(Place::Line(line), "the line that describes the run is missing").help(HEADER));
@@ -126,15 +126,15 @@ fn header(line: u64, text: &str) -> Result<Header, Refusal> {
     }
 }
 
-/// A line that is not the JSON it should be. The parser counts lines within the text it was given, which is
-/// always 1; only its column tells something.
+/// Describes a line that is not the expected JSON. The parser counts lines within its input, so its line is always 1;
+/// only its column is useful.
 fn wrong(line: u64, error: &serde_json::Error, help: &str) -> Refusal {
     let text = error.to_string();
     let reason = match text.find(" at line ") {
         Some(end) => &text[..end],
         None => &text,
     };
-    // The parser quotes what it found, escaped but at full length.
+    // The parser quotes its input, escaped but in full length.
     const QUOTED: usize = 200;
     let reason = match reason.char_indices().nth(QUOTED) {
         Some((end, _)) => format!("{}...", &reason[..end]),

@@ -1,21 +1,20 @@
-//! Recorded allocation programs, read from files that others wrote.
+//! Recorded allocation programs, read from files of other programs.
 //!
-//! The format is chosen by what is in the file, never by its name. A file comes from outside: nothing in it is
-//! trusted, nothing in it is run, and a file that is not right is refused with the place, the reason and what to
-//! do about it ([`Refusal`]). Memory stays in proportion to what is read and is bounded: lines by
-//! [`LINE_MAX`](input::LINE_MAX), pickles by [`WHOLE_MAX`](input::WHOLE_MAX), programs by
-//! [`EVENTS_MAX`](program::EVENTS_MAX).
+//! The content of a file decides its format, never the name. Files come from outside: nothing in them is trusted or
+//! run. An invalid file is refused with the place, the reason and a remedy ([`Refusal`]). The memory used is
+//! proportional to the input and bounded: lines by [`LINE_MAX`](input::LINE_MAX), pickles by
+//! [`WHOLE_MAX`](input::WHOLE_MAX), programs by [`EVENTS_MAX`](program::EVENTS_MAX).
 //!
 //! | module | reads |
 //! |---|---|
-//! | [`json_lines`] | our own recordings: JSON lines |
-//! | [`snapshot`] | PyTorch memory snapshots, by [`pickle`], `history` and `around` |
+//! | [`json_lines`] | Millpond's own recordings: JSON lines |
+//! | [`snapshot`] | PyTorch memory snapshots, with [`pickle`], `history` and `around` |
 //! | [`rmm`] | the CSV logs of RAPIDS Memory Manager |
 //! | [`plain`] | `a <id> <bytes>` and `f <id>` |
 //! | [`operations`] | operation traces |
 //!
-//! Each may be gzipped (`gunzip`); lines of CSV are fields by `csv`. What they have in common is in `program`:
-//! steps that a recording only saw half of are left out, and what cannot have been is refused.
+//! Each may be gzipped (`gunzip`); `csv` splits lines of CSV into fields. `program` has what the formats share: it
+//! leaves out steps of which the recording has only a part, and refuses impossible ones.
 
 mod around;
 pub(crate) mod csv;
@@ -45,7 +44,7 @@ pub use program::{Event, Program, Skipped};
 /// A format of recordings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// Our own JSON lines.
+    /// Millpond's own JSON lines.
     JsonLines,
     /// A PyTorch memory snapshot.
     Snapshot,
@@ -69,35 +68,35 @@ impl fmt::Display for Format {
     }
 }
 
-/// A program with what is known of its recording.
+/// A program together with the data about its recording.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Recorded {
     /// The program.
     pub program: Program,
     /// The format it was read from.
     pub format: Format,
-    /// The device it ran on, where the file tells several apart.
+    /// The device it ran on, if the file distinguishes several.
     pub gpu: Option<u32>,
     /// Steps of the recording that are not in the program.
     pub skipped: Skipped,
-    /// Bytes that the recorded run's own allocator had reserved at most, where the file says so.
+    /// The peak of the bytes that the recorded run's own allocator had reserved, if the file has it.
     pub recorded_reserved_bytes: Option<u64>,
-    /// What a snapshot says beyond the program.
+    /// The data of a snapshot beyond the program.
     pub history: Option<History>,
 }
 
 impl Recorded {
-    /// A program of which nothing else is known.
+    /// Makes a recording of which only the program is known.
     fn new(format: Format, (program, skipped): (Program, Skipped)) -> Self {
         Recorded { program, format, gpu: None, skipped, recorded_reserved_bytes: None, history: None }
     }
 }
 
-/// Reads a recording from any source of bytes, gzipped or not; `name` is what the program is called where it does not
-/// say itself.
+/// Reads a recording from any source of bytes, gzipped or not. `name` is the program's name unless the recording has
+/// one.
 ///
 /// # Errors
-/// Where it is not a right recording.
+/// It is not a valid recording.
 pub fn read(name: &str, source: impl Read) -> Result<Vec<Recorded>, Refusal> {
     let (head, source) = input::prefix(source)?;
     if !head.starts_with(GZIP) {
@@ -107,7 +106,7 @@ pub fn read(name: &str, source: impl Read) -> Result<Vec<Recorded>, Refusal> {
     read_unzipped(name, Gunzip::new(BufReader::new(source)), Some(&packed))
 }
 
-/// Reads a recording that is not compressed (any more).
+/// Reads a recording that is not compressed, or no longer.
 pub(crate) fn read_unzipped(
     name: &str,
     source: impl Read,
@@ -123,17 +122,17 @@ pub(crate) fn read_unzipped(
     }
 }
 
-/// Whether a file with this beginning is a recording.
+/// Returns `true` if a file with this beginning is a recording.
 pub(crate) fn is_recording(head: &[u8]) -> bool {
     sniff(head).is_ok()
 }
 
-/// What a file is refused with that is gzipped once more than any reader unzips.
+/// Returns the refusal of a file that is gzipped twice. No reader unzips twice.
 pub(crate) fn gzipped_twice() -> Refusal {
     Refusal::new(Place::Whole, "gzipped twice").help("run `gunzip` on the file once")
 }
 
-/// The format that a file with this beginning has.
+/// Returns the format of a file with this beginning.
 fn sniff(head: &[u8]) -> Result<Format, Refusal> {
     let refuse = |reason: &str, help: &str| Err(Refusal::new(Place::Whole, reason).help(help));
     const FORMATS: &str = "a recording is JSON lines of Millpond, a PyTorch memory snapshot, an RMM log, an operation \
@@ -173,7 +172,7 @@ fn sniff(head: &[u8]) -> Result<Format, Refusal> {
     }
 }
 
-/// The file's name without folders and endings.
+/// Returns a file's name without folders and extensions.
 pub(crate) fn file_stem(path: &Path) -> String {
     if path.as_os_str() == "-" {
         return "standard input".to_owned();

@@ -1,8 +1,8 @@
-//! Operation traces: what a program wrote with `MILLPOND_TRACE`, or `millpond record` wrote of any CUDA program.
+//! Operation traces, which a program wrote with `MILLPOND_TRACE` or `millpond record` wrote of any CUDA program.
 //!
-//! Of all that is in them the allocations and frees count: those in the order of streams, and those of a device at once
-//! (`cudaMalloc`), as allocations of the device's default stream. Memory of graphs and captures, which is placed with
-//! its graph, and memory of the host are left out and counted.
+//! Only allocations and frees are used: stream-ordered ones, and immediate ones (`cudaMalloc`), which become
+//! allocations on the device's default stream. Memory of graphs and captures, which is placed with its graph, and
+//! memory of the host are left out and counted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::BufRead;
@@ -16,15 +16,15 @@ use super::program::{At, Keys, Recorder};
 use super::{Format, Place, Recorded, Refusal};
 use crate::operation_trace::Trace;
 
-/// Whether a file begins as a trace does.
+/// Returns `true` if a file begins as a trace does.
 pub(crate) fn is_first(head: &[u8]) -> bool {
     head.starts_with(&MAGIC)
 }
 
-/// Reads a trace: one program for each device that has allocations. What a stopped program had flushed counts.
+/// Reads a trace: one program for each device with allocations. The part that a stopped program had flushed is used.
 ///
 /// # Errors
-/// Where the trace is damaged, or has no allocation.
+/// The trace is damaged, or has no allocation.
 pub fn read(name: &str, source: impl BufRead) -> Result<Vec<Recorded>, Refusal> {
     let (mut trace, mut programs) = (Trace::new(source), Programs::new());
     while let Some(op) = trace.next_op()? {
@@ -36,26 +36,26 @@ pub fn read(name: &str, source: impl BufRead) -> Result<Vec<Recorded>, Refusal> 
     programs.finish(name, trace.is_whole())
 }
 
-/// Programs by device, and what is known while the operations go by.
+/// The programs by device, and the state while the operations are read.
 struct Programs {
     checker: Checker,
     by_device: BTreeMap<u32, Recorder>,
-    /// The device of each live allocation that counts.
+    /// The device of each live allocation that is used.
     live: HashMap<Memory, u32>,
-    /// Memory that does not count: of captures, and of the host.
+    /// Memory that is left out: that of captures and of the host.
     other: HashSet<Memory>,
     left_out: u64,
     steps: u64,
 }
 
-/// What an allocation is called.
+/// Returns the key of an allocation.
 fn key(memory: Memory) -> u64 {
     u64::from(memory.id.0) << 32 | memory.generation & 0xFFFF_FFFF
 }
 
 impl Programs {
     fn new() -> Self {
-        // What is wrong with the program is not said here.
+        // Only the state is needed here. `millpond check` reports what is wrong with the program.
         let settings = Settings { races: false, leaks: false, advice: false };
         Self {
             checker: Checker::new(settings),
@@ -67,7 +67,7 @@ impl Programs {
         }
     }
 
-    /// An operation. One that the checker refuses was made all the same.
+    /// Adds an operation. The program made it even if the checker refuses it.
     fn step(&mut self, op: &Op, names: &Names) -> Result<(), Refusal> {
         self.steps += 1;
         let done = self.checker.step_done(op, names).unwrap_or_else(|refusal| refusal.done);
@@ -103,7 +103,7 @@ impl Programs {
         recorder.alloc(key(memory), bytes, stream.0.into(), at).map_err(|refusal| again(refusal, at.number))
     }
 
-    /// A free of what does not live is the program's mistake, which `check` says: it changes nothing here.
+    /// A free of memory that is not live is the program's mistake, which `check` reports. It is ignored here.
     fn free(&mut self, memory: Memory, stream: Option<StreamId>) -> Result<(), Refusal> {
         if self.other.remove(&memory) {
             return Ok(());

@@ -1,21 +1,21 @@
-//! Reads pickles that hold plain data, and nothing else: numbers, text, lists, tuples and dicts.
+//! Reads pickles that hold only plain data: numbers, text, lists, tuples and dicts.
 //!
-//! A pickle is a program for a small stack machine, and the general machine can import and call anything. This one
-//! has no such instructions: a pickle that uses them is refused at that byte, and nothing of it was run. Protocols 2
-//! to 5 are read, as Python and PyTorch's own writer make them.
+//! A pickle is a program for a small stack machine, and Python's machine can import and call anything. This machine
+//! has no such instructions: a pickle that uses them is refused at that byte, and nothing of it was run. It reads
+//! protocols 2 to 5, as Python and PyTorch's own writer produce them.
 //!
-//! Values are small and `Copy`: text is a range of the input, containers are numbers of nodes in one table. So
-//! what a pickle shares through its memo is shared here (a pickle that refers to itself a billion times over stays
-//! small), nothing recurses, and the memory taken is bounded by [`VALUES_MAX`] and in proportion to the input.
+//! Values are small and `Copy`: text is a range of the input, and containers are indexes of nodes in one table. What a
+//! pickle shares through its memo is therefore shared here, too (a pickle that refers to itself a billion times stays
+//! small). Nothing recurses. The memory used is bounded by [`VALUES_MAX`] and in proportion to the input.
 //!
-//! Why not a library: serde-pickle 1.2 refuses snapshots (as recursive, for their stack frames are shared), and copies
-//! whatever is shared.
+//! No library is used, because serde-pickle 1.2 refuses snapshots (it takes their shared stack frames for recursion)
+//! and copies everything that is shared.
 
 mod machine;
 
 use super::{Place, Refusal};
 
-/// The most values and containers of a pickle, of 16 and 32 bytes each: a snapshot of 8 million events.
+/// The largest number of values and containers of a pickle, of 16 and 32 bytes each: a snapshot of 8 million events.
 pub const VALUES_MAX: usize = 1 << 27;
 
 /// A value.
@@ -23,17 +23,17 @@ pub const VALUES_MAX: usize = 1 << 27;
 pub enum Value {
     /// `None`.
     None,
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
-    /// A whole number that fits.
+    /// An integer that fits.
     Int(i64),
-    /// A whole number that is too large to keep.
+    /// An integer that is too large to keep.
     Huge,
     /// Any other number.
     Float(f64),
     /// Text: a range of the input. It need not be UTF-8.
     Text(u32, u32),
-    /// Raw bytes, which are passed over.
+    /// Raw bytes, whose content is ignored.
     Bytes,
     /// A list: a node.
     List(u32),
@@ -43,7 +43,7 @@ pub enum Value {
     Dict(u32),
 }
 
-/// A number that is not negative; 0 where it is none.
+/// Returns a number that is not negative, or 0 for anything else.
 pub(super) fn number(value: Option<Value>) -> u64 {
     match value {
         Some(Value::Int(number)) => u64::try_from(number).unwrap_or(0),
@@ -54,7 +54,7 @@ pub(super) fn number(value: Option<Value>) -> u64 {
 /// A container.
 #[derive(Clone, Debug)]
 struct Node {
-    /// The byte at which it begins.
+    /// The byte at which the container begins.
     at: u32,
     items: Vec<Value>,
 }
@@ -71,18 +71,18 @@ impl<'a> Pickle<'a> {
     /// Reads a pickle.
     ///
     /// # Errors
-    /// Where it is broken, holds more than plain data, or is too long (4 GiB), with the byte.
+    /// The pickle is broken, holds more than plain data, or is too long (4 GiB). The refusal has the byte.
     pub fn read(input: &'a [u8]) -> Result<Self, Refusal> {
         let (nodes, top) = machine::run(input)?;
         Ok(Self { input, nodes, top })
     }
 
-    /// The whole value.
+    /// Returns the whole value.
     pub fn top(&self) -> Value {
         self.top
     }
 
-    /// The text of a value, if it is one.
+    /// Returns the text of a value, if it is text.
     pub fn text(&self, value: Value) -> Option<&'a [u8]> {
         match value {
             Value::Text(start, length) => self.input.get(start as usize..)?.get(..length as usize),
@@ -90,7 +90,7 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    /// The items of a list or tuple.
+    /// Returns the items of a list or tuple.
     pub fn items(&self, value: Value) -> Option<&[Value]> {
         match value {
             Value::List(node) | Value::Tuple(node) => Some(&self.nodes[node as usize].items),
@@ -98,12 +98,12 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    /// How long the file is.
+    /// Returns the length of the file in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.input.len()
     }
 
-    /// The keys and values of a dict.
+    /// Returns the keys and values of a dict.
     pub fn entries(&self, value: Value) -> Option<impl Iterator<Item = (Value, Value)> + '_> {
         match value {
             Value::Dict(node) => {
@@ -113,7 +113,7 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    /// What a dict has under a key; the last one counts, as in Python.
+    /// Returns the value under a key of a dict. If a key occurs several times, the last one counts, as in Python.
     pub fn under(&self, value: Value, key: &str) -> Option<Value> {
         let mut entries = self.entries(value)?;
         let mut found = None;
@@ -125,7 +125,7 @@ impl<'a> Pickle<'a> {
         found
     }
 
-    /// The byte at which a container begins.
+    /// Returns the byte at which a container or text begins.
     pub fn place(&self, value: Value) -> Place {
         match value {
             Value::List(node) | Value::Tuple(node) | Value::Dict(node) => {

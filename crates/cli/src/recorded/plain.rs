@@ -1,7 +1,8 @@
 //! Plain lines: `a <id> <bytes> [<stream>]` allocates, `f <id> [<stream>]` frees.
 //!
-//! The common denominator of allocation datasets. Numbers are decimal; an id may be used again once it is freed; a
-//! stream left out is stream 0 for an allocation and the allocation's own for a free; `#` begins a comment line.
+//! The common denominator of allocation datasets. Numbers are decimal. An id may be reused after its free. If the
+//! stream is left out, it is stream 0 for an allocation and the allocation's own stream for a free. `#` begins a
+//! comment line.
 
 use std::io::BufRead;
 
@@ -11,7 +12,8 @@ use super::{Format, Place, Recorded, Refusal};
 
 const SHAPE: &str = "a line is `a <id> <bytes> [<stream>]` or `f <id> [<stream>]`, with decimal numbers";
 
-/// Whether a file that begins like this is of this format: its first line that is no comment tells, if it is there yet.
+/// Returns `true` if a file with this beginning has this format. Its first line that is not a comment decides; if there
+/// is none yet, the answer is `true`.
 pub(crate) fn is_first(head: &[u8]) -> bool {
     let mut lines = head.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_start);
     lines
@@ -19,10 +21,10 @@ pub(crate) fn is_first(head: &[u8]) -> bool {
         .is_none_or(|line| matches!(line, [b'a' | b'f', b' ' | b'\t', ..]))
 }
 
-/// Reads the lines of a source.
+/// Reads all lines of a source.
 ///
 /// # Errors
-/// Where a line is not right, with its number.
+/// A line is not valid. The refusal has its number.
 pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
     let mut lines = Lines::new(source);
     let mut recorder = Recorder::new(Keys::Recycled, |id| format!("id {id}"), "line");
@@ -34,7 +36,7 @@ pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
     Ok(Recorded::new(Format::Plain, recorder.finish(name, Place::Line(lines.last_line()))?))
 }
 
-/// One line.
+/// Parses one line and records it.
 fn step(recorder: &mut Recorder, line: u64, text: &str) -> Result<(), Refusal> {
     let refuse = |reason: String| Refusal::new(Place::Line(line), reason).help(SHAPE);
     let number = |what: &str, word: Option<&str>| -> Result<u64, Refusal> {

@@ -1,7 +1,7 @@
-//! Recorded programs as data: what was allocated and freed, in order, with numbers that are dense.
+//! Recorded programs as data: allocations and frees in order, with dense ids.
 //!
-//! A [`Program`] can only be made by a `Recorder`, which refuses what no program can have done. So whoever serves a
-//! program need not check it again. Knows no file format.
+//! A [`Program`] can only be made by a `Recorder`, which refuses what no program can have done. A server of the program
+//! therefore needs no checks of its own. This module knows no file format.
 //!
 //! Invariants:
 //! * **dense-ids**: allocation `n` is the program's `n`th, counted from 0; streams are counted in the order of
@@ -15,11 +15,10 @@ use millpond_core::units::Bytes;
 
 use crate::refusal::{Place, Refusal};
 
-/// The most bytes that one allocation, and all live ones together, may have: 128 TiB, which is as much as the
-/// addresses of a process reach.
+/// The largest size of one allocation, and of all live ones together: 128 TiB, the size of a process's address space.
 pub const BYTES_MAX: u64 = 1 << 47;
 
-/// The most events of a program. It bounds the memory that reading one takes (24 bytes an event).
+/// The largest number of events of a program. It bounds the memory that reading one takes (24 bytes an event).
 pub const EVENTS_MAX: usize = 1 << 25;
 
 /// One step of a recorded program.
@@ -27,28 +26,28 @@ pub const EVENTS_MAX: usize = 1 << 25;
 pub enum Event {
     /// Memory is allocated on a stream.
     Alloc {
-        /// Which allocation it is.
+        /// The allocation.
         id: u32,
-        /// How many bytes were asked for; never 0.
+        /// The requested bytes; never 0.
         bytes: u64,
         /// The stream.
         stream: u32,
     },
-    /// Memory is freed on a stream, which need not be the one it was allocated on.
+    /// Memory is freed on a stream, which may differ from the stream that allocated it.
     Free {
-        /// Which allocation.
+        /// The allocation.
         id: u32,
         /// The stream.
         stream: u32,
     },
 }
 
-/// What is still allocated when a program ends.
+/// An allocation that is still live when a program ends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Leftover {
-    /// Which allocation.
+    /// The allocation.
     pub id: u32,
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub bytes: u64,
     /// The stream it was allocated on.
     pub stream: u32,
@@ -63,45 +62,45 @@ pub struct Program {
     streams: u32,
     peak_bytes: u64,
     leftovers: Vec<Leftover>,
-    /// How long the recorded run took, where that is known.
+    /// The duration of the recorded run, if it is known.
     pub seconds: Option<f64>,
 }
 
 impl Program {
-    /// What it is called.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its steps, in order; at least one.
+    /// Returns the steps, in order. There is at least one.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// How many allocations it makes: their ids are `0..allocations`.
+    /// Returns the number of allocations. Their ids are `0..allocations`.
     pub fn allocations(&self) -> u32 {
         self.allocations
     }
 
-    /// How many streams it uses: they are `0..streams`.
+    /// Returns the number of streams. They are `0..streams`.
     pub fn streams(&self) -> u32 {
         self.streams
     }
 
-    /// The most bytes that were live at once, as asked for.
+    /// Returns the peak of the live bytes, as requested.
     pub fn peak_bytes(&self) -> u64 {
         self.peak_bytes
     }
 
-    /// What is still live when it ends, in order of allocation.
+    /// Returns the allocations that are live when the program ends, in order of allocation.
     pub fn leftovers(&self) -> &[Leftover] {
         &self.leftovers
     }
 
-    /// Derives every invariant of this module anew from the events. For tests and fuzzing.
+    /// Checks every invariant of this module against the events. For tests and fuzzing.
     ///
     /// # Panics
-    /// Where one does not hold.
+    /// An invariant does not hold.
     pub fn audit(&self) {
         let mut live: Vec<Option<Leftover>> = Vec::new();
         let (mut bytes_live, mut peak_bytes, mut streams) = (0_u64, 0, 0);
@@ -140,18 +139,18 @@ pub struct Skipped {
     pub empty_allocs: u64,
     /// Allocations that failed.
     pub failed_allocs: u64,
-    /// Frees that were asked for and not over when the recording ended; their memory counts as live.
+    /// Frees that were requested but not completed when the recording ended. Their memory counts as live.
     pub pending_frees: u64,
-    /// Entries of kinds that are not known.
+    /// Entries of unknown kinds.
     pub unknown_entries: u64,
-    /// Allocations that no pool of a device would serve: of captured graphs, of the host.
+    /// Allocations that no device pool would serve: those of captured graphs and of the host.
     pub other_memory: u64,
-    /// Whether the end of an operation trace is missing.
+    /// `true` if the end of an operation trace is missing.
     pub is_cut: bool,
 }
 
 impl Skipped {
-    /// What was left out, each as `12 frees of ...`, or is missing; empty where nothing was.
+    /// Describes what was left out, as in `12 frees of ...`, and whether the end is missing. Empty if nothing was.
     pub fn sentences(&self) -> Vec<String> {
         let counted = [
             (self.earlier_frees, "free", "of memory from before the recording left out"),
@@ -172,53 +171,53 @@ impl Skipped {
     }
 }
 
-/// How a recording names its allocations.
+/// The way in which a recording names its allocations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Keys {
-    /// By numbers of which each is used once.
+    /// By numbers that are each used once.
     Unique,
     /// By numbers that may name another allocation after a free, such as addresses.
     Recycled,
 }
 
-/// Where a step stands in a recording.
+/// The position of a step in a recording.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct At {
     pub(crate) place: Place,
-    /// Its number among the recording's lines, entries or operations.
+    /// The step's number among the recording's lines, entries or operations.
     pub(crate) number: u64,
 }
 
 impl At {
-    /// On a line, counted from 1.
+    /// Makes the position of a line, counted from 1.
     pub(crate) fn line(number: u64) -> Self {
         At { place: Place::Line(number), number }
     }
 }
 
-/// What is known of a key.
+/// The state of a key.
 #[derive(Clone, Copy, Debug)]
 enum Life {
     Live { id: u32, since: u64 },
     Freed { since: u64, at: u64 },
 }
 
-/// Builds a [`Program`] step by step and refuses the step that no program can have done; then it is as before the step.
+/// Builds a [`Program`] step by step. Refuses a step that no program can have done, and is then unchanged.
 ///
-/// The recording names allocations by keys of its own (ids, addresses) and streams by numbers of its own (handles).
-/// Both become dense here.
+/// The recording names allocations by its own keys (ids, addresses) and streams by its own numbers (handles). The
+/// recorder makes both dense.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     keys: Keys,
-    /// What a key is called.
+    /// Formats a key.
     called: fn(u64) -> String,
-    /// What the recording's steps are called.
+    /// The noun for the recording's steps.
     unit: String,
     lives: HashMap<u64, Life>,
     /// Keys of live allocations of 0 bytes.
     empty: HashSet<u64>,
     streams: HashMap<u64, u32>,
-    /// Of each allocation by id: what is left of it, or none once it is freed.
+    /// The allocations by id; `None` after the free.
     allocated: Vec<Option<Leftover>>,
     events: Vec<Event>,
     live_bytes: u64,
@@ -227,7 +226,8 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder of an empty program. `called` names a key, and `unit` is what the recording's steps are called.
+    /// Creates a recorder of an empty program. `called` formats a key, and `unit` is the noun for the recording's
+    /// steps.
     pub(crate) fn new(keys: Keys, called: fn(u64) -> String, unit: impl Into<String>) -> Self {
         Self {
             keys,
@@ -244,18 +244,18 @@ impl Recorder {
         }
     }
 
-    /// How many steps it has.
+    /// Returns the number of steps.
     pub(crate) fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Whether `key` names a live allocation of the program.
+    /// Returns `true` if `key` names a live allocation of the program.
     pub(crate) fn is_live(&self, key: u64) -> bool {
         matches!(self.lives.get(&key), Some(Life::Live { .. }))
     }
 
-    /// `key` is allocated with `bytes` on `stream`. Of 0 bytes it is left out where keys are used again, and refused
-    /// where they are not.
+    /// Records that `key` is allocated with `bytes` on `stream`. An allocation of 0 bytes is left out if keys are
+    /// reused, and refused if they are not.
     pub(crate) fn alloc(&mut self, key: u64, bytes: u64, stream: u64, at: At) -> Result<(), Refusal> {
         if bytes == 0 && self.keys == Keys::Recycled {
             self.skipped.empty_allocs += 1;
@@ -307,7 +307,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// `key` is freed, on `stream` or, where the recording does not say, on the stream it was allocated on.
+    /// Records that `key` is freed: on `stream`, or on the stream that allocated it if the recording has no stream.
     pub(crate) fn free(&mut self, key: u64, stream: Option<u64>, at: At) -> Result<(), Refusal> {
         let refuse = |reason: String, help: &str| Err(Refusal::new(at.place, reason).help(help));
         let (id, since) = match self.lives.get(&key) {
@@ -338,7 +338,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// A free of a recording that may have begun in the middle: what it never saw allocated is left out.
+    /// Records a free in a recording that may have begun in the middle. A free of unknown memory is left out.
     pub(crate) fn free_if_seen(&mut self, key: u64, stream: Option<u64>, at: At) -> Result<(), Refusal> {
         if !self.lives.contains_key(&key) && !self.empty.contains(&key) {
             self.skipped.earlier_frees += 1;
@@ -347,7 +347,7 @@ impl Recorder {
         self.free(key, stream, at)
     }
 
-    /// The program, once all steps are in; `end` is where the recording ends.
+    /// Returns the program, once all steps are in. `end` is the end of the recording.
     pub(crate) fn finish(self, name: impl Into<String>, end: Place) -> Result<(Program, Skipped), Refusal> {
         if self.events.is_empty() {
             let help = "was recording switched on before the program allocated?";
@@ -373,7 +373,7 @@ impl Recorder {
         Err(Refusal::new(at.place, reason).help("cut the recording into shorter ones"))
     }
 
-    /// The dense number of a stream.
+    /// Returns the dense number of a stream.
     fn stream(&mut self, stream: u64) -> u32 {
         let next = self.streams.len() as u32;
         *self.streams.entry(stream).or_insert(next)

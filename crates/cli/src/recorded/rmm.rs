@@ -6,11 +6,11 @@
 //! 2342727,15:47:02.841977,free,0x10012400000,1048576,0
 //! ```
 //!
-//! `Action` is `allocate`, `free` (some documents say `deallocate`) or `allocate failure`; `Pointer` is
-//! hexadecimal or `(nil)`; `Stream` is a hexadecimal handle with or without `0x`. The order of the lines is the
-//! program's order, threads mixed: an allocation is logged after it was made and a free before, so an address is
-//! never seen live twice. A log copied from a terminal may lack the header, and one switched on late has frees of
-//! what it never saw allocated.
+//! `Action` is `allocate`, `free` (some documents have `deallocate`) or `allocate failure`. `Pointer` is hexadecimal or
+//! `(nil)`. `Stream` is a hexadecimal handle with or without `0x`. The order of the lines is the program's order, with
+//! all threads in one log. RMM logs an allocation after it was made and a free before it is done, so an address is
+//! never live twice. A log copied from a terminal may lack the header. A log that was switched on late has frees of
+//! memory whose allocation it does not have.
 
 use std::io::BufRead;
 
@@ -21,10 +21,10 @@ use super::{Format, Place, Recorded, Refusal};
 
 const SHAPE: &str = "a line is `Thread,Time,Action,Pointer,Size,Stream`, as RMM's logging_resource_adaptor writes it";
 
-/// The columns, in the order that RMM writes.
+/// The columns, in RMM's order.
 const COLUMNS: [&str; 6] = ["Thread", "Time", "Action", "Pointer", "Size", "Stream"];
 
-/// Where the columns that matter are.
+/// The indexes of the columns that are used.
 #[derive(Clone, Copy)]
 struct Layout {
     action: usize,
@@ -34,7 +34,7 @@ struct Layout {
     count: usize,
 }
 
-/// Whether a file that begins with this line is of this format.
+/// Returns `true` if a file that begins with this line has this format.
 pub(crate) fn is_first_line(line: &[u8]) -> bool {
     let mut fields = Fields::new();
     let is_read = std::str::from_utf8(line).is_ok_and(|line| fields.read(line.trim_end()).is_ok());
@@ -52,7 +52,7 @@ fn is_action(word: &str) -> bool {
 /// Reads a log.
 ///
 /// # Errors
-/// Where a line is not right, with its number.
+/// A line is not valid. The refusal has its number.
 pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
     let mut lines = Lines::new(source);
     let mut recorder = Recorder::new(Keys::Recycled, |pointer| format!("pointer {pointer:#x}"), "line");
@@ -69,7 +69,7 @@ pub fn read(name: &str, source: impl BufRead) -> Result<Recorded, Refusal> {
     Ok(Recorded::new(Format::Rmm, recorder.finish(name, Place::Line(lines.last_line()))?))
 }
 
-/// The columns of a header line.
+/// Finds the columns in a header line.
 fn layout(line: u64, header: &[&str]) -> Result<Layout, Refusal> {
     let column = |name: &str| {
         let refuse = |what: String| Refusal::new(Place::Line(line), what).help(SHAPE);
@@ -85,7 +85,7 @@ fn layout(line: u64, header: &[&str]) -> Result<Layout, Refusal> {
     Ok(Layout { action: action?, pointer: pointer?, size: size?, stream: stream?, count })
 }
 
-/// One line.
+/// Parses one line and records it.
 fn step(recorder: &mut Recorder, layout: Layout, line: u64, fields: &Fields) -> Result<(), Refusal> {
     let refuse = |reason: String| Refusal::new(Place::Line(line), reason).help(SHAPE);
     let count = fields.len();
@@ -109,7 +109,7 @@ fn step(recorder: &mut Recorder, layout: Layout, line: u64, fields: &Fields) -> 
     let bytes: u64 = bytes.parse().map_err(|_| refuse(format!("`{}` is not a number of bytes", shown(bytes))))?;
     match action {
         "allocate" => recorder.alloc(key, bytes, stream, At::line(line)),
-        // RMM allows, and logs, the free of a null pointer.
+        // RMM allows the free of a null pointer, and logs it.
         "free" | "deallocate" if key == 0 => Ok(()),
         "free" | "deallocate" => recorder.free_if_seen(key, Some(stream), At::line(line)),
         other => {

@@ -1,19 +1,19 @@
-//! PyTorch memory snapshots: what `torch.cuda.memory._dump_snapshot` writes after `_record_memory_history`.
+//! PyTorch memory snapshots: the files of `torch.cuda.memory._dump_snapshot` after `_record_memory_history`.
 //!
 //! The pickle holds a dict; `device_traces` has one list of entries for each device. Of an entry, `action`, `addr`,
-//! `size` (as asked for), `stream` and `time_us` matter. The actions:
+//! `size` (as requested), `stream` and `time_us` are used. The actions:
 //!
 //! | action | here |
 //! |---|---|
 //! | `alloc` | an allocation |
-//! | `free_requested` | passed over: other streams may still use the block, and PyTorch keeps it until they are done |
+//! | `free_requested` | ignored: other streams may still use the block, and PyTorch keeps it until they are done |
 //! | `free_completed` (`free`) | the free: from here on the block may be used again |
-//! | `segment_*` | what PyTorch's own allocator reserved (`history.rs`, with the `frames` of each entry) |
-//! | `oom`, `snapshot`, `workspace_snapshot` | passed over |
+//! | `segment_*` | memory that PyTorch's own allocator reserved (`history.rs`, with the `frames` of each entry) |
+//! | `oom`, `snapshot`, `workspace_snapshot` | ignored |
 //!
-//! The history is a ring: it may have lost its beginning, so frees of what it never saw allocated are left out and
-//! counted; so are the blocks in `segments` that live and that it never saw. A place counted by the recorder is an
-//! entry of the device's list, from 0.
+//! The history is a ring and may have lost its beginning. Frees of memory whose allocation it does not have are left
+//! out and counted. So are the live blocks in `segments` that it does not have. The recorder's positions are indexes
+//! into the device's list of entries, from 0.
 
 use std::collections::HashSet;
 
@@ -30,7 +30,7 @@ const RECORD: &str = "call torch.cuda.memory._record_memory_history() before the
 /// Reads a snapshot: one program for each device that has events.
 ///
 /// # Errors
-/// Where the pickle is broken, holds more than plain data or is not a snapshot, with the byte.
+/// The pickle is broken, holds more than plain data or is not a snapshot. The refusal has the byte.
 pub fn read(name: &str, bytes: &[u8]) -> Result<Vec<Recorded>, Refusal> {
     let pickle = Pickle::read(bytes)?;
     let wrong = |value: Value, reason: &str| Refusal::new(pickle.place(value), reason).help(RECORD);
@@ -75,7 +75,7 @@ struct Entries<'a> {
 }
 
 impl Entries<'_> {
-    /// The device's program, if there is an allocation in it.
+    /// Returns the device's program, if it has an allocation.
     fn read(&self, name: &str) -> Result<Option<Recorded>, Refusal> {
         let unit = if self.gpu == 0 { "entry".to_owned() } else { format!("gpu {} entry", self.gpu) };
         let mut recorder = Recorder::new(Keys::Recycled, |address| format!("address {address:#x}"), unit);
@@ -100,7 +100,7 @@ impl Entries<'_> {
         Ok(Some(recorded))
     }
 
-    /// One entry; its time in microseconds.
+    /// Reads one entry. Returns its time in microseconds.
     fn step(
         &self,
         recorder: &mut Recorder,
@@ -155,7 +155,7 @@ impl Entries<'_> {
         self.pickle.under(entry, key).ok_or_else(|| self.wrong(index, &format!("no `{key}`")))
     }
 
-    /// A number that counts or addresses something.
+    /// Returns a field that is a count, a size or an address.
     fn number(&self, index: usize, key: &str) -> Result<u64, Refusal> {
         match self.field(index, key)? {
             Value::Int(number) => {

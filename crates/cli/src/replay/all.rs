@@ -1,4 +1,4 @@
-//! Several programs taken together, as JSON.
+//! The totals of several programs, as JSON.
 
 use std::collections::BTreeMap;
 
@@ -12,30 +12,30 @@ use super::report::{Report, sum};
 pub(crate) struct All<'a> {
     files: &'a [Report],
     totals: Totals,
-    /// Of two recordings: how the second stands to the first.
+    /// With two recordings: the ratios of the second to the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     comparison: Option<Comparison>,
 }
 
-/// Several programs taken together.
+/// The totals of several programs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Totals {
-    /// How many programs.
+    /// The number of programs.
     pub programs: usize,
     /// Allocations and frees of one pass of each.
     pub events: usize,
-    /// The largest ratio of them.
+    /// The largest of their ratios.
     pub ratio_max: f64,
-    /// Host time of an event, over all events.
+    /// The host time per event, over all events.
     pub ns_per_event: f64,
-    /// Calls of the driver, by kind.
+    /// Driver calls, by kind.
     pub driver_calls: BTreeMap<String, u64>,
-    /// How many of them were made after the first passes.
+    /// The driver calls after the first passes.
     pub driver_calls_after_first_pass: u64,
 }
 
 impl<'a> All<'a> {
-    /// These reports and their totals; of two, how they compare.
+    /// Sums up these reports. `comparison` has the ratios if there are two.
     pub(crate) fn of(files: &'a [Report], comparison: Option<Comparison>) -> Self {
         let events = files.iter().map(|report| report.events).sum();
         let nanoseconds: f64 = files.iter().map(|report| report.ns_per_event * report.events as f64).sum();

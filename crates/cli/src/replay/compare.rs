@@ -1,4 +1,4 @@
-//! Two recordings side by side: the table of each, and the ratio of every figure.
+//! The comparison of two recordings: one table of both, with the ratio of every figure.
 
 use std::collections::BTreeSet;
 
@@ -8,42 +8,42 @@ use serde::Serialize;
 use super::report::{Cell, Line, PassReport, Report};
 use crate::text_table::{render, table};
 
-/// How the second of two programs stands to the first: each figure over the other; none where that is 0.
+/// The ratios of the second program's figures to the first program's; `None` if the first figure is 0.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Comparison {
     /// The first program's name.
     pub first: String,
-    /// The second one's.
+    /// The second program's name.
     pub second: String,
-    /// Of what was live at once.
+    /// The ratio of the peaks of live bytes.
     pub peak_requested_bytes: Option<f64>,
-    /// Of what was reserved, over all passes.
+    /// The ratio of the peaks of reserved bytes, over all passes.
     pub peak_reserved_bytes: Option<f64>,
-    /// Of reserved over requested.
+    /// The ratio of the two reserved-to-requested ratios.
     pub ratio: Option<f64>,
-    /// Of the host time of an event.
+    /// The ratio of the host times per event.
     pub ns_per_event: Option<f64>,
-    /// Of the first pass.
+    /// The ratios of the first pass.
     pub first_pass: PassRatios,
-    /// Of the others together, if both have some.
+    /// The ratios of the later passes together, if both programs have some.
     pub later_passes: Option<PassRatios>,
 }
 
 /// The ratios of one pass, or of several together.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct PassRatios {
-    /// Of what was reserved.
+    /// The ratio of the peaks of reserved bytes.
     pub peak_reserved_bytes: Option<f64>,
-    /// Of reserved over requested.
+    /// The ratio of the two reserved-to-requested ratios.
     pub ratio: Option<f64>,
-    /// Of the host time of an event.
+    /// The ratio of the host times per event.
     pub ns_per_event: Option<f64>,
-    /// Of the calls of the driver in a pass.
+    /// The ratio of the driver calls in a pass.
     pub driver_calls: Option<f64>,
 }
 
 impl Comparison {
-    /// The second over the first.
+    /// Divides the second program's figures by the first program's.
     pub(crate) fn of(first: &Report, second: &Report) -> Self {
         let bytes = |of: &dyn Fn(&Report) -> u64| over(of(second) as f64, of(first) as f64);
         let later = second.later_passes.as_ref().zip(first.later_passes.as_ref());
@@ -76,7 +76,7 @@ fn over(second: f64, first: f64) -> Option<f64> {
     (first > 0.0).then_some(second / first)
 }
 
-/// Both tables in one, for people.
+/// Returns both tables in one, as text for a terminal.
 pub(crate) fn text(first: &Report, second: &Report) -> String {
     let bold = Style::new().bold();
     let mut text = String::new();

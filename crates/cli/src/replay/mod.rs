@@ -1,7 +1,7 @@
-//! `millpond replay`: reads recordings, has them served, reports.
+//! `millpond replay`: reads recordings, lets a server serve them, and reports.
 //!
-//! Files are read and served one after the other; a refused file is reported and does not keep the others from being
-//! served. It knows who serves only as a [`Server`].
+//! Files are read and served one after the other. A refused file is reported, and the others are still served. This
+//! module knows the server only as a [`Server`].
 
 mod all;
 mod compare;
@@ -29,12 +29,12 @@ pub use server::{Figures, Open, ServeError, Server, Setup, Touched};
 /// Runs the command.
 ///
 /// # Errors
-/// An input is wrong, or `out` or `err` cannot be written.
+/// Fails if an input is wrong, or if `out` or `err` cannot be written.
 pub fn run(args: &Replay, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write) -> Result<Status, Stop> {
     if args.touch && args.device == DeviceKind::Sim {
         return Err(Stop::bad_input("--touch: the device `sim` has no memory to touch\n  help: use --device host"));
     }
-    // The tables of two recordings become one, which stands at the end.
+    // The tables of two recordings are merged into one, which is printed at the end.
     let is_pair = args.files.len() == 2;
     let mut status = Status::Fine;
     let (mut reports, mut counts): (Vec<Report>, Vec<usize>) = Default::default();
@@ -76,9 +76,9 @@ pub fn run(args: &Replay, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Wri
     Ok(status)
 }
 
-/// What comes after the programs: all of them together. `counts` is how many were served of each file.
+/// Prints the summary of all programs. `counts` has the number of served programs of each file.
 fn finish(args: &Replay, reports: &[Report], counts: &[usize], out: &mut dyn Write) -> io::Result<()> {
-    // A file that was refused, or that has several programs, makes no pair.
+    // A file that was refused, or that has several programs, cannot be compared.
     let pair = match (reports, counts) {
         ([first, second], [1, 1]) => Some((first, second)),
         _ => None,
@@ -108,7 +108,7 @@ fn finish(args: &Replay, reports: &[Report], counts: &[usize], out: &mut dyn Wri
     Ok(())
 }
 
-/// The programs of a file, or of one GPU of it.
+/// Returns the programs of a file, or those of one GPU.
 fn read(file: &Path, gpu: Option<u32>) -> Result<Vec<Recorded>, Refusal> {
     let mut found = source::read_file(file)?;
     let Some(gpu) = gpu else { return Ok(found) };
@@ -124,7 +124,7 @@ fn read(file: &Path, gpu: Option<u32>) -> Result<Vec<Recorded>, Refusal> {
     Ok(found)
 }
 
-/// Serves one program and measures.
+/// Serves one program and measures it.
 fn serve(args: &Replay, open: Open<'_>, file: &Path, recorded: &Recorded) -> Result<(Report, picture::Curve), String> {
     let program = &recorded.program;
     let setup = Setup { touch: args.touch, seed: args.seed, ..Setup::new(args.device, &args.pool, program) };

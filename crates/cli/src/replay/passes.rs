@@ -1,8 +1,8 @@
-//! Serves a program several times over and takes the time.
+//! Serves a program several times and measures the time.
 //!
-//! Only calls to the server are in what is timed, and the loop around them; what that loop costs by itself is measured
-//! with a server that does nothing, through the same code. A pass is served in slices: the clock stands still
-//! between them, where the curve of the first pass is sampled and progress is shown.
+//! The time includes only the calls to the server and the loop around them. The cost of that loop is measured with a
+//! server that does nothing, through the same code. A pass is served in slices. Between them the clock is stopped, the
+//! curve of the first pass is sampled, and progress is shown.
 
 use std::fmt;
 use std::hint::black_box;
@@ -14,33 +14,33 @@ use super::picture::{Curve, Sample};
 use super::server::{Figures, ServeError, Server};
 use crate::recorded::{Event, Program};
 
-/// Into how many slices a pass is cut, at most.
+/// The largest number of slices of a pass.
 const SLICES: usize = 512;
 
-/// How often the idle loop is measured.
+/// The number of measurements of the idle loop.
 const IDLE_PASSES: usize = 7;
 
-/// One time through the program.
+/// One pass through the program.
 #[derive(Clone, Debug)]
 pub(crate) struct Pass {
     pub(crate) elapsed: Duration,
     pub(crate) figures: Figures,
 }
 
-/// A program served.
+/// All passes of a program.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// At least one.
+    /// The passes; at least one.
     pub(crate) passes: Vec<Pass>,
-    /// Of the first pass.
+    /// The curve of the first pass.
     pub(crate) curve: Curve,
 }
 
-/// What could not be served.
+/// The failure of a pass.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pass: u32,
-    /// The event and its number; none where the pass's end failed.
+    /// The event and its number; `None` if the end of the pass failed.
     event: Option<(usize, Event)>,
     reason: ServeError,
 }
@@ -61,7 +61,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Serves the program `repeat` times; `advance` gets how many more events were served.
+/// Serves the program `repeat` times. `advance` receives the number of events of each slice.
 pub(crate) fn serve(
     program: &Program,
     server: &mut dyn Server,
@@ -90,7 +90,7 @@ pub(crate) fn serve(
     Ok(Run { passes, curve })
 }
 
-/// What the loop itself costs, in nanoseconds an event.
+/// Measures the loop itself, in nanoseconds per event.
 pub(crate) fn loop_nanoseconds(program: &Program) -> f64 {
     let nanoseconds = (0..IDLE_PASSES).map(|_| {
         let elapsed = timed(program, &mut Idle, &mut |_, _| {}).unwrap_or_default();
@@ -99,7 +99,7 @@ pub(crate) fn loop_nanoseconds(program: &Program) -> f64 {
     median(nanoseconds.collect())
 }
 
-/// The middle one of some numbers, the mean of the two middle ones where they are even; 0 of none.
+/// Returns the median: for an even count the mean of the two middle numbers, for none 0.
 pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     match numbers.len() {
@@ -109,8 +109,8 @@ pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
     }
 }
 
-/// Serves one pass and takes the time; `between` runs after each slice, off the clock. An error has the number of
-/// its event.
+/// Serves one pass and measures the time. `between` runs after each slice, while the clock is stopped. An error has the
+/// number of its event.
 fn timed(
     program: &Program,
     server: &mut dyn Server,
@@ -136,7 +136,7 @@ fn timed(
     Ok(elapsed)
 }
 
-/// The point of the curve after a slice; `live` is what was live before it, and then after it.
+/// Returns the point of the curve after a slice. `live` is updated from before the slice to after it.
 fn sample(slice: &[Event], live: &mut Live, reserved_bytes: u64) -> Sample {
     let mut requested_bytes = live.bytes;
     for event in slice {
@@ -149,10 +149,10 @@ fn sample(slice: &[Event], live: &mut Live, reserved_bytes: u64) -> Sample {
     Sample { requested_bytes, reserved_bytes }
 }
 
-/// What is live, as asked for.
+/// The live bytes, as requested.
 #[derive(Default)]
 struct Live {
-    /// Of each allocation so far, by id.
+    /// The size of each allocation so far, by id.
     sizes: Vec<u64>,
     bytes: u64,
 }
@@ -169,7 +169,7 @@ impl Live {
     }
 }
 
-/// Serves nothing.
+/// A server that does nothing.
 struct Idle;
 
 impl Server for Idle {
@@ -213,7 +213,7 @@ mod tests {
         recorder.finish("pairs", Place::Whole).unwrap().0
     }
 
-    /// Counts what it is asked, and fails at one event.
+    /// A server that counts its calls and fails at one allocation.
     #[derive(Default)]
     struct Counting {
         allocs: u32,

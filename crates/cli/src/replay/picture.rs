@@ -1,21 +1,22 @@
-//! A small picture of memory over time, for a terminal: requested in blocks, reserved as a shade above.
+//! A small picture of memory over time, for a terminal: requested bytes as blocks, reserved bytes as a shade above
+//! them.
 
 use std::fmt::Write;
 
 use millpond_core::units::Bytes;
 
-/// How many lines the picture is high.
+/// The height of the picture in lines.
 const HEIGHT: usize = 8;
-/// The widest picture: beyond this, more columns tell no more.
+/// The widest picture. More columns would show nothing more.
 const WIDTH_MAX: usize = 120;
-/// What is taken for the width where there is no terminal.
+/// The width where there is no terminal.
 const WIDTH_DEFAULT: usize = 80;
 /// The narrowest picture.
 const WIDTH_MIN: usize = 40;
-/// Columns left of the picture: the scale.
+/// The columns left of the picture, for the scale.
 const SCALE: usize = 12;
 
-/// Blocks of one to eight eighths of a line.
+/// Blocks of one eighth to eight eighths of a line.
 const BLOCKS: [char; 8] =
     ['\u{2581}', '\u{2582}', '\u{2583}', '\u{2584}', '\u{2585}', '\u{2586}', '\u{2587}', '\u{2588}'];
 const SHADE: char = '\u{2591}';
@@ -24,31 +25,31 @@ const AXIS_TICK: char = '\u{2524}';
 const AXIS_CORNER: char = '\u{2514}';
 const AXIS_ALONG: char = '\u{2500}';
 
-/// Memory at one time.
+/// The memory of one slice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sample {
-    /// The most that was live since the sample before.
+    /// The peak of live bytes since the sample before.
     pub(crate) requested_bytes: u64,
-    /// What was reserved at its end.
+    /// The bytes reserved at the end of the slice.
     pub(crate) reserved_bytes: u64,
 }
 
 /// Memory over time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Curve {
-    /// At even distances.
+    /// The samples, at even distances.
     pub(crate) samples: Vec<Sample>,
-    /// How many events they span.
+    /// The number of events that the samples span.
     pub(crate) events: usize,
 }
 
-/// The columns that a picture may have here.
+/// Returns the width of the picture for this terminal, in columns.
 pub(crate) fn width() -> usize {
     let columns = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
     columns.unwrap_or(WIDTH_DEFAULT).clamp(WIDTH_MIN, WIDTH_MAX)
 }
 
-/// The picture, `width` columns wide; empty where there is nothing to see.
+/// Returns the picture, `width` columns wide; empty if no memory was used.
 pub(crate) fn picture(curve: &Curve, width: usize) -> String {
     let columns = columns(&curve.samples, width.saturating_sub(SCALE + 1));
     let top = columns.iter().map(|column| column.requested_bytes.max(column.reserved_bytes)).max().unwrap_or(0);
@@ -90,7 +91,7 @@ fn push_line(text: &mut String, line: &str) {
     writeln!(text, "{}", line.trim_end()).expect("a string takes everything");
 }
 
-/// The samples spread over columns: each column has the most of its samples.
+/// Distributes the samples over columns. Each column has the maxima of its samples.
 fn columns(samples: &[Sample], count: usize) -> Vec<Sample> {
     if samples.is_empty() {
         return Vec::new();
@@ -117,7 +118,7 @@ mod tests {
         Curve { samples: samples.collect(), events: 1234 }
     }
 
-    /// The picture in plain letters: `#` for a full block, digits for eighths of one, `.` for the shade.
+    /// Replaces the picture's characters: `#` for a full block, digits for eighths of one, `.` for the shade.
     fn letters(text: &str) -> String {
         let letter = |c: char| match BLOCKS.iter().position(|block| *block == c) {
             Some(7) => '#',

@@ -1,4 +1,4 @@
-//! What a replay found, as one plain value: the JSON is this value, the text is made of it.
+//! The result of a replay, as one plain value. The JSON is this value, and the text is made from it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,76 +18,76 @@ use crate::text_table::{render, table};
 /// The figures of one program.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
-    /// The file as it was named.
+    /// The file name as given.
     pub file: String,
-    /// The program.
+    /// The program's name.
     pub name: String,
-    /// What kind of recording it is.
+    /// The format of the recording.
     pub format: String,
-    /// The GPU it was recorded on, where the file tells several apart.
+    /// The GPU it was recorded on, if the file distinguishes several.
     pub gpu: Option<u32>,
     /// The device that served it.
     pub device: &'static str,
-    /// Allocations and frees of a pass.
+    /// The allocations and frees of a pass.
     pub events: usize,
-    /// Allocations of a pass.
+    /// The allocations of a pass.
     pub allocations: u32,
-    /// Streams.
+    /// The number of streams.
     pub streams: u32,
-    /// How often it was served.
+    /// The number of passes.
     pub passes: usize,
-    /// The most bytes that were live at once, as asked for.
+    /// The peak of the live bytes, as requested.
     pub peak_requested_bytes: u64,
-    /// The most physical memory that was reserved, over all passes.
+    /// The peak of reserved physical memory, over all passes.
     pub peak_reserved_bytes: u64,
-    /// Reserved over requested.
+    /// The ratio of reserved to requested bytes.
     pub ratio: f64,
-    /// Host time of an event: the median of the later passes, or the first where there is only that.
+    /// The host time per event: the median of the later passes, or of the first if there are no others.
     pub ns_per_event: f64,
-    /// Calls of the driver in all passes, by kind.
+    /// The driver calls in all passes, by kind.
     pub driver_calls: BTreeMap<String, u64>,
-    /// How many of them were made after the first pass.
+    /// The driver calls after the first pass.
     pub driver_calls_after_first_pass: u64,
-    /// The first pass alone.
+    /// The figures of the first pass.
     pub first_pass: PassReport,
-    /// The others together, if there are any.
+    /// The figures of the later passes together, if there are any.
     pub later_passes: Option<PassReport>,
-    /// What the loop around the server costs; it is taken off all times.
+    /// The cost of the loop around the server. It is subtracted from all times.
     pub loop_ns_per_event: f64,
-    /// What was found in touched memory, where that was asked for.
+    /// The check of touched memory, if requested.
     pub touch: Option<Touched>,
     /// Steps of the recording that are not in the program.
     pub skipped: Skipped,
-    /// What the recording says of the run it was made from.
+    /// The recording's own figures about the run it was made from.
     pub recorded_run: RecordedRun,
 }
 
 /// The figures of one pass, or of several together.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct PassReport {
-    /// How many passes.
+    /// The number of passes.
     pub passes: usize,
-    /// The most physical memory that was reserved.
+    /// The peak of reserved physical memory.
     pub peak_reserved_bytes: u64,
-    /// Reserved over requested.
+    /// The ratio of reserved to requested bytes.
     pub ratio: f64,
-    /// Host time of an event, the median over the passes.
+    /// The host time per event, the median over the passes.
     pub ns_per_event: f64,
-    /// Calls of the driver, by kind.
+    /// The driver calls, by kind.
     pub driver_calls: BTreeMap<String, u64>,
 }
 
-/// What a recording says of the run it was made from.
+/// A recording's own figures about the run it was made from.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RecordedRun {
-    /// How long it took.
+    /// Its duration.
     pub seconds: Option<f64>,
-    /// What its own allocator had reserved at most.
+    /// The peak of the bytes that its own allocator had reserved.
     pub peak_reserved_bytes: Option<u64>,
 }
 
 impl Report {
-    /// The figures of a run; `idle` is what the loop itself costs in nanoseconds an event.
+    /// Computes the figures of a run. `idle` is the cost of the loop itself, in nanoseconds per event.
     pub(crate) fn new(file: &Path, recorded: &Recorded, device: DeviceKind, run: &Run, idle: f64) -> Self {
         let program = &recorded.program;
         let (first, later) = run.passes.split_at(1);
@@ -137,7 +137,7 @@ impl Report {
         }
     }
 
-    /// What the program is, and a picture of it.
+    /// Returns the program's description, with its picture.
     pub(crate) fn head(&self, picture: &str) -> String {
         let (bold, title) = (Style::new().bold(), self.title());
         let Self { events, allocations, streams, format, device, .. } = self;
@@ -153,12 +153,12 @@ impl Report {
         text
     }
 
-    /// The table, and what was touched.
+    /// Returns the table and the check of touched memory.
     pub(crate) fn tail(&self) -> String {
         format!("\n{}{}", render(self.table()), self.touched_text())
     }
 
-    /// What was found in touched memory.
+    /// Describes the check of touched memory.
     pub(crate) fn touched_text(&self) -> String {
         let (green, red) = (AnsiColor::Green.on_default(), AnsiColor::Red.on_default().bold());
         match &self.touch {
@@ -174,7 +174,7 @@ impl Report {
         }
     }
 
-    /// The program's name, with its GPU.
+    /// Returns the program's name, with its GPU.
     pub(crate) fn title(&self) -> String {
         match self.gpu {
             Some(gpu) => format!("{} (GPU {gpu})", self.name),
@@ -182,7 +182,7 @@ impl Report {
         }
     }
 
-    /// First pass and later passes beside each other.
+    /// Makes the table: the first pass beside the later ones.
     fn table(&self) -> Table {
         let mut table = table();
         let heads = self.passes().enumerate().map(|(at, pass)| match (at, pass.passes) {
@@ -198,12 +198,13 @@ impl Report {
         table
     }
 
-    /// The first pass, and the later ones together if there are any.
+    /// Returns the first pass, and the later ones together if there are any.
     fn passes(&self) -> impl Iterator<Item = &PassReport> {
         [Some(&self.first_pass), self.later_passes.as_ref()].into_iter().flatten()
     }
 
-    /// The lines of the table: a cell for each of [`passes`](Self::passes). `kinds` are those of driver calls.
+    /// Returns the lines of the table, with a cell for each of [`passes`](Self::passes). `kinds` are the kinds of
+    /// driver calls.
     pub(crate) fn lines<'a>(&self, kinds: impl Iterator<Item = &'a String>) -> Vec<Line> {
         let mut lines = Vec::new();
         let mut line = |name: &str, cell: &dyn Fn(&PassReport) -> Cell| {
@@ -230,21 +231,21 @@ impl Report {
     }
 }
 
-/// The line of what the recording says of its own allocator.
+/// The title of the line with the figures of the recorded run's own allocator.
 const RECORDED: &str = "reserved when recorded";
 
 /// A line of the table of one program.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// One for the first pass, one for the later ones.
+    /// One for the first pass, and one for the later ones.
     pub(crate) cells: Vec<Option<Cell>>,
 }
 
 /// A figure.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Cell {
-    /// As it is shown.
+    /// The figure as text.
     pub(crate) text: String,
     pub(crate) value: f64,
 }
@@ -254,13 +255,13 @@ impl Cell {
         Self { text: mebibytes(bytes), value: bytes as f64 }
     }
 
-    /// A number of calls for each pass.
+    /// Makes a cell with the number of calls per pass.
     fn calls(calls: u64, passes: usize) -> Self {
         Self { text: a_pass(calls, passes), value: calls as f64 / passes as f64 }
     }
 }
 
-/// One line a program.
+/// Returns a table with one line for each program.
 pub(crate) fn summary(reports: &[Report]) -> String {
     let mut table = table();
     table.add_row(["", "events", "requested", "reserved", "ratio", "later", "ns/event", "calls", "later"]);
@@ -286,7 +287,7 @@ fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / MIB as f64)
 }
 
-/// A number of calls for each pass.
+/// Formats the number of calls per pass.
 fn a_pass(calls: u64, passes: usize) -> String {
     match calls % passes as u64 {
         0 => (calls / passes as u64).to_string(),
@@ -302,7 +303,7 @@ pub(super) fn sum<'a>(counts: impl Iterator<Item = &'a BTreeMap<String, u64>>) -
     sum
 }
 
-/// What was touched in all passes.
+/// Sums up the checks of touched memory in all passes.
 fn touched(run: &Run) -> Option<Touched> {
     let mut all: Option<Touched> = None;
     for touched in run.passes.iter().filter_map(|pass| pass.figures.touched.as_ref()) {

@@ -1,4 +1,4 @@
-//! The seam between a recorded program and whoever serves its memory.
+//! The interface between a recorded program and the server of its memory.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,93 +8,94 @@ use millpond::PoolConfig;
 use crate::args::{DeviceKind, Pool};
 use crate::recorded::Program;
 
-/// What a server is opened with. One server serves one program, several times over.
+/// The parameters of a server. One server serves one program, several times.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Setup {
     /// The device.
     pub device: DeviceKind,
     /// The settings of the pool.
     pub pool: PoolConfig,
-    /// How many streams the program uses: `0..streams`.
+    /// The number of streams of the program: `0..streams`.
     pub streams: u32,
-    /// How many allocations it makes in a pass: `0..allocations`.
+    /// The number of allocations of a pass: `0..allocations`.
     pub allocations: u32,
-    /// Whether to write a pattern into each allocation and check it before its free.
+    /// `true` to write a pattern into each allocation and check it before its free.
     pub touch: bool,
-    /// Which patterns.
+    /// The seed of the patterns.
     pub seed: u64,
 }
 
 impl Setup {
-    /// For a program, whose memory is not touched.
+    /// Makes the parameters for a program whose memory is not touched.
     pub(crate) fn new(device: DeviceKind, pool: &Pool, program: &Program) -> Self {
         let (streams, allocations) = (program.streams(), program.allocations());
         Setup { device, pool: pool.config(), streams, allocations, touch: false, seed: 0 }
     }
 
-    /// Opens the server; in words, why it cannot be opened.
+    /// Opens the server. The error says in words why it cannot be opened.
     pub(crate) fn open(&self, open: Open<'_>) -> Result<Box<dyn Server>, String> {
         open(self).map_err(|error| format!("the {} device: {error}", self.device.name()))
     }
 }
 
-/// Opens a server.
+/// A function that opens a server.
 pub type Open<'a> = &'a dyn Fn(&Setup) -> Result<Box<dyn Server>, ServeError>;
 
 /// Serves the memory of a program.
 ///
-/// In each pass every id is allocated once and freed once, in the order of the recording; what the recording leaves
-/// allocated is freed at the end. A free may come on another stream than its allocation, and the recording does not
-/// say what orders the two: the server orders them.
+/// In each pass every id is allocated once and freed once, in the order of the recording. Allocations without a free in
+/// the recording are freed at the end. A free may be on another stream than its allocation. The recording does not say
+/// what orders the two, so the server orders them.
 pub trait Server {
-    /// Allocates.
+    /// Allocates `bytes` on a stream.
     ///
     /// # Errors
-    /// Where the device cannot serve.
+    /// The device cannot serve the allocation.
     fn alloc(&mut self, id: u32, bytes: u64, stream: u32) -> Result<(), ServeError>;
 
-    /// Frees.
+    /// Frees an allocation on a stream.
     ///
     /// # Errors
-    /// Where the device is lost.
+    /// The device is lost.
     fn free(&mut self, id: u32, stream: u32) -> Result<(), ServeError>;
 
-    /// Where a live allocation starts: not asked while time is taken.
+    /// Returns the address of a live allocation. Not called while the time is measured.
     fn address(&self, id: u32) -> u64;
 
-    /// Physical memory reserved now, in bytes. Not asked while time is taken.
+    /// Returns the bytes of physical memory that are reserved now. Not called while the time is measured.
     fn reserved_bytes(&self) -> u64;
 
-    /// All is freed: waits for the device, lets it give back what it need not keep, and tells of the pass that ends.
+    /// Ends a pass, in which everything was freed: waits for the device, lets it give back memory that it need not
+    /// keep, and returns the figures of the pass.
     ///
     /// # Errors
-    /// Where the device is lost.
+    /// The device is lost.
     fn end_of_pass(&mut self) -> Result<Figures, ServeError>;
 }
 
-/// What a pass took.
+/// The figures of a pass.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Figures {
-    /// The most physical memory that was reserved during the pass, in bytes.
+    /// The peak of reserved physical memory during the pass, in bytes.
     pub peak_reserved_bytes: u64,
-    /// Calls of the driver during the pass, by kind.
+    /// The driver calls during the pass, by kind.
     pub driver_calls: BTreeMap<String, u64>,
-    /// What was touched, where that was asked for.
+    /// The check of touched memory, if requested.
     pub touched: Option<Touched>,
 }
 
-/// What became of the patterns written into allocations during a pass.
+/// The check of the patterns written into allocations during a pass.
 #[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Touched {
-    /// Allocations whose pattern was checked.
+    /// The number of allocations whose pattern was checked.
     pub checked: u64,
-    /// Those of them that had changed.
+    /// The number of these whose pattern had changed.
     pub mismatches: u64,
     /// The first change, in words.
     pub first_mismatch: Option<String>,
 }
 
-/// Why a server cannot serve, in words.
+/// The reason why a server cannot serve, in words.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServeError(pub String);
 

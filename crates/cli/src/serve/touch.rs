@@ -1,19 +1,19 @@
-//! Patterns in memory: written by a kernel after each allocation, checked by one before its free.
+//! Patterns in memory: a kernel writes one after each allocation, and another kernel checks it before its free.
 //!
-//! A word at every [`STRIDE`] bytes and one at the end. Blocks begin at multiples of that, so two allocations that
-//! share a byte share the place of a word, whichever begins inside the other. Words tell allocations and passes apart.
+//! A pattern has a word at every multiple of [`STRIDE`] bytes. Blocks begin at multiples of [`STRIDE`], so two
+//! allocations that overlap share the place of a word. The words differ between allocations and passes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use millpond::{Buffer, Stream};
 use millpond_cli::replay::Touched;
 
-/// Bytes from word to word: what the pool's blocks are multiples of.
+/// The distance between words in bytes. The pool's blocks are multiples of it.
 const STRIDE: usize = 512;
-/// Bytes of a word; less where an allocation, or its last stride, is shorter.
+/// The size of a word in bytes; less if an allocation, or its last stride, is shorter.
 const WORD: usize = 8;
 
-/// Writes and checks.
+/// Writes and checks patterns.
 pub(super) struct Patterns {
     seed: u64,
     pass: u64,
@@ -21,7 +21,7 @@ pub(super) struct Patterns {
 }
 
 impl Patterns {
-    /// Patterns that depend on `seed`.
+    /// Creates patterns that depend on `seed`.
     pub(super) fn new(seed: u64) -> Self {
         Self { seed, pass: 0, found: Arc::default() }
     }
@@ -58,7 +58,7 @@ impl Patterns {
         })
     }
 
-    /// What was found in the pass that ends, once the device is idle.
+    /// Returns the result of the pass that ends. The device must be idle.
     pub(super) fn end_of_pass(&mut self) -> Touched {
         self.pass += 1;
         std::mem::take(&mut *self.found.lock().unwrap_or_else(PoisonError::into_inner))
@@ -69,12 +69,12 @@ impl Patterns {
     }
 }
 
-/// The word of a place.
+/// Returns the word at a place.
 fn word(seed: u64, index: usize) -> [u8; WORD] {
     mixed(seed.wrapping_add(index as u64)).to_le_bytes()
 }
 
-/// The finaliser of splitmix64: every bit of the input moves every bit of the output.
+/// The finalizer of splitmix64: every input bit affects every output bit.
 fn mixed(input: u64) -> u64 {
     let mut value = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
     value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

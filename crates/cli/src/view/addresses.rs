@@ -1,29 +1,29 @@
-//! Leaves out the addresses that were never used, so that a picture shows those that were.
+//! Removes unused addresses, so that a picture shows only used ones.
 //!
-//! A pool's virtual range is far larger than what is in use. Ranges of addresses that no life ever had are closed up
-//! where they are at least [`GAP`]; a *seam* is where one was.
+//! A pool's virtual range is far larger than the used part. Ranges that no life ever used are removed if they are at
+//! least [`GAP`] long. A *seam* is the place where such a range was.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use millpond_core::units::{MIB, Range, round_up};
 
-/// Offsets of what is aligned to this many bytes stay aligned.
+/// Addresses that are aligned to this many bytes keep their alignment as offsets.
 const GRAIN: u64 = 512;
 
-/// The least gap that is closed up, in bytes.
+/// The smallest gap that is removed, in bytes.
 const GAP: u64 = 2 * MIB;
 
-/// From addresses to offsets without gaps.
+/// Maps addresses to offsets without gaps.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Packed {
-    /// Offsets and the addresses they stand for, both ascending: from each on they run alike.
+    /// Pairs of an offset and its address, both ascending. After each pair both advance by the same amount.
     pub(super) seams: Vec<(u64, u64)>,
-    /// The first offset that is behind everything.
+    /// The end of the last range, as an offset.
     pub(super) height: u64,
 }
 
 impl Packed {
-    /// Packs all addresses of some ranges.
+    /// Packs the addresses of some ranges.
     pub(super) fn of(ranges: impl Iterator<Item = Range>) -> Self {
         let mut ranges: Vec<Range> = ranges.collect();
         ranges.sort_unstable();
@@ -50,13 +50,13 @@ impl Packed {
         packed
     }
 
-    /// The most bytes, up to [`GRAIN`], of which all offsets of these addresses are multiples.
+    /// Returns the largest power of two, up to [`GRAIN`], that divides the offsets of all these addresses.
     pub(super) fn grain(&self, addresses: impl Iterator<Item = u64>) -> u64 {
         let bits = addresses.fold(GRAIN, |bits, address| bits | self.offset(address));
         1 << bits.trailing_zeros()
     }
 
-    /// The offset of an address that is in one of the ranges, or the end of one.
+    /// Returns the offset of an address that is in one of the ranges or at the end of one.
     pub(super) fn offset(&self, address: u64) -> u64 {
         let behind = self.seams.partition_point(|&(_, start)| start <= address);
         match behind.checked_sub(1).map(|at| self.seams[at]) {
@@ -66,17 +66,17 @@ impl Packed {
     }
 }
 
-/// Addresses for a program that has none of its own: the smallest free range that fits, else behind everything.
+/// Addresses for a program without addresses: best fit among the free ranges, else after everything.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    /// Free ranges: by where they start, and by size.
+    /// The free ranges: from start to size. `sizes` has them as (size, start).
     free: BTreeMap<u64, u64>,
     sizes: BTreeSet<(u64, u64)>,
     end: u64,
 }
 
 impl Places {
-    /// Room for `bytes`, at most 128 TiB.
+    /// Allocates `bytes`, at most 128 TiB. Returns the address.
     pub(super) fn take(&mut self, bytes: u64) -> u64 {
         let Some(&(free, start)) = self.sizes.range((bytes, 0)..).next() else {
             self.end += bytes;
@@ -89,7 +89,7 @@ impl Places {
         start
     }
 
-    /// What was taken is free again.
+    /// Frees an allocated range.
     pub(super) fn give(&mut self, start: u64, bytes: u64) {
         let (mut start, mut bytes) = (start, bytes);
         if let Some((&before, &free)) = self.free.range(..start).next_back()

@@ -1,4 +1,4 @@
-//! A page is opened in a browser: the one that BROWSER names, else the desktop's.
+//! Opens a page in the browser that BROWSER names, or else in the desktop's browser.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::DirBuilder;
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use crate::attach::in_path;
 
-/// What opens a file with the program of the desktop that is for it: of Linux, of WSL, of macOS.
+/// The programs that open a file with the desktop's default program: of Linux, WSL and macOS.
 const OPENERS: [&str; 3] = ["xdg-open", "wslview", "open"];
-/// So long an opener is watched for failing.
+/// The time for which an opener is watched for a failure.
 const WATCHED: Duration = Duration::from_secs(2);
 
-/// Opens a page. A browser stays open when this returns.
+/// Opens a page. The browser keeps running when this returns.
 ///
 /// # Errors
-/// Where there is no browser, or it fails at once.
+/// There is no browser, or it fails at once.
 pub(super) fn open(page: &Path) -> Result<(), String> {
     let page = std::path::absolute(page).map_err(|error| error.to_string())?;
     let named = std::env::var_os("BROWSER").filter(|name| !name.is_empty());
@@ -43,10 +43,10 @@ pub(super) fn open(page: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A place for a page that is to be opened and has no name: in a new folder that is this user's alone.
+/// Returns a path for a page that is opened and has no output file: in a new folder that only this user can access.
 ///
 /// # Errors
-/// Where no folder can be made.
+/// No folder can be made.
 pub(super) fn place(source: &Path) -> io::Result<PathBuf> {
     let base = std::env::temp_dir();
     let name = |count: u32| base.join(format!("millpond-view-{}-{count}", std::process::id()));

@@ -1,4 +1,4 @@
-//! The command `millpond view`: which file, which of its programs, and where the page goes.
+//! The command `millpond view`: chooses the file's program and the place of the page.
 //!
 //! It draws nothing.
 
@@ -20,7 +20,7 @@ use super::{ALLOCATIONS_MAX, Scene, browser, embed, served, traced};
 /// Runs the command.
 ///
 /// # Errors
-/// An input is wrong, or `out` or `err` cannot be written.
+/// Fails if an input is wrong, or if `out` or `err` cannot be written.
 pub fn run(args: &View, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write) -> Result<Status, Stop> {
     if args.output.is_none() && !args.open && io::stdout().is_terminal() {
         return Err(Stop::bad_input("a page is not for a terminal\n  help: --open shows it, -o names a file for it"));
@@ -53,12 +53,12 @@ pub fn run(args: &View, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write
     write_page(args, &scene, out)
 }
 
-/// Whether it is said how a recording is to be served.
+/// Returns `true` if the arguments say how to serve a recording.
 fn is_served(args: &View) -> bool {
     args.gpu.is_some() || args.device != DeviceKind::Sim || !args.pool.is_default()
 }
 
-/// The program of a file that is to be drawn; with a note where there was a choice.
+/// Returns the program of a file that is to be drawn, with a note if there were several.
 fn read(args: &View, opened: Opened) -> Result<(Recorded, Option<String>), Refusal> {
     let mut found = opened.recordings(&recorded::input::shown(&recorded::file_stem(&args.file)))?;
     let known: Vec<String> = found.iter().filter_map(|recorded| recorded.gpu).map(|gpu| gpu.to_string()).collect();
@@ -87,7 +87,7 @@ fn read(args: &View, opened: Opened) -> Result<(Recorded, Option<String>), Refus
     Ok((recorded, note))
 }
 
-/// Writes the page where it is to go, and says what it is.
+/// Writes the page to its place, and prints a line about it.
 fn write_page(args: &View, scene: &Scene, out: &mut dyn Write) -> Result<Status, Stop> {
     let path = match args.output.as_deref().filter(|path| path.as_os_str() != "-") {
         Some(path) => path.to_owned(),

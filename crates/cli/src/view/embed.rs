@@ -1,30 +1,30 @@
-//! A scene as the page reads it, and the page around it.
+//! Encodes a scene for the page, and writes the page.
 //!
-//! What is small is JSON. What there is much of goes into columns, one after the other: each number a little-endian
-//! base-128 varint. The columns are deflated and stand in base 64. `page/data.js` reads them in this order:
+//! Small data is JSON. Large data is in columns, one after the other. Each number is a little-endian base-128 varint.
+//! The columns are deflated and encoded in base 64. `page/data.js` reads them in this order:
 //!
-//! | column | of each | is |
+//! | column | one for each | value |
 //! |---|---|---|
 //! | born | life | steps since the life before |
-//! | lasts | life | steps up to its free; 0 where it was never freed |
-//! | size | life | its place in `meta.sizes` |
+//! | lasts | life | steps up to its free; 0 if it was never freed |
+//! | size | life | index in `meta.sizes` |
 //! | stream, free stream | life | numbers |
 //! | start | life | offset since the life before, in `meta.grain` bytes, zigzag |
-//! | name, site, free site | life | places in `meta.strings` |
-//! | step, bytes | change of what is reserved | steps since the change before; bytes |
-//! | count | life | how many uses it has (no column where there are no uses) |
+//! | name, site, free site | life | indexes in `meta.strings` |
+//! | step, bytes | change of the reserved bytes | steps since the change before; bytes |
+//! | count | life | the number of its uses (no column if there are no uses) |
 //! | step | use | steps since the use before it, or the birth of its life |
 //! | stream | use | number |
 //! | writes | use | 0 or 1 |
-//! | lane, deed, label, site | operation | places in `meta.lanes`, `deeds`, `strings`, `strings` |
-//! | number | operation | the how many-th of its stream; 0 for none |
-//! | graph | operation | its place in `meta.graphs` and 1; 0 for none |
+//! | lane, deed, label, site | operation | indexes in `meta.lanes`, `deeds`, `strings`, `strings` |
+//! | number | operation | its number in its stream, from 1; 0 for none |
+//! | graph | operation | index in `meta.graphs` plus 1; 0 for none |
 //! | refused | operation | 0 or 1 |
-//! | to, length, tie | arrow | steps since the arrow before; steps from its begin; its place in `meta.ties` |
-//! | step, bytes | change of what the recorded run reserved | steps since the change before; bytes |
-//! | stack | life | its place in `meta.stacks` (no column where there are none) |
-//! | time | step | microseconds since the step before (no column where times are not known) |
-//! | pool | life | its place in `meta.pools` and 1; 0 for none (no column where there are none) |
+//! | to, length, tie | arrow | steps since the arrow before; steps from its begin; index in `meta.ties` |
+//! | step, bytes | change of the recorded run's reserved bytes | steps since the change before; bytes |
+//! | stack | life | index in `meta.stacks` (no column if there are none) |
+//! | time | step | microseconds since the step before (no column if times are unknown) |
+//! | pool | life | index in `meta.pools` plus 1; 0 for none (no column if there are none) |
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -55,7 +55,7 @@ const SCRIPTS: [&str; 12] = [
     include_str!("page/main.js"),
 ];
 
-/// What the page reads as JSON: what is small of a scene, and what is known of its columns.
+/// The JSON for the page: the small data of a scene, and the sizes of its columns.
 #[derive(Serialize)]
 struct Meta<'a> {
     #[serde(flatten)]
@@ -66,7 +66,7 @@ struct Meta<'a> {
     uses: usize,
     height: u64,
     grain: u64,
-    /// Offsets, and addresses as text: they do not fit the numbers of a script.
+    /// Offsets with their addresses. The addresses are text, because JavaScript numbers cannot hold them.
     seams: Vec<(u64, String)>,
     sizes: &'a [u64],
     operations: usize,
@@ -74,12 +74,12 @@ struct Meta<'a> {
     deeds: [&'static str; OperationKind::NAMES.len()],
     ties: [&'static str; EdgeKind::NAMES.len()],
     recorded: usize,
-    /// How many of the scene's strings, behind the first, are frames.
+    /// The number of the scene's strings, after the first, that are frames.
     frames: usize,
     times: usize,
 }
 
-/// Writes the page; returns its bytes.
+/// Writes the page. Returns its size in bytes.
 pub(super) fn write_page(out: &mut dyn Write, scene: &Scene) -> io::Result<u64> {
     let ranges = scene.lives.iter().map(|life| Range::new(life.address, life.bytes));
     let packed = Packed::of(ranges);
@@ -103,7 +103,7 @@ pub(super) fn write_page(out: &mut dyn Write, scene: &Scene) -> io::Result<u64> 
         frames: scene.frames.len(),
         times: scene.times.len(),
     };
-    // Within a script only `<` could end it.
+    // Inside a script element only `<` could end the script.
     let meta = serde_json::to_string(&meta)?.replace('<', "\\u003c");
     let mut deflated = DeflateEncoder::new(Vec::new(), Compression::best());
     deflated.write_all(&columns(scene, &packed, grain, &sizes))?;
@@ -124,7 +124,7 @@ pub(super) fn write_page(out: &mut dyn Write, scene: &Scene) -> io::Result<u64> 
     Ok(bytes + rest.len() as u64)
 }
 
-/// The sizes that occur, each once.
+/// The distinct sizes of allocations.
 struct Sizes {
     all: Vec<u64>,
     places: HashMap<u64, u64>,
@@ -143,7 +143,7 @@ impl Sizes {
     }
 }
 
-/// All columns, one after the other.
+/// Returns all columns, one after the other.
 fn columns(scene: &Scene, packed: &Packed, grain: u64, sizes: &Sizes) -> Vec<u8> {
     let mut out = Vec::with_capacity(scene.lives.len() * 12);
     let mut column = |numbers: &mut dyn Iterator<Item = u64>| numbers.for_each(|number| push_varint(&mut out, number));
@@ -175,7 +175,7 @@ fn columns(scene: &Scene, packed: &Packed, grain: u64, sizes: &Sizes) -> Vec<u8>
     out
 }
 
-/// A column is pushed.
+/// Appends a column.
 type Push<'a> = &'a mut dyn FnMut(&mut dyn Iterator<Item = u64>);
 
 fn push_operations(scene: &Scene, column: Push<'_>) {
@@ -207,7 +207,7 @@ fn push_uses(scene: &Scene, column: Push<'_>) {
     column(&mut scene.uses.iter().map(|it| u64::from(it.writes)));
 }
 
-/// Each number less the one before it; they ascend.
+/// Returns the difference of each number to the one before. The numbers ascend.
 fn differences(numbers: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
     let mut last = 0;
     numbers.map(move |number| number - std::mem::replace(&mut last, number))
@@ -225,7 +225,7 @@ fn push_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Text as it may stand between tags.
+/// Escapes text that stands between tags.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }

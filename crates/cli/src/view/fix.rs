@@ -1,18 +1,18 @@
-//! What `millpond check --fix` would change of a litmus program, line by line.
+//! The changes that `millpond check --fix` would make to a litmus program, line by line.
 
 use millpond_litmus::{Fixed, Program};
 use similar::{ChangeTag, TextDiff};
 
 use super::scene::{Fix, Violation};
 
-/// Programs of more operations times violations are not corrected for a page, and others in so many steps: more would
-/// take longer than to draw it.
+/// A page has no correction for a program with more operations times violations than `WORK_MAX`, or whose correction
+/// takes more than `STEPS_MAX` steps: that would take longer than drawing the program.
 const WORK_MAX: usize = 200_000;
 const STEPS_MAX: usize = 400_000;
-/// So many lines are shown around one that changes.
+/// The number of unchanged lines shown around a change.
 const AROUND: usize = 2;
 
-/// What corrects a program in which something is wrong.
+/// Returns the correction of a program with violations.
 pub(super) fn fix(text: &str, program: &Program, violations: &[Violation]) -> Option<Fix> {
     if violations.is_empty() || program.ops().len() * violations.len() > WORK_MAX {
         return None;
@@ -37,7 +37,7 @@ pub(super) fn fix(text: &str, program: &Program, violations: &[Violation]) -> Op
     }
     let left = left.iter().filter(|left| !left.finding.kind.is_advice());
     let left: Vec<_> = left.map(|left| format!("{}: {}", left.finding.kind.name(), left.finding.help())).collect();
-    // One change may correct many: the same line of a loop, what followed from another one.
+    // One change may correct many violations: those at the same line of a loop, and those that follow from another.
     let corrected = match left.is_empty() {
         true => violations.len(),
         false => changes.iter().filter(|change| !change.finding.kind.is_advice()).count(),

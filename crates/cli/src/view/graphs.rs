@@ -1,4 +1,4 @@
-//! A graph that is drawn: its nodes as they are made, and its edges. Where nodes stand is said by `layout.rs`.
+//! A drawn graph: its nodes and edges in the order in which they are made. `layout.rs` computes the positions.
 
 use millpond_core::ids::{GraphId, NodeId};
 use millpond_core::op::{Access, Act, Memory, NodeOp};
@@ -7,34 +7,35 @@ use millpond_core::units::Bytes;
 use super::layout::layered;
 use super::scene::{Drawing, Node};
 
-/// A graph in the making.
+/// A graph that is still being built.
 #[derive(Clone, Default)]
 pub(super) struct Graph {
     pub(super) nodes: Vec<Node>,
     pub(super) edges: Vec<(u32, u32)>,
-    /// Paths that the checker misses.
+    /// Missing paths that the checker reports.
     pub(super) missing: Vec<(u32, u32)>,
     pub(super) allocs: Vec<Memory>,
     pub(super) frees: Vec<Memory>,
-    /// The place among `nodes` of each node that the checker counts: a refused one is drawn and not counted.
+    /// The index in `nodes` of each node that the checker counts. A refused node is drawn but not counted.
     pub(super) places: Vec<u32>,
-    /// The step that made each of `nodes`.
+    /// The step that made each node of `nodes`.
     steps: Vec<u64>,
 }
 
 impl Graph {
-    /// The place of a node by its number; of the one behind them all, the newest, which was refused.
+    /// Returns the index of a node, given its number. The number after the last one is that of the newest node, which
+    /// was refused.
     pub(super) fn place(&self, number: usize) -> Option<u32> {
         let refused = || (number == self.places.len()).then(|| self.nodes.len().checked_sub(1)).flatten();
         self.places.get(number).copied().or_else(|| refused().map(|place| place as u32))
     }
 
-    /// The step that made a node.
+    /// Returns the step that made a node.
     pub(super) fn step_of(&self, number: usize) -> Option<u64> {
         self.steps.get(self.place(number)? as usize).copied()
     }
 
-    /// Adds a node that comes after others, and says where it is.
+    /// Adds a node with its dependencies.
     pub(super) fn push(&mut self, node: Node, after: &[NodeId], step: u64, is_done: bool) {
         let place = self.nodes.len() as u32;
         let before: Vec<u32> = after.iter().filter_map(|it| self.places.get(it.index()).copied()).collect();
@@ -46,32 +47,32 @@ impl Graph {
         }
     }
 
-    /// An edge by the numbers of its nodes.
+    /// Returns an edge, given the numbers of its nodes.
     pub(super) fn edge(&self, from: NodeId, to: NodeId) -> Option<(u32, u32)> {
         self.places.get(from.index()).copied().zip(self.places.get(to.index()).copied())
     }
 }
 
-/// Memory of an alloc node.
+/// The memory of an alloc node.
 #[derive(Clone)]
 pub(super) struct Owned {
     pub(super) bytes: u64,
-    /// What it is called in its graph.
+    /// Its name in the graph.
     pub(super) name: String,
     pub(super) graph: GraphId,
     pub(super) node: usize,
 }
 
-/// An instance.
+/// An instance of a graph.
 pub(super) struct Exec {
     pub(super) graph: GraphId,
     pub(super) auto_free: bool,
-    /// The stream of its last launch, and what that left.
+    /// The stream of its last launch. `left` has the outputs of that launch.
     pub(super) stream: u32,
     pub(super) left: Vec<u32>,
 }
 
-/// What a node is, in words.
+/// Describes a node: its kind, its label and a note.
 pub(super) fn describe(node: &NodeOp, called: &dyn Fn(Memory) -> String) -> (&'static str, String, String) {
     let uses = |accesses: &[Access]| {
         let list = |writes: bool| {

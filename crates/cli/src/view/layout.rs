@@ -1,16 +1,16 @@
-//! Where the nodes of a graph stand: layers from the top, each node below all it depends on.
+//! Positions of a graph's nodes: layers from the top, with each node below all of its dependencies.
 //!
-//! The simple version: a node's layer is the longest path to it, its column its number within the layer. Departure:
-//! within each layer nodes are sorted by the middle of their neighbours' columns, down and up a few times, which takes
-//! most crossings out; then each layer is centred.
-//! Invariant **downwards**: every edge goes from a layer to a later one. **apart**: in a layer no two columns are
-//! nearer than 1.
+//! The simple form of layered drawing: a node's layer is the length of the longest path to it, and its column is its
+//! number within the layer. One departure: within each layer nodes are sorted by the middle of their neighbours'
+//! columns, down and up a few times, which removes most crossings. Then each layer is centred.
+//! Invariants: **downwards**: every edge goes from a layer to a later one. **apart**: columns of a layer are at least 1
+//! apart.
 
-/// How often the layers are gone through, down and up.
+/// The number of sweeps through the layers, down and up.
 const SWEEPS: usize = 6;
 
-/// The column and the layer of each of `count` nodes. Edges that name no node are passed over, and so are those that
-/// close a circle: a recording may have been damaged.
+/// Returns the column and the layer of each of `count` nodes. Edges that name no node or close a cycle are ignored,
+/// because a recording may be damaged.
 pub fn layered(count: usize, edges: &[(u32, u32)]) -> Vec<(f64, u32)> {
     let (mut after, mut before) = (vec![Vec::new(); count], vec![Vec::new(); count]);
     for &(from, to) in edges.iter().filter(|&&(from, to)| from != to && (from.max(to) as usize) < count) {
@@ -44,14 +44,14 @@ pub fn layered(count: usize, edges: &[(u32, u32)]) -> Vec<(f64, u32)> {
     column.into_iter().map(|at| at - left).zip(layer).collect()
 }
 
-/// Columns one apart, around 0.
+/// Places a row's nodes one column apart, centred on 0.
 fn spread(row: &[usize], column: &mut [f64]) {
     for (at, &node) in row.iter().enumerate() {
         column[node] = at as f64 - (row.len() - 1) as f64 / 2.0;
     }
 }
 
-/// The number of nodes on the longest path to each node; of what lies on a circle, as far as it was reached.
+/// Returns the number of nodes on the longest path to each node. Nodes on a cycle keep what was computed until then.
 fn longest_paths(after: &[Vec<usize>], before: &[Vec<usize>]) -> Vec<u32> {
     let mut layer = vec![0; after.len()];
     let mut missing: Vec<usize> = before.iter().map(Vec::len).collect();
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn edges_go_down_and_nodes_stand_apart() {
         holds(4, &[(0, 1), (0, 2), (1, 3), (2, 3)]);
-        // A grid of random edges to later nodes.
+        // Random edges, each to a later node.
         let mut state = 7_u64;
         let mut random = |below: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn chains_that_do_not_meet_do_not_cross() {
-        // Two chains whose nodes were numbered crosswise in each layer.
+        // Two chains that cross between all layers if nodes stay in the order of their numbers.
         let places = holds(6, &[(0, 3), (1, 2), (2, 5), (3, 4)]);
         let left = |node: usize| places[node].0;
         assert_eq!(left(0) < left(1), left(3) < left(2));

@@ -1,6 +1,6 @@
-//! Memory of a traced program: which lives there are, where they begin and end, and what uses them.
+//! The memory of a traced program: its lives, their begins and ends, and their uses.
 //!
-//! Knows operations, and nothing of what is wrong with them: what is refused is drawn where it would be.
+//! Works on operations, without knowing which are wrong. A refused operation is drawn where it would be.
 
 use millpond_core::ids::StreamId;
 use millpond_core::op::{Access, Act, Memory, Name, Names, Op, What};
@@ -9,7 +9,7 @@ use super::graphs::Owned;
 use super::scene::{Life, Use};
 use super::traced::Builder;
 
-/// More uses than these are not shown.
+/// The largest number of uses that are shown.
 const USES_MAX: usize = 1 << 22;
 
 impl Builder {
@@ -70,7 +70,8 @@ impl Builder {
         }
     }
 
-    /// What a host itself did to memory is not an operation of a stream, and is found again by what it was.
+    /// Notes the step at which a host itself accessed or freed memory. Such an operation is not in a stream, so it is
+    /// looked up later by the life and the kind of access.
     fn host_act(&mut self, what: &What) {
         let step = self.scene.steps;
         let mut note = |memory: &Memory, act: Act| {

@@ -1,21 +1,21 @@
 //! `millpond view`: draws a program as one page to open in a browser.
 //!
-//! The page is one file that asks nothing of the network: markup, style and script are in it, and so are the data.
-//! What is shown is a [`Scene`]; where it comes from is said there. Served memory gets its addresses from a [`Server`],
-//! which is all that is known of the library here.
+//! The page is one file and needs no network: it contains the markup, the style, the script and the data. A [`Scene`]
+//! is the content of a page; its documentation lists its sources. Addresses of served memory come from a [`Server`],
+//! which is all that this module knows of the library.
 //!
 //! | file | one line |
 //! |---|---|
-//! | `command.rs` | which file, and where the page goes |
+//! | `command.rs` | chooses the program and the place of the page |
 //! | `browser.rs` | opens a page |
-//! | `scene.rs` | what a page shows, as data |
-//! | `served.rs` | a scene from a recorded program, served once |
-//! | `traced/` | a scene from an operation trace or a litmus program, checked |
+//! | `scene.rs` | the content of a page, as data |
+//! | `served.rs` | makes a scene from a recorded program, which is served once |
+//! | `traced/` | makes a scene from an operation trace or a litmus program, which is checked |
 //! | `memory.rs`, `order.rs`, `graphs.rs` | its memory, its lanes, its graphs |
-//! | `violations.rs`, `fix.rs` | what is wrong with it, and what corrects it |
-//! | `addresses.rs` | leaves out the addresses that were never used |
-//! | `layout.rs` | where the nodes of a graph stand |
-//! | `embed.rs` | the data as the page reads it |
+//! | `violations.rs`, `fix.rs` | its violations and their correction |
+//! | `addresses.rs` | removes unused addresses |
+//! | `layout.rs` | positions of a graph's nodes |
+//! | `embed.rs` | encodes the data for the page |
 //! | `page/` | the page |
 //!
 //! [`Server`]: crate::replay::Server
@@ -45,10 +45,10 @@ pub use scene::{
     Arrow, Drawing, EdgeKind, Fix, Lane, Life, Node, Operation, OperationKind, Scene, Span, Use, Violation,
 };
 
-/// The most allocations of a page: more would take a browser longer to draw than a person waits.
+/// The largest number of allocations of a page. Browsers would take too long to draw more.
 pub const ALLOCATIONS_MAX: usize = 1 << 21;
 
-/// The page of a litmus program's text; `name` is what it is called.
+/// Returns the page of a litmus program's text. `name` is the program's name.
 ///
 /// # Errors
 /// It is not a litmus program.

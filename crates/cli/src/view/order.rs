@@ -1,8 +1,7 @@
-//! The order of a traced program as a picture of it: lanes, operations, and what puts operations of different lanes in
-//! order.
+//! The order of a traced program as a picture: lanes, operations, and the edges between operations of different lanes.
 //!
-//! The checker says what each operation waits for ([`Done`]): here its points and events are found again among the
-//! operations that were drawn, and so are the sides of a finding.
+//! The checker says which points and events each operation waits for ([`Done`]). This module finds the drawn operations
+//! of these points and events, and those of the sides of a finding.
 
 use std::collections::HashMap;
 
@@ -17,11 +16,11 @@ struct Stream {
     lane: u32,
     /// The step of each operation that the checker counted.
     counted: Vec<u64>,
-    /// The newest synchronisation that it comes after because it was submitted later.
+    /// The newest synchronisation that it comes after because its work was submitted later.
     submitted: Option<u64>,
 }
 
-/// See the module.
+/// The order of a program; see the module.
 #[derive(Default)]
 pub(super) struct Order {
     pub(super) lanes: Vec<Lane>,
@@ -30,16 +29,16 @@ pub(super) struct Order {
     threads: HashMap<HostId, u32>,
     processes: HashMap<HostId, ProcessId>,
     streams: HashMap<StreamId, Stream>,
-    /// The step of each position of a chain; none where the chain begins.
+    /// The step of each position of a chain; `None` where the chain begins.
     chains: HashMap<ChainIndex, Vec<(Seq, Option<u64>)>>,
-    /// The step that recorded each event, and that exported each ticket.
+    /// The step that recorded each event. `tickets` has the step that exported each ticket.
     events: HashMap<EventId, u64>,
     tickets: HashMap<TicketId, u64>,
-    /// The step at which each process learned something last.
+    /// The last step at which each process learned about completion.
     learned: HashMap<ProcessId, u64>,
 }
 
-/// What an operation is in a picture; none where it only makes or names something, or learned nothing.
+/// Returns the kind of an operation in a picture, or `None` if it only makes or names something, or learned nothing.
 pub(super) fn kind_of(what: &What) -> Option<OperationKind> {
     Some(match what {
         What::Alloc { .. } | What::AllocNow { .. } => OperationKind::Alloc,
@@ -68,7 +67,7 @@ pub(super) fn kind_of(what: &What) -> Option<OperationKind> {
     })
 }
 
-/// The stream on whose lane an operation is drawn; none where it is its thread's.
+/// Returns the stream on whose lane an operation is drawn, or `None` if it is drawn on its thread's lane.
 pub(super) fn stream_of(what: &What) -> Option<StreamId> {
     match what {
         What::StreamName { .. } | What::StreamSynchronize { .. } | What::StreamQuery { .. } => None,
@@ -77,7 +76,7 @@ pub(super) fn stream_of(what: &What) -> Option<StreamId> {
 }
 
 impl Order {
-    /// What makes streams, threads and chains, and need not be an operation in a picture.
+    /// Registers new streams, threads, chains and copies of events. The operation itself may not be part of a picture.
     pub(super) fn prepare(&mut self, op: &Op, done: &Done) {
         match op.what {
             What::HostStart { process } => drop(self.processes.insert(op.host, process)),
@@ -104,7 +103,7 @@ impl Order {
         lane
     }
 
-    /// The lane of an operation.
+    /// Returns the lane of an operation.
     pub(super) fn lane(&mut self, op: &Op) -> u32 {
         if let Some(stream) = stream_of(&op.what) {
             let known = self.streams.get(&stream).map(|stream| stream.lane);
@@ -119,7 +118,7 @@ impl Order {
         lane
     }
 
-    /// The operation of the next step, and what the checker says that it did.
+    /// Adds the operation of the next step. `done` is the checker's account of its effects.
     pub(super) fn push(&mut self, op: &Op, operation: Operation, done: &Done) {
         let step = self.operations.len() as u64;
         self.operations.push(operation);
@@ -130,7 +129,7 @@ impl Order {
         let mut before: Vec<(u64, EdgeKind)> = Vec::new();
         if let Some(stream) = stream_of(&op.what) {
             before.extend(done.awaited.iter().filter_map(of_event(EdgeKind::Event)));
-            // A wait stays made where the operation is refused.
+            // A wait is made even if the operation itself is refused.
             let waits = done.waits.iter().filter(|wait| wait.node.is_none() && !is_of_event(&wait.point));
             let from = waits.filter_map(|wait| self.at(wait.point));
             before.extend(from.map(|from| (from, self.edge_kind(&op.what, from, operation.graph))));
@@ -153,7 +152,7 @@ impl Order {
         if operation.is_refused {
             return;
         }
-        // A synchronisation of a stream is none of its operations.
+        // A synchronisation of a stream is not an operation of that stream.
         if let Some(point) = done.point.filter(|_| operation.kind != OperationKind::Sync) {
             self.chains.entry(point.chain).or_default().push((point.seq, Some(step)));
         }
@@ -167,7 +166,7 @@ impl Order {
         }
     }
 
-    /// What puts an operation of a stream after a step that it names no event for.
+    /// Returns the kind of an edge to an operation of a stream from a step, if no event is named for it.
     fn edge_kind(&self, what: &What, from: u64, graph: u32) -> EdgeKind {
         let before = &self.operations[from as usize];
         match what {
@@ -179,7 +178,7 @@ impl Order {
         }
     }
 
-    /// The newest step at or before a point of a chain.
+    /// Returns the newest step at or before a point of a chain.
     fn at(&self, point: Point) -> Option<u64> {
         let chain = self.chains.get(&point.chain)?;
         let behind = chain.partition_point(|(seq, _)| *seq <= point.seq);
@@ -195,7 +194,7 @@ impl Order {
         self.arrows.extend(arrows);
     }
 
-    /// The step of an operation of a stream, as the checker counts them.
+    /// Returns the step of a side's operation, which the checker numbers within its stream.
     pub(super) fn locate(&self, side: &Side) -> Option<u64> {
         if side.process.is_some() {
             return None;
@@ -204,7 +203,8 @@ impl Order {
         self.streams.get(&side.stream?)?.counted.get(op).copied()
     }
 
-    /// Leaves out lanes without an operation, and puts hosts first, then streams by process, device and number.
+    /// Removes lanes without operations, and sorts the others by process. Within a process, hosts come first, then
+    /// streams by device and number.
     pub(super) fn finish(&mut self, title: &dyn Fn(StreamId) -> (String, u32)) {
         let mut is_used = vec![false; self.lanes.len()];
         self.operations.iter().for_each(|operation| is_used[operation.lane as usize] = true);

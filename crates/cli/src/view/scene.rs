@@ -1,51 +1,51 @@
-//! What a page shows, as data: lives of allocations, what was reserved, violations, graphs.
+//! The content of a page, as data: lives of allocations, reserved bytes, violations and graphs.
 //!
-//! Knows neither where it came from nor how it is drawn. Steps are what the program did, counted from 0: of a recording
-//! its events, of an operation trace its operations. Texts are named by their place in [`Scene::strings`], of which
-//! the first is empty.
+//! Independent of the source of the data and of the drawing. Steps are the program's actions, counted from 0: the
+//! events of a recording, or the operations of an operation trace. Texts are referred to by their index in
+//! [`Scene::strings`], of which the first is empty.
 
 /// One life of an allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Life {
     /// The step that allocated it; lives are in this order.
     pub born: u64,
-    /// The step that freed it, behind `born`; none where nothing did.
+    /// The step that freed it, after `born`; `None` if nothing did.
     pub freed: Option<u64>,
     /// Its size; at least 1.
     pub bytes: u64,
     /// The stream it was allocated on.
     pub stream: u32,
-    /// The stream it was freed on; its own where it was not freed.
+    /// The stream it was freed on, or the one it was allocated on if it was not freed.
     pub free_stream: u32,
-    /// Where it starts.
+    /// Its address.
     pub address: u64,
-    /// What it is called.
+    /// Its name.
     pub name: u32,
-    /// Where it was allocated.
+    /// The source place of its allocation.
     pub site: u32,
-    /// Where it was freed.
+    /// The source place of its free.
     pub free_site: u32,
 }
 
 /// One use of an allocation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Use {
-    /// Which life; uses are in the order of lives and, within one, of steps.
+    /// The life. Uses are sorted by life and, within one, by step.
     pub life: u32,
     /// The step, not before the life's birth.
     pub step: u64,
     /// The stream.
     pub stream: u32,
-    /// Whether it is written.
+    /// `true` if the memory is written.
     pub writes: bool,
 }
 
-/// Who does operations: a stream, or a host thread.
+/// The stream or host thread that does operations.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Lane {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// The stream, by its place in [`Scene::streams`]; none for a host thread.
+    /// The stream, as an index in [`Scene::streams`]; `None` for a host thread.
     pub stream: Option<u32>,
     /// The device of a stream.
     pub device: u32,
@@ -53,13 +53,13 @@ pub struct Lane {
     pub process: u32,
 }
 
-/// What an operation is, for a picture.
+/// The kind of an operation, for a picture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum OperationKind {
-    /// Memory begins.
+    /// Memory is allocated.
     Alloc,
-    /// Memory ends.
+    /// Memory is freed.
     Free,
     /// Work that uses memory.
     Kernel,
@@ -81,14 +81,14 @@ pub enum OperationKind {
     Instantiate,
     /// Processes tell each other something.
     Tell,
-    /// A stream, a pool or a process ends.
+    /// A stream or a pool is destroyed.
     End,
     /// Anything else.
     Other,
 }
 
 impl OperationKind {
-    /// All of them, in the order of their numbers.
+    /// The names of all kinds, in the order of their numbers.
     pub const NAMES: [&str; 14] = [
         "alloc",
         "free",
@@ -107,26 +107,26 @@ impl OperationKind {
     ];
 }
 
-/// One operation: the one of its step.
+/// The operation of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operation {
-    /// Whose it is, by its place in [`Scene::lanes`].
+    /// Its lane, as an index in [`Scene::lanes`].
     pub lane: u32,
-    /// What it is.
+    /// Its kind.
     pub kind: OperationKind,
-    /// What it is called.
+    /// Its label.
     pub label: u32,
-    /// Where it stands in the source.
+    /// Its place in the source.
     pub site: u32,
-    /// The how many-th operation of its stream it is, counted from 1; 0 where it is none or was not done.
+    /// Its number in its stream, counted from 1; 0 if it is not an operation of a stream or was not done.
     pub number: u64,
-    /// The drawing of the graph that it makes or launches, by its place, and 1; 0 for none.
+    /// The drawing of the graph that it makes or launches: its index plus 1, or 0 for none.
     pub graph: u32,
-    /// Whether it was refused, and so not done.
+    /// `true` if it was refused, and so not done.
     pub is_refused: bool,
 }
 
-/// What puts two operations in order.
+/// The kind of an order between two operations.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum EdgeKind {
@@ -134,18 +134,18 @@ pub enum EdgeKind {
     Event,
     /// A host waits for a stream or an event.
     Sync,
-    /// A stream's work comes after what its host thread knew when it was submitted.
+    /// Work on a stream comes after what its host thread knew when it submitted the work.
     Submit,
     /// The rules of default streams.
     Default,
     /// Processes tell each other something.
     Tell,
-    /// Launches of one instance come one after the other.
+    /// Launches of an instance come one after the other.
     Launch,
 }
 
 impl EdgeKind {
-    /// All of them, in the order of their numbers.
+    /// The names of all kinds, in the order of their numbers.
     pub const NAMES: [&str; 6] =
         ["event", "synchronisation", "submission", "default stream", "message", "launches of one graph"];
 }
@@ -155,61 +155,61 @@ impl EdgeKind {
 pub struct Arrow {
     /// The step that comes first.
     pub from: u64,
-    /// The step that comes after it; arrows are in the order of these.
+    /// The step that comes after it. Arrows are sorted by this step.
     pub to: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: EdgeKind,
 }
 
-/// Something wrong.
+/// A violation.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Violation {
     /// The rule's stable name.
     pub kind: &'static str,
-    /// The step that is refused.
+    /// The refused step.
     pub step: u64,
-    /// The earlier step it goes against.
+    /// The earlier step that it conflicts with.
     pub since: Option<u64>,
-    /// The steps of both sides and of whatever else has to come first.
+    /// The steps of both sides and of all other operations that have to come first.
     pub sides: Vec<u64>,
-    /// The orders that are missing, from step to step, as the finding says.
+    /// The missing edges of the finding, from step to step.
     pub missing: Vec<(u64, u64)>,
-    /// In one line.
+    /// The finding in one line.
     pub title: String,
-    /// The whole explanation but the help.
+    /// The whole explanation without the help.
     pub text: String,
-    /// What to add or change.
+    /// The help: what to add or change.
     pub help: String,
     /// The help as data: the name of an edit.
     pub edit: Option<&'static str>,
-    /// The lives it concerns.
+    /// The lives that it concerns.
     pub allocations: Vec<u32>,
-    /// The drawing whose nodes it concerns, by its place.
+    /// The drawing whose nodes it concerns, as an index.
     pub graph: Option<usize>,
 }
 
-/// What corrects a program, line by line.
+/// The correction of a program, line by line.
 #[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Fix {
-    /// The lines that change, with some around them: `+`, `-` or ` `, the line's number before, and the line. A line
-    /// `...` stands for lines left out.
+    /// The changed lines, with some unchanged lines around them: `+`, `-` or ` `, the line's number before the change,
+    /// and the line. A line `...` stands for lines left out.
     pub lines: Vec<(char, u32, String)>,
-    /// How many violations are corrected by it.
+    /// The number of violations that it corrects.
     pub corrected: usize,
-    /// What is left, and why.
+    /// The findings that are left, with their help.
     pub left: Vec<String>,
 }
 
-/// A graph of work with a place for each node.
+/// A graph with a position for each node.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct Drawing {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Its nodes.
     pub nodes: Vec<Node>,
-    /// From node to node, by their places in `nodes`.
+    /// The edges, from node to node, as indexes in `nodes`.
     pub edges: Vec<(u32, u32)>,
-    /// Paths that a violation misses, likewise.
+    /// Missing paths of a violation, as indexes in `nodes`.
     pub missing: Vec<(u32, u32)>,
 }
 
@@ -218,109 +218,109 @@ pub struct Drawing {
 pub struct Node {
     /// `alloc`, `free`, `kernel`, `record`, `wait` or `other`.
     pub kind: &'static str,
-    /// In a few words.
+    /// A description in a few words.
     pub label: String,
-    /// More about it; may be empty.
+    /// More details; may be empty.
     pub note: String,
-    /// Where in the source; may be empty.
+    /// Its place in the source; may be empty.
     pub site: String,
-    /// Whether a violation is about it.
+    /// `true` if a violation is about it.
     pub bad: bool,
-    /// Its place in its layer, in columns.
+    /// Its position in its layer, in columns.
     pub x: f64,
-    /// Its layer, from the top.
+    /// Its layer, counted from the top.
     pub y: u32,
 }
 
-/// A named part of the program's time.
+/// A named part of the program's run.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Span {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The first step in it.
     pub from: u64,
-    /// The first step behind it.
+    /// The first step after it.
     pub to: u64,
-    /// How long it took, in microseconds, where that is known.
+    /// Its duration in microseconds, if it is known.
     pub micros: Option<u64>,
 }
 
-/// What a page shows.
+/// The content of a page.
 #[derive(Clone, PartialEq, Debug, Default, serde::Serialize)]
 pub struct Scene {
-    /// What the program is called.
+    /// The program's name.
     pub name: String,
-    /// What a step is called: `event` or `operation`.
+    /// The word for a step: `event` or `operation`.
     pub unit: &'static str,
-    /// How many steps there are.
+    /// The number of steps.
     pub steps: u64,
-    /// The streams, by what they are called.
+    /// The names of the streams.
     pub streams: Vec<String>,
-    /// All texts that lives name; the first is empty.
+    /// All texts that lives, operations and frames use; the first is empty.
     pub strings: Vec<String>,
-    /// Allocations, in the order of their births.
+    /// The lives of allocations, in the order of their births.
     #[serde(skip)]
     pub lives: Vec<Life>,
-    /// Uses of them, where they are known.
+    /// The uses of the allocations, if they are known.
     #[serde(skip)]
     pub uses: Vec<Use>,
-    /// Whether addresses are those that a pool served.
+    /// `true` if the addresses come from a pool that served the program.
     pub placed: bool,
-    /// From which step on how many bytes are reserved; empty where that is not known.
+    /// The reserved bytes, each with the step from which on they apply; empty if they are unknown.
     #[serde(skip)]
     pub reserved: Vec<(u64, u64)>,
-    /// The same of the recorded run's own allocator.
+    /// The same for the recorded run's own allocator.
     #[serde(skip)]
     pub recorded: Vec<(u64, u64)>,
-    /// Frames of the program's source, and stacks of them, the innermost first.
+    /// The frames of the program's source.
     #[serde(skip)]
     pub frames: Vec<String>,
-    /// Stacks by the places of their frames; the first is empty.
+    /// The stacks, as lists of indexes of frames, the innermost first; the first stack is empty.
     pub stacks: Vec<Vec<u32>>,
-    /// The stack of each life's allocation, by its place; empty where none is known.
+    /// The stack of each life's allocation, as an index; empty if none is known.
     #[serde(skip)]
     pub life_stacks: Vec<u32>,
-    /// The time of each step in microseconds since the first, ascending; empty where it is not known.
+    /// The time of each step in microseconds since the first, ascending; empty if the times are unknown.
     #[serde(skip)]
     pub times: Vec<u64>,
-    /// Named parts of the program's time.
+    /// Named parts of the program's run.
     pub spans: Vec<Span>,
-    /// What the pools of the recorded run's own allocator are called; empty where they are not known.
+    /// The names of the pools of the recorded run's own allocator; empty if they are unknown.
     pub pools: Vec<String>,
-    /// The pool of each life, by its place and 1; 0 where it is not known; empty where there are no pools.
+    /// The pool of each life: its index plus 1, or 0 if it is unknown. Empty if there are no pools.
     #[serde(skip)]
     pub life_pools: Vec<u32>,
-    /// Who does operations; empty where only memory is known.
+    /// The streams and host threads that do operations; empty if only memory is known.
     pub lanes: Vec<Lane>,
-    /// The operation of each step, or none.
+    /// The operation of each step; empty if there are none.
     #[serde(skip)]
     pub operations: Vec<Operation>,
-    /// Whether operations are called as they are written.
+    /// `true` if operations are labelled with their statements.
     #[serde(rename = "written")]
     pub is_written: bool,
-    /// What puts them in order, but for what follows from their lanes.
+    /// The edges between operations, without those that follow from their lanes.
     #[serde(skip)]
     pub arrows: Vec<Arrow>,
-    /// What is wrong.
+    /// The violations.
     #[serde(rename = "marks")]
     pub violations: Vec<Violation>,
-    /// What corrects it, where that can be said.
+    /// The correction, if there is one.
     pub fix: Option<Fix>,
-    /// Whether it was checked, so that no violation means that nothing is wrong.
+    /// `true` if the program was checked, so that no violation means that nothing is wrong.
     pub checked: bool,
-    /// Its graphs.
+    /// The graphs.
     pub graphs: Vec<Drawing>,
-    /// What else the head of the page tells.
+    /// Other facts for the head of the page.
     pub facts: Vec<(String, String)>,
 }
 
 impl Scene {
-    /// How many allocations and frees it has.
+    /// Returns the number of allocations and frees.
     pub fn events(&self) -> usize {
         self.lives.len() + self.lives.iter().filter(|life| life.freed.is_some()).count()
     }
 
-    /// The most bytes that are live at once. What is freed at a step goes before what is allocated at it.
+    /// Returns the peak of the live bytes. Frees at a step count before allocations at it.
     pub fn peak_live(&self) -> u64 {
         let mut ends: Vec<(u64, u64)> =
             self.lives.iter().filter_map(|life| life.freed.map(|end| (end, life.bytes))).collect();
@@ -338,7 +338,7 @@ impl Scene {
     }
 }
 
-/// A count with its thousands apart.
+/// Formats a count with its thousands separated.
 pub(super) fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();

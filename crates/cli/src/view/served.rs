@@ -1,4 +1,4 @@
-//! A scene from a recorded program: served once by a cold pool, with the addresses that it gave.
+//! A scene from a recorded program that a cold pool served once. The addresses are those of the pool.
 
 use millpond_core::units::Bytes;
 
@@ -8,7 +8,7 @@ use crate::replay::{Open, ServeError, Server, Setup};
 
 use super::scene::{Life, Scene, grouped};
 
-/// Serves the program and notes what the server did with it.
+/// Serves the program and records the result.
 pub(super) fn serve(args: &View, open: Open<'_>, recorded: &Recorded) -> Result<Scene, String> {
     let program = &recorded.program;
     let mut server = Setup::new(args.device, &args.pool, program).open(open)?;
@@ -55,12 +55,13 @@ pub(super) fn serve(args: &View, open: Open<'_>, recorded: &Recorded) -> Result<
     Ok(scene)
 }
 
-/// Frames of a snapshot, what its own allocator had reserved, what lived before it, and what was around its events.
+/// Adds a snapshot's history: frames, the reserved bytes of its own allocator, earlier blocks, times, annotations and
+/// pools.
 fn add_history(scene: &mut Scene, events: &[Event], history: &History) {
     scene.frames.clone_from(&history.frames);
     scene.stacks.clone_from(&history.stacks);
     scene.recorded.clone_from(&history.reserved);
-    // Each frame is one of the page's texts.
+    // Each frame is also one of the page's texts.
     scene.strings.extend(history.frames.iter().cloned());
     let site = |stack: u32| history.site(stack).map_or(0, |frame| frame + 1);
     for (event, &stack) in events.iter().zip(&history.events) {

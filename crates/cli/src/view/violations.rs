@@ -1,7 +1,7 @@
-//! What the checker found, on the page: both sides, what is missing between them, and the help.
+//! The checker's findings on the page: both sides, the missing edges between them, and the help.
 //!
-//! Everything is the finding's: its sides are looked up among the operations and nodes as the checker counts them, and
-//! its missing orders are drawn as they are. Nothing is derived here.
+//! All of it comes from the finding. Its sides are looked up among the operations and nodes by the checker's numbers,
+//! and its missing edges are drawn as they are. Nothing is derived here.
 
 use millpond_core::check::{Edit, Finding, Side};
 use millpond_core::ids::{AllocId, GraphId, StreamId};
@@ -9,11 +9,11 @@ use millpond_core::ids::{AllocId, GraphId, StreamId};
 use super::scene::Violation;
 use super::traced::Builder;
 
-/// More violations than these are not shown.
+/// The largest number of violations that are shown.
 const VIOLATIONS_MAX: usize = 1000;
 
 impl Builder {
-    /// Marks what was found: at the present step, or at the end.
+    /// Adds the findings: at the current step if `is_now`, else at the end of the program.
     pub(super) fn mark(&mut self, is_now: bool) {
         for finding in std::mem::take(&mut self.found) {
             if finding.kind.is_advice() {
@@ -33,7 +33,8 @@ impl Builder {
         let life = finding.subject.as_ref().and_then(|subject| self.life_of(subject.id));
         let find = |side: &Option<Side>| side.as_ref().and_then(|side| self.locate(finding, side, life));
         let earlier = find(&finding.earlier);
-        // What is refused is refused now; what is found at the end is at the last thing known of it.
+        // An operation is refused at the current step. A finding at the end is placed at the last known step that it
+        // names.
         let now = is_now.then_some(self.scene.steps);
         let later = match finding.graph {
             Some(_) => find(&finding.later).or(now),
@@ -64,13 +65,13 @@ impl Builder {
         }
     }
 
-    /// The life of an allocation that a finding of the present operation is about.
+    /// Returns the life that a finding of the current operation is about.
     fn life_of(&self, id: AllocId) -> Option<u32> {
         let begun = || self.begun.iter().find(|(of, _)| *of == id).map(|(_, life)| *life);
         self.latest.get(&id).copied().or_else(begun)
     }
 
-    /// The step at which a side of a finding stands.
+    /// Returns the step of a side of a finding.
     fn locate(&self, finding: &Finding, side: &Side, life: Option<u32>) -> Option<u64> {
         if let (Some(graph), Some(node)) = (finding.graph, &side.node) {
             let number = node.split('.').next()?.parse::<usize>().ok()?;

@@ -1,5 +1,5 @@
-//! The edges that a finding names, written into a text: one or more ways to write them, the most likely first. Which of
-//! them settles the finding, whoever asks tries.
+//! Writes the edges that a finding names into a text, in one or more ways, the most likely first. The caller tries
+//! which of them settles the finding.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use millpond_core::ids::StreamId;
 
 use super::lines::{Lines, Statement};
 
-/// The texts that the edges of a finding could become.
+/// Returns the texts with the edges of a finding, one for each way to write them.
 pub(super) fn candidates(lines: &Lines, finding: &Finding, edit: Edit) -> Vec<Lines> {
     let (Some(line), Some(later)) = (finding.line(), finding.later.as_ref()) else { return Vec::new() };
     let sides: Vec<&Side> = match finding.missing.is_empty() {
@@ -22,14 +22,14 @@ pub(super) fn candidates(lines: &Lines, finding: &Finding, edit: Edit) -> Vec<Li
 
 type Texts = Vec<Option<Lines>>;
 
-/// The edges of a finding: see the module.
+/// The edges of a finding; see the module.
 struct Edges<'a> {
     lines: &'a Lines,
     finding: &'a Finding,
     later: &'a Side,
-    /// Where the finding is.
+    /// The line of the finding.
     line: u32,
-    /// What has to come first.
+    /// The operations that have to come first.
     sides: Vec<&'a Side>,
 }
 
@@ -38,14 +38,14 @@ impl Edges<'_> {
         self.lines.statement(line).unwrap_or_default()
     }
 
-    /// A change of a copy.
+    /// Returns a changed copy of the lines.
     fn made(&self, change: impl FnOnce(&mut Lines) -> Option<()>) -> Option<Lines> {
         let mut lines = self.lines.clone();
         change(&mut lines)?;
         Some(lines)
     }
 
-    /// The stream of a side, by its name: as it is called, or the one that its line names.
+    /// Returns the name of a side's stream: the one that the finding gives, or the one that its line names.
     fn stream_of(&self, side: &Side) -> Option<String> {
         if let Some(name) = side.who.strip_prefix("stream `") {
             return Some(name.trim_end_matches('`').to_owned());
@@ -74,7 +74,7 @@ impl Edges<'_> {
             return vec![self.learned_from(&here, is_host)];
         }
         let Some(waiter) = self.stream_of(self.later) else { return Vec::new() };
-        // The other process records what its own streams did.
+        // The other process records the work of its own streams.
         let by = |side: &&Side| side.spot.line.map_or_else(String::new, |line| self.statement(line).by);
         let processes = self.lines.find(|words| matches!(words, ["process", ..]));
         let is_apart = !processes.is_empty() && self.sides.iter().any(|side| by(side) != here);
@@ -85,7 +85,7 @@ impl Edges<'_> {
         texts
     }
 
-    /// The event whose newest record before this line is on a side's stream, behind that side.
+    /// Returns an event whose newest record before this line is on the side's stream and after the side.
     fn recorded_behind(&self, side: &Side) -> Option<String> {
         let (stream, line) = (self.stream_of(side)?, side.spot.line?);
         let records = self.lines.find(|words| matches!(words, ["record", ..]));
@@ -99,7 +99,7 @@ impl Edges<'_> {
         newest.into_iter().find_map(|(event, is_there)| is_there.then_some(event))
     }
 
-    /// A host comes after others: it synchronises streams, and learns from threads.
+    /// Lets a host come after others: it synchronises streams, and learns from threads.
     fn learned_from(&self, here: &str, is_host: impl Fn(&Side) -> bool) -> Option<Lines> {
         self.made(|lines| {
             for side in &self.sides {
@@ -117,7 +117,7 @@ impl Edges<'_> {
         })
     }
 
-    /// A host waits for events, which other processes have recorded, or record for it.
+    /// Lets a host wait for events that other processes have recorded, or now record for it.
     fn met_by_events(&self, here: &str) -> Option<Lines> {
         self.made(|lines| {
             let mut at = self.line;
@@ -140,7 +140,8 @@ impl Edges<'_> {
         })
     }
 
-    /// An edge from each node that has to come first; where either order of two nodes will do, also the other one.
+    /// Adds an edge from each node that has to come first. If two nodes may be in either order, also returns the text
+    /// with the opposite edge.
     fn between_nodes(&self) -> Texts {
         let Some((to, graph, second)) = self.node(self.later) else { return Vec::new() };
         let nodes: Option<Vec<_>> = self.sides.iter().map(|side| self.node(side)).collect();
@@ -163,7 +164,8 @@ impl Edges<'_> {
         vec![edges(&all), turned]
     }
 
-    /// The line behind what the program does with a graph until it is instantiated, or copied otherwise, after a line.
+    /// Returns the line after the last change of a graph that follows line `after` and comes before the next
+    /// instantiation or other copy of the graph.
     fn end_of(&self, graph: &str, after: u32) -> u32 {
         let copied = self.lines.find(|words| match *words {
             [_, "=", "instantiate" | "clone", of, ..] | ["update", _, "from", of] | ["destroy", of] => of == graph,
@@ -178,8 +180,8 @@ impl Edges<'_> {
         changed.into_iter().rfind(|line| *line < until).unwrap_or(after).max(after) + 1
     }
 
-    /// The node that a side is in: its name, its graph and its line. It is of the outermost graph, but where both sides
-    /// of the finding are in one child.
+    /// Returns the node of a side: its name, its graph and its line. It is the node of the outermost graph, unless both
+    /// sides of the finding are in the same child.
     fn node(&self, side: &Side) -> Option<(String, String, u32)> {
         let named = |line: u32| match &self.statement(line).words[..] {
             [node, name, within, graph, ..] if node == "node" && within == "in" => {
@@ -192,14 +194,14 @@ impl Edges<'_> {
         let (earlier, later) = (self.finding.earlier.as_ref().and_then(child_of), child_of(self.later));
         let is_one_child = earlier.is_some() && earlier == later && earlier == child_of(side);
         let Some((first, _)) = path.split_once('.').filter(|_| !is_one_child) else { return named(side.spot.line?) };
-        // Inside a child: the child node, which is the so many-th of its graph.
+        // Inside a child: take the child node, whose index in its graph is the path's first number.
         let index: usize = first.parse().ok()?;
         let graph = self.graph()?;
         let nodes = self.lines.find(|words| matches!(words, ["node", _, "in", of, ..] if *of == graph));
         named(*nodes.get(index)?)
     }
 
-    /// The graph that the finding is in, by the statement at which it was found.
+    /// Returns the graph of the finding, from the statement that creates it.
     fn graph(&self) -> Option<String> {
         let index = self.finding.graph?.0 as usize;
         let made =
@@ -213,11 +215,11 @@ impl Edges<'_> {
     }
 }
 
-/// A stream that is to wait for what has to come first.
+/// A stream that is to wait for the operations that have to come first.
 struct Wait<'a> {
     edges: &'a Edges<'a>,
     waiter: String,
-    /// Which thread or process the waiting line is of.
+    /// The prefix of the waiting line: its thread or process.
     here: String,
 }
 
@@ -226,7 +228,7 @@ impl Wait<'_> {
         format!("{}wait {} {event}", self.here, self.waiter)
     }
 
-    /// Waits for events that are there and that nothing records again before this.
+    /// Waits for events that exist and that no line before this one records again.
     fn for_what_is_there(&self) -> Option<Lines> {
         self.edges.made(|lines| {
             for side in &self.edges.sides {
@@ -237,7 +239,7 @@ impl Wait<'_> {
         })
     }
 
-    /// Waits for events that are recorded right before the wait, perhaps by the other process.
+    /// Waits for events that are recorded just before the wait; with `is_theirs`, by the other process.
     fn recorded_now(&self, is_theirs: bool) -> Option<Lines> {
         self.edges.made(|lines| {
             let mut at = self.edges.line;
@@ -259,8 +261,8 @@ impl Wait<'_> {
         })
     }
 
-    /// Waits for events that are recorded right behind what has to come first, which may be in the capture that the
-    /// later side is in.
+    /// Waits for events that are recorded just after the operations that have to come first. These may be in the same
+    /// capture as the later side.
     fn recorded_behind_each(&self) -> Option<Lines> {
         self.edges.made(|lines| {
             let mut sides = self.edges.sides.clone();

@@ -1,45 +1,45 @@
-//! A program's text as lines that edges are written into, each with the line that it was.
+//! The lines of a program's text, into which edges are written. Each line knows its original number.
 
 use millpond_core::check::{Finding, Kind};
 
 use crate::Refusal;
 use crate::text;
 
-/// One line.
+/// A line of the text.
 #[derive(Clone, Debug)]
 struct One {
-    /// Its number in the text as it was given; none where it was put in.
+    /// Its number in the original text; `None` for an inserted line.
     origin: Option<u32>,
     text: String,
-    /// The change that put it here, counted from 1; 0 for a line that stands where it stood.
+    /// The change that put it here, counted from 1; 0 for a line at its original place.
     change: u32,
 }
 
-/// The lines of a program. Numbers are counted from 1, as findings count them.
+/// The lines of a program. Numbers are counted from 1, as in findings.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
     lines: Vec<One>,
-    /// The last event that was put in.
+    /// The number of the last inserted event.
     last: u32,
-    /// The change that is being tried.
+    /// The number of changes taken so far. A change that is tried has the next number.
     change: u32,
 }
 
-/// A line that a change put in, or moved.
+/// A line that a change inserted or moved.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Added {
     /// Its number in the corrected text.
     pub line: u32,
     /// The statement.
     pub text: String,
-    /// Its number in the text as it was given, where it stood further down there.
+    /// Its number in the original text, if it was moved up from there.
     pub was: Option<u32>,
 }
 
-/// A statement, taken apart.
+/// A statement, split into its parts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Statement {
-    /// Who does it, as it stands before it: `worker: `.
+    /// The prefix that names its thread or process, such as `worker: `.
     pub(super) by: String,
     pub(super) words: Vec<String>,
 }
@@ -48,7 +48,7 @@ impl Lines {
     pub(super) fn new(text: &str) -> Result<Self, Refusal> {
         text::lines(text)?;
         let one = |(at, line): (usize, &str)| One { origin: Some(at as u32 + 1), text: line.to_owned(), change: 0 };
-        // Names that are put in must be new.
+        // Inserted names must be new.
         let taken =
             text.split(|c: char| !c.is_alphanumeric()).filter_map(|word| word.strip_prefix("fix")?.parse().ok());
         let last = taken.filter(|number: &u32| *number < 1 << 30).max().unwrap_or(0);
@@ -63,17 +63,17 @@ impl Lines {
         self.lines.len()
     }
 
-    /// How many lines open a stream.
+    /// Returns the number of lines that open a stream.
     pub(super) fn streams(&self) -> usize {
         self.lines.iter().filter(|line| line.text.trim_start().starts_with("stream ")).count()
     }
 
-    /// The number of a line in the text as it was given.
+    /// Returns the number of a line in the original text.
     pub(super) fn origin(&self, line: u32) -> Option<u32> {
         self.lines.get(line.checked_sub(1)? as usize)?.origin
     }
 
-    /// Whether a line was put in.
+    /// Returns `true` if a change inserted or moved the line.
     pub(super) fn is_added(&self, line: u32) -> bool {
         self.lines.get(line.wrapping_sub(1) as usize).is_some_and(|line| line.change > 0)
     }
@@ -85,7 +85,7 @@ impl Lines {
         Some(Statement { by, words: line.words })
     }
 
-    /// The lines with a statement like this, in order.
+    /// Returns the lines whose statement satisfies `is_it`, in order.
     pub(super) fn find(&self, is_it: impl Fn(&[&str]) -> bool) -> Vec<u32> {
         let is_line = |line: &u32| {
             let words = self.statement(*line).map_or_else(Vec::new, |statement| statement.words);
@@ -94,13 +94,13 @@ impl Lines {
         (1..=self.lines.len() as u32).filter(is_line).collect()
     }
 
-    /// A name that nothing has.
+    /// Returns an unused name.
     pub(super) fn fresh(&mut self) -> String {
         self.last += 1;
         format!("fix{}", self.last)
     }
 
-    /// Puts a statement in before a line.
+    /// Inserts a statement before a line.
     pub(super) fn insert(&mut self, before: u32, statement: &str) {
         let at = (before.max(1) as usize - 1).min(self.lines.len());
         let is_inside = |line: &&One| !line.text.trim_start().starts_with("end ");
@@ -111,7 +111,7 @@ impl Lines {
         self.lines.insert(at, One { origin: None, text, change: self.change + 1 });
     }
 
-    /// As [`insert`](Self::insert); where the same statement stands further down, that comes here.
+    /// As [`insert`](Self::insert), but if the same statement is further down, moves that one here.
     pub(super) fn bring(&mut self, before: u32, statement: &str) {
         let further = self.lines.iter().enumerate().skip(before as usize - 1);
         let known = further.filter(|(_, line)| text::statement(&line.text) == statement).map(|(at, _)| at).next();
@@ -123,7 +123,7 @@ impl Lines {
         }
     }
 
-    /// The change that was tried is taken. Marks of what is no longer found are taken out.
+    /// Accepts the change that was tried, and removes the `!!` and `??` of findings that are gone.
     pub(super) fn settle(&mut self, findings: &[Finding]) {
         self.change += 1;
         for (at, line) in self.lines.iter_mut().enumerate() {
@@ -148,7 +148,7 @@ impl Lines {
         }
     }
 
-    /// What a change put in, by its number, counted from 1.
+    /// Returns the lines of a change, by its number, counted from 1.
     pub(super) fn added(&self, change: u32) -> Vec<Added> {
         let lines = self.lines.iter().enumerate().filter(|(_, line)| line.change == change);
         let added = lines.map(|(at, line)| {

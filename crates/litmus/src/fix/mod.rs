@@ -1,8 +1,8 @@
-//! Puts the edges into a litmus program that its findings name, and tries them.
+//! Writes the edges that findings name into a litmus program, and tries them.
 //!
-//! Edges are taken only where the checker says that the finding is gone by them, and that there is none which was not
-//! there before; but an operation that is no longer refused is done, so that what is found behind it may be new. What
-//! no edge settles is left: its help says what to do.
+//! Edges are kept only if the checker finds that they remove the finding and add no new one. There is one exception: an
+//! operation that is no longer refused takes effect, so findings after it may be new. Findings that no edge settles are
+//! left, with their help.
 //!
 //! ```
 //! let fixed = millpond_litmus::fix("
@@ -29,21 +29,21 @@ use crate::{Program, Refusal};
 pub use lines::Added;
 use lines::Lines;
 
-/// So many operations, lines and findings [`fix`] looks at, all in all: hostile programs end.
+/// The largest number of operations, lines and findings that [`fix`] looks at in total. It stops on hostile programs.
 const STEPS_MAX: usize = 6_000_000;
-/// An order is a number for each stream: so many are looked at in one step.
+/// A snapshot has a number for each stream. This many of them count as one step.
 const STREAMS_A_STEP: usize = 64;
-/// So often the lines are read for one finding, about.
+/// The approximate number of times that the lines are read for one finding.
 const READS: usize = 8;
-/// So often edges are put in for one line: they may uncover the next finding.
+/// The largest number of times that edges are added for one line, because they may uncover the next finding.
 const ROUNDS_MAX: u32 = 8;
 
 /// A finding that edges settle.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// What was found, with the lines of the text as it was by then.
+    /// The finding, with the lines of the text at that time.
     pub finding: Finding,
-    /// The line in the text as it was given, where the finding was at one.
+    /// The line in the original text, if the finding was at one.
     pub line: Option<u32>,
     /// The edges.
     pub added: Vec<Added>,
@@ -52,9 +52,9 @@ pub struct Change {
 /// A finding that is left.
 #[derive(Clone, Debug)]
 pub struct Left {
-    /// What was found, with the lines of the corrected text. Its help says what to do.
+    /// The finding, with the lines of the corrected text. Its help says what to do.
     pub finding: Finding,
-    /// Why the edges that it names were not put in, if it names any.
+    /// The reason why the edges that it names were not added, if it names any.
     pub why: Option<&'static str>,
 }
 
@@ -63,14 +63,13 @@ pub struct Left {
 pub struct Fixed {
     /// The program with the edges.
     pub text: String,
-    /// What they settle, in the order in which they were put in.
+    /// The settled findings, in the order in which their edges were added.
     pub changes: Vec<Change>,
-    /// What is still wrong.
+    /// The findings that are left.
     pub left: Vec<Left>,
 }
 
-/// Puts the edges into a program that its findings name; `adjust` says what is looked for, from what the program asks
-/// for.
+/// Adds the edges that a program's findings name. `adjust` maps the program's own settings to those to use.
 ///
 /// # Errors
 /// The text is not a program.
@@ -78,8 +77,8 @@ pub fn fix(text: &str, adjust: &dyn Fn(Settings) -> Settings) -> Result<Fixed, R
     fix_within(text, adjust, STEPS_MAX)
 }
 
-/// As [`fix`], with an end after about so many steps, each an operation, a line or a finding that is looked at: what is
-/// wrong then is left.
+/// As [`fix`], but ends after about `steps` steps. A step is an operation, a line or a finding that is looked at.
+/// Findings that remain then are left.
 ///
 /// # Errors
 /// The text is not a program.
@@ -103,7 +102,7 @@ pub fn fix_within(text: &str, adjust: &dyn Fn(Settings) -> Settings, steps: usiz
                 settled.push((finding, key.1));
                 at = next;
                 at.lines.settle(&at.findings);
-                // What stood in the way may be gone.
+                // A former obstacle may be gone.
                 left.clear();
             }
         }
@@ -120,10 +119,10 @@ pub fn fix_within(text: &str, adjust: &dyn Fn(Settings) -> Settings, steps: usiz
     Ok(Fixed { text: at.lines.text(), changes: changes.collect(), left })
 }
 
-/// A rule, the line of the given text at which it is broken (none at what was put in), and the memory that it is about.
+/// A rule, the line of the original text at which it is broken (`None` for an inserted line), and the memory concerned.
 type Key = (Kind, Option<u32>, Option<AllocId>);
 
-/// A text and what is found in it.
+/// A text and its findings.
 struct Judged {
     lines: Lines,
     findings: Vec<Finding>,
@@ -135,7 +134,7 @@ impl Judged {
         (finding.kind, line, finding.subject.as_ref().map(|subject| subject.id))
     }
 
-    /// The first finding that names edges and is wanted.
+    /// Returns the first finding that names edges and is wanted.
     fn next(&self, is_wanted: impl Fn(&Key) -> bool) -> Option<(usize, Edit)> {
         let findings = self.findings.iter().enumerate();
         findings.filter(|(_, it)| is_wanted(&self.key(it))).find_map(|(at, it)| Some((at, it.edit()?)))
@@ -149,7 +148,7 @@ impl Judged {
         counts
     }
 
-    /// Whether one finding is gone that was there `before`, and nothing is wrong that was not.
+    /// Returns `true` if a finding that was there `before` is gone, and there is no new one.
     fn is_better(&self, before: &Judged, gone: Key) -> bool {
         let (now, then) = (self.counts(), before.counts());
         let of = |counts: &BTreeMap<Key, usize>, key: &Key| counts.get(key).copied().unwrap_or(0);
@@ -157,8 +156,8 @@ impl Judged {
         of(&now, &gone) < of(&then, &gone) && now.iter().all(is_known)
     }
 
-    /// Whether one finding is gone, what was found before it is found still, and what was put in is right. Findings are
-    /// in the order of the operations: what comes behind may be wrong now that the operation is done.
+    /// Returns `true` if a finding is gone, the findings before it are unchanged, and the inserted lines have none.
+    /// Findings are in the order of the operations. Those after it may be new, because the operation now takes effect.
     fn is_further(&self, before: &Judged, gone: Key) -> bool {
         let of = |judged: &Judged| judged.counts().get(&gone).copied().unwrap_or(0);
         fn wrong(judged: &Judged) -> impl Iterator<Item = Key> {
@@ -195,8 +194,8 @@ impl Fixing<'_> {
         Ok(Judged { lines, findings })
     }
 
-    /// The text with the first edges that settle a finding: those by which nothing else is wrong, or else those by
-    /// which only something is that the operation does now that it is done, or that comes after it.
+    /// Returns the text with the first edges that settle a finding. Edges without new findings are preferred, then
+    /// those whose new findings concern only the operation, which now takes effect, or later ones.
     fn correct(&mut self, at: &Judged, finding: &Finding, edit: Edit) -> Option<Judged> {
         self.steps += READS * at.lines.len();
         let gone = at.key(finding);

@@ -1,4 +1,4 @@
-//! What names stand for: made, looked up, refused where they stand for something else; memory with its size.
+//! Names: definition, lookup and the refusal of names of another kind; the sizes of memory.
 
 use millpond_core::ids::{EventId, ExecId, GraphId, HostId, PoolId, ProcessId, StreamId, TicketId};
 use millpond_core::op::{Memory, Name, Thing};
@@ -6,7 +6,7 @@ use millpond_core::op::{Memory, Name, Thing};
 use super::{Count, Lower, Symbol};
 use crate::Refusal;
 
-/// Writes what looks each kind of thing up: by which symbol, what it is called, and how one is made.
+/// Writes the lookup functions for each kind of thing, given its symbol, its noun and the help on how to make one.
 macro_rules! lookups {
     ($($kind:ident: $symbol:ident($id:ty), $noun:literal, $help:literal;)*) => {
         impl Lower {$(
@@ -31,7 +31,7 @@ lookups! {
 }
 
 impl Symbol {
-    /// What findings call by its name, though no operation tells them.
+    /// Returns the thing for which findings use this name although no operation has it.
     fn thing(self) -> Option<Thing> {
         match self {
             Symbol::Event(event) => Some(Thing::Event(event)),
@@ -45,7 +45,7 @@ impl Symbol {
 }
 
 impl Lower {
-    /// Gives a name a meaning. Memory keeps a name for itself; others may take one over from their own kind.
+    /// Defines a name. It may be redefined only with the same kind of thing, and only by the same process.
     pub(crate) fn define(&mut self, name: &str, symbol: Symbol) -> Result<(), Refusal> {
         let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.'".contains(c))
             && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -62,7 +62,7 @@ impl Lower {
             }
             _ => {
                 match symbol {
-                    // Who may use these is for the checker to judge.
+                    // The checker judges who may use these.
                     Symbol::Event(_) | Symbol::Ticket(_) | Symbol::Host(_) => None,
                     _ => self.owners.insert(name.to_owned(), self.process()),
                 };
@@ -76,7 +76,7 @@ impl Lower {
         }
     }
 
-    /// Findings call what a symbol stands for by this name.
+    /// Makes findings use this name for the symbol's thing.
     fn call(&mut self, name: &str, symbol: Symbol) {
         if let Some(thing) = symbol.thing() {
             let name = self.names.intern(name);
@@ -84,7 +84,7 @@ impl Lower {
         }
     }
 
-    /// The name as a text for messages.
+    /// Returns the name as a text for messages.
     pub(crate) fn name(&mut self, name: &str) -> Option<Name> {
         Some(self.names.intern(name))
     }
@@ -93,12 +93,12 @@ impl Lower {
         self.symbols.get(name).copied()
     }
 
-    /// The process that the line is of.
+    /// Returns the process of the current line.
     pub(crate) fn process(&self) -> ProcessId {
         self.processes.get(&self.host).copied().unwrap_or(ProcessId(0))
     }
 
-    /// Refuses what another process made: that has a meaning there only.
+    /// Refuses a name that another process defined: it has a meaning only there.
     pub(crate) fn of_this_process(&self, name: &str) -> Result<(), Refusal> {
         match self.owners.get(name) {
             Some(owner) if *owner != self.process() => self.refuse(
@@ -120,7 +120,7 @@ impl Lower {
         }
     }
 
-    /// Memory by its name. One that only a later line allocates may be named, too: that is for the checker to judge.
+    /// Looks memory up by its name. A name that only a later line allocates is allowed, too: the checker judges it.
     pub(crate) fn memory(&mut self, name: &str) -> Result<Memory, Refusal> {
         match self.symbols.get(name) {
             Some(Symbol::Memory(memory)) => self.of_this_process(name).map(|()| *memory),
@@ -135,8 +135,8 @@ impl Lower {
         }
     }
 
-    /// The memory that a name stands for from now on. A name whose memory was freed gets the next life of its number,
-    /// as an allocator gives a block out again.
+    /// Returns the memory that a name stands for from now on. If the name's memory was freed, it is the next generation
+    /// of its number, as an allocator reuses a block.
     pub(crate) fn new_memory(&mut self, name: &str) -> Result<Memory, Refusal> {
         let memory = match self.symbols.get(name) {
             Some(Symbol::Memory(old)) if self.freed.remove(old) => Memory { generation: old.generation + 1, ..*old },
@@ -146,37 +146,37 @@ impl Lower {
         Ok(memory)
     }
 
-    /// Memory of an alloc node: a number of its own.
+    /// Returns the memory of an alloc node, which has a number of its own.
     pub(crate) fn fresh_memory(&mut self, name: &str) -> Result<Memory, Refusal> {
         let memory = Memory::first(self.next(Count::Memory));
         self.define(name, Symbol::Memory(memory))?;
         Ok(memory)
     }
 
-    /// Memory has so many bytes.
+    /// Notes the size of memory.
     pub(crate) fn note_bytes(&mut self, memory: Memory, bytes: u64) {
         self.bytes.insert(memory, bytes);
     }
 
-    /// Memory has as many bytes as other memory.
+    /// Notes that memory has the size of other memory.
     pub(crate) fn note_bytes_of(&mut self, memory: Memory, other: Memory) {
         if let Some(bytes) = self.bytes_of(other) {
             self.note_bytes(memory, bytes);
         }
     }
 
-    /// How many bytes memory has, where a line above says so.
+    /// Returns the size of memory, if an earlier line gives it.
     pub(crate) fn bytes_of(&self, memory: Memory) -> Option<u64> {
         self.bytes.get(&memory).copied()
     }
 
-    /// The memory was freed by some line.
+    /// Notes that a line freed the memory.
     pub(crate) fn note_free(&mut self, memory: Memory) {
         self.freed.insert(memory);
     }
 }
 
-/// What may be a name.
+/// The help on valid names.
 const NAMES: &str =
     "take ASCII letters, digits, `_`, `-`, `.` and `'`, a letter or `_` first, and no word of the language";
 

@@ -1,4 +1,4 @@
-//! What CUDA refuses to graphs with memory nodes, from the words of its manual alone.
+//! The operations on graphs with memory nodes that CUDA refuses, from the words of its manual alone.
 //!
 //! > Graphs with allocation or free nodes: nodes and edges cannot be deleted; the graph cannot be used in a child node
 //! > [by a copy, but can be moved into one]; only one instantiation of the graph may exist at any point in time; the
@@ -6,8 +6,8 @@
 //! > graph with memory nodes that is instantiated as another one. A child that was moved cannot be instantiated, moved
 //! > again, or used in an update, and no alloc or free nodes can be added to it.
 //!
-//! Graphs whose addresses are found at their instantiation do not count, and a launch into a capture is a child by a
-//! copy. Deletion is allowed here, but for memory nodes of a child that was moved.
+//! Graphs whose addresses are determined at instantiation are exempt. A launch into a capture is a child by a copy.
+//! Deletion is allowed here, except for memory nodes of a child that was moved.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,7 +19,7 @@ use crate::Program;
 #[derive(Clone, Default)]
 struct Graph {
     is_symbolic: bool,
-    /// Of each node whether it is a memory node, or a child with such; none where it was removed.
+    /// For each node, `true` if it is a memory node or a child with memory nodes; `None` if it was removed.
     nodes: Vec<Option<bool>>,
 }
 
@@ -32,15 +32,15 @@ impl Graph {
 #[derive(Default)]
 struct Copies {
     graphs: HashMap<GraphId, Graph>,
-    /// Of each instance its graph, as it was then.
+    /// The graph of each instance, as it was at instantiation.
     execs: HashMap<ExecId, (GraphId, Graph)>,
     moved: HashSet<GraphId>,
     captures: HashMap<StreamId, GraphId>,
 }
 
-/// The lines of clones, instantiations, child nodes, launches into captures and updates that are refused because a
-/// graph with memory nodes would be in two places, and of memory nodes that a moved one would get or lose: of a program
-/// in which nothing else is refused.
+/// Returns the lines of refused operations in a program in which nothing else is refused. These are clones,
+/// instantiations, child nodes, launches into captures and updates that would put a graph with memory nodes in two
+/// places, and memory nodes that would be added to a moved graph or removed from it.
 pub fn refused_copies(program: &Program) -> Vec<u32> {
     let mut copies = Copies::default();
     let refused = program.ops().iter().filter(|op| copies.refuses(&op.what));
@@ -52,7 +52,7 @@ impl Copies {
         self.graphs.get(&graph).cloned().unwrap_or_default()
     }
 
-    /// Whether a graph with memory nodes is taken: by an instance of it that has some, or as another one's child.
+    /// Returns `true` if a graph with memory nodes has an instance with memory nodes, or is another graph's child.
     fn is_taken(&self, graph: GraphId) -> bool {
         let has_instance = self.execs.values().any(|(of, made)| *of == graph && made.is_frozen());
         self.graph(graph).is_frozen() && (has_instance || self.moved.contains(&graph))
@@ -69,7 +69,7 @@ impl Copies {
         }
     }
 
-    /// Does an operation, or says that it is refused.
+    /// Performs an operation, or returns `true` if it is refused.
     fn refuses(&mut self, what: &What) -> bool {
         match *what {
             What::GraphCreate { graph, symbolic } => {

@@ -1,4 +1,4 @@
-//! Which calls captures forbid, from the words of CUDA's manual alone.
+//! The calls that captures forbid, from the words of CUDA's manual alone.
 //!
 //! > `CU_STREAM_CAPTURE_MODE_GLOBAL`: [...] If the local thread has an ongoing capture sequence that was not
 //! > initiated with `CU_STREAM_CAPTURE_MODE_RELAXED` [...], or if any other thread has a concurrent capture sequence
@@ -15,7 +15,7 @@ use millpond_core::op::{CaptureMode, StreamRole, What};
 
 use crate::Program;
 
-/// A capture that goes on, whether or not anything made it invalid.
+/// An ongoing capture, valid or invalid.
 struct Capture {
     origin: StreamId,
     host: HostId,
@@ -29,11 +29,11 @@ struct Threads {
     legacy: Vec<StreamId>,
     destroyed: Vec<StreamId>,
     captures: Vec<Capture>,
-    /// Events that were recorded last in a capture: by its origin.
+    /// Events whose last record was in a capture, with the origin stream of the capture.
     captured: HashMap<EventId, StreamId>,
 }
 
-/// The lines of calls that some capture forbids: potentially unsafe ones, of what is in no capture itself.
+/// Returns the lines of calls that a capture forbids: potentially unsafe calls on objects that are not captured.
 pub fn forbidden_calls(program: &Program) -> Vec<u32> {
     let mut threads = Threads::default();
     let forbidden = program.ops().iter().filter(|op| threads.forbids(op.host, &op.what));
@@ -45,7 +45,7 @@ impl Threads {
         self.captures.iter_mut().find(|capture| capture.members.contains(&stream))
     }
 
-    /// Does an operation, or says that it is forbidden.
+    /// Performs an operation, or returns `true` if it is forbidden.
     fn forbids(&mut self, host: HostId, what: &What) -> bool {
         match *what {
             What::StreamSynchronize { stream } | What::StreamQuery { stream, .. } => {
@@ -101,7 +101,7 @@ impl Threads {
         false
     }
 
-    /// Whether a thread is prohibited from potentially unsafe calls.
+    /// Returns `true` if a thread is prohibited from potentially unsafe calls.
     fn is_prohibited(&self, host: HostId) -> bool {
         let has_own = self.captures.iter().any(|it| it.host == host && it.mode != CaptureMode::Relaxed);
         let has_other = self.captures.iter().any(|it| it.host != host && it.mode == CaptureMode::Global);

@@ -1,4 +1,4 @@
-//! What goes wrong in a schedule; all schedules of a small program.
+//! The damage of a schedule, and all schedules of a small program.
 
 use std::collections::HashSet;
 
@@ -7,41 +7,41 @@ use millpond_core::op::Act;
 
 use super::{Effect, Model};
 
-/// What is wrong with an access.
+/// The kind of damage that an access does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Harm {
-    /// The memory is not there yet: poison.
+    /// The memory is not allocated yet: poison.
     NotBorn,
-    /// This task has freed it: poison, or another allocation's bytes.
+    /// This task has freed the memory: poison, or another allocation's bytes.
     Freed(usize),
-    /// This task, which the program does later, has run already, and one of the two writes.
+    /// This task, which comes later in the program, has run already, and one of the two writes.
     StaleName(usize),
-    /// Another process holds it.
+    /// Another process has a lease on the memory.
     Held,
 }
 
-/// What goes wrong in a schedule.
+/// Damage in a schedule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Damage {
-    /// The task that touches what it must not.
+    /// The task that does it.
     pub task: usize,
     /// The life.
     pub life: usize,
-    /// Why.
+    /// The kind of damage.
     pub harm: Harm,
 }
 
-/// The schedules of a model, all of them looked at.
+/// The result of exploring all schedules of a model.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Schedules {
-    /// Everything that goes wrong in any of them, each once.
+    /// The damage in any of them, each once.
     pub damages: Vec<Damage>,
-    /// How many states there are.
+    /// The number of states.
     pub states: usize,
 }
 
 impl Model {
-    /// What goes wrong where a task runs after some others. `has_run` says which.
+    /// Adds the damage that a task does if it runs after the tasks for which `has_run` returns `true`.
     fn damages_of(&self, task: usize, has_run: &dyn Fn(usize) -> bool, found: &mut Vec<Damage>) {
         for &Effect { life, act, part } in &self.tasks[task].effects {
             let of = &self.lives[life];
@@ -79,7 +79,7 @@ impl Model {
         }
     }
 
-    /// The lines that a damage is about: of the task, of what it met, and of the allocation.
+    /// Returns the lines of a damage: those of the task, of the other task, and of the allocation.
     fn lines(&self, damage: &Damage) -> Vec<u32> {
         let met = match damage.harm {
             Harm::Freed(other) | Harm::StaleName(other) => Some(other),
@@ -91,7 +91,7 @@ impl Model {
         [Some(damage.task), met, birth].into_iter().flatten().flat_map(lines).collect()
     }
 
-    /// How well a damage shows what the checker found: 0 where it is about something else.
+    /// Returns how well a damage shows a finding of the checker; 0 if it is about something else.
     pub fn shows(&self, damage: &Damage, finding: &Finding) -> usize {
         let lines = self.lines(damage);
         let sides = [&finding.earlier, &finding.later].into_iter().flatten();
@@ -102,7 +102,7 @@ impl Model {
         self.tasks[task].effects.contains(&Effect::of_all(life, Act::Free))
     }
 
-    /// What goes wrong in one schedule, in its order; each with its place in the schedule.
+    /// Returns the damage of one schedule, in its order, each with its index in the schedule.
     pub fn replay(&self, schedule: &[usize]) -> Vec<(usize, Damage)> {
         let mut ran = vec![false; self.tasks.len()];
         let (mut all, mut found) = (Vec::new(), Vec::new());
@@ -114,7 +114,7 @@ impl Model {
         all
     }
 
-    /// Looks at every state that some schedule reaches; none where the program is too large for that.
+    /// Explores every state that some schedule reaches. Returns `None` if the program is too large for that.
     pub fn explore(&self, states_max: usize) -> Option<Schedules> {
         if self.tasks.len() > 128 {
             return None;

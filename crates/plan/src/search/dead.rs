@@ -1,12 +1,12 @@
-//! States from which no plan can be reached.
+//! The states from which no plan can be reached.
 //!
-//! A set of keys, of bounded size: when it is full, nothing more is learned, and nothing is forgotten. Knows nothing of
-//! what a key stands for.
+//! A set of keys of bounded size. When it is full, no key is added, and none is removed. This module does not know the
+//! meaning of a key.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// The most keys kept: 16 bytes each, and as much again for the table's slack.
+/// The largest number of keys. Each takes 16 bytes, and as much again for the table's slack.
 const MOST: usize = 1 << 22;
 
 /// The keys of dead states.
@@ -16,20 +16,20 @@ pub(super) struct Dead {
 }
 
 impl Dead {
-    /// Nothing leads on from the state of this key.
+    /// Adds the state of this key: no plan can be reached from it.
     pub(super) fn bury(&mut self, key: u128) {
         if self.keys.len() < MOST {
             self.keys.insert(key);
         }
     }
 
-    /// Whether it is known that nothing leads on from the state of this key.
+    /// Returns `true` if it is known that no plan can be reached from the state of this key.
     pub(super) fn has(&self, key: u128) -> bool {
         self.keys.contains(&key)
     }
 }
 
-/// The hash of a key is one of its halves: it is random already.
+/// Hashes a key by taking one of its halves, which is random already.
 #[derive(Default)]
 struct Half(u64);
 

@@ -1,13 +1,13 @@
-//! A part of a problem, laid out for search: dense numbers, flat tables.
+//! A part of a problem, prepared for search: dense numbers and flat tables.
 //!
-//! Buffers are numbered within the part, and so are its cliques, here called *sections* (on a line each is a stretch of
-//! steps with one set of live buffers). Knows nothing of a plan's progress: all of it is constant.
+//! Buffers and cliques are numbered within the part. Cliques are called *sections* here (on a line each is a stretch of
+//! steps with the same live buffers). All tables are constant; this module does not know the progress of a plan.
 
 use millpond_core::plan::{Problem, Sharing, bits};
 
 use crate::cover::cover;
 
-/// Lists of numbers, end to end.
+/// Lists of numbers in one vector.
 pub(super) struct Lists {
     starts: Vec<u32>,
     items: Vec<u32>,
@@ -23,17 +23,17 @@ impl Lists {
         flat
     }
 
-    /// List number `at`.
+    /// Returns list number `at`.
     #[inline]
     pub(super) fn list(&self, at: usize) -> &[u32] {
         &self.items[self.starts[at] as usize..self.starts[at + 1] as usize]
     }
 }
 
-/// Sets of buffers, each as the words from its first to its last member.
+/// Sets of buffers, each stored as the words from its first to its last member.
 pub(super) struct Rows {
     words: Vec<u64>,
-    /// Where each row begins in `words`, and with which word of a whole set.
+    /// For each row, its start in `words` and the index of its first word in a whole set.
     starts: Vec<(u32, u32)>,
 }
 
@@ -53,14 +53,14 @@ impl Rows {
         flat
     }
 
-    /// Row `at`: the number of its first word, and its words.
+    /// Returns row `at`: the index of its first word, and its words.
     #[inline]
     pub(super) fn row(&self, at: usize) -> (usize, &[u64]) {
         let (start, first) = self.starts[at];
         (first as usize, &self.words[start as usize..self.starts[at + 1].0 as usize])
     }
 
-    /// The members of row `at` that `set` has, rising.
+    /// Returns the members of row `at` that are in `set`, ascending.
     #[inline]
     pub(super) fn within<'a>(&'a self, at: usize, set: &'a [u64]) -> impl Iterator<Item = usize> + 'a {
         let (first, words) = self.row(at);
@@ -69,7 +69,7 @@ impl Rows {
         })
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub(super) fn len(&self) -> usize {
         self.starts.len() - 1
     }
@@ -77,13 +77,13 @@ impl Rows {
 
 /// The constant tables of a search.
 pub(crate) struct Field {
-    /// Where in the part each buffer is.
+    /// The position of each buffer in the part.
     places: Vec<u32>,
-    /// Bytes of each buffer.
+    /// The size of each buffer in bytes.
     pub(super) bytes: Vec<u64>,
-    /// Alignment of each buffer.
+    /// The alignment of each buffer.
     pub(super) alignment: Vec<u64>,
-    /// The buffers that conflict with each.
+    /// The buffers that conflict with each buffer.
     pub(super) conflicts: Rows,
     /// The members of each section.
     pub(super) members: Rows,
@@ -93,20 +93,20 @@ pub(crate) struct Field {
     pub(super) weight: Vec<u64>,
 }
 
-/// The most section members that a search holds in memory.
+/// The largest number of section members that a search holds in memory.
 const MEMBERS: usize = 1 << 24;
 
-/// The most buffers of a part in which a search is worth its tables; their conflicts alone take up to 32 MB.
+/// The largest number of buffers of a part that is searched. The table of their conflicts alone takes up to 32 MB.
 const BUFFERS: usize = 1 << 14;
 
 impl Field {
-    /// The tables of `part`; `None` where they would be too large to search in.
+    /// Builds the tables of `part`. Returns `None` if they would be too large for a search.
     pub(crate) fn new(problem: &Problem, part: &[u32]) -> Option<Self> {
         if part.len() > BUFFERS {
             return None;
         }
         let cliques = cover(problem, part, MEMBERS)?;
-        // Numbered by birth, so that those that conflict have numbers close to each other, and rows are short.
+        // Buffers are numbered by birth, so that conflicting buffers have close numbers and rows are short.
         let n = part.len();
         let mut places: Vec<u32> = (0..n as u32).collect();
         if let Sharing::Line(lifetimes) = problem.sharing() {
@@ -133,27 +133,27 @@ impl Field {
         })
     }
 
-    /// A plan of the search, in the order of the part.
+    /// Returns a plan of the search in the order of the part.
     pub(super) fn in_order(&self, floors: &[u64]) -> Vec<u64> {
         let mut offsets = vec![0; floors.len()];
         self.places.iter().zip(floors).for_each(|(&place, &floor)| offsets[place as usize] = floor);
         offsets
     }
 
-    /// Every offset and top of a plan that rests on byte 0 is a multiple of this: the greatest common divisor of the
+    /// Returns a divisor of every offset and top of a plan that rests on byte 0: the greatest common divisor of the
     /// sizes, and of the alignments that do not divide it anyway.
     pub(crate) fn unit(&self) -> u64 {
         let sizes = self.bytes.iter().fold(0, |unit, &bytes| common(unit, bytes));
         self.alignment.iter().fold(sizes, |unit, &to| if unit % to == 0 { unit } else { common(unit, to) })
     }
 
-    /// How many buffers.
+    /// Returns the number of buffers.
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
 }
 
-/// The greatest common divisor.
+/// Returns the greatest common divisor.
 fn common(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common(b, a % b) }
 }

@@ -1,11 +1,11 @@
-//! One run of a search: down while moves fit, back where they do not.
+//! One run of a search: it goes down while moves fit, and back where they do not.
 //!
-//! An explicit stack, for a line is as deep as there are buffers. A *move* on it has another move to try; a *split*
-//! has further islands to search. When an island is done its moves leave the stack: they were right, whatever becomes
-//! of the next. When one fails, so does the state that was split.
+//! The stack is explicit, because a line is as deep as the number of buffers. A *move* on it has another move to try. A
+//! *split* has further islands to search. When an island is done, its moves leave the stack: they were right, whatever
+//! happens in the next island. When an island fails, so does the state that was split.
 //!
-//! Invariants: **complete**: a state is dead only when both its moves are, or one of its islands is;
-//! **here**: `sections`, and the key and count of the state, are those of the island being searched.
+//! Invariants: **complete**: a state is dead only if both of its moves are, or if one of its islands is;
+//! **here**: `sections`, and the key and count of the state, are those of the island that is being searched.
 
 use super::Verdict;
 use super::dead::Dead;
@@ -14,16 +14,17 @@ use super::state::State;
 use super::strategy::Strategy;
 use millpond_core::plan::bits;
 
-/// What was done, and what is left to try.
+/// A step that was done, and the alternatives that are left.
 enum Frame {
     /// A decision on one buffer.
     Move(Move),
-    /// The state with `key` and `left` buffers at point `entered` fell into islands; these are yet to be searched.
+    /// At point `entered`, the state with `key` and `left` buffers was split into islands. These are still to be
+    /// searched.
     Split { entered: usize, key: u128, left: usize, sections: Vec<u32>, islands: Vec<Island> },
 }
 
-/// A decision on `buffer`, made at point `moved` in a state that had `key` when it was entered at point `entered`; in
-/// between only the floors of those who wait were raised.
+/// A decision on `buffer`, made at point `moved`. The state had `key` when it was entered at point `entered`. Between
+/// the two points only the floors of waiting buffers were raised.
 struct Move {
     buffer: u32,
     entered: usize,
@@ -32,13 +33,13 @@ struct Move {
     other: Other,
 }
 
-/// What there is to do instead of sitting.
+/// The alternative to sitting.
 enum Other {
-    /// Waiting, not tried yet.
+    /// The buffer may wait. This was not tried yet.
     Wait,
-    /// Nothing: waiting is tried now, and sitting failed with this blame.
+    /// There is none: waiting is tried now, and sitting failed with this blame.
     Waiting(Vec<u64>),
-    /// Nothing: where sitting fails, waiting does.
+    /// There is none: if sitting fails, so does waiting.
     None,
 }
 
@@ -50,21 +51,21 @@ pub(super) struct Line<'s, 'f> {
     frames: Vec<Frame>,
     sections: Vec<u32>,
     splitter: Splitter,
-    /// How many moves on the stack are on each buffer.
+    /// The number of moves on the stack for each buffer.
     moves: Vec<u32>,
-    /// What the failure from which the run goes back follows from.
+    /// The reasons of the failure from which the run goes back.
     blame: Vec<u64>,
 }
 
 impl<'s, 'f> Line<'s, 'f> {
-    /// A run from where the state is.
+    /// Starts a run at the current state.
     pub(super) fn new(state: &'s mut State<'f>, strategy: Strategy, dead: &'s mut Dead) -> Self {
         let sections = (0..state.rest.len() as u32).collect();
         let (moves, blame) = (vec![0; state.floor.len()], vec![0; state.loose.len()]);
         Self { state, strategy, dead, frames: Vec::new(), sections, splitter: Splitter::default(), moves, blame }
     }
 
-    /// Goes down until all is placed, back where it fails, until `go_on` says no.
+    /// Goes down until all buffers are placed, and back at failures, until `go_on` returns `false`.
     pub(super) fn follow(&mut self, mut go_on: impl FnMut() -> bool) -> Verdict {
         loop {
             if self.state.left == 0 && !self.next_island() {
@@ -79,7 +80,7 @@ impl<'s, 'f> Line<'s, 'f> {
         }
     }
 
-    /// Makes the first move in this state, or splits it. Whether the next may be looked for.
+    /// Makes the first move in this state, or splits it. Returns `true` if the next move may be looked for.
     fn descend(&mut self) -> bool {
         let (entered, key) = (self.state.point(), self.state.key);
         if self.dead.has(key) {
@@ -108,7 +109,8 @@ impl<'s, 'f> Line<'s, 'f> {
         self.state.sit(buffer)
     }
 
-    /// Turns to an island not yet searched, with the moves of those done off the stack. Whether there was one.
+    /// Turns to an island that was not searched yet, and removes the moves of finished islands from the stack. Returns
+    /// `true` if there is such an island.
     fn next_island(&mut self) -> bool {
         while let Some(frame) = self.frames.last_mut() {
             match frame {
@@ -125,7 +127,8 @@ impl<'s, 'f> Line<'s, 'f> {
         false
     }
 
-    /// After a failure, makes the other move of the last decision that is to blame and has one. Whether there was one.
+    /// After a failure, makes the other move of the last decision that is to blame and has one. Returns `true` if there
+    /// is such a decision.
     fn turn_back(&mut self) -> bool {
         self.blame.copy_from_slice(&self.state.reasons.blame);
         while let Some(frame) = self.frames.pop() {
@@ -147,8 +150,8 @@ impl<'s, 'f> Line<'s, 'f> {
         false
     }
 
-    /// Makes the other move of a decision, if it is to blame and there is one that does not fail at once; puts it back
-    /// on the stack then. Otherwise it is returned, and the blame is that of all its moves.
+    /// Makes the other move of a decision and puts it back on the stack, if the decision is to blame and the move does
+    /// not fail at once. Otherwise returns the decision, and the blame is that of all its moves.
     fn revise(&mut self, last: Move) -> Option<Move> {
         let buffer = last.buffer;
         let is_to_blame = |blame: &[u64]| bits::has(blame, buffer as usize);
@@ -173,7 +176,7 @@ impl<'s, 'f> Line<'s, 'f> {
             Other::None => (Vec::new(), true),
         };
         bits::join(&mut self.blame, &sat);
-        // An earlier decision on the same buffer, to wait, stays to blame.
+        // If an earlier decision to wait is on the same buffer, that decision stays to blame.
         if self.moves[buffer as usize] == 1 {
             bits::take(&mut self.blame, buffer as usize);
         }
@@ -184,16 +187,17 @@ impl<'s, 'f> Line<'s, 'f> {
         Some(Move { other: Other::None, ..last })
     }
 
-    /// A buffer that no other can slip under and that may sit. On the way the floors of those who wait are raised;
-    /// `None` where one of them cannot be. And whether it may wait instead: not where it fits below the floors of all
-    /// others, for a plan in which it waits is no better than the same with it moved down.
+    /// Returns a buffer that may sit and that no other buffer can slip under. On the way, raises the floors of waiting
+    /// buffers; returns `None` if one of them cannot be raised. Also returns the alternative. The buffer need not wait
+    /// if it fits below the floors of all others: a plan in which it waits is no better than the same plan with it
+    /// moved down.
     fn decide(&mut self) -> Option<(u32, Other)> {
         let mut buffer = self.strategy.choose(self.state, &self.sections);
         loop {
             let (floor, bytes) = (self.state.floor[buffer as usize], self.state.field.bytes[buffer as usize]);
             let above = self.state.above(buffer);
             match above.carrier {
-                // The other's floor is below this one's, so this ends.
+                // The other buffer's floor is below this one's, so the loop ends.
                 Some(other) if above.top <= floor => buffer = other,
                 _ if !self.state.waits[buffer as usize] => {
                     let must_sit = above.floor >= floor + bytes;

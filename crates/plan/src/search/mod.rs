@@ -1,34 +1,33 @@
 //! Branch and bound: a buffer sits on its floor or waits.
 //!
-//! **The simple version.** Let every plan fall: take buffers from below and push each down until it rests on byte 0 or
-//! on a buffer it conflicts with. No plan gets higher, so it is enough to look for fallen ones. Give each buffer a
-//! floor, 0 at first. Take a buffer `i` that no other can slip under: `floor(i) < floor(j) + bytes(j)` for every `j`
-//! not placed that conflicts with it. In a fallen plan either `i` *sits* on its floor, and all those `j` are above it,
-//! so their floors rise to its top; or it *waits*: one of those `j` carries it, so its floor rises to the lowest of
-//! their tops. Either way floors only rise. Where the bytes that a section has yet to take do not fit between the
-//! lowest floor in it and the capacity, go back. That is all, and it is complete: one of the two moves is always
-//! right.
+//! **The simple form.** Let every plan fall: take buffers from below and push each down until it rests on byte 0 or on
+//! a buffer that it conflicts with. No plan gets higher by this, so only fallen plans need to be searched. Give each
+//! buffer a floor, 0 at first. Take a buffer `i` that no other can slip under: `floor(i) < floor(j) + bytes(j)` for
+//! every `j` that is not placed and conflicts with it. In a fallen plan there are two cases. Either `i` *sits* on its
+//! floor; then all those `j` are above it, so their floors rise to its top. Or it *waits*: one of those `j` carries it,
+//! so its floor rises to the lowest of their tops. In both cases floors only rise. If the bytes that a section has yet
+//! to take do not fit between its lowest floor and the capacity, go back. This is complete: one of the two moves is
+//! always right.
 //!
-//! **Departures**, and why.
-//! * *Anywhere, not bottom up.* Published searches place buffers in rising order of offset. The rule above needs only
-//!   that no one can slip under `i`, so the search may work where it is hardest ([`strategy`]): wrong moves are found
-//!   while they are fresh. On the public benchmark this is the difference between a thousand steps and a million.
-//! * *Waiting is remembered.* A buffer that waits may not sit until a buffer placed later carries it; as the others'
-//!   floors rise, so does its own.
-//! * *Islands.* Where what was placed leaves buffers in sets that do not conflict, each set is searched by itself: no
-//!   line goes back into one because another failed.
-//! * *Dead states are kept.* Different stacks below lead to the same floors above. An island from which every
-//!   line failed goes into a table, and is not entered again by this or any later run, whatever its strategy.
-//! * *Back to what is to blame.* A failure follows from few of the decisions made: those that the floors it is about
-//!   follow from ([`reasons`]). Going back skips all others: three to five times fewer steps on the hardest public
-//!   instances.
-//! * *Many short runs.* A run of one strategy is either quick or hopeless, so strategies take turns, each a little
-//!   longer than the last time, with noise. Sections that ended many lines are worked on earlier
-//!   ([`State::failures`]).
+//! **Departures**, with their reasons.
+//! * *Anywhere, not bottom up.* Published searches place buffers in ascending order of offset. The rule above requires
+//!   only that no buffer can slip under `i`, so the search may work where it is hardest ([`strategy`]): wrong moves are
+//!   found soon after they are made. On the public benchmark this reduces a million steps to a thousand.
+//! * *Waiting is remembered.* A buffer that waits may not sit until a buffer that is placed later carries it. As the
+//!   floors of the others rise, so does its own.
+//! * *Islands.* If the placed buffers leave the others in sets that do not conflict, each set is searched by itself. No
+//!   line goes back into one set because another failed.
+//! * *Dead states are kept.* Different stacks below lead to the same floors above. An island from which every line
+//!   failed is added to a table, and is not entered again by this or any later run of any strategy.
+//! * *Back to what is to blame.* A failure follows from few of the decisions made: the reasons of the floors that it
+//!   concerns ([`reasons`]). Going back skips all others. This takes three to five times fewer steps on the hardest
+//!   public instances.
+//! * *Many short runs.* A run of one strategy is either quick or hopeless. So strategies take turns, each time for a
+//!   little longer, with noise. Sections that ended many lines are worked on earlier ([`State::failures`]).
 //!
-//! Invariants: **sound**: a plan found is right by construction, and is verified again by the caller; **complete**: a
-//! run that is not stopped ends with a plan or a proof that there is none (up to two states of one 128-bit key);
-//! **repeatable**: no clock, no randomness but the run's number.
+//! Invariants: **sound**: a plan found is right by construction, and the caller verifies it again; **complete**: a run
+//! that is not stopped ends with a plan or a proof that there is none (unless two states have the same 128-bit key);
+//! **repeatable**: no clock, and no randomness except the run's number.
 
 mod dead;
 mod field;
@@ -45,18 +44,18 @@ use line::Line;
 use state::State;
 use strategy::{PAIRS, Strategy};
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    /// With these offsets, in the order of the part, and this height.
+    /// A plan: the offsets, in the order of the part, and the height.
     Found { offsets: Vec<u64>, height: u64 },
-    /// With a proof that no plan fits the capacity.
+    /// A proof that no plan fits the capacity.
     Impossible,
-    /// By its limit, or by whoever watched.
+    /// The run was stopped by its limit or by the watcher.
     Stopped,
 }
 
-/// A search for a plan of one part within one capacity, in many runs.
+/// A search for a plan of one part within one capacity. It has many runs.
 pub(crate) struct Search<'f> {
     state: Option<State<'f>>,
     dead: Dead,
@@ -64,17 +63,17 @@ pub(crate) struct Search<'f> {
 }
 
 impl<'f> Search<'f> {
-    /// A search that has not begun.
+    /// Creates a search that has not begun.
     pub(crate) fn new(field: &'f Field, capacity: u64) -> Self {
         Self { state: State::new(field, capacity), dead: Dead::default(), run: 0 }
     }
 
-    /// How many runs there were.
+    /// Returns the number of runs so far.
     pub(crate) fn runs(&self) -> u64 {
         self.run
     }
 
-    /// The next run, with the next strategy, of as many steps as are due. `go_on` is asked at every step.
+    /// Makes the next run, with the next strategy and its number of steps. `go_on` is called at every step.
     pub(crate) fn run(&mut self, mut go_on: impl FnMut() -> bool) -> Verdict {
         let Some(state) = &mut self.state else { return Verdict::Impossible };
         let strategy = Strategy::new(state, self.run);
@@ -89,7 +88,7 @@ impl<'f> Search<'f> {
     }
 }
 
-/// How many steps a run of `buffers` gets in its round: enough to go down a few times, and more each round.
+/// Returns the number of steps of a run for `buffers`: enough to go down a few times, and more in each round.
 fn limit(buffers: usize, round: u64) -> u64 {
     let first = 500 + 3 * buffers as u64;
     first.saturating_mul(4 + round) / 4

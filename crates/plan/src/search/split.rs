@@ -1,25 +1,25 @@
-//! Islands: sets of buffers not yet placed that no conflict connects.
+//! Islands: sets of unplaced buffers that no conflict connects.
 //!
-//! The simple version: flood from one buffer to all that conflict with it and are not placed; if that leaves some
-//! out, there is more than one island. Departure: rows of bits, so that a buffer is flooded 64 others at a time, and an
-//! end as soon as all are reached, which is early where there is only one island, as is the rule.
+//! The simple form: flood from one buffer to all unplaced buffers that conflict with it. If some are left out, there is
+//! more than one island. Departures: the flood uses rows of bits, 64 buffers at a time, and it ends as soon as all
+//! buffers are reached. Usually there is only one island, and the flood ends early.
 //!
-//! Knows who is placed; moves nothing.
+//! This module knows which buffers are placed, and moves none.
 
 use super::state::State;
 use millpond_core::plan::bits;
 
-/// A set of buffers not yet placed, to be searched by itself.
+/// A set of unplaced buffers that is searched by itself.
 pub(super) struct Island {
-    /// What tells its state from every other.
+    /// The key of its state.
     pub(super) key: u128,
-    /// How many buffers.
+    /// The number of its buffers.
     pub(super) left: usize,
-    /// The sections that have one of them.
+    /// The sections that contain one of them.
     pub(super) sections: Vec<u32>,
 }
 
-/// Finds islands; holds what that needs between times.
+/// Finds islands. Keeps its memory between calls.
 #[derive(Default)]
 pub(super) struct Splitter {
     dry: Vec<u64>,
@@ -27,8 +27,8 @@ pub(super) struct Splitter {
 }
 
 impl Splitter {
-    /// The islands that the present one, with these `sections`, has fallen into, the smallest first; none where it is
-    /// still one.
+    /// Returns the islands into which the current one, with these `sections`, has fallen, the smallest first; empty if
+    /// it is still one.
     pub(super) fn split(&mut self, state: &State<'_>, sections: &[u32]) -> Vec<Island> {
         self.dry.clone_from(&state.loose);
         let mut islands = Vec::new();
@@ -52,7 +52,7 @@ impl Splitter {
         islands
     }
 
-    /// Reaches all that conflicts lead to from `start`; takes it out of what is dry.
+    /// Reaches all buffers that conflicts connect with `start`, and removes them from `dry`.
     fn flood(&mut self, state: &State<'_>, start: usize) {
         self.reached.clear();
         self.reached.push(start as u32);
@@ -71,7 +71,7 @@ impl Splitter {
         }
     }
 
-    /// What was reached, as an island.
+    /// Returns the reached buffers as an island.
     fn island(&self, state: &State<'_>) -> Island {
         let mut sections: Vec<u32> = Vec::new();
         for &i in &self.reached {

@@ -1,13 +1,14 @@
-//! Where a search stands: the floor of each buffer, what the sections still have to take, and how to go back.
+//! The state of a search: the floor of each buffer, the bytes that the sections still have to take, and the trail to go
+//! back.
 //!
-//! Every buffer not yet placed has a *floor*: no plan that agrees with what was decided so far puts it lower. Two
-//! moves, and both only raise floors: a buffer **sits** on its floor, or it **waits** for another to carry it.
-//! A section's bytes not yet placed have to fit between the lowest of its floors and the capacity; where they do
-//! not, the move was wrong.
+//! Every unplaced buffer has a *floor*: no plan that agrees with the decisions so far puts it lower. There are two
+//! moves, and both only raise floors: a buffer **sits** on its floor, or it **waits** for another buffer to carry it.
+//! The unplaced bytes of a section have to fit between the lowest of its floors and the capacity. If they do not, the
+//! move was wrong.
 //!
-//! Invariants: **floors only rise** between an undo and the next; **trail**: undoing to a point restores every field
-//! but the failure counts; **key**: two states with the same placed set, floors and waiting flags have the same key
-//! (and different ones the same with probability 2^-128). Knows nothing of which move to try.
+//! Invariants: **floors only rise** between two undos; **trail**: undoing to a point restores every field but the
+//! failure counts; **key**: two states with the same placed set, floors and waiting flags have the same key (and
+//! different states have the same key with probability 2^-128). This module does not choose moves.
 
 use super::Verdict;
 use super::field::Field;
@@ -15,7 +16,7 @@ use super::reasons::Reasons;
 use millpond_core::plan::bits;
 use millpond_core::units::round_up;
 
-/// What to restore.
+/// A change that can be undone.
 enum Undo {
     Floor { buffer: u32, floor: u64, waits: bool },
     Base { section: u32, base: u64, low: u32 },
@@ -26,47 +27,48 @@ enum Undo {
 pub(super) struct State<'f> {
     pub(super) field: &'f Field,
     pub(super) capacity: u64,
-    /// The lowest offset left to each buffer; where placed, its offset.
+    /// The lowest offset left to each buffer; for a placed buffer, its offset.
     pub(super) floor: Vec<u64>,
-    /// Whether it has given up its floor as such: it sits only when another has come to carry it.
+    /// `true` for a buffer that waits: it sits only when another buffer has come to carry it.
     pub(super) waits: Vec<bool>,
-    /// Those not placed, as bits.
+    /// The unplaced buffers, as bits.
     pub(super) loose: Vec<u64>,
-    /// How many are not placed of the island being searched, and what tells the island's state from every other.
+    /// The number of unplaced buffers of the island being searched. `key` identifies the island's state.
     pub(super) left: usize,
     pub(super) key: u128,
-    /// For each section: bytes not yet placed; the lowest floor; how many could be the next from below.
+    /// For each section: the unplaced bytes (`rest`), the lowest floor (`base`), and the number of buffers that could
+    /// be the next from below (`low`).
     pub(super) rest: Vec<u64>,
     pub(super) base: Vec<u64>,
     pub(super) low: Vec<u32>,
-    /// For each section: how often it ended a line of search, older ends counting less.
+    /// For each section, the number of lines of search that it ended. Older ones count less.
     pub(super) failures: Vec<f64>,
     pub(super) failure: f64,
-    /// Which decisions the floors follow from, and, after a failed move, the failure.
+    /// The decisions that the floors follow from, and, after a failed move, those of the failure.
     pub(super) reasons: Reasons,
     trail: Vec<Undo>,
     stale: Vec<u32>,
     is_stale: Vec<bool>,
 }
 
-/// How low the buffers can come that conflict with a certain one and are not placed.
+/// The lowest positions of the unplaced buffers that conflict with a certain buffer.
 pub(super) struct Above {
     /// The lowest of their floors.
     pub(super) floor: u64,
     /// The lowest of their tops, each on its floor.
     pub(super) top: u64,
-    /// Whose that is, if it is any buffer's.
+    /// The buffer with this top, if there is any.
     pub(super) carrier: Option<u32>,
 }
 
-/// How much more a failure counts than the one before it.
+/// The weight of a failure relative to the one before it.
 const FRESHER: f64 = 1.001;
 
-/// Above this the counts are scaled down, so that they stay finite.
+/// Above this, the counts are scaled down, so that they stay finite.
 const SCALE: f64 = 1e100;
 
 impl<'f> State<'f> {
-    /// Nothing placed. `None` where a section or a buffer alone does not fit `capacity`.
+    /// Starts with nothing placed. Returns `None` if a section or a single buffer does not fit `capacity`.
     pub(super) fn new(field: &'f Field, capacity: u64) -> Option<Self> {
         let (n, sections) = (field.len(), field.members.len());
         let mut state = Self {
@@ -93,30 +95,30 @@ impl<'f> State<'f> {
         fits.then_some(state)
     }
 
-    /// Goes back to where nothing is placed.
+    /// Goes back to the state in which nothing is placed.
     pub(super) fn reset(&mut self) {
         self.undo(0);
         self.left = self.field.len();
         self.key = (0..self.field.len() as u32).fold(0, |key, i| key ^ self.print(i));
     }
 
-    /// A point to come back to.
+    /// Returns a point that [`undo`](Self::undo) can go back to.
     pub(super) fn point(&self) -> usize {
         self.trail.len()
     }
 
-    /// The plan, where all is placed.
+    /// Returns the plan. All buffers must be placed.
     pub(super) fn found(&self) -> Verdict {
         let tops = self.floor.iter().zip(&self.field.bytes).map(|(floor, bytes)| floor + bytes);
         Verdict::Found { offsets: self.field.in_order(&self.floor), height: tops.max().unwrap_or(0) }
     }
 
-    /// What `buffer`, not placed, adds to the key.
+    /// Returns the part of the key that `buffer`, which is not placed, adds.
     pub(super) fn print(&self, buffer: u32) -> u128 {
         print(buffer, self.floor[buffer as usize], self.waits[buffer as usize])
     }
 
-    /// Puts `buffer` on its floor. Whether what is left may still fit.
+    /// Puts `buffer` on its floor. Returns `true` if the rest may still fit.
     pub(super) fn sit(&mut self, buffer: u32) -> bool {
         let (i, field) = (buffer as usize, self.field);
         debug_assert!(bits::has(&self.loose, i) && !self.waits[i]);
@@ -140,27 +142,27 @@ impl<'f> State<'f> {
         self.settle(fits)
     }
 
-    /// Buffer `i` now sits below `j`, with its top at `top`. Whether `j` still fits.
+    /// Buffer `i` now sits below `j`, with its top at `top`. Returns `true` if `j` still fits.
     fn carry(&mut self, i: usize, top: u64, j: usize) -> bool {
         let carried = round_up(top, self.field.alignment[j]);
         if carried.is_some_and(|carried| carried < self.floor[j] || (carried == self.floor[j] && !self.waits[j])) {
             return true;
         }
-        // That `j` is above `i` follows from where `i` sits, and where `j` could be below it, from its floor.
+        // That `j` is above `i` follows from the position of `i`, and, if `j` could be below it, from the floor of `j`.
         let could_be_below = self.field.bytes[j] <= self.floor[i];
         self.reasons.begin(could_be_below.then_some(j));
         bits::put(&mut self.reasons.draft, i);
         self.raise(j as u32, carried, false)
     }
 
-    /// Decides that `buffer` waits: raises its floor to where the lowest of the others could carry it. Whether what is
-    /// left may fit.
+    /// Decides that `buffer` waits: raises its floor to the lowest top of a buffer that could carry it. Returns `true`
+    /// if the rest may still fit.
     pub(super) fn wait(&mut self, buffer: u32) -> bool {
         self.reasons.begin(None);
         self.lift(buffer)
     }
 
-    /// The same for one that has decided to wait before, as a consequence of all that was decided since.
+    /// As [`wait`](Self::wait), for a buffer that waits already: raises its floor because of the decisions since.
     pub(super) fn wait_on(&mut self, buffer: u32) -> bool {
         let mut reason = std::mem::take(&mut self.reasons.draft);
         reason.fill(0);
@@ -177,8 +179,8 @@ impl<'f> State<'f> {
         self.settle(fits)
     }
 
-    /// Adds to `reason` why `buffer`, if not on its floor, is at or above the lowest top of the others: it is not below
-    /// its floor, those placed are too low to carry it, and the others are not lower.
+    /// Adds to `reason` why `buffer`, if it is not on its floor, is at or above the lowest top of the others: it is not
+    /// below its floor, the placed buffers are too low to carry it, and the others are not lower.
     pub(super) fn explain_wait(&self, buffer: u32, reason: &mut [u64]) {
         let top = self.above(buffer).top;
         self.explain_around(buffer, reason, |bytes| bytes < top);
@@ -189,8 +191,8 @@ impl<'f> State<'f> {
         self.explain_around(buffer, reason, |_| true);
     }
 
-    /// Adds why `buffer` is not below its floor, those placed around it, and why those others that `counts` says of by
-    /// their bytes are not below theirs.
+    /// Adds why `buffer` is not below its floor, the placed buffers around it, and why the others are not below their
+    /// floors, for those whose bytes satisfy `counts`.
     fn explain_around(&self, buffer: u32, reason: &mut [u64], counts: impl Fn(u64) -> bool) {
         let i = buffer as usize;
         bits::join(reason, self.reasons.row(i));
@@ -205,7 +207,7 @@ impl<'f> State<'f> {
         }
     }
 
-    /// Blames all that the state of the island with these `sections` follows from.
+    /// Blames all decisions that the state of the island with these `sections` follows from.
     pub(super) fn blame_island(&mut self, sections: &[u32]) {
         let mut island = vec![0; self.loose.len()];
         for &section in sections {
@@ -213,8 +215,8 @@ impl<'f> State<'f> {
             members.for_each(|i| bits::put(&mut island, i));
         }
         self.reasons.blame_all(bits::ones(&island));
-        // Where none waits, floors are all there is to say. One that waits counts on being carried by the island alone,
-        // and that is so because of where the buffers around the island are.
+        // If no buffer waits, the floors describe the whole state. A waiting buffer relies on being carried by the
+        // island alone, which follows from the positions of the buffers around the island.
         if bits::ones(&island).any(|i| self.waits[i]) {
             for i in bits::ones(&island) {
                 let (first, row) = self.field.conflicts.row(i);
@@ -225,7 +227,7 @@ impl<'f> State<'f> {
         }
     }
 
-    /// How low those can come that conflict with `buffer` and are not placed.
+    /// Returns the lowest positions of the unplaced buffers that conflict with `buffer`.
     pub(super) fn above(&self, buffer: u32) -> Above {
         let mut above = Above { floor: u64::MAX, top: u64::MAX, carrier: None };
         for j in self.field.conflicts.within(buffer as usize, &self.loose) {
@@ -238,7 +240,7 @@ impl<'f> State<'f> {
         above
     }
 
-    /// Goes back to `point`.
+    /// Undoes all changes since `point`.
     pub(super) fn undo(&mut self, point: usize) {
         while self.trail.len() > point {
             match self.trail.pop().expect("longer than at the point") {
@@ -266,8 +268,8 @@ impl<'f> State<'f> {
         }
     }
 
-    /// Sets the floor of `buffer`, for the reason drafted; `None` is beyond all floors. Whether it still fits below the
-    /// capacity.
+    /// Sets the floor of `buffer`, with the draft as its reason; `None` is above every floor. Returns `true` if the
+    /// buffer still fits below the capacity.
     fn raise(&mut self, buffer: u32, floor: Option<u64>, waits: bool) -> bool {
         let i = buffer as usize;
         let highest = self.capacity - self.field.bytes[i];
@@ -284,7 +286,7 @@ impl<'f> State<'f> {
             for at in 0..self.field.sections.list(i).len() {
                 let section = self.field.sections.list(i)[at];
                 let s = section as usize;
-                // Neither the lowest floor changes, nor how many are low enough to be next.
+                // Neither the lowest floor nor the number of floors low enough to be next changes.
                 let line = self.capacity - self.rest[s];
                 let same = before > self.base[s] && (before > line || floor <= line);
                 if !same {
@@ -302,8 +304,8 @@ impl<'f> State<'f> {
         }
     }
 
-    /// Brings the sections up to date. Whether in each the rest fits between its base and the capacity, if all else
-    /// `fits`; where not, they are left as they were: the move will be undone.
+    /// Updates the stale sections. Returns `true` if `fits` and the rest of each section fits between its base and the
+    /// capacity. Otherwise the remaining sections are left as they were, because the move will be undone.
     fn settle(&mut self, mut fits: bool) -> bool {
         while let Some(section) = self.stale.pop() {
             let s = section as usize;
@@ -345,7 +347,7 @@ impl<'f> State<'f> {
     }
 }
 
-/// What a buffer not yet placed puts into the key: two hashes, for its halves.
+/// Returns the part of the key that an unplaced buffer adds: two hashes, one for each half.
 fn print(buffer: u32, floor: u64, waits: bool) -> u128 {
     let who = u64::from(buffer) << 1 | u64::from(waits);
     let low = finalize(floor ^ who.wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -354,7 +356,7 @@ fn print(buffer: u32, floor: u64, waits: bool) -> u128 {
     u128::from(high) << 64 | u128::from(low)
 }
 
-/// A bijection of 64 bits in which every bit depends on every other.
+/// A bijection of 64 bits in which every output bit depends on every input bit.
 pub(super) fn finalize(mut bits: u64) -> u64 {
     bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     bits = (bits ^ bits >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -1,36 +1,36 @@
-//! Which move to try next: a section by one rule, a buffer on its base by another.
+//! The choice of the next move: one rule chooses a section, and another a buffer on its base.
 //!
-//! Every rule leads to a plan if there is one; which is quick depends on the problem, and wildly so. So a search runs
+//! Every rule leads to a plan if there is one. Which rule is quick depends very much on the problem. So a search tries
 //! all pairs of rules in turn, each for a limited number of steps, with noise that differs from run to run.
 //!
-//! Invariant **any choice is right**: a rule decides how soon a search ends, never how. Knows the state, and does not
-//! change it.
+//! Invariant **any choice is right**: a rule changes how soon a search ends, never its result. This module reads the
+//! state and does not change it.
 
 use super::state::{State, finalize};
 
-/// How the section is chosen on which to work.
+/// The rule that chooses the section to work on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SectionRule {
-    /// The one with the fewest buffers that can be next, less those where search failed before.
+    /// The one with the fewest buffers that can be next, divided by its failures.
     FewestOverFailures,
     /// The one with the fewest buffers that can be next.
     Fewest,
-    /// The same, where a byte to spare counts, too.
+    /// As `Fewest`, but the bytes to spare count, too.
     FewestAndTight,
-    /// The one with most left to place.
+    /// The one with the most unplaced bytes.
     Heaviest,
-    /// The lowest.
+    /// The one with the lowest base.
     Lowest,
-    /// The lowest, less those where search failed before.
+    /// The one with the lowest base, weighted by its failures.
     LowestOverFailures,
 }
 
-/// How the buffer is chosen among those on the section's base.
+/// The rule that chooses a buffer among those on the section's base.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum BufferRule {
     /// The one in most sections.
     Longest,
-    /// The one in the heaviest section, of these the one in most.
+    /// The one in the heaviest section; among equals, the one in most sections.
     Busiest,
     /// The largest.
     Largest,
@@ -41,30 +41,30 @@ enum BufferRule {
 use BufferRule::{Busiest, Largest, Longest, Widest};
 use SectionRule::{Fewest, FewestAndTight, FewestOverFailures, Heaviest, Lowest, LowestOverFailures};
 
-/// All rules; a search goes through their pairs so that both change from one run to the next.
+/// All rules. A search goes through their pairs so that both rules change from one run to the next.
 const SECTION_RULES: [SectionRule; 6] =
     [FewestOverFailures, Heaviest, FewestAndTight, LowestOverFailures, Fewest, Lowest];
 const BUFFER_RULES: [BufferRule; 4] = [Longest, Busiest, Largest, Widest];
 
-/// How many pairs of rules there are.
+/// The number of pairs of rules.
 pub(super) const PAIRS: u64 = (SECTION_RULES.len() * BUFFER_RULES.len()) as u64;
 
-/// How strongly noise changes a buffer's rank, as a share of it.
+/// The largest change of a buffer's rank by noise, as a share of the rank.
 const NOISE: f64 = 0.3;
 
-/// A pair of rules, with the rank of each buffer under the second.
+/// A pair of rules, with the rank of each buffer under the second rule.
 pub(super) struct Strategy {
     section: SectionRule,
     rank: Vec<f64>,
 }
 
 impl Strategy {
-    /// The strategy of run number `run`: every pair of rules comes once in [`PAIRS`] runs. The first round is without
-    /// noise.
+    /// Returns the strategy of run number `run`. Every pair of rules occurs once in [`PAIRS`] runs. The first round has
+    /// no noise.
     pub(super) fn new(state: &State<'_>, run: u64) -> Self {
         let field = state.field;
         let round = run / PAIRS;
-        // Along diagonals: 6 and 4 have a common divisor, so the buffer rule shifts after each common multiple.
+        // Diagonally: 6 and 4 have a common divisor, so the buffer rule shifts after each common multiple.
         let rule = BUFFER_RULES[((run + run / 12) % 4) as usize];
         let rank = (0..field.len()).map(|i| {
             let sections = field.sections.list(i);
@@ -84,7 +84,7 @@ impl Strategy {
         Self { section: SECTION_RULES[(run % 6) as usize], rank: rank.collect() }
     }
 
-    /// The buffer to decide on: one on the base of the section that the rule chooses of `sections`.
+    /// Returns the buffer to decide on: one on the base of the section that the rule chooses among `sections`.
     pub(super) fn choose(&self, state: &State<'_>, sections: &[u32]) -> u32 {
         let mut best = (f64::INFINITY, f64::INFINITY, usize::MAX);
         let sections = sections.iter().map(|&section| section as usize);
@@ -99,7 +99,7 @@ impl Strategy {
         on_base.max_by(|&a, &b| self.rank[a].total_cmp(&self.rank[b])).expect("a base has a buffer") as u32
     }
 
-    /// What it costs to choose `section`, and what decides where that is equal.
+    /// Returns the cost of choosing `section`, and a second cost that decides between equals.
     fn price(&self, state: &State<'_>, section: usize) -> (f64, f64) {
         let (rest, base, low) = (state.rest[section], state.base[section], f64::from(state.low[section]));
         let spare = (state.capacity - rest - base) as f64;
@@ -116,7 +116,7 @@ impl Strategy {
     }
 }
 
-/// `bits` as a number from 0 up to 1.
+/// Maps `bits` to a number from 0 up to, but not including, 1.
 fn unit(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }

@@ -1,13 +1,14 @@
-//! Every small program: all that can be done in so many operations on three streams, one pool and two sizes.
+//! Runs every small program: all combinations of a few operations on three streams, one pool and two sizes.
 //!
 //! The runner does each on a host device without memory. The library, the checker and the litmus model, which takes
 //! every schedule, must agree on what is refused. What reached the driver is then read again, call by call, by a naive
 //! device that knows streams, events and waits and nothing of the library: two uses of one byte of physical memory must
 //! be ordered there, and memory is unmapped only when what used it has completed.
 //!
-//! What is left out, because another program of the list does the same: streams are named in the order of their first
-//! use; what is refused, or fails for want of memory, changes nothing and ends the program; a wait for what is known, a
-//! second use in a row and a second synchronisation in a row do nothing; neighbours that do not meet come in one order.
+//! Programs that are equivalent to another one are left out. Streams are named in the order of their first use. A
+//! refused operation, or one that fails for lack of memory, changes nothing and ends the program. A wait for something
+//! known, a repeated use and a repeated synchronisation do nothing. Neighbouring operations that commute come in one
+//! order.
 
 mod programs;
 
@@ -27,7 +28,7 @@ use millpond_runner::{Cannot, Place, Refusal, Run};
 use crate::replay::Replay;
 use programs::{Act, Done, POOL, UNIT, operations};
 
-/// What the pool may do.
+/// The reuse that the pool may do.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
     name: &'static str,
@@ -44,24 +45,24 @@ const fn policy(name: &'static str, events: bool, over: bool, waits: bool, sched
     Policy { name, reuse, schedule }
 }
 
-/// All of them.
+/// All policies.
 pub const POLICIES: [Policy; 4] = [
     policy("by events only, work completes when a thread waits", true, false, false, Schedule::AtWait),
     policy("any reuse, work completes when a thread waits", true, true, true, Schedule::AtWait),
     policy("by what has completed, work completes when a thread waits", false, true, false, Schedule::AtWait),
     policy("any reuse, work completes at once", true, true, true, Schedule::AtOnce),
 ];
-/// States of a program that are looked at: more than these programs have.
+/// The largest number of states of a program to explore. These programs have fewer.
 const STATES: usize = 1 << 16;
 
-/// Where programs begin, how many units the pool has, and of how many units allocations are.
+/// The beginning of programs, the units of the pool, and the sizes of allocations in units.
 struct Start {
     units: u64,
     sizes: [u64; 2],
     acts: &'static [Act],
 }
 
-/// `b` is freed by stream 1 and in the heap, between `a` of stream 0 and memory that stream 1 has.
+/// `b` was freed by stream 1 and is in the heap, between `a` of stream 0 and memory of stream 1.
 const BETWEEN: [Act; 5] = [
     Act::Alloc { on: 0, units: 1 },
     Act::Alloc { on: 1, units: 1 },
@@ -70,10 +71,10 @@ const BETWEEN: [Act; 5] = [
     Act::Alloc { on: 1, units: 2 },
 ];
 
-/// The same, and `a` is freed, too, and on its stream's cache.
+/// As [`BETWEEN`], but `a` is freed, too, and in its stream's cache.
 const THEN_FREED: [Act; 6] = [BETWEEN[0], BETWEEN[1], BETWEEN[2], BETWEEN[3], BETWEEN[4], Act::Free { on: 0, of: 0 }];
 
-/// Nothing yet; two neighbours of two streams; and the two above.
+/// Nothing; two neighbours of two streams; and the two beginnings above.
 const STARTS: [Start; 4] = [
     Start { units: 2, sizes: [1, 2], acts: &[] },
     Start { units: 4, sizes: [1, 2], acts: BETWEEN.split_at(2).0 },
@@ -81,7 +82,7 @@ const STARTS: [Start; 4] = [
     Start { units: 8, sizes: [2, 3], acts: &THEN_FREED },
 ];
 
-/// A program as calls of the library.
+/// Formats a program as calls of the library.
 struct Written<'a>(&'a [Act], &'a Policy, &'a Start);
 
 impl fmt::Display for Written<'_> {
@@ -110,13 +111,13 @@ impl fmt::Display for Written<'_> {
     }
 }
 
-/// How many operations of a program can be done under each policy.
+/// The number of operations of a program that can be done under each policy.
 type Reached = [usize; POLICIES.len()];
 
-/// All of them.
+/// Stands for all operations.
 const ALL: usize = usize::MAX;
 
-/// What the checker refuses of a program.
+/// Returns the checker's refusals of a program.
 fn refused(ops: &[Op]) -> Vec<Refusal> {
     let settings = Settings { races: true, leaks: false, advice: false };
     let (names, mut checker, mut findings) = (Names::default(), Checker::new(settings), Vec::new());
@@ -126,15 +127,15 @@ fn refused(ops: &[Op]) -> Vec<Refusal> {
     findings.iter().map(|it| Refusal { line: it.line().unwrap_or(0), kind: it.kind }).collect()
 }
 
-/// Whether some schedule of a program does damage.
+/// Returns `true` if some schedule of a program does damage.
 fn does_damage(ops: Vec<Op>) -> Result<bool, String> {
     let model = Model::new(&Program::of(ops)).map_err(|error| error.to_string())?;
     let schedules = model.explore(STATES).ok_or("it has too many schedules")?;
     Ok(!schedules.damages.is_empty())
 }
 
-/// Runs a program, of which at most the last operation is refused, and reads what reached the driver: how many of its
-/// operations were done.
+/// Runs a program of which at most the last operation is refused, and checks the calls that reached the driver. Returns
+/// the number of operations done.
 fn run(ops: &[Op], expected: &[Refusal], policy: &Policy, start: &Start) -> Result<usize, String> {
     let (schedule, memory) = (policy.schedule, false);
     let config = HostConfig { total_bytes: 1 << 30, granularity: 2 * UNIT, schedule, memory };
@@ -160,7 +161,7 @@ fn run(ops: &[Op], expected: &[Refusal], policy: &Policy, start: &Start) -> Resu
     run.pool(POOL).expect("no program ends its pool").audit()?;
     let replayed = Replay::read(&driver.take_calls(), schedule == Schedule::AtOnce)?;
     drop(run);
-    // Everything ends, and what the last calls take away has completed, too.
+    // Everything ends. After this also the effects of the last calls have completed.
     device.synchronize().map_err(|error| error.to_string())?;
     drop(device);
     replayed.go_on(&driver.take_calls())?;
@@ -170,7 +171,7 @@ fn run(ops: &[Op], expected: &[Refusal], policy: &Policy, start: &Start) -> Resu
     }
 }
 
-/// All programs of so many operations behind a start.
+/// The enumeration of all programs of a certain length after a beginning.
 struct Search<'a> {
     start: &'a Start,
     programs: &'a AtomicU64,
@@ -179,7 +180,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Goes on from a program, under the policies that can do all of it; who cannot any more is said.
+    /// Extends a program, under the policies that can do all of it. Returns the policies that still can.
     fn extend(&mut self, acts: &mut Vec<Act>, before: &Done, left: usize, mut reached: Reached) -> Reached {
         for act in before.next(self.start.sizes) {
             if self.is_found.load(Ordering::Relaxed) || reached.iter().all(|it| *it != ALL) {
@@ -188,14 +189,14 @@ impl Search<'_> {
             acts.push(act);
             let came = self.look(acts, before, left, reached);
             acts.pop();
-            // Where what is in front of this operation cannot be done, nothing behind it can.
+            // If the operations before this one cannot be done, nothing after it can.
             let kept = came.map(|it| if it < acts.len() { it } else { ALL });
             reached = std::array::from_fn(|at| reached[at].min(kept[at]));
         }
         reached
     }
 
-    /// Looks at a program, of which all but the last operation is right.
+    /// Examines a program of which all operations but the last are right.
     fn look(&mut self, acts: &mut Vec<Act>, before: &Done, left: usize, reached: Reached) -> Reached {
         let act = *acts.last().expect("a program has operations");
         let expected = if act.may_be_wrong() { refused(&operations(acts)) } else { Vec::new() };
@@ -230,10 +231,11 @@ impl Search<'_> {
     }
 }
 
-/// Runs every program of up to `ops` operations (from each beginning), on as many threads: how many there were.
+/// Runs every program of up to `ops` operations after each beginning, on `threads` threads. Returns the number of
+/// programs.
 ///
 /// # Errors
-/// The first that is wrong, with what is wrong.
+/// Describes the first program that is wrong.
 pub fn exhaust(ops: usize, threads: usize) -> Result<u64, String> {
     let (programs, is_found) = (AtomicU64::new(0), AtomicBool::new(false));
     let mut tasks = Vec::new();

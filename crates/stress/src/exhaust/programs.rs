@@ -1,39 +1,39 @@
-//! Small programs: their operations, and which may come next. Which of them are right, others say.
+//! Small programs: their operations, and which of these may come next. Other modules decide which programs are right.
 
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
 use millpond_core::op::{Access, Act as Uses, EventKind, Memory, Op, Place, StreamRole, Trust, What};
 use millpond_reach::Past;
 use smallvec::smallvec;
 
-/// Streams.
+/// The number of streams.
 pub(super) const STREAMS: usize = 3;
-/// The unit of sizes: a granule has two of them.
+/// The unit of sizes: half a granule.
 pub(super) const UNIT: u64 = 64 << 10;
-/// The pool.
+/// The pool of all programs.
 pub(super) const POOL: PoolId = PoolId(1);
-/// Most buffers that live at once.
+/// The largest number of live buffers.
 const LIVE_MAX: usize = 4;
 
-/// An operation. Streams by number, buffers by the number of their allocation.
+/// An operation. Streams are given by number, and buffers by the number of their allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Act {
-    /// So many units, which the stream writes at once.
+    /// Allocates some units, which the stream writes at once.
     Alloc { on: usize, units: u64 },
-    /// Another write.
+    /// Writes again.
     Use { on: usize, of: usize },
-    /// A free on a stream.
+    /// Frees on a stream.
     Free { on: usize, of: usize },
-    /// The buffer is dropped.
+    /// Drops the buffer.
     Drop { of: usize },
-    /// `on` waits for an event that is recorded on `after` now.
+    /// Lets `on` wait for an event that is recorded on `after` now.
     Order { after: usize, on: usize },
-    /// An event that is kept.
+    /// Records the event that is kept.
     Record { on: usize },
-    /// A wait for the event that was kept.
+    /// Waits for the event that was kept.
     Wait { on: usize },
-    /// The host waits.
+    /// Synchronises the stream with the host.
     Sync { on: usize },
-    /// The last handle goes.
+    /// Drops the last handle.
     Close { on: usize },
 }
 
@@ -41,7 +41,7 @@ fn op(line: usize, what: What) -> Op {
     Op { host: HostId(0), place: Place::Line(line as u32), what }
 }
 
-/// What comes before every program: its streams and its pool.
+/// Returns the operations before every program, which make its streams and its pool.
 fn beginning() -> Vec<Op> {
     let stream =
         |at| What::StreamCreate { stream: StreamId(at as u32), role: StreamRole::NonBlocking, device: DeviceId(0) };
@@ -49,7 +49,7 @@ fn beginning() -> Vec<Op> {
     (0..STREAMS).map(stream).chain([pool]).map(|what| op(0, what)).collect()
 }
 
-/// A program as operations, each with its number, from 1 on, as its line.
+/// Returns a program as operations. Each has its number, from 1 on, as its line.
 pub(super) fn operations(acts: &[Act]) -> Vec<Op> {
     let mut ops = beginning();
     let mut made = 0;
@@ -63,7 +63,7 @@ pub(super) fn operations(acts: &[Act]) -> Vec<Op> {
         let record =
             |event, on| What::EventRecord { event, stream: stream(on), external: false, kind: EventKind::Completion };
         let wait = |event, on| What::EventWait { event, stream: stream(on), external: false };
-        // The first event is the one that is kept.
+        // The first event is the kept one.
         let (kept, other) = (EventId(0), EventId(1));
         let whats: [Option<What>; 2] = match *act {
             Act::Alloc { on, units } => {
@@ -89,31 +89,31 @@ pub(super) fn operations(acts: &[Act]) -> Vec<Op> {
     ops
 }
 
-/// A buffer that lives.
+/// A live buffer.
 #[derive(Clone, Copy, Debug)]
 struct Live {
     of: usize,
     last_on: usize,
 }
 
-/// What was done so far, as far as it says what may come next.
+/// The effects of the operations so far, as far as they determine what may come next.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Done {
-    /// What each stream comes after, to leave out waits that change nothing.
+    /// The past of each stream, to leave out waits that change nothing.
     pasts: [Past; STREAMS],
     host: Past,
     event: Option<Past>,
     live: Vec<Live>,
     made: usize,
     closed: [bool; STREAMS],
-    /// Whether something was done on it since it was waited for.
+    /// `true` for a stream with operations since the last synchronisation.
     is_busy: [bool; STREAMS],
     named: usize,
     last: Option<Act>,
 }
 
 impl Done {
-    /// After these operations, whatever the last of them was.
+    /// Returns the state after these operations, as if none was the last.
     pub(super) fn of(acts: &[Act]) -> Self {
         let mut done = Self::default();
         acts.iter().for_each(|act| done.apply(*act));
@@ -125,7 +125,7 @@ impl Done {
         self.is_busy[on] = true;
     }
 
-    /// Does an operation.
+    /// Adds an operation.
     pub(super) fn apply(&mut self, act: Act) {
         for on in act.streams().into_iter().flatten() {
             self.pasts[on].join(&self.host);
@@ -165,7 +165,7 @@ impl Done {
         self.last = Some(act);
     }
 
-    /// What may come next, without what changes nothing.
+    /// Returns the operations that may come next, without those that change nothing.
     pub(super) fn next(&self, sizes: [u64; 2]) -> Vec<Act> {
         let mut acts = Vec::new();
         let open = |on: &usize| !self.closed[*on] && *on <= self.named;
@@ -222,7 +222,7 @@ impl Act {
         }
     }
 
-    /// Whether the two, one behind the other, do the same in either order.
+    /// Returns `true` if two adjacent operations have the same effect in either order.
     fn commutes(self, other: Act) -> bool {
         let meets = self.streams().iter().flatten().any(|it| other.streams().contains(&Some(*it)));
         match (self, other) {
@@ -235,7 +235,7 @@ impl Act {
         }
     }
 
-    /// One order for all.
+    /// Returns the rank by which commuting operations are sorted.
     fn rank(self) -> (usize, usize) {
         let kind = match self {
             Act::Use { .. } => 0,
@@ -246,12 +246,12 @@ impl Act {
         (kind, self.streams()[0].unwrap_or(0))
     }
 
-    /// Whether what is wrong could show with it: memory is found, or given back.
+    /// Returns `true` if the operation can reveal an error: it allocates memory or lets memory be given back.
     pub(super) fn shows(self) -> bool {
         matches!(self, Act::Alloc { .. } | Act::Sync { .. })
     }
 
-    /// Whether its order may be wrong.
+    /// Returns `true` if the operation's order may be wrong.
     pub(super) fn may_be_wrong(self) -> bool {
         matches!(self, Act::Use { .. } | Act::Free { .. })
     }

@@ -1,7 +1,7 @@
-//! Graphs: built node by node and by capture, nested, instantiated again and again, launched, updated and dropped.
+//! Graphs: built node by node or by capture, nested, instantiated repeatedly, launched, updated and dropped.
 //!
-//! A graph writes memory of its own, looks at it, frees it or leaves it live, and uses some of the thread's memory.
-//! Every launch does the same, so that one pattern serves all.
+//! A graph writes memory of its own, checks it, frees it or leaves it live, and uses some of the thread's memory. Every
+//! launch does the same, so one pattern serves all launches.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -30,41 +30,41 @@ struct Outside {
     launches: Launches,
 }
 
-/// A graph at hand.
+/// A graph of the thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Made {
     id: GraphId,
     nodes: u32,
-    /// What a launch leaves live: its words, and what is in it.
+    /// The outputs of a launch: the memory, its number of words, and its content.
     outputs: Vec<(Memory, usize, Content)>,
-    /// Memory of the thread that it uses, and what it writes there.
+    /// The kernels that write memory of the thread.
     outside: Vec<Outside>,
-    /// Events that it records.
+    /// The events that it records.
     records: Vec<EventId>,
     /// An event that it waits for before it uses memory of the thread.
     gate: Option<EventId>,
     has_memory: bool,
 }
 
-/// An instance at hand.
+/// An instance of the thread.
 #[derive(Clone, Debug)]
 pub(super) struct Exec {
     id: ExecId,
     made: Made,
-    /// Whether a launch frees what the one before left.
+    /// `true` if a launch frees the outputs of the launch before.
     frees: bool,
 }
 
-/// A graph in the making, node by node.
+/// A graph that is being built node by node.
 struct Draft {
     made: Made,
-    /// Memory that is live at this point: its words, what is in it, who wrote it and who has read it.
+    /// Memory that is live at this point: its number of words, its content, its writer and its readers.
     live: Vec<(Memory, usize, Content, Vec<NodeId>)>,
     random: Random,
 }
 
 impl Outside {
-    /// It is about to be launched: set when its kernel has run.
+    /// Prepares a launch. Returns the flag that is set when the kernel has run.
     fn launch(&self) -> Option<Done> {
         let done = Done::default();
         lock(&self.launches).as_mut().map(|launches| {
@@ -73,7 +73,7 @@ impl Outside {
         })
     }
 
-    /// It was not launched, or that is not known.
+    /// Undoes [`launch`](Self::launch), because the graph was not launched or because that is not known.
     fn not_launched(&self, is_unsure: bool) {
         let mut launches = lock(&self.launches);
         match is_unsure {
@@ -95,7 +95,7 @@ impl Draft {
 }
 
 impl Thread<'_> {
-    /// A kernel, or bytes of the host, that leave this in memory.
+    /// Returns a kernel, or bytes of the host, that leave this content in memory.
     fn work_of(&self, (memory, words): (Memory, usize), before: Content, after: Content, micros: u64) -> Work {
         let of = Of { first: 0, all: words };
         match self.runs_closures() {
@@ -108,7 +108,7 @@ impl Thread<'_> {
         }
     }
 
-    /// A kernel, or bytes of the host, that leave this in memory of the thread, and what is known of it.
+    /// Returns a kernel, or bytes of the host, that leave this content in memory of the thread, and its description.
     fn outside_work(&self, buf: &Buf, content: Content, micros: u64) -> (Work, Outside) {
         let work = self.work_of((buf.memory, buf.words), Content::Unknown, content, micros);
         let launches = Launches::new(Mutex::new(self.runs_closures().then(VecDeque::new)));
@@ -123,7 +123,7 @@ impl Thread<'_> {
         (Work::Kernel(Box::new(says)), outside)
     }
 
-    /// Adds a node; its number, where it was added.
+    /// Adds a node. Returns its number if it was added.
     fn add(&mut self, draft: &mut Draft, after: &[NodeId], node: NodeOp, work: Option<Work>) -> Option<NodeId> {
         let (graph, after) = (draft.made.id, SmallVec::from_slice(after));
         let what = What::GraphNode { graph, node: Box::new(node), after, name: None };
@@ -162,7 +162,7 @@ impl Thread<'_> {
         }
     }
 
-    /// A node that records an external event, or waits for one.
+    /// Adds a node that records an external event or waits for one.
     fn add_event(&mut self, draft: &mut Draft, after: &[NodeId], records: bool) -> Option<(EventId, NodeId)> {
         let at = pick(&self.externals, draft.random.number() as u32)?;
         let event = self.externals[at].as_ref()?.id;
@@ -179,7 +179,7 @@ impl Thread<'_> {
         self.keep(made, op);
     }
 
-    /// A graph is made: it gets an instance, and a place.
+    /// Keeps a graph: instantiates it and puts it in a place.
     fn keep(&mut self, made: Made, op: Op) {
         self.instantiate(&made, op.c >> 5 & 1 == 0);
         let at = place(&self.graphs, op.b);
@@ -226,7 +226,7 @@ impl Thread<'_> {
             }
         }
         if draft.random.chance(5) && !draft.live.is_empty() {
-            // Nothing orders it after the alloc node.
+            // Nothing orders this write after the alloc node.
             let (memory, words, content, _) = draft.live[0].clone();
             let work = self.work_of((memory, words), Content::Unknown, content, 0);
             let write = NodeOp::Kernel(SmallVec::from_slice(&[Access::whole(memory, Act::Write)]));
@@ -241,7 +241,7 @@ impl Thread<'_> {
         Some(draft.made)
     }
 
-    /// Nodes use memory of the thread, and one may own some.
+    /// Adds nodes that use memory of the thread. One may own some of it.
     fn use_outside(&mut self, draft: &mut Draft, op: Op) {
         let is_gated = self.stage.setting.event_nodes && draft.random.chance(30);
         let gate = is_gated.then(|| self.add_event(draft, &[], false)).flatten();
@@ -270,13 +270,13 @@ impl Thread<'_> {
         }
     }
 
-    /// Work of a stream that captures.
+    /// Launches work on a capturing stream.
     fn captured(&mut self, stream: StreamId, memory: Memory, act: Act, work: Work) -> bool {
         let accesses = SmallVec::from_slice(&[Access::whole(memory, act)]);
         self.perform_with(What::Launch { stream, accesses, trust: Trust::None, name: None }, Some(work))
     }
 
-    /// One stream comes after another, by an event.
+    /// Orders one stream after another, by an event.
     fn fork(&mut self, from: StreamId, to: StreamId) -> bool {
         let event = EventId(self.stage.number());
         self.perform(What::EventRecord { event, stream: from, external: false, kind: EventKind::Completion })
@@ -321,7 +321,7 @@ impl Thread<'_> {
                     let work = self.work_of((memory, words), content, content, 0);
                     is_loose |= self.captured(side, memory, Act::Read, work);
                 }
-                // Now and then the join is forgotten.
+                // Now and then the join is left out.
                 if !random.chance(4) && self.fork(side, stream) {
                     is_loose = false;
                 }
@@ -331,7 +331,7 @@ impl Thread<'_> {
                 _ => made.outputs.push((memory, words, content)),
             }
             if random.chance(10) {
-                // Refused; the capture may go on or have ended for it.
+                // This is refused. The capture may go on, or may have ended because of it.
                 self.perform(What::StreamSynchronize { stream });
             }
         }
@@ -351,23 +351,23 @@ impl Thread<'_> {
             }
             return self.keep(made, op);
         }
-        // What was to be captured is not a part of the program.
+        // The operations that were to be captured are not part of the program.
         self.wrong.retain(|at| *at < begun);
         self.followed.extend(begun..self.ops.len());
         if !self.is_exact() || self.has_failed {
-            // Whether it goes on is not the same to both: it ends with its stream.
+            // The library and the checker may disagree on whether the capture goes on, so it is ended with its stream.
             self.give_up(stream);
         }
     }
 
-    /// The names of a graph's nodes may mean what a launch left.
+    /// Forgets stale names of memory that may now mean an output of a launch.
     fn forget_stale(&mut self, made: &Made) {
         for stale in &mut self.stale {
             stale.take_if(|memory| made.outputs.iter().any(|it| it.0 == *memory));
         }
     }
 
-    /// A stream goes, whatever the two say.
+    /// Destroys a stream, without comparing the answers of the library and the checker.
     fn give_up(&mut self, stream: StreamId) {
         if let Some(at) = self.streams.iter().position(|it| it.as_ref().is_some_and(|it| it.id == stream)) {
             self.closed.extend(self.streams[at].take());
@@ -375,7 +375,7 @@ impl Thread<'_> {
         self.end_quietly(What::StreamDestroy { stream });
     }
 
-    /// A node of an external event at the present place of a capture.
+    /// Adds a node of an external event at the current place of a capture.
     fn captured_event(&mut self, stream: StreamId, made: &mut Made, random: &mut Random) {
         if !self.stage.setting.event_nodes || !random.chance(25) {
             return;
@@ -401,7 +401,7 @@ impl Thread<'_> {
 
     pub(super) fn instantiate_again(&mut self, op: Op) {
         if let Some(made) = pick(&self.graphs, op.a).and_then(|at| self.graphs[at].clone()) {
-            // Without memory two instances are there at once, and their launches are in no order.
+            // Without memory of the graph, two instances exist at once, and their launches are unordered.
             if made.has_memory || self.execs.iter().flatten().all(|exec| exec.made.id != made.id) {
                 self.instantiate(&made, op.c >> 5 & 1 == 0);
             }
@@ -432,14 +432,14 @@ impl Thread<'_> {
         }
         let is_there = |it: &&Buf| made.outside.iter().any(|of| of.memory == it.memory);
         let outside: Vec<Memory> = self.bufs.iter().flatten().filter(is_there).map(|it| it.memory).collect();
-        // What an earlier launch left, one of an instance that is gone, too: this one frees it first.
+        // The outputs of an earlier launch, also of a destroyed instance. This launch frees them first.
         let execs: Vec<ExecId> = self.execs.iter().flatten().map(|it| it.id).collect();
         let is_remade = |node| made.outputs.iter().any(|it| it.0 == node);
         let is_left =
             |it: &Buf| it.launched_by.is_some_and(|(by, node)| by == id || (!execs.contains(&by) && is_remade(node)));
         let left: Vec<Memory> = self.bufs.iter().flatten().filter(|it| is_left(it)).map(|it| it.memory).collect();
-        // The graph itself comes after what it uses, by an event that it waits for, which may be an old one; or its
-        // stream does.
+        // The graph itself comes after the work that it depends on, by an event that it waits for and that may be an
+        // old one. Otherwise its stream does.
         let gate = made.gate.filter(|_| op.c >> 4 & 3 != 0);
         let gate = gate.and_then(|gate| self.externals.iter().flatten().find(|it| it.id == gate).map(|it| it.id));
         let by = gate.and_then(|_| pick(&self.streams, op.a >> 4)).filter(|by| *by != on);
@@ -470,13 +470,13 @@ impl Thread<'_> {
             for (at, buf, range) in ended {
                 match is_partial {
                     false => self.restore(at, buf, range),
-                    // It may be freed.
+                    // The memory may have been freed.
                     true => drop(self.perform(What::Drop { memory: buf.memory })),
                 }
             }
             if is_partial {
                 self.forget_stale(&made);
-                // The driver may have got some of it before it refused the rest: that counts as a use of all.
+                // The driver may have received a part before it refused the rest. This counts as a use of all of it.
                 for at in 0..self.bufs.len() {
                     let is_met = |it: &mut Buf| outside.contains(&it.memory) || is_left(it);
                     if let Some(buf) = self.bufs[at].take_if(is_met) {
@@ -509,7 +509,7 @@ impl Thread<'_> {
         self.take_launched(&made, id, op);
     }
 
-    /// Takes some of what a launch left.
+    /// Takes some of the outputs of a launch.
     fn take_launched(&mut self, made: &Made, exec: ExecId, op: Op) {
         for (at, (node, words, content)) in made.outputs.iter().enumerate() {
             if op.c >> (at % 32) & 1 == 0 || self.run.buffer(*node).is_none() {

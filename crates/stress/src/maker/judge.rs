@@ -1,4 +1,4 @@
-//! An operation is done by the library and by the checker, and what they refuse is compared.
+//! Runs each operation with the library and with the checker, and compares their refusals.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,10 +16,11 @@ use crate::kind::Kind;
 use crate::model::Order;
 use crate::text;
 
-/// So many refused operations of a program the model is asked about.
+/// The largest number of refused operations of a program that the model checks.
 const WRONG: usize = 12;
 
-/// Whether a rule is about captures: another thread's may refuse some calls, and end this one's.
+/// Returns `true` if a rule is about captures. A capture of another thread may cause such a refusal, and may end this
+/// thread's capture.
 fn is_of_captures(rule: Rule) -> bool {
     use Rule::{
         CaptureForeignFree, CaptureIsolation, CaptureMerge, CaptureState, CaptureUnjoined, CaptureUnsupported,
@@ -38,7 +39,7 @@ fn is_of_captures(rule: Rule) -> bool {
 }
 
 impl Thread<'_> {
-    /// The next operation, which is written down.
+    /// Makes and logs the next operation.
     fn next(&mut self, what: What) -> Op {
         let op = Op { host: HostId(0), place: Place::Line(self.ops.len() as u32 + 1), what };
         let number = match &op.what {
@@ -50,17 +51,17 @@ impl Thread<'_> {
         op
     }
 
-    /// Whether every verdict is the checker's.
+    /// Returns `true` if every verdict must be the checker's.
     pub(super) fn is_exact(&self) -> bool {
         self.stage.is_exact() && !self.has_lost_track
     }
 
-    /// Does an operation; whether it is done.
+    /// Runs an operation. Returns `true` if it is done.
     pub(super) fn perform(&mut self, what: What) -> bool {
         self.perform_with(what, None)
     }
 
-    /// Does an operation that does this; whether it is done.
+    /// Runs an operation with this work. Returns `true` if it is done.
     pub(super) fn perform_with(&mut self, what: What, work: Option<Work>) -> bool {
         let op = self.next(what);
         self.has_failed = false;
@@ -74,7 +75,7 @@ impl Thread<'_> {
                 let said = &self.run.found().verdict;
                 let new: BTreeSet<Refusal> = said.difference(&self.by_runner).copied().collect();
                 self.by_runner.extend(&new);
-                // In a capture that another thread has made invalid a refusal is not a verdict.
+                // In a capture that another thread has made invalid, a refusal is not a verdict.
                 let is_quiet = self.run.found().refused.len() > refused && new.is_empty();
                 if is_quiet && self.stage.setting.threads > 1 && self.stage.setting.has(Kind::Capture) {
                     return self.not_done("in a capture that is invalid");
@@ -110,7 +111,7 @@ impl Thread<'_> {
         }
     }
 
-    /// The library was asked by another way than the runner's.
+    /// Handles an operation for which the library was called directly, not by the runner.
     pub(super) fn perform_by(&mut self, what: What, act: millpond_core::op::Act, result: Result<(), Error>) -> bool {
         let op = self.next(what);
         let mut new = BTreeSet::new();
@@ -131,7 +132,7 @@ impl Thread<'_> {
         self.compare(op, new)
     }
 
-    /// Both do it, and what they say is not compared.
+    /// Runs an operation with both, without comparing their answers.
     pub(super) fn end_quietly(&mut self, what: What) {
         self.lose_track();
         let op = self.next(what);
@@ -141,13 +142,13 @@ impl Thread<'_> {
         self.followed.push(self.ops.len() - 1);
     }
 
-    /// Only the checker does it.
+    /// Runs an operation with the checker only.
     pub(super) fn tell(&mut self, what: What) {
         let op = self.next(what);
         self.checker.check(&op, &Names::default(), &mut Vec::new());
     }
 
-    /// A direct call of the library that is right: failures are those that were asked for.
+    /// Handles a direct call of the library that is right. Only failures that were injected are allowed.
     pub(super) fn is_fine<T>(&mut self, call: &str, result: Result<T, Error>) -> Option<T> {
         self.stage.say(self.number, format_args!("# {call}"));
         match result {
@@ -167,7 +168,7 @@ impl Thread<'_> {
         }
     }
 
-    /// A failure is one that was asked for.
+    /// Checks that a failure was injected.
     fn is_failure(&self, error: &Error) {
         let is_meant = match error {
             Error::DeviceLost { .. } => self.stage.ground.is_any_lost(),
@@ -181,13 +182,13 @@ impl Thread<'_> {
         }
     }
 
-    /// From now on the library may know more than the checker; up to here the model can be asked.
+    /// From now on the library may know more than the checker. The model can be asked up to here.
     pub(super) fn lose_track(&mut self) {
         self.ask_the_model();
         self.has_lost_track = true;
     }
 
-    /// The operation at hand was not done, and the checker is not asked.
+    /// Removes the current operation, which was not done. The checker is not asked.
     fn not_done(&mut self, why: &str) -> bool {
         self.stage.say(self.number, format_args!("# not done: {}", why.replace('\n', " ")));
         self.stage.ground.figures.refusals.fetch_add(1, Ordering::Relaxed);
@@ -195,9 +196,9 @@ impl Thread<'_> {
         false
     }
 
-    /// The checker does what the library has done, or refused: these lines are new.
+    /// Lets the checker do what the library has done or refused, and compares. `new` has the library's new refusals.
     fn compare(&mut self, op: Op, new: BTreeSet<Refusal>) -> bool {
-        // Another thread captures, or uses what is taken away.
+        // Another thread may be capturing, or may be using the memory whose access is revoked.
         let may_be_anothers = match op.what {
             What::PoolAccess { .. } => true,
             _ => self.stage.setting.has(Kind::Capture) && new.iter().all(|it| is_of_captures(it.kind)),
@@ -210,11 +211,11 @@ impl Thread<'_> {
         let found = findings.iter().filter(|it| !it.kind.is_advice() && it.kind != Rule::Leak);
         let found: BTreeSet<Refusal> =
             found.map(|it| Refusal { line: it.line().unwrap_or(0), kind: it.kind }).collect();
-        // A graph is refused at the lines of its nodes, each time for the same.
+        // A graph is refused at the lines of its nodes, each time for the same ones.
         if found.difference(&self.refused).eq(new.difference(&self.refused)) {
             self.refused.extend(&found);
             if !is_done || !found.is_empty() {
-                // What is wrong inside a graph no operation of the model shows.
+                // The model has no operation that shows an error inside a graph.
                 let is_inside = matches!(op.what, What::Instantiate { .. } | What::ExecUpdate { .. });
                 let is_order = found.iter().all(|it| it.kind.is_about_order());
                 let is_wrong = !found.is_empty() && is_order && !is_inside;
@@ -235,7 +236,7 @@ impl Thread<'_> {
             if new.is_empty() {
                 return self.accept(op);
             }
-            // Of what is missing the library knows more.
+            // About this operation the library knows more.
             self.followed.push(self.ops.len() - 1);
             return false;
         }
@@ -248,7 +249,8 @@ impl Thread<'_> {
         finding(&format!("the library {}; the checker {checker}: {}{sentence}", words(&new), text::line(&op, 0)));
     }
 
-    /// The library knew more than the checker: what it accepted comes after all that it must.
+    /// Accepts an operation, because the library knew more than the checker. The checker does it without an order
+    /// check.
     fn accept(&mut self, op: Op) -> bool {
         self.stage.say(self.number, format_args!("# accepted, after what others did"));
         self.followed.push(self.ops.len() - 1);
@@ -258,12 +260,13 @@ impl Thread<'_> {
             What::Free { memory, stream, .. } => What::Free { memory, stream, trust: Trust::Order },
             What::FreeNow { memory } => What::Drop { memory },
             What::PoolAccess { .. } => {
-                // What used the memory has completed, which the checker is to know, too: else it refuses it again.
+                // The last uses of the memory have completed. The checker must know that, or it refuses the operation
+                // again.
                 self.synchronize(0);
                 op.what
             }
             other => {
-                // It has changed more than can be followed.
+                // The operation has changed more than can be followed.
                 let is_a_launch = matches!(other, What::GraphLaunch { .. });
                 self.has_failed = is_a_launch;
                 self.lose_track();
@@ -274,13 +277,13 @@ impl Thread<'_> {
         self.checker.check(&op, &Names::default(), &mut Vec::new())
     }
 
-    /// Whether a use of a stream is in order; else the streams that it does not come after.
+    /// Returns `None` if a use on a stream is in order, else the streams that it must come after and does not.
     pub(super) fn misses(&mut self, stream: StreamId, accesses: &[Access]) -> Option<Vec<StreamId>> {
         let what = What::Launch { stream, accesses: accesses.into(), trust: Trust::None, name: None };
         let op = Op { host: HostId(0), place: Place::Unknown, what };
         match self.checker.step(&op, &Names::default()) {
             Ok(done) => {
-                // In a capture that the library has ended it stays.
+                // In a capture that the library has ended, the checker cannot withdraw the launch.
                 if !self.checker.retract(done) && !self.stage.setting.has(Kind::Capture) {
                     finding("the checker does not withdraw a launch that it was asked about");
                 }
@@ -293,10 +296,10 @@ impl Thread<'_> {
         }
     }
 
-    /// The model finds in order what was accepted, and who got memory after those that had it; and out of order what
-    /// was refused for its order.
+    /// Checks with the model. Accepted operations must be in order, and reused memory must come after its former uses.
+    /// Operations that were refused for their order must be out of order.
     pub(super) fn ask_the_model(&self) {
-        // The model has one thread's operations: what another thread waited for is in none of them.
+        // The model has the operations of one thread only. It does not know what other threads waited for.
         if !self.is_exact() {
             return;
         }
@@ -315,7 +318,7 @@ impl Thread<'_> {
         }
         for at in self.wrong.iter().take(WRONG) {
             let mut ops = upto(*at);
-            // What a capture has recorded by then runs in no launch.
+            // The work of a capture that has not ended runs in no launch.
             let begun = ops.iter().filter(|op| matches!(op.what, What::CaptureBegin { .. })).count();
             let ended = ops.iter().filter(|op| matches!(op.what, What::CaptureEnd { .. })).count();
             ops.push(self.ops[*at].clone());

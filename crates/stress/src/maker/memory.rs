@@ -1,4 +1,4 @@
-//! Memory: allocated, used whole and in parts, handed on and freed, in right orders and wrong ones.
+//! Memory: allocated, used as a whole and in parts, passed on and freed, in right and wrong orders.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,12 +18,12 @@ use crate::settings::DeviceKind;
 use crate::stage::Mail;
 
 impl Thread<'_> {
-    /// A flag for a kernel, where kernels run.
+    /// Returns a flag for a kernel, if kernels run.
     pub(super) fn flag(&self) -> Option<Done> {
         self.stage.runs_kernels().then(|| Arc::new(AtomicBool::new(false)))
     }
 
-    /// A new name of memory.
+    /// Returns a new name of memory.
     pub(super) fn new_memory(&self) -> Memory {
         Memory::first(self.stage.number())
     }
@@ -58,13 +58,13 @@ impl Thread<'_> {
         let content = Content::Unknown;
         let at = place(&self.bufs, op.b);
         self.put(at, Buf { memory, words, device, pool, content, launched_by: None, is_in_graph: false, uses });
-        // What is never written could lie anywhere unnoticed.
+        // If memory is never written, an error in its address is not noticed.
         if random.chance(80) {
             self.write_on(on, at, Of { first: 0, all: words }, words, op.c);
         }
     }
 
-    /// Out of memory is right only where others have memory: alone, with nothing in use, a pool serves.
+    /// Checks that memory was exhausted because of other allocations: with nothing in use, a pool must serve.
     fn check_full(&mut self, pool: &PoolAt, stream: StreamId, words: usize) {
         let setting = self.stage.setting;
         let is_empty = self.bufs.iter().flatten().all(|buf| buf.pool != Some(pool.id));
@@ -80,32 +80,32 @@ impl Thread<'_> {
         }
     }
 
-    /// Memory comes to a place; what was there goes.
+    /// Puts memory in a place. Memory that was there is dropped.
     pub(super) fn put(&mut self, at: usize, buf: Buf) {
         if let Some(old) = self.bufs[at].replace(buf) {
             self.let_go(old);
         }
     }
 
-    /// Memory is dropped.
+    /// Drops memory.
     pub(super) fn let_go(&mut self, buf: Buf) {
         self.release(&buf);
         if !self.perform(What::Drop { memory: buf.memory }) {
-            // The library cannot be asked: it stays with the run.
+            // The library has no call for this, so the memory stays with the run.
             return;
         }
         let at = place(&self.stale, buf.memory.id.0);
         self.stale[at] = Some(buf.memory);
     }
 
-    /// Memory is about to end: its addresses, to be put back where that is refused.
+    /// Releases the addresses of memory that is about to end. Returns them, to be restored if the end is refused.
     pub(super) fn release(&self, buf: &Buf) -> Option<(u64, u64)> {
         let buffer = self.run.buffer(buf.memory)?;
         self.stage.ground.release(buf.memory.id.0, buffer.address(), &buf.uses);
         Some((buffer.address(), buffer.bytes()))
     }
 
-    /// It did not end.
+    /// Restores memory whose end was refused.
     pub(super) fn restore(&mut self, at: usize, buf: Buf, range: Option<(u64, u64)>) {
         if let Some(range) = range {
             self.stage.ground.restore(buf.memory.id.0, range);
@@ -113,7 +113,7 @@ impl Thread<'_> {
         self.bufs[at] = Some(buf);
     }
 
-    /// A stream and memory, with an order between them by chance.
+    /// Chooses a stream and memory, and orders them at random.
     fn choose(&mut self, op: Op, act: Act) -> Option<(usize, usize)> {
         let (on, at) = (pick(&self.streams, op.a)?, pick(&self.bufs, op.b)?);
         if !op.c.is_multiple_of(4) {
@@ -123,7 +123,7 @@ impl Thread<'_> {
         Some((on, at))
     }
 
-    /// Some words of memory: all, or a part that mostly ends where others begin.
+    /// Returns a range of words of memory: all, or a part that mostly ends where others begin.
     fn part(&self, at: usize, chance: u32, is_part: bool) -> Option<(Of, usize)> {
         let all = self.bufs[at].as_ref()?.words;
         if !is_part {
@@ -147,13 +147,13 @@ impl Thread<'_> {
         }
     }
 
-    /// A kernel of memory.
+    /// Makes a kernel for memory.
     fn kernel(&self, buf: &Buf, after: Content, of: Of, done: Option<Done>, chance: u32) -> Look {
         let (ground, micros) = (Arc::clone(&self.stage.ground), self.stage.micros(chance));
         Look { ground, life: buf.memory.id.0, before: buf.content, doubt: None, after, done, micros, of }
     }
 
-    /// An access to some words.
+    /// Makes an access to some words.
     fn access(memory: Memory, act: Act, of: Of, words: usize) -> Access {
         let part = Part::new(of.first as u64 * 8, (of.first + words) as u64 * 8).map(|it| it.within(of.all as u64 * 8));
         Access { memory, act, part: part.unwrap_or(Part::WHOLE) }
@@ -162,7 +162,7 @@ impl Thread<'_> {
     fn write_on(&mut self, on: usize, at: usize, of: Of, words: usize, chance: u32) {
         let (Some(line), Some(buf)) = (self.streams[on].clone(), self.bufs[at].clone()) else { return };
         let is_whole = words == of.all;
-        // What a part has stays the same: several streams write parts with no order among them.
+        // A part keeps its content, because several streams write parts without an order among them.
         let mut after = match is_whole {
             true => Content::Words(mix(u64::from(self.stage.number()) ^ u64::from(chance) << 32)),
             false => buf.content,
@@ -189,7 +189,7 @@ impl Thread<'_> {
         }
     }
 
-    /// Work of a stream that uses memory at these places.
+    /// Launches work on a stream that uses memory at these places.
     fn use_on(
         &mut self,
         on: usize,
@@ -239,11 +239,11 @@ impl Thread<'_> {
         let was_refused = self.refused.len();
         if self.perform_with(what, Some(Work::ToHost(Box::new(look)))) {
             self.after(on, None);
-            // The host has waited for it.
+            // The host has waited for the copy.
             self.check_over(on, "copy_to_host");
             self.tell(What::StreamSynchronize { stream: line.id });
         } else if self.refused.len() == was_refused && self.submitted(line.device) > struck {
-            // Only the wait failed: whether it counts as a use is not known, nor what comes after it.
+            // Only the wait failed. It is not known whether the copy counts as a use, or what comes after it.
             self.lose_track();
             if let Some(buf) = self.bufs[at].take() {
                 self.let_go(buf);
@@ -251,7 +251,7 @@ impl Thread<'_> {
         }
     }
 
-    /// How often work was submitted to a device.
+    /// Returns the number of submissions to a device.
     fn submitted(&self, device: usize) -> u64 {
         self.stage.devices[device].driver.device().counts()[millpond_driver::CallKind::Submit]
     }
@@ -276,14 +276,14 @@ impl Thread<'_> {
         if !op.c.is_multiple_of(4) {
             self.order(on, &accesses);
         }
-        // Of large memory only some words are known, and which depends on its size.
+        // Of large memory only some words are known. Which ones depends on its size.
         let is_alike = source.words == target.words || source.words <= 4096;
         let content = match words == target.words && (is_alike || matches!(source.content, Content::Bytes(_))) {
             true => source.content,
             false => Content::Unknown,
         };
         if op.c >> 4 & 3 == 0 && self.stage.runs_kernels() && source.words == target.words {
-            // A kernel that reads the one and writes the other.
+            // A kernel that reads the source and writes the target.
             let done = self.flag();
             let after = Content::Words(mix(u64::from(self.stage.number())));
             let of = Of { first: 0, all: words };
@@ -326,7 +326,7 @@ impl Thread<'_> {
                 let freed = stream.free_address(address);
                 let is_done = self.perform_by(what, Act::Free, freed);
                 if is_done {
-                    // It owns nothing any more.
+                    // The buffer owns nothing any more.
                     drop(self.run.take_buffer(memory));
                 }
                 is_done
@@ -363,7 +363,7 @@ impl Thread<'_> {
         self.stale[at] = Some(buf.memory);
     }
 
-    /// Memory that is gone is named once more.
+    /// Uses memory that is gone.
     pub(super) fn use_stale(&mut self, op: Op) {
         let (Some(on), Some(at)) = (pick(&self.streams, op.a), pick(&self.stale, op.b)) else { return };
         let (Some(line), Some(memory)) = (self.streams[on].clone(), self.stale[at]) else { return };
@@ -403,14 +403,14 @@ impl Thread<'_> {
         }
     }
 
-    /// Takes what another thread gave: as if a stream of its own had allocated it.
+    /// Takes memory that another thread gave, as if a stream of this thread had allocated it.
     pub(super) fn take(&mut self, op: Op) {
         let slot = op.c as usize % self.stage.mail.len();
         let Some(Mail { buffer, life, device, content, uses, after }) = lock(&self.stage.mail[slot]).take() else {
             return;
         };
         let (stream, memory) = (StreamId(self.stage.number()), Memory::first(life));
-        // The same name may have been this thread's before: a name is given once.
+        // This thread may have used the same name before. Each name is given only once.
         let memory = Memory { generation: u64::from(stream.0), ..memory };
         let words = buffer.bytes() as usize / 8;
         self.tell(What::StreamCreate { stream, role: StreamRole::NonBlocking, device: device_id(device) });
@@ -428,7 +428,7 @@ impl Thread<'_> {
         self.put(at, Buf { memory, words, device, pool, content, launched_by, is_in_graph, uses });
     }
 
-    /// Whether kernels of graphs are closures: on CUDA they are not.
+    /// Returns `true` if kernels of graphs are closures, which they are not on CUDA.
     pub(super) fn runs_closures(&self) -> bool {
         matches!(self.stage.kind, DeviceKind::Host | DeviceKind::Seeded)
     }

@@ -1,9 +1,9 @@
-//! One thread of a program: operations as data become operations of the checker's kind, which the runner does on the
+//! One thread of a program: turns operations as data into the checker's operations, which the runner does with the
 //! library.
 //!
-//! Each thread has a run, a checker and memory of its own. The checker is asked which operations are right now; some
-//! wrong ones are made on purpose. What the library refuses and what the checker refuses must be the same. Other
-//! threads can only add order: there the checker's `right` is binding, and its `wrong` is not.
+//! Each thread has its own run, checker and memory. The checker says which operations are right now; some wrong ones
+//! are made on purpose. The library and the checker must refuse the same operations. Other threads can only add order.
+//! With several threads the library must accept what the checker accepts, but may accept more.
 
 mod graphs;
 mod judge;
@@ -30,7 +30,7 @@ use crate::stage::Stage;
 use crate::steps::{Runs, step};
 use graphs::{Exec, Made};
 
-/// How a stream stands to the legacy default stream.
+/// The relation of a stream to the legacy default stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Tie {
     Legacy,
@@ -38,47 +38,47 @@ pub(crate) enum Tie {
     Free,
 }
 
-/// A stream at hand.
+/// A stream of the thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) id: StreamId,
     pub(crate) device: usize,
     pub(crate) tie: Tie,
     pub(crate) is_default: bool,
-    /// Whether others use it, too: threads, or kernels that own it.
+    /// `true` if other threads use it, too, or kernels own it.
     pub(crate) is_shared: bool,
-    /// Kernels that its next operation comes after.
+    /// The kernels that its next operation comes after.
     pub(crate) before: Before,
 }
 
-/// A pool at hand.
+/// A pool of the thread.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolAt {
     pub(crate) id: PoolId,
     pub(crate) device: usize,
-    /// Whether it adds no waits of its own, so that every reuse must be in order or after the work.
+    /// `true` if it adds no waits of its own, so that every reuse must be ordered or come after completed work.
     pub(crate) is_strict: bool,
     pub(crate) config: PoolConfig,
 }
 
-/// Memory at hand.
+/// Memory of the thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Buf {
     pub(crate) memory: Memory,
     pub(crate) words: usize,
     pub(crate) device: usize,
-    /// Its pool; none where a launch, or another thread, gave it.
+    /// Its pool; `None` if a launch or another thread gave it.
     pub(crate) pool: Option<PoolId>,
     pub(crate) content: Content,
-    /// The instance whose launch made it, and the alloc node.
+    /// The instance whose launch allocated it, and the alloc node's memory.
     pub(crate) launched_by: Option<(ExecId, Memory)>,
-    /// Whether a graph uses it.
+    /// `true` if a graph uses it.
     pub(crate) is_in_graph: bool,
-    /// Its kernels.
+    /// The kernels that use it.
     pub(crate) uses: Before,
 }
 
-/// An event at hand.
+/// An event of the thread.
 #[derive(Clone, Debug)]
 pub(crate) struct EventAt {
     pub(crate) id: EventId,
@@ -91,21 +91,21 @@ pub(crate) struct Thread<'w> {
     number: usize,
     run: Run,
     checker: Checker,
-    /// What was done so far.
+    /// The operations so far.
     ops: Vec<CoreOp>,
-    /// What was refused so far, by both.
+    /// The refusals so far, by both the library and the checker.
     refused: BTreeSet<Refusal>,
-    /// What the runner has noted so far.
+    /// The runner's refusals so far.
     by_runner: BTreeSet<Refusal>,
-    /// The places of operations that were refused for their order.
+    /// The indexes of operations that were refused for their order.
     wrong: Vec<usize>,
-    /// The places of those that were refused for another reason, or accepted after what others did.
+    /// The indexes of operations that were refused for another reason, or accepted because of other threads' work.
     followed: Vec<usize>,
-    /// Whether the library may know more than the checker.
+    /// `true` if the library may know more than the checker.
     has_lost_track: bool,
-    /// Kernels that say when they have run.
+    /// The kernels that report when they have run.
     kernels: Vec<(Done, Kernel)>,
-    /// Kernels that had not run when their memory's addresses served again, and the line where those did.
+    /// The kernels that had not run when their memory's addresses were reused, each with the line of the reuse.
     reused: Vec<(Pending, u32)>,
     streams: Vec<Option<Line>>,
     pools: Vec<Option<PoolAt>>,
@@ -113,47 +113,47 @@ pub(crate) struct Thread<'w> {
     events: Vec<Option<EventAt>>,
     /// External events.
     externals: Vec<Option<EventAt>>,
-    /// Memory that is gone.
+    /// The names of memory that is gone.
     stale: Vec<Option<Memory>>,
     graphs: Vec<Option<Made>>,
     execs: Vec<Option<Exec>>,
-    /// The streams that stand for other threads' ones, each with an event at its end.
+    /// Streams that stand for those of other threads, each with an event at its end.
     stubs: HashMap<StreamId, EventId>,
-    /// Nodes of each graph, for the text.
+    /// The number of nodes of each graph, for the log.
     nodes: HashMap<u32, usize>,
-    /// Whether the operation at hand failed.
+    /// `true` if the current operation failed.
     has_failed: bool,
-    /// Streams that are closed.
+    /// The closed streams.
     closed: Vec<Line>,
-    /// Default streams that are known.
+    /// The default streams that were taken.
     defaults: HashSet<(usize, StreamRole)>,
-    /// Kernels that the stream at hand comes after with its next operation.
+    /// The kernels that the current stream's next operation comes after in addition.
     learned: Before,
 }
 
-/// One of those that are there.
+/// Picks one of the objects in a table.
 pub(crate) fn pick<T>(table: &[Option<T>], number: u32) -> Option<usize> {
     let there: Vec<usize> = (0..table.len()).filter(|at| table[*at].is_some()).collect();
     (!there.is_empty()).then(|| there[number as usize % there.len()])
 }
 
-/// A place for something new: an empty one, or one whose content goes.
+/// Returns a place for a new object: an empty one, or one whose object is replaced.
 pub(crate) fn place<T>(table: &[Option<T>], number: u32) -> usize {
     (0..table.len()).find(|at| table[*at].is_none()).unwrap_or(number as usize % table.len())
 }
 
-/// An empty table of so many places.
+/// Makes an empty table with a number of places.
 pub(crate) fn places<T>(count: usize) -> Vec<Option<T>> {
     (0..count).map(|_| None).collect()
 }
 
-/// The device of that number.
+/// Returns the id of a device.
 pub(crate) fn device_id(at: usize) -> DeviceId {
     DeviceId(at as u32)
 }
 
 impl<'w> Thread<'w> {
-    /// A thread without objects.
+    /// Creates a thread without objects.
     pub(crate) fn new(stage: &'w Stage, number: usize) -> Self {
         let place = match stage.kind {
             DeviceKind::Host => Place::Host(Timing::Fast),
@@ -227,7 +227,7 @@ impl Runs for Thread<'_> {
             Kind::Update => self.update(op),
             Kind::DropExec => self.drop_exec(op),
             Kind::TrimGraphs => self.trim_graphs(op),
-            // Other processes come in `sharing` alone.
+            // Only `sharing` has other processes.
             Kind::Spawn | Kind::Lend | Kind::Redeem | Kind::Work | Kind::Return | Kind::Ask => {},
             Kind::Borrow | Kind::Repay | Kind::Flood | Kind::Kill | Kind::HangUp => {},
         });

@@ -1,4 +1,4 @@
-//! What orders things: events, external events, synchronisation. Beside the checker, which kernels come before what.
+//! Events, external events and synchronisation. Beside the checker, notes which kernels come before what.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::model::Kernel;
 use crate::op::Op;
 
 impl Thread<'_> {
-    /// A stream's next operation learns from the legacy default stream.
+    /// Notes what a stream's next operation learns from the legacy default stream.
     pub(super) fn before(&mut self, on: usize) {
         let Some(line) = self.streams[on].clone() else { return };
         let others =
@@ -31,13 +31,13 @@ impl Thread<'_> {
         self.learned = learned;
     }
 
-    /// An operation of a stream was done.
+    /// Notes that an operation of a stream was done.
     pub(super) fn after(&mut self, on: usize, done: Option<&Done>) {
         let line = self.ops.len() as u32;
         self.after_kernel(on, done.map(|done| (done, Kernel { line, launch: None })));
     }
 
-    /// A kernel of it was, or none.
+    /// Notes that an operation of a stream was done, with its kernel if it has one.
     pub(super) fn after_kernel(&mut self, on: usize, kernel: Option<(&Done, Kernel)>) {
         let learned = std::mem::take(&mut self.learned);
         if let Some(line) = &mut self.streams[on] {
@@ -47,14 +47,14 @@ impl Thread<'_> {
         self.kernels.extend(kernel.map(|(done, kernel)| (Arc::clone(done), kernel)));
     }
 
-    /// The host has waited for a stream.
+    /// Checks the kernels of a stream that the host has waited for.
     pub(super) fn check_over(&self, on: usize, call: &str) {
         if let Some(line) = self.streams[on].as_ref().filter(|_| self.stage.runs_kernels()) {
             line.before.check_over(call);
         }
     }
 
-    /// Puts a stream behind all that these accesses must come after: by events, and where those cannot, by the host.
+    /// Orders a stream after everything that these accesses must come after: by events, or else by the host.
     pub(super) fn order(&mut self, on: usize, accesses: &[Access]) {
         let Some(line) = self.streams[on].clone() else { return };
         for _ in 0..4 {
@@ -78,7 +78,7 @@ impl Thread<'_> {
         }
     }
 
-    /// The present end of a stream, as an event.
+    /// Records an event at the current end of a stream.
     pub(super) fn event_of(&mut self, on: usize) -> Option<EventAt> {
         let line = self.streams[on].clone()?;
         self.before(on);
@@ -92,7 +92,7 @@ impl Thread<'_> {
         Some(EventAt { id, before })
     }
 
-    /// A stream waits for an event.
+    /// Lets a stream wait for an event.
     pub(super) fn wait_for(&mut self, on: usize, event: &EventAt) -> bool {
         let Some(line) = self.streams[on].clone() else { return false };
         self.before(on);
@@ -136,7 +136,7 @@ impl Thread<'_> {
         }
     }
 
-    /// An external event is recorded on a stream.
+    /// Records an external event on a stream.
     pub(super) fn record_at(&mut self, event: EventId, on: usize) {
         let Some(line) = self.streams[on].clone() else { return };
         self.before(on);
@@ -148,7 +148,7 @@ impl Thread<'_> {
         self.externals.iter_mut().flatten().filter(|it| it.id == event).for_each(|it| it.before = before.clone());
     }
 
-    /// The runner learns that an event is an external one.
+    /// Tells the runner that an event is external.
     fn name_external(&mut self, event: EventId, stream: millpond_core::ids::StreamId) {
         let what = What::EventRecord { event, stream, external: true, kind: EventKind::Completion };
         let host = millpond_core::ids::HostId(0);
@@ -187,12 +187,12 @@ impl Thread<'_> {
         let stream = line.id;
         let is_idle = match op.kind {
             Kind::SyncStream => self.perform(What::StreamSynchronize { stream }),
-            // To ask the legacy stream is an operation of it, which orders work.
+            // A query of the legacy stream is an operation of it, which orders work.
             _ if line.tie == Tie::Legacy => return,
             _ => {
                 let Some(idle) = self.run.stream_of(stream).map(|it| it.is_idle()) else { return };
                 if idle.is_err() && self.stage.setting.has(Kind::Fail) {
-                    // Whether it came to a record is not known.
+                    // It is not known whether the query recorded something.
                     self.lose_track();
                 }
                 let idle = self.is_fine("is_idle()", idle) == Some(true);
@@ -206,8 +206,8 @@ impl Thread<'_> {
         }
     }
 
-    /// Waits for all work of a device. Of memory that another thread gave it is not known on which devices it was used:
-    /// among threads all are waited for.
+    /// Waits for all work of a device. If there are several threads, waits for all devices, because it is not known
+    /// which devices used memory that another thread gave.
     pub(super) fn synchronize(&mut self, at: usize) {
         match self.stage.is_exact() {
             true => self.synchronize_device(at),

@@ -1,4 +1,4 @@
-//! Kernels that own handles of the library, and call it when they are dropped.
+//! Kernels that own handles of the library, and call the library when they are dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -13,25 +13,25 @@ use crate::ground::{Before, Ground};
 use crate::op::Op;
 use crate::random::Random;
 
-/// A kernel that is not in a queue.
+/// The kernel is not in a queue.
 const NEW: u8 = 0;
-/// A kernel in a queue: where it is dropped there, the device is lost, and the drop may wait.
+/// The kernel is in a queue. If it is dropped there, the device is lost, and the drop may wait.
 const QUEUED: u8 = 1;
-/// A kernel that has begun to run.
+/// The kernel has begun to run.
 const RUN: u8 = 2;
 
-/// What a kernel owns.
+/// The handles that a kernel owns.
 pub(super) struct Cargo {
     ground: Arc<Ground>,
     buffer: Option<(Buffer<u8>, u32, Before)>,
     stream: Option<Stream>,
     pool: Option<Pool>,
     device: Option<Device>,
-    /// What it does, bit by bit.
+    /// The calls that its drop makes, one bit each.
     acts: u32,
     /// The device of its kernel.
     at: usize,
-    /// How far its kernel is.
+    /// The state of its kernel.
     stage: Arc<AtomicU8>,
 }
 
@@ -39,7 +39,7 @@ impl Drop for Cargo {
     fn drop(&mut self) {
         let does = |bit: u32| self.acts >> bit & 1 == 1;
         let waits = self.stage.load(Ordering::Acquire) == QUEUED && self.ground.lost[self.at].load(Ordering::Acquire);
-        // Whatever they answer: nothing may panic or hang.
+        // The results do not matter, but no call may panic or hang.
         if let Some(stream) = &self.stream {
             if does(0) {
                 let _ = stream.record().map(|event| event.is_over());
@@ -86,7 +86,7 @@ impl Drop for Cargo {
 }
 
 impl Thread<'_> {
-    /// Some of what is at hand, for a kernel of a device to own.
+    /// Takes some of the thread's objects for a kernel on a device to own.
     pub(super) fn cargo(&mut self, op: Op, at: usize) -> Cargo {
         let mut random = Random::new(u64::from(op.c));
         let mut cargo = Cargo {
@@ -100,7 +100,7 @@ impl Thread<'_> {
             stage: Arc::default(),
         };
         self.stage.ground.cargo.fetch_add(1, Ordering::AcqRel);
-        // None that a launch may free.
+        // Not memory that a launch may free.
         let is_plain = |it: &super::Buf| it.launched_by.is_none() && !it.is_in_graph;
         if let Some(at) = pick(&self.bufs, op.b).filter(|_| random.chance(60))
             && let Some(buf) = self.bufs[at].take_if(|it| is_plain(it))
@@ -146,7 +146,7 @@ impl Thread<'_> {
         };
         self.stage.say(self.number, format_args!("# a kernel that owns things"));
         if self.launch_plain(on, Work::Kernel(Box::new(kernel)), done.as_ref()) {
-            // Unless it has begun already.
+            // It may have begun already.
             let _ = stage.compare_exchange(NEW, QUEUED, Ordering::AcqRel, Ordering::Acquire);
         }
     }

@@ -1,4 +1,4 @@
-//! Streams, pools, devices, and failures.
+//! Streams, pools, devices and failures.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ impl Thread<'_> {
     pub(super) fn open(&mut self, op: Op) {
         let device = op.b as usize % self.stage.devices.len();
         let mut random = Random::new(u64::from(op.c));
-        // On CUDA no other thread can submit to a thread's own stream.
+        // On CUDA no other thread can submit to a thread's own default stream.
         let is_legacy = op.c >> 16 & 1 == 0 || (self.stage.kind == DeviceKind::Cuda && self.stage.setting.threads > 1);
         let (role, tie) = match random.below(10) {
             0 if is_legacy => (StreamRole::Legacy, Tie::Legacy),
@@ -43,7 +43,7 @@ impl Thread<'_> {
         self.streams[to] = Some(Line { id, device, tie, is_default, is_shared: is_default, before: Before::default() });
     }
 
-    /// A stream goes; a default stream is there for ever.
+    /// Closes a stream. A default stream is not destroyed.
     pub(super) fn close_at(&mut self, at: usize) {
         let Some(line) = self.streams[at].take() else { return };
         if !line.is_default {
@@ -68,7 +68,7 @@ impl Thread<'_> {
         drop(old);
     }
 
-    /// Another thread's stream: to this one a stream of its own, in which more is done than it knows of.
+    /// Takes another thread's stream. This thread treats it as a stream of its own with more work than it knows of.
     pub(super) fn use_shared(&mut self, op: Op) {
         let slot = op.b as usize % self.stage.shared.len();
         let shared = lock(&self.stage.shared[slot]).clone();
@@ -165,7 +165,7 @@ impl Thread<'_> {
         self.perform(What::PoolAccess { pool: pool.id, device: device_id(device), reach });
     }
 
-    /// Work that touches nothing and does this.
+    /// Launches work that accesses no memory.
     pub(super) fn launch_plain(&mut self, on: usize, work: Work, done: Option<&crate::ground::Done>) -> bool {
         let Some(line) = self.streams[on].clone() else { return false };
         self.before(on);

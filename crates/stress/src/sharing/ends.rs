@@ -1,4 +1,4 @@
-//! How what was lent comes back: given back, asked for, or left behind by a process that is killed.
+//! The end of imports: memory is returned, requested back, or left by a process that is killed.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::op::Op;
 use crate::random::{Random, mix};
 
 impl Thread<'_> {
-    /// An importer lets go of something.
+    /// Lets an importer return an import.
     pub(super) fn give_return(&mut self, op: Op) {
         let Some((who, at, loan)) = self.loan(op) else { return };
         let (on, name) = (op.c as usize % STREAMS, loan.name);
@@ -24,7 +24,7 @@ impl Thread<'_> {
             self.unpark(loan.life, 1);
             self.ask(who, &format!("drop {name}"), Expect::Accepted);
         } else {
-            // It comes after what it did itself, and what it knew it need not.
+            // The free must come after the importer's own uses, but not after uses that it knew of at the import.
             let is_right = self.importers[who].as_ref().is_some_and(|it| loan.is_done(&it.knows(on)));
             let expect = if is_right { Expect::Accepted } else { Expect::Refused };
             self.unpark(loan.life, 1);
@@ -36,7 +36,7 @@ impl Thread<'_> {
         self.importers[who].iter_mut().for_each(|it| drop(it.loans.remove(at)));
     }
 
-    /// Memory that was dropped here is free where none but `holders` hold it.
+    /// Releases the addresses of memory that was dropped here, if at most `holders` importers still have it.
     fn unpark(&mut self, id: u32, holders: usize) {
         let loans = self.importers.iter().flatten().flat_map(|it| &it.loans);
         if loans.filter(|loan| loan.life == id).count() > holders {
@@ -48,7 +48,7 @@ impl Thread<'_> {
         }
     }
 
-    /// What orders: an importer synchronises, orders its streams, is waited for or waits.
+    /// Orders work: an importer synchronises, orders its streams, waits, or is waited for.
     pub(super) fn ask_importer(&mut self, op: Op) {
         let Some(who) = pick(&self.importers, op.a) else { return };
         let on = op.c as usize % STREAMS;
@@ -87,7 +87,7 @@ impl Thread<'_> {
         }
     }
 
-    /// An importer lets go of memory of its own: by a free only where this process has let go.
+    /// Lets an importer return its own memory. A free is right only if this process has let go of it.
     pub(super) fn repay(&mut self, op: Op) {
         let Some(who) = pick(&self.importers, op.a) else { return };
         let Some(importer) = &self.importers[who] else { return };
@@ -105,7 +105,7 @@ impl Thread<'_> {
         }
     }
 
-    /// A ticket that its exporter does not live to see used, or that is never used.
+    /// Kills the exporter of a ticket before the ticket is used, or leaves the ticket unused.
     pub(super) fn leave_ticket(&mut self, who: usize, answer: &str) {
         if self.world.stage.number() & 1 == 0 {
             return;
@@ -115,7 +115,7 @@ impl Thread<'_> {
         self.judge("import from a process that was killed", Expect::Refused, refused.as_ref().err());
     }
 
-    /// An importer gets many commands, and is killed in the middle of them.
+    /// Gives an importer many commands, and kills it while it does them.
     pub(super) fn flood(&mut self, op: Op) {
         let Some(who) = pick(&self.importers, op.a) else { return };
         let mut random = Random::new(u64::from(op.c));
@@ -167,7 +167,7 @@ impl Thread<'_> {
         }
     }
 
-    /// An importer has nothing more to say: what it holds ends with it.
+    /// Removes an importer. Its imports end with it.
     fn part(&mut self, who: usize) -> Option<Importer> {
         let mut importer = self.importers[who].take()?;
         let loans = std::mem::take(&mut importer.loans);
@@ -175,7 +175,7 @@ impl Thread<'_> {
         Some(importer)
     }
 
-    /// It is killed; nothing is known any more of what it may not have written.
+    /// Kills an importer. The content of memory that it may not have written is then unknown.
     fn kill(&mut self, who: usize) {
         let Some(importer) = self.part(who) else { return };
         self.say(format_args!("// process {} is killed", importer.process.id()));
@@ -189,7 +189,7 @@ impl Thread<'_> {
         }
     }
 
-    /// It gets no more commands: it ends by itself, after all that it got.
+    /// Gives an importer no more commands. It ends by itself after all earlier commands.
     fn hang_up(&mut self, who: usize) {
         self.collect(who);
         let Some(mut importer) = self.part(who) else { return };
@@ -199,8 +199,8 @@ impl Thread<'_> {
         importer.party.is_gone.store(true, Ordering::Release);
     }
 
-    /// An exporter's device lives as long as something of it is imported, or was, and the host does not know that what
-    /// was done with that has completed.
+    /// Drops all imports of an exporter's memory. Its device lives as long as an import exists, and until the host
+    /// knows that the uses of the imports have completed.
     fn drop_imports_of(&mut self, who: usize) {
         let Some(party) = self.importers[who].as_ref().map(|it| std::sync::Arc::clone(&it.party)) else { return };
         let is_of = |buf: &mut Buf| buf.life.from.as_ref().is_some_and(|from| std::sync::Arc::ptr_eq(from, &party));
@@ -213,7 +213,7 @@ impl Thread<'_> {
         self.synchronize();
     }
 
-    /// The program ends: most importers serve the next one.
+    /// Ends the importers of the program. Most of them serve the next program.
     pub(super) fn end_importers(&mut self, chance: u32) {
         let mut random = Random::new(u64::from(chance));
         for who in 0..self.importers.len() {

@@ -1,7 +1,7 @@
 //! An importer: a process of its own that does what a program tells it, line by line.
 //!
-//! It checks no order and knows nothing of the program: whether an answer is right, the program knows. What it has when
-//! it has to begin anew must all be given back, and its device be gone; when its parent is gone it ends.
+//! It checks no order and does not know the program, which knows whether an answer is right. When it resets, everything
+//! that it has must be returned and its device must be gone. It ends when its parent has ended.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -18,12 +18,12 @@ use crate::finding::{finding, lock};
 use crate::import::import;
 use crate::settings::{DeviceKind, Setting};
 
-/// How many streams it has.
+/// The number of streams of an importer.
 pub(crate) const STREAMS: usize = 2;
-/// So long it may take to end where its parent is gone.
+/// The longest time that it may take to end after its parent.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What it has.
+/// The objects of an importer.
 struct State {
     dev: Dev,
     device: Device,
@@ -32,7 +32,7 @@ struct State {
     bufs: HashMap<u64, Buffer<u8>>,
 }
 
-/// Obeys until its parent is gone.
+/// Obeys commands until the parent has ended.
 pub fn obey(setting: &Setting) {
     let lines = listen();
     let mut state = State::new(setting);
@@ -54,12 +54,12 @@ pub fn obey(setting: &Setting) {
             break;
         }
     }
-    // Its commands are done. Who has imported from it may hold that for longer than its device: nothing to look at.
+    // Its commands are done. Importers of its memory may hold that longer than its device, so this is not checked.
     let _ = state.device.synchronize();
     drop(state);
 }
 
-/// What is said to it. It ends, whatever it does, soon after that does.
+/// Receives the commands. Soon after they end, the process ends, whatever it is doing.
 fn listen() -> Receiver<String> {
     let (tell, lines) = channel();
     std::thread::spawn(move || {
@@ -93,7 +93,7 @@ impl State {
         Self { dev, device, pool, streams, bufs: HashMap::new() }
     }
 
-    /// Gives all back and looks whether anything is left.
+    /// Drops everything and checks that nothing is left.
     fn end(self) {
         let Self { dev, device, pool, streams, bufs } = self;
         drop((bufs, pool, streams));
@@ -175,7 +175,7 @@ fn lock_device(dev: &Dev) -> std::sync::RwLockWriteGuard<'_, Option<Device>> {
     dev.device.write().unwrap_or_else(|it| it.into_inner())
 }
 
-/// Looks by a kernel, and by copying.
+/// Checks the content with a kernel and with a copy.
 fn check(stream: &Stream, buffer: &Buffer<u8>, content: &str) -> Result<String> {
     let content = Content::of_text(content);
     let seen = Arc::new(Mutex::new(None));

@@ -1,4 +1,4 @@
-//! What is known of one life of a buffer: who uses it, in this process and in others, and what comes after what.
+//! One life of a buffer: its uses in this process and in others, and their order.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,19 +11,19 @@ use crate::bytes::Content;
 use crate::finding::lock;
 use crate::ground::{Before, Done};
 
-/// What a call must answer.
+/// The expected answer of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Expect {
-    /// It is right, and is done.
+    /// The call is right and is done.
     Accepted,
-    /// It is wrong, and is refused.
+    /// The call is wrong and is refused.
     Refused,
-    /// It is not known before.
+    /// The answer is not known in advance.
     Either,
 }
 
 impl Expect {
-    /// What is expected of something that does several things, or none of them.
+    /// Returns the expected answer of a call with several parts, of which all or none are done.
     pub(super) fn of_all<const N: usize>(all: [Expect; N]) -> Expect {
         match all.contains(&Expect::Either) {
             true => Expect::Either,
@@ -38,31 +38,32 @@ impl Expect {
 pub(super) struct Life {
     /// Its number in the program.
     pub(super) id: u32,
-    /// Where it was allocated.
+    /// Its allocation.
     pub(super) born: Point,
     /// All uses.
     pub(super) uses: Vec<Use>,
-    /// What is in it.
+    /// Its content.
     pub(super) content: Content,
-    /// The other process whose memory it is.
+    /// The process that owns the memory, if it is not this one.
     pub(super) from: Option<Arc<Party>>,
-    /// Whether another process has had a ticket for it.
+    /// `true` if another process has had a ticket for it.
     pub(super) is_lent: bool,
-    /// Whether its pool is for other processes.
+    /// `true` if its pool is for other processes.
     pub(super) is_shareable: bool,
-    /// Whether what is in it may never have been written.
+    /// Set if its content may never have been written.
     pub(super) doubt: Option<Doubt>,
 }
 
 impl Use {
-    /// Whether a party that knows so much comes after it. What a process did with what it imported from another one is
-    /// over for all when that is known there; of what it exported, only events tell.
+    /// Returns `true` if a party with this knowledge comes after the use. What a process did with memory that it
+    /// imported from another one is over for all once that process knows it. For memory that it exported, only events
+    /// count.
     pub(super) fn is_before(&self, knows: &Past, is_import: bool) -> bool {
         let is_over = |party: &Arc<Party>| !is_import && party.is_over(self.point);
         knows.covers(self.point) || self.party.as_ref().is_some_and(is_over)
     }
 
-    /// Whether something must come after it.
+    /// Returns `true` if `act` must come after this use.
     pub(super) fn meets(&self, act: Act) -> bool {
         match act {
             Act::Read => self.writes,
@@ -71,7 +72,7 @@ impl Use {
         }
     }
 
-    /// Whether whoever comes after another use comes after this one, and for that has nothing to look for here.
+    /// Returns `true` if everything after `later` also comes after this use, so that this use need not be checked.
     fn is_said_by(&self, later: &Use) -> bool {
         let is_later = self.point.chain == later.point.chain && self.point.seq < later.point.seq;
         is_later && (later.writes || !self.writes)
@@ -79,21 +80,21 @@ impl Use {
 }
 
 impl Life {
-    /// One that begins, in plain memory of this process.
+    /// Starts a life in plain memory of this process.
     pub(super) fn new(id: u32, born: Point, content: Content) -> Self {
         Self { id, born, uses: Vec::new(), content, from: None, is_lent: false, is_shareable: false, doubt: None }
     }
 
-    /// Whether a use of a stream that knows so much is in order.
+    /// Returns `true` if a use by a stream with this knowledge is in order.
     pub(super) fn is_right(&self, knows: &Past, act: Act) -> bool {
         let is_import = self.from.is_some();
-        // Whoever imported it frees it for himself: the exporter's free comes after the rest.
+        // An importer frees its own import: the exporter's free comes after the uses of the others.
         let is_meant = |it: &&Use| it.meets(act) && (act != Act::Free || !is_import || it.party.is_none());
         let is_born = (act == Act::Free && is_import) || knows.covers(self.born);
         is_born && self.uses.iter().filter(is_meant).all(|it| it.is_before(knows, is_import))
     }
 
-    /// What follows from what other processes did, where that is in order only if this one knows of it.
+    /// Returns the expected answer if the act depends on what this process knows of the work of others, else `None`.
     pub(super) fn expect_foreign(&self, knows: &Past, act: Act) -> Option<Expect> {
         let is_import = self.from.is_some();
         if is_import && act == Act::Free {
@@ -112,19 +113,19 @@ impl Life {
         some.then_some(if unknown { Expect::Refused } else { Expect::Either })
     }
 
-    /// Whether other processes may use it.
+    /// Returns `true` if other processes may use it.
     pub(super) fn stays(&self) -> bool {
         self.is_lent || self.from.is_some()
     }
 
-    /// Its kernels.
+    /// Returns the kernels that use it.
     pub(super) fn kernels(&self) -> Before {
         let mut kernels = Before::default();
         self.uses.iter().filter_map(|it| it.done.as_ref()).for_each(|done| kernels.add(done));
         kernels
     }
 
-    /// A use was accepted.
+    /// Notes an accepted use.
     pub(super) fn used(&mut self, line: &Line, writes: bool, done: Option<Done>) {
         let new = Use { point: line.step(done.as_ref()), writes, frees: false, done, party: None };
         self.uses.retain(|it| !it.is_said_by(&new) || it.done.is_some());

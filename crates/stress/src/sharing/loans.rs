@@ -1,9 +1,9 @@
-//! Memory that passes between processes: lent, used there, ordered back; in right orders and in wrong ones.
+//! Memory that passes between processes: exported, used there, and ordered back; in right and wrong orders.
 //!
-//! The library checks each process against what it knew of the others when it imported. So what is wrong there is
-//! done on purpose only where it must be refused: whatever it cannot see is ordered first, by events, or left out. An
-//! importer has streams in the naive order like any other; what it does it does at once, so that every verdict of it
-//! is known where there is one thread.
+//! The library checks each process against what it knew of the others at the import. So wrong operations are made there
+//! only if they must be refused. Whatever the library cannot see is ordered first, by events, or left out. The naive
+//! order has an importer's streams like any other. An importer does its commands at once, so with one thread all of its
+//! verdicts are known.
 
 use std::sync::Arc;
 
@@ -24,35 +24,35 @@ use crate::maker::{Tie, place};
 use crate::op::Op;
 use crate::random::{Random, mix};
 
-/// Another process at hand.
+/// Another process.
 #[derive(Debug)]
 pub(super) struct Importer {
     pub(super) process: Process,
     pub(super) party: Arc<Party>,
     /// Its streams.
     pub(super) lines: Vec<Arc<Line>>,
-    /// What its host knows.
+    /// The knowledge of its host.
     pub(super) host: Past,
-    /// What it has imported.
+    /// Its imports.
     pub(super) loans: Vec<Loan>,
-    /// What it allocated, by the number of the life.
+    /// Its own allocations, by the numbers of their lives.
     pub(super) own: Vec<u32>,
-    /// Whether it got a command whose answer was not read.
+    /// `true` if the answer of its last command was not read yet.
     pub(super) owes: bool,
 }
 
 /// An import of an importer.
 #[derive(Clone, Debug)]
 pub(super) struct Loan {
-    /// Its name there.
+    /// The number of the importer's handle.
     pub(super) name: u32,
-    /// Whose memory.
+    /// The life of the memory.
     pub(super) life: u32,
-    /// What it knew when it imported, and must come after.
+    /// The uses that the importer knew at the import, and must come after.
     seen: Vec<Use>,
-    /// What other processes had done that was not over then: it may have learned that, too.
+    /// The uses by other processes that were not over at the import. The importer may have learned of these, too.
     open: Vec<Use>,
-    /// What was done under it.
+    /// The importer's uses.
     uses: Vec<Use>,
 }
 
@@ -61,41 +61,41 @@ pub(super) struct Loan {
 pub(super) struct Offered {
     ticket: Ticket,
     life: u32,
-    /// What the host knew when it was given.
+    /// The knowledge of the host when the ticket was made.
     base: Past,
     is_used: bool,
 }
 
 impl Loan {
-    /// Whether all that was done under it comes before.
+    /// Returns `true` if all uses of the import come before.
     pub(super) fn is_done(&self, knows: &Past) -> bool {
         self.uses.iter().all(|it| knows.covers(it.point))
     }
 }
 
 impl Importer {
-    /// What the next operation of a stream comes after.
+    /// Returns what the next operation of a stream comes after.
     pub(super) fn knows(&self, on: usize) -> Past {
         let mut knows = self.lines[on].now();
         knows.join(&self.host);
         knows
     }
 
-    /// Its host knows that all of a stream has completed.
+    /// Notes that the host knows that all work of a stream has completed.
     pub(super) fn learn(&mut self, on: usize) {
         let knows = self.knows(on);
         self.host.join(&knows);
         lock(&self.party.known).join(&knows);
     }
 
-    /// Its streams, by number.
+    /// Returns the chains of its streams.
     fn chains(&self) -> Vec<usize> {
         self.lines.iter().map(|line| line.chain).collect()
     }
 }
 
 impl Thread<'_> {
-    /// Gives a command to an importer, and reads what comes of it: the answer, unless it refused.
+    /// Gives an importer a command, and judges the answer. Returns it unless the importer refused.
     pub(super) fn ask(&mut self, who: usize, line: &str, expect: Expect) -> Option<String> {
         self.collect(who);
         let Some(importer) = &mut self.importers[who] else { return None };
@@ -130,7 +130,7 @@ impl Thread<'_> {
         is_done
     }
 
-    /// The ticket in an answer.
+    /// Returns the ticket in an answer.
     pub(super) fn ticket_of(answer: &str) -> Ticket {
         let text = answer.strip_prefix("ok ").unwrap_or(answer);
         text.parse().unwrap_or_else(|error| finding(&format!("`{answer}` has no ticket: {error}")))
@@ -152,19 +152,19 @@ impl Thread<'_> {
         self.importers[at] = Some(Importer { process, party, lines, host, loans, own, owes: false });
     }
 
-    /// A life at hand, or one that was dropped while others had it.
+    /// Returns a life of this thread, or one whose buffer was dropped while others had it.
     pub(super) fn life_of(&mut self, id: u32) -> Option<&mut Life> {
         let live = self.bufs.iter_mut().flatten().map(|buf| &mut buf.life);
         live.chain(self.parked.iter_mut().map(|(life, _)| life)).find(|life| life.id == id)
     }
 
-    /// Whether some importer holds it, or holds this memory of its own.
+    /// Returns `true` if an importer has this memory.
     pub(super) fn is_lent_out(&self, life: &Life) -> bool {
         self.importers.iter().flatten().any(|it| it.loans.iter().any(|loan| loan.life == life.id))
     }
 
-    /// Whether what others did to a buffer, and this process does not know of, comes before a use. Where it does not it
-    /// is ordered.
+    /// Returns `true` if the uses by others that this process does not know of come before a use. If they do not, tries
+    /// to order them.
     pub(super) fn is_safe(&mut self, held: &Held, at: usize, act: Act) -> bool {
         let is_open = |thread: &Self| {
             let knows = thread.before_next(&held.line);
@@ -179,7 +179,7 @@ impl Thread<'_> {
         !is_open(self)
     }
 
-    /// Puts a stream after all that other processes did to a buffer, by events of theirs.
+    /// Orders a stream after all uses of a buffer by other processes, by events of theirs.
     pub(super) fn order_foreign(&mut self, held: &Held, at: usize) {
         for who in 0..self.importers.len() {
             for on in 0..STREAMS {
@@ -197,12 +197,12 @@ impl Thread<'_> {
         }
     }
 
-    /// An event of another process, imported: what comes before it.
+    /// Imports an event of another process. Returns it with what comes before it.
     pub(super) fn event_foreign(&mut self, who: usize, on: usize) -> Option<(millpond::Event, Past)> {
         let answer = self.ask(who, &format!("record {on}"), Expect::Accepted)?;
         let importer = self.importers[who].as_ref()?;
         let mut past = importer.knows(on);
-        // What it says of this process's own streams is not believed.
+        // The event is not believed about streams of this process.
         self.world.oracle.lines().iter().for_each(|line| past.forget(line.chain));
         lock(&importer.party.reached).join(&past);
         let event = self.device().import_event(&Self::ticket_of(&answer));
@@ -210,7 +210,7 @@ impl Thread<'_> {
         event.ok().map(|event| (event, past))
     }
 
-    /// Puts a stream of an importer after what a stream of this process comes after.
+    /// Orders a stream of an importer after what a stream of this process comes after.
     pub(super) fn order_importer(&mut self, who: usize, on: usize, held: &Held) {
         let Some((event, mut past)) = self.event_of(held) else { return };
         let ticket = event.export();
@@ -265,7 +265,7 @@ impl Thread<'_> {
         }
     }
 
-    /// An importer imports.
+    /// Lets an importer import.
     fn import_there(&mut self, who: usize, offered: &mut Offered) {
         let name = self.world.stage.number();
         let live = self.bufs.iter().flatten().find(|buf| buf.life.id == offered.life);
@@ -305,8 +305,8 @@ impl Thread<'_> {
         }
     }
 
-    /// What an importer's stream knows, and whether a use of it there is right. Orders what the library does not see
-    /// there, and the rest by chance; none where that cannot be ordered.
+    /// Returns `true` if a use by an importer's stream is right there. Orders what the library does not see there, and
+    /// the rest at random. Returns `None` if the former cannot be ordered.
     pub(super) fn ready(&mut self, who: usize, loan: &Loan, on: usize, act: Act, orders: bool) -> Option<bool> {
         let look = |thread: &mut Self| {
             let life = thread.life_of(loan.life)?.clone();
@@ -315,7 +315,7 @@ impl Thread<'_> {
             let is_among = |list: &[Use], it: &Use| list.iter().any(|other| other.point == it.point);
             let is_open = |it: &&Use| it.meets(act) && !knows.covers(it.point);
             let is_right = !loan.seen.iter().any(|it| is_open(&it)) && !loan.uses.iter().any(|it| is_open(&it));
-            // What the library does not know of there; what others did and has completed needs no order.
+            // The uses that the library does not know of there. Completed uses by others need no order.
             let is_unseen = |it: &&Use| !is_among(&loan.seen, it) && !is_among(&loan.uses, it);
             let is_over = |it: &Use| it.party.as_ref().is_some_and(|party| party.is_over(it.point));
             let ended = |it: &&Use| is_over(it) && !is_among(&loan.open, it);
@@ -335,7 +335,7 @@ impl Thread<'_> {
         is_safe.then_some(is_right)
     }
 
-    /// What is expected of an importer.
+    /// Returns the expected answer of an importer.
     pub(super) fn expect_there(&self, is_right: bool) -> Expect {
         match is_right {
             true => Expect::Accepted,
@@ -344,7 +344,7 @@ impl Thread<'_> {
         }
     }
 
-    /// One of an importer's loans.
+    /// Picks one of an importer's imports.
     pub(super) fn loan(&self, op: Op) -> Option<(usize, usize, Loan)> {
         let who = pick(&self.importers, op.a)?;
         let loans = &self.importers[who].as_ref()?.loans;
@@ -387,12 +387,12 @@ impl Thread<'_> {
                     life.content = content;
                 }
             }
-            // It has waited for the copy.
+            // The importer has waited for the copy.
             _ => self.importers[who].iter_mut().for_each(|importer| importer.learn(on)),
         }
     }
 
-    /// An importer used what it has imported.
+    /// Notes that an importer used an import.
     pub(super) fn used_there(&mut self, who: usize, at: usize, on: usize, act: Act) {
         let Some(importer) = &mut self.importers[who] else { return };
         let point = importer.lines[on].step(None);
@@ -410,7 +410,7 @@ impl Thread<'_> {
         }
     }
 
-    /// An importer allocates and lends it to this process.
+    /// Lets an importer allocate memory and export it to this process.
     pub(super) fn borrow(&mut self, op: Op) {
         let Some(who) = pick(&self.importers, op.a) else { return };
         let mut random = Random::new(u64::from(op.c));
@@ -432,7 +432,7 @@ impl Thread<'_> {
         let party = Arc::clone(&importer.party);
         let doubt = Doubt { party: Arc::clone(&party), point: filled };
         if importer.host.covers(filled) {
-            // It goes with the ticket that this has completed.
+            // The ticket carries that this has completed.
             (born.seq, filled.seq) = (0, 0);
         }
         if random.chance(10) {

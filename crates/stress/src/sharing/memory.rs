@@ -1,4 +1,4 @@
-//! Buffers: allocated, used and freed, in right orders and wrong ones.
+//! Buffers: allocated, used and freed, in right and wrong orders.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Thread<'_> {
         let Ok(buffer) = got else { return };
         let born = held.line.step(None);
         self.publish(&held.line);
-        // Another thread may have synchronised the stream with more, by the host or the legacy default stream.
+        // Another thread may have ordered the stream after more work, by the host or the legacy default stream.
         let is_sure = pool.is_strict && held.line.is_sure() && self.world.stage.is_exact();
         let knows = is_sure.then(|| self.world.oracle.kernels(&knows));
         self.say(format_args!("// b{id} is at {:#x}", buffer.address()));
@@ -42,13 +42,13 @@ impl Thread<'_> {
         let life = Life { is_shareable: pool.is_shareable, ..Life::new(id, born, Content::Unknown) };
         let at = place(&self.bufs, op.b);
         self.put(at, Buf { buffer, life });
-        // What is never written could lie anywhere unnoticed.
+        // If memory is never written, an error in its address is not noticed.
         if random.chance(80) {
             self.write_on(&held, at, op.c);
         }
     }
 
-    /// A buffer comes to a place; what was there goes.
+    /// Puts a buffer in a place. A buffer that was there is dropped.
     pub(super) fn put(&mut self, at: usize, buf: Buf) {
         if let Some(old) = self.bufs[at].replace(buf) {
             self.end_by_drop(old);
@@ -67,8 +67,7 @@ impl Thread<'_> {
         drop(buffer);
     }
 
-    /// Puts a stream after all that a buffer was used for, as far as events can: what was used on closed streams is
-    /// waited for by the host.
+    /// Orders a stream after all uses of a buffer: by events, or by the host for uses on closed streams.
     pub(super) fn order(&mut self, held: &Held, at: usize) {
         let Some(buf) = &self.bufs[at] else { return };
         let life = buf.life.clone();
@@ -144,7 +143,7 @@ impl Thread<'_> {
         }
     }
 
-    /// A use was accepted.
+    /// Notes an accepted use.
     pub(super) fn used(&mut self, held: &Held, at: usize, writes: bool, done: Option<Done>) {
         if let Some(buf) = &mut self.bufs[at] {
             buf.life.used(&held.line, writes, done);
@@ -152,7 +151,7 @@ impl Thread<'_> {
         self.publish(&held.line);
     }
 
-    /// A kernel of a buffer.
+    /// Makes a kernel for a buffer.
     fn kernel(&self, buf: &Buf, after: Content, done: &Done, chance: u32) -> Kernel {
         let (ground, micros) = (Arc::clone(&self.world.stage.ground), self.world.stage.micros(chance));
         let Life { id, content, ref doubt, .. } = buf.life;
@@ -160,7 +159,7 @@ impl Thread<'_> {
         Look { ground, life: id, before: content, doubt, after, done, micros, of }.kernel()
     }
 
-    /// What is expected of a use or a free.
+    /// Returns the expected answer of a use or a free.
     pub(super) fn expect_of(&self, held: &Held, life: &Life, knows: &Past, act: Act) -> Expect {
         if act == Act::Free && self.is_lent_out(life) {
             return Expect::Refused;
@@ -233,7 +232,7 @@ impl Thread<'_> {
         let both = [(&source.life, Act::Read), (&target.life, Act::Write)];
         let expect = Expect::of_all(both.map(|(life, act)| self.expect_of(&held, life, &knows, act)));
         let doubt = source.life.doubt.clone();
-        // Of a large buffer only some words are known, and which depends on its length.
+        // Of a large buffer only some words are known. Which ones depends on its length.
         let content = match source.life.content {
             Content::Words(_) if source.buffer.len() != target.buffer.len() && source.buffer.len() > 8 * 4096 => {
                 Content::Unknown
@@ -322,7 +321,7 @@ impl Thread<'_> {
         }
     }
 
-    /// Memory that is gone is named once more.
+    /// Uses memory that is gone.
     pub(super) fn use_stale(&mut self, op: Op) {
         let (Some(held), Some(at)) = (self.stream(op.a), pick(&self.stale, op.b)) else { return };
         let Some(view) = self.stale[at] else { return };

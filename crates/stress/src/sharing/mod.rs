@@ -1,8 +1,8 @@
-//! One thread of a program that lends memory to other processes: the objects at its hand, its operations one by one,
-//! and whether each answer is right.
+//! One thread of a program that shares memory with other processes: its objects, its operations one by one, and the
+//! judgement of each answer.
 //!
-//! What is expected of a call follows from the oracle before it is made: accepted, refused, or, where other threads
-//! may know more, either.
+//! The expected answer of a call follows from the oracle before the call is made: accepted, refused, or, if other
+//! threads may know more, either.
 
 mod ends;
 pub mod importer;
@@ -38,7 +38,7 @@ pub(crate) use world::World;
 
 /// A thread of a program.
 pub(crate) struct Thread<'w> {
-    /// What all share.
+    /// The state that all threads share.
     world: &'w World,
     /// Its number.
     number: usize,
@@ -48,17 +48,17 @@ pub(crate) struct Thread<'w> {
     pools: Vec<Option<HeldPool>>,
     /// Buffers.
     bufs: Vec<Option<Buf>>,
-    /// Events, and what comes before them.
+    /// Events, each with what comes before it.
     events: Vec<Option<(Event, Past)>>,
-    /// Names of memory that is gone.
+    /// Stale views of memory that is gone.
     stale: Vec<Option<View<u8>>>,
     /// Other processes.
     importers: Vec<Option<Importer>>,
-    /// Tickets that were not used, or once.
+    /// Tickets that were not used, or used once.
     tickets: Vec<Option<Offered>>,
-    /// Buffers that were dropped while other processes had them, and where they are.
+    /// Buffers that were dropped while other processes had them, with their addresses.
     parked: Vec<(Life, u64)>,
-    /// What a stream learns with the operation at hand.
+    /// The knowledge that the current stream gains with the current operation.
     learned: RefCell<Option<(usize, Past)>>,
 }
 
@@ -78,7 +78,7 @@ impl Runs for Thread<'_> {
             Kind::Repay => self.repay(op),
             Kind::Flood => self.flood(op),
             Kind::Kill | Kind::HangUp => self.end_importer(op),
-            // All else is tried without other processes.
+            // All other kinds are tested without other processes.
             _ => {},
         });
     }
@@ -124,7 +124,7 @@ impl Runs for Thread<'_> {
 }
 
 impl<'w> Thread<'w> {
-    /// A thread without objects.
+    /// Creates a thread without objects.
     pub(crate) fn new(world: &'w World, number: usize) -> Self {
         Self {
             world,
@@ -141,34 +141,34 @@ impl<'w> Thread<'w> {
         }
     }
 
-    /// Writes a call down.
+    /// Logs a call.
     fn say(&self, call: std::fmt::Arguments<'_>) {
         self.world.stage.say(self.number, call);
     }
 
-    /// One of the streams at hand.
+    /// Picks one of the streams.
     fn stream(&self, number: u32) -> Option<Held> {
         pick(&self.streams, number).and_then(|at| self.streams[at].clone())
     }
 
-    /// The device, which no thread drops.
+    /// Returns the device, which no thread drops.
     fn device(&self) -> Device {
         self.world.stage.device(0).expect("a device")
     }
 
-    /// What the host knows.
+    /// Returns what the host knows.
     fn host(&self) -> Past {
         lock(&self.world.host).clone()
     }
 
-    /// The host learns that everything up to there has completed. It must be so.
+    /// Notes that the host learns that everything in `past` has completed, and checks that it has.
     fn learn(&mut self, past: &Past, call: &str) {
         self.world.oracle.check_over(past, call);
         lock(&self.world.host).join(past);
     }
 
-    /// What a stream's next operation comes after: it learns from the host, and from the legacy stream. Others see that
-    /// it has learned it only once the operation is done.
+    /// Returns what a stream's next operation comes after: it learns from the host and from the legacy stream. Others
+    /// see this only once the operation is done.
     fn before_next(&self, line: &Line) -> Past {
         let mut known = self.host();
         match line.tie {
@@ -189,8 +189,8 @@ impl<'w> Thread<'w> {
         known
     }
 
-    /// An operation on a stream was done: the stream knows by now what there was to learn, and blocking streams come
-    /// after it, where it was on the legacy one.
+    /// Notes that an operation on a stream was done: the stream now knows what it could learn. If it is the legacy
+    /// stream, blocking streams come after it.
     fn publish(&self, line: &Line) {
         if let Some((_, known)) = self.learned.take().filter(|(chain, _)| *chain == line.chain) {
             lock(&line.past).join(&known);
@@ -202,8 +202,8 @@ impl<'w> Thread<'w> {
         }
     }
 
-    /// What comes before the end of the operation that was done last on a stream, given what it came after. Where
-    /// others use the stream their operations may stand in between or behind, and which is not known.
+    /// Returns what comes before the end of the last operation of a stream, given what the operation came after. If
+    /// other threads use the stream, their operations may be in between or after it, and it is not known which.
     fn end_of(&self, line: &Line, knows: Past) -> Past {
         match line.is_sure() || self.world.stage.is_exact() {
             true => line.now(),
@@ -211,7 +211,7 @@ impl<'w> Thread<'w> {
         }
     }
 
-    /// What is expected of something that is right or wrong by what the oracle knows.
+    /// Returns the expected answer of something that is right or wrong according to the oracle.
     fn expect(&self, is_right: bool, line: &Line) -> Expect {
         match is_right {
             true => Expect::Accepted,
@@ -220,7 +220,7 @@ impl<'w> Thread<'w> {
         }
     }
 
-    /// Holds an answer against what is expected.
+    /// Compares an answer with the expected one.
     fn judge(&self, call: &str, expect: Expect, error: Option<&Error>) {
         let Some(error) = error else {
             if expect == Expect::Refused {

@@ -1,7 +1,7 @@
-//! Who comes after what, beside the library.
+//! The order of operations, kept beside the library.
 //!
-//! It is naive on purpose. Where several threads use a stream at once it knows less than the library does, never more:
-//! it takes down what a call did after the call, and what a call may rely on before it.
+//! It is naive on purpose. If several threads use a stream at once, it knows less than the library, never more: it
+//! notes the effect of a call after the call, and what a call may rely on before the call.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,22 +14,22 @@ use crate::finding::{finding, lock};
 use crate::ground::{Before, Done};
 use crate::maker::Tie;
 
-/// What the program knows of one stream.
+/// The program's knowledge of one stream.
 #[derive(Debug)]
 pub(super) struct Line {
     /// Its number among all streams of the program.
     pub(super) chain: usize,
-    /// Whether it is of this process.
+    /// `true` if it is a stream of this process.
     pub(super) is_here: bool,
-    /// How it stands to the legacy default stream.
+    /// Its relation to the legacy default stream.
     pub(super) tie: Tie,
-    /// What its next operation comes after.
+    /// The operations that its next operation comes after.
     pub(super) past: Mutex<Past>,
-    /// Of the legacy default stream: what blocking streams come after.
+    /// For the legacy default stream: the operations that blocking streams come after.
     pub(super) published: Mutex<Past>,
-    /// Whether other threads use it.
+    /// `true` if other threads use it.
     pub(super) is_unsure: AtomicBool,
-    /// Whether anything was ever done on it: what only its opener knew, the legacy default stream does not come after.
+    /// Set by the first operation. Until then the legacy default stream does not come after what only its opener knew.
     pub(super) has_worked: AtomicBool,
     pending: Mutex<VecDeque<(u64, Done)>>,
 }
@@ -37,26 +37,26 @@ pub(super) struct Line {
 /// One use of a buffer.
 #[derive(Clone, Debug)]
 pub(super) struct Use {
-    /// Where.
+    /// The operation.
     pub(super) point: Point,
-    /// Whether it wrote.
+    /// `true` if it wrote.
     pub(super) writes: bool,
-    /// Whether it only ended a hold: nothing but a free must come after it.
+    /// `true` if it only returned a lease, so that only a free must come after it.
     pub(super) frees: bool,
-    /// The other process that did it.
+    /// The process that did it, if it is not this one.
     pub(super) party: Option<Arc<Party>>,
-    /// Set when it has run; none for what has no kernel to say so.
+    /// The flag that is set when it has run; `None` if no kernel sets it.
     pub(super) done: Option<Done>,
 }
 
-/// All streams of a program, those of other processes, too.
+/// All streams of a program, including those of other processes.
 #[derive(Debug, Default)]
 pub(super) struct Oracle {
     lines: Mutex<Vec<Arc<Line>>>,
 }
 
 impl Line {
-    /// Something was done on it, by a kernel that says when it has run.
+    /// Adds an operation, with the flag of its kernel if it has one.
     pub(super) fn step(&self, done: Option<&Done>) -> Point {
         let mut past = lock(&self.past);
         let point = past.step(self.chain);
@@ -66,19 +66,19 @@ impl Line {
         point
     }
 
-    /// What its next operation comes after.
+    /// Returns what its next operation comes after.
     pub(super) fn now(&self) -> Past {
         lock(&self.past).clone()
     }
 
-    /// Whether no other thread uses it.
+    /// Returns `true` if no other thread uses it.
     pub(super) fn is_sure(&self) -> bool {
         !self.is_unsure.load(Ordering::Relaxed)
     }
 }
 
 impl Oracle {
-    /// A stream was opened, by a thread that knows so much.
+    /// Opens a stream by a thread with this knowledge.
     pub(super) fn open(&self, is_here: bool, tie: Tie, knows: Past) -> Arc<Line> {
         let mut lines = lock(&self.lines);
         let line = Arc::new(Line {
@@ -95,12 +95,12 @@ impl Oracle {
         line
     }
 
-    /// The streams of this process, closed ones too.
+    /// Returns the streams of this process, including closed ones.
     pub(super) fn lines(&self) -> Vec<Arc<Line>> {
         lock(&self.lines).iter().filter(|line| line.is_here).cloned().collect()
     }
 
-    /// A thread knows that everything up to `past` has completed: it must be so.
+    /// Checks that everything in `past` has completed, as a thread now knows.
     pub(super) fn check_over(&self, past: &Past, call: &str) {
         for line in lock(&self.lines).iter() {
             let mut pending = lock(&line.pending);
@@ -115,7 +115,7 @@ impl Oracle {
         }
     }
 
-    /// The kernels of what comes before, but for those that have run.
+    /// Returns the kernels in `past` that have not run.
     pub(super) fn kernels(&self, past: &Past) -> Before {
         let mut kernels = Before::default();
         for line in lock(&self.lines).iter() {

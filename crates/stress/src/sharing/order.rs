@@ -1,4 +1,4 @@
-//! What orders things: events, synchronisation.
+//! Events and synchronisation.
 
 use millpond::Event;
 use millpond_reach::Past;
@@ -12,7 +12,7 @@ use crate::maker::place;
 use crate::op::Op;
 
 impl Thread<'_> {
-    /// The present end of a stream, as an event.
+    /// Records an event at the current end of a stream.
     pub(super) fn event_of(&mut self, held: &Held) -> Option<(Event, Past)> {
         let knows = self.before_next(&held.line);
         self.say(format_args!("let event = s{}.record()?;", held.line.chain));
@@ -24,7 +24,7 @@ impl Thread<'_> {
         event.ok().map(|event| (event, knows))
     }
 
-    /// A stream waits for an event.
+    /// Lets a stream wait for an event.
     pub(super) fn wait_for(&mut self, held: &Held, event: &Event, past: &Past) {
         self.before_next(&held.line);
         self.say(format_args!("s{}.wait(&event)?; // after {past:?}", held.line.chain));

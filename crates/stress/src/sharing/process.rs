@@ -1,5 +1,5 @@
-//! Importers as the program has them: processes to talk to. They are used for one program after the other, unless
-//! they are killed: to start one takes longer than all the operations of a program.
+//! The program's side of importers: processes that receive commands. They are reused by later programs unless they are
+//! killed, because starting one takes longer than all operations of a program.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -7,10 +7,10 @@ use std::sync::Mutex;
 
 use crate::finding::{finding, lock};
 
-/// Those that no program uses.
+/// The processes that no program uses.
 static IDLE: Mutex<Vec<Process>> = Mutex::new(Vec::new());
 
-/// One process. It ends when its input does, which is at the end of this process at the latest.
+/// A process. It ends when its input does, at the latest at the end of this process.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
@@ -19,7 +19,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// One that has nothing.
+    /// Returns a process without objects.
     pub(super) fn take() -> Self {
         let idle = lock(&IDLE).pop();
         idle.unwrap_or_else(|| {
@@ -32,7 +32,7 @@ impl Process {
         })
     }
 
-    /// For another program: it has nothing any more.
+    /// Makes the process available to other programs. It must have no objects.
     pub(super) fn put(self) {
         lock(&IDLE).push(self);
     }
@@ -41,14 +41,14 @@ impl Process {
         self.child.id()
     }
 
-    /// Says a line. That it is gone is seen when it does not answer.
+    /// Sends a line. If the process is gone, it does not answer, and that is noticed then.
     pub(super) fn tell(&mut self, line: &str) {
         if let Some(input) = &mut self.input {
             let _ = writeln!(input, "{line}").and_then(|()| input.flush());
         }
     }
 
-    /// The next answer.
+    /// Reads the next answer.
     pub(super) fn answer(&mut self) -> String {
         let mut line = String::new();
         match self.output.read_line(&mut line) {
@@ -57,16 +57,16 @@ impl Process {
         }
     }
 
-    /// Ends it where it stands.
+    /// Kills it.
     pub(super) fn kill(mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Talks to it no more, and sees how it ends.
+    /// Sends nothing more, and checks how it ends.
     pub(super) fn hang_up(mut self) {
         drop(self.input.take());
-        // What it says still is not lost on it.
+        // Read its remaining output, so that it is not blocked.
         let _ = std::io::copy(&mut self.output, &mut std::io::sink());
         match self.child.wait() {
             Ok(status) if status.success() => {}

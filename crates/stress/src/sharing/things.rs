@@ -31,7 +31,7 @@ impl Thread<'_> {
         self.streams[to] = Some(Held { stream, line });
     }
 
-    /// The legacy default stream, or this thread's own one. There is one of each: they may be known already.
+    /// Takes the legacy default stream, or this thread's own default stream. Each exists once and may be known already.
     fn take_default(&mut self, op: Op) {
         let device = self.device();
         let knows = self.host();
@@ -42,7 +42,7 @@ impl Thread<'_> {
         };
         self.judge("taking a default stream", Expect::Accepted, stream.as_ref().err());
         let Ok(stream) = stream else { return };
-        // The legacy default stream was there before anybody knew anything.
+        // The legacy default stream existed before any thread knew anything.
         let knows = if is_legacy { Past::default() } else { knows };
         let line = self.world.default_line(&stream, tie, knows);
         if tie == Tie::Legacy && !self.world.stage.is_exact() {

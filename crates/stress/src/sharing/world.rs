@@ -1,4 +1,4 @@
-//! What the threads of a program share that lends memory to other processes; streams, pools and buffers at hand.
+//! State that the threads of a program share if it shares memory with other processes; streams, pools and buffers.
 
 use std::fs::File;
 use std::sync::{Arc, Mutex};
@@ -14,57 +14,57 @@ use crate::maker::Tie;
 use crate::settings::{DeviceKind, Setting};
 use crate::stage::Stage;
 
-/// A stream at hand.
+/// A stream of a thread.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
-    /// The library's.
+    /// The library's stream.
     pub(super) stream: Stream,
-    /// What is known of it.
+    /// The oracle's knowledge of it.
     pub(super) line: Arc<Line>,
 }
 
-/// A pool at hand.
+/// A pool of a thread.
 #[derive(Clone, Debug)]
 pub(super) struct HeldPool {
-    /// The library's.
+    /// The library's pool.
     pub(super) pool: Pool,
     /// Its number in the program.
     pub(super) number: u32,
-    /// Whether it adds no waits of its own, so that every reuse must be in order or after the work.
+    /// `true` if it adds no waits of its own, so that every reuse must be ordered or come after completed work.
     pub(super) is_strict: bool,
-    /// Whether it is for other processes.
+    /// `true` if it is for other processes.
     pub(super) is_shareable: bool,
 }
 
-/// A buffer at hand.
+/// A buffer of a thread.
 #[derive(Debug)]
 pub(super) struct Buf {
-    /// The library's.
+    /// The library's buffer.
     pub(super) buffer: Buffer<u8>,
-    /// What is known of it.
+    /// Its life.
     pub(super) life: Life,
 }
 
-/// What all threads of a program share, beside the stage.
+/// State that all threads of a program share, beside the stage.
 pub(crate) struct World {
-    /// One device.
+    /// The stage, with one device.
     pub(crate) stage: Stage,
-    /// The order of what was done.
+    /// The order of the operations.
     pub(super) oracle: Oracle,
-    /// What the host knows.
+    /// The operations that the host knows to have completed.
     pub(super) host: Mutex<Past>,
-    /// Default streams that are known.
+    /// The default streams that were taken.
     defaults: Mutex<Vec<(StreamId, Arc<Line>)>>,
 }
 
 impl World {
-    /// A fresh device.
+    /// Makes the state, with a fresh device.
     pub(crate) fn new(setting: &'static Setting, kind: DeviceKind, seed: u64, log: Option<File>) -> Self {
         let stage = Stage::new(setting, kind, seed, log);
         Self { stage, oracle: Oracle::default(), host: Mutex::default(), defaults: Mutex::default() }
     }
 
-    /// What is known of a default stream, which may have been met before.
+    /// Returns the knowledge of a default stream, which may have been taken before.
     pub(super) fn default_line(&self, stream: &Stream, tie: Tie, knows: Past) -> Arc<Line> {
         let mut defaults = lock(&self.defaults);
         if let Some((_, line)) = defaults.iter().find(|(id, _)| *id == stream.id()) {

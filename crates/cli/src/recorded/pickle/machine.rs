@@ -1,16 +1,17 @@
-//! The stack machine that a pickle is a program for, without the instructions that import or call.
+//! The stack machine that runs a pickle, without the instructions that import or call.
 
 use super::{Node, VALUES_MAX, Value};
 use crate::recorded::{Place, Refusal, input};
 
-/// Memory for values and containers: so much for each byte of the input, and so much in any case. A list of small
-/// numbers takes up to 16 B for each of its bytes, the stack's room included; a byte that makes an empty container 48.
+/// The memory for values and containers: this much for each byte of the input, and this much in any case. A list of
+/// small numbers takes up to 16 B for each of its bytes, including the stack; a byte that makes an empty container
+/// takes 48.
 const MEMORY_PER_BYTE: usize = 20;
 const MEMORY_ALWAYS: usize = 64 << 20;
 
 type Step<T> = Result<T, Refusal>;
 
-/// The containers that a pickle makes, and its whole value.
+/// Runs a pickle. Returns its containers and its whole value.
 pub(super) fn run(input: &[u8]) -> Step<(Vec<Node>, Value)> {
     if u32::try_from(input.len()).is_err() {
         return Err(Refusal::new(Place::Whole, "a pickle of more than 4 GiB"));
@@ -35,21 +36,21 @@ struct Machine<'a> {
     input: &'a [u8],
     /// The next byte.
     at: usize,
-    /// Where the present instruction began.
+    /// The begin of the current instruction.
     began: usize,
     stack: Vec<Value>,
     /// Heights of the stack at which marks lie; nothing below the last one may be taken.
     marks: Vec<usize>,
     memo: Vec<Option<Value>>,
     nodes: Vec<Node>,
-    /// How many values were made so far.
+    /// The number of values made so far.
     made: usize,
-    /// Bytes of memory that values, containers and the memo have taken so far.
+    /// The bytes of memory that values, containers and the memo have taken so far.
     taken: usize,
 }
 
 impl<'a> Machine<'a> {
-    /// Runs one instruction; the whole value where it was the last.
+    /// Runs one instruction. Returns the whole value after the last one.
     fn step(&mut self) -> Step<Option<Value>> {
         self.began = self.at;
         let code = self.byte()?;
@@ -153,7 +154,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Adds to the list or dict below what is added.
+    /// Adds the top of the stack, or everything above the last mark, to the list or dict below it.
     fn extend(&mut self, code: u8) -> Step<()> {
         let items = match code {
             b'a' => vec![self.pop()?],
@@ -176,7 +177,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Puts the top of the stack into the memo, or fetches from it.
+    /// Puts the top of the stack into the memo, or pushes an entry of the memo.
     fn remember(&mut self, code: u8) -> Step<()> {
         let index = match code {
             b'q' | b'h' => self.unsigned(1)? as usize,
@@ -190,7 +191,8 @@ impl<'a> Machine<'a> {
             self.push(value);
             return Ok(());
         }
-        // Writers count entries up, each with an instruction of its own: a larger number is not a writer's.
+        // Writers number entries consecutively, with one instruction for each. A larger index cannot come from a
+        // writer.
         if index > self.began {
             return Err(self.refuse(format!("memo entry {index} is out of all order")));
         }
@@ -210,7 +212,7 @@ impl<'a> Machine<'a> {
         self.taken += (self.stack.capacity() - before) * size_of::<Value>();
     }
 
-    /// The height of the stack below which nothing may be taken.
+    /// Returns the height of the stack below which nothing may be popped.
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }
@@ -247,7 +249,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// A number of `bytes` bytes (1, 2, 4 or 8), the lowest first.
+    /// Reads a little-endian number of `bytes` bytes (1, 2, 4 or 8).
     fn unsigned(&mut self, bytes: u64) -> Step<u64> {
         let slice = self.slice(bytes)?;
         Ok(slice.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
@@ -282,7 +284,7 @@ impl<'a> Machine<'a> {
             .help("the file was cut short: copy or write it again")
     }
 
-    /// An instruction that this machine does not have.
+    /// Refuses an instruction that this machine does not have.
     #[cold]
     fn foreign(&self, code: u8) -> Refusal {
         const HELP: &str = "snapshots hold plain data only; do not load this file with Python unless you trust it";
@@ -303,7 +305,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// A whole number of any length, the lowest byte first, negative if its highest bit is set.
+/// Decodes a little-endian integer of any length, in two's complement.
 pub(super) fn long(bytes: &[u8]) -> Value {
     let fill = if bytes.last().is_some_and(|&byte| byte >= 0x80) { 0xff } else { 0 };
     let mut number = [fill; 8];
@@ -315,6 +317,6 @@ pub(super) fn long(bytes: &[u8]) -> Value {
         }
     }
     let value = i64::from_le_bytes(number);
-    // Bytes beyond the eighth only repeat the sign; it must be that of the eight.
+    // Bytes after the eighth only repeat the sign, which must be that of the first eight.
     if (value < 0) == (fill == 0xff) { Value::Int(value) } else { Value::Huge }
 }

@@ -1,4 +1,4 @@
-//! The machine against pickles written by hand, instruction by instruction.
+//! Tests the machine with pickles written by hand, instruction by instruction.
 
 use super::machine::long;
 use super::*;
@@ -34,7 +34,7 @@ fn dicts_keep_order_and_the_last_of_a_key_counts() {
 
 #[test]
 fn shared_values_stay_shared() {
-    // A list of a list of a list ..., each holding the one before ten times: 10^20 items if it were spelled out.
+    // Nested lists, each holding the one before ten times: 10^20 items if they were not shared.
     let mut bytes = b"\x80\x04]\x94".to_vec();
     for level in 0..20_u8 {
         bytes.extend(b"0](");

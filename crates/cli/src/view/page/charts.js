@@ -1,11 +1,11 @@
-// The two charts and the overview: what is drawn for a view of steps and addresses.
+// The two charts and the overview: draws a view, which is a range of steps and addresses.
 //
-// Allocations are painted into an image by hand, row by row: at one time no two share a byte, so that the work is bounded
-// by the pixels and the number of allocations, whatever the zoom. Everything else is paths on a canvas.
+// Allocations are painted into an image row by row. No two share a byte at the same time, so the work is bounded by the
+// pixels and the number of allocations at any zoom. Everything else is paths on a canvas.
 
 let LEFT = 72; // Room for the scale and for the names of lanes, in CSS pixels.
 const SPAN_HIGH = 17; // The height of a row of annotations.
-const BREAK = 2; // Blocks so many pixels larger are set apart by a pixel.
+const BREAK = 2; // Blocks that are this many pixels larger are separated by a pixel.
 
 class Canvas {
   constructor(element) {
@@ -31,7 +31,7 @@ class Canvas {
 
 const stepToX = (view, width, step) => LEFT + (step - view.x0) / (view.x1 - view.x0) * (width - LEFT);
 
-/** Lines across with what they stand for. */
+/** Horizontal lines with their values. */
 function drawBytesScale(canvas, theme, from, to, top, text) {
   const pen = canvas.pen, span = to - from, plot = canvas.height - top;
   const distance = binaryDistance(span / Math.max(2, plot / 46));
@@ -51,7 +51,7 @@ function drawBytesScale(canvas, theme, from, to, top, text) {
   }
 }
 
-/** The most that is reserved in each column, by the steps at which it changes. */
+/** The peak of the reserved bytes in each column, given the steps at which they change. */
 function mostReserved(steps, bytes, view, count) {
   const most = new Float64Array(count), perColumn = (view.x1 - view.x0) / count;
   let at = reservedIndex(steps, view.x0);
@@ -64,7 +64,7 @@ function mostReserved(steps, bytes, view, count) {
   return most;
 }
 
-/** The event of each column after which most was live in it. */
+/** For each column, the event after which most bytes were live. */
 function columnsOf(data, view, count) {
   const events = new Int32Array(count), perColumn = (view.x1 - view.x0) / count;
   let from = eventsBefore(data, view.x0);
@@ -94,8 +94,8 @@ function drawTimeline(canvas, data, view, theme) {
     }
   }
   const last = view.x1 > data.steps ? Math.floor((data.steps - view.x0) / (view.x1 - view.x0) * count) : count;
-  // From the outermost to the innermost, each down to the foot: what lies below is painted over. A column is as wide as a
-  // pixel, so that a point for each is all there is to see.
+  // From the outermost to the innermost, each down to the foot: later areas cover earlier ones. A column is one pixel
+  // wide, so one point for each is enough.
   const area = (high, colour) => {
     pen.beginPath();
     pen.moveTo(LEFT, canvas.height);
@@ -128,7 +128,7 @@ function drawTimeline(canvas, data, view, theme) {
   drawPeak(canvas, data, view, theme, y(data.total[data.peak]));
 }
 
-/** Annotations above the memory, those within others below them. */
+/** Draws annotations above the memory; nested ones are below their parents. */
 function drawSpans(canvas, data, view, theme) {
   const { pen } = canvas, ends = new Float64Array(data.spanRows);
   pen.textAlign = 'left';
@@ -137,7 +137,7 @@ function drawSpans(canvas, data, view, theme) {
     const row = data.spanRow[at];
     if (row < 0 || to <= view.x0 || from >= view.x1) return;
     const left = Math.max(stepToX(view, canvas.width, from), LEFT), right = Math.min(stepToX(view, canvas.width, to), canvas.width);
-    // Of many in one pixel one is drawn.
+    // Of several annotations in one pixel only one is drawn.
     if (right < ends[row]) return;
     ends[row] = Math.max(right, left + 1);
     const top = 22 + row * SPAN_HIGH, wide = Math.max(right - left - 1, 1);
@@ -153,7 +153,7 @@ function drawSpans(canvas, data, view, theme) {
   });
 }
 
-/** Where most was live. */
+/** Draws the peak of the live bytes. */
 function drawPeak(canvas, data, view, theme, y) {
   const x = stepToX(view, canvas.width, data.step[data.peak]), pen = canvas.pen;
   if (!(x >= LEFT && x <= canvas.width)) return;
@@ -172,7 +172,7 @@ function drawPeak(canvas, data, view, theme, y) {
   pen.fillText(text, left ? x - 8 : x + 8, y);
 }
 
-/** Violations as lines down. */
+/** Draws violations as vertical lines. */
 function drawMarks(canvas, data, view, theme, flags) {
   const pen = canvas.pen;
   pen.strokeStyle = pen.fillStyle = theme.bad;
@@ -193,7 +193,7 @@ function drawMarks(canvas, data, view, theme, flags) {
   }
 }
 
-/** All allocations in view, each a block from its birth to its free, at its address. */
+/** Draws all allocations in view, each as a block from its birth to its free, at its address. */
 function drawBlocks(canvas, data, view, theme, colours) {
   const pen = canvas.begin();
   const ratio = canvas.ratio, left = Math.round(LEFT * ratio);
@@ -205,7 +205,7 @@ function drawBlocks(canvas, data, view, theme, colours) {
   const words = canvas.words.fill(0);
   paintBlocks(words, width, height, data, view, colours);
   pen.putImageData(canvas.image, left, 0);
-  // The image is clear where nothing is: lines go below it.
+  // The image is transparent where no allocation is, so the lines are drawn below it.
   pen.globalCompositeOperation = 'destination-over';
   drawBytesScale(canvas, theme, view.y0, view.y1, 0, scaleText);
   pen.globalCompositeOperation = 'source-over';
@@ -215,13 +215,13 @@ function drawBlocks(canvas, data, view, theme, colours) {
 }
 
 /**
- * From the latest to the earliest, so that what is painted stays: of many in one column of pixels few are painted, and
- * of groups that lie in one column where that is full none is looked at.
+ * Paints from the latest to the earliest, so that painted pixels stay. Of many allocations in one column of pixels few
+ * are painted, and groups that lie in a column that is full there are skipped.
  */
 function paintBlocks(words, width, height, data, view, colours) {
   const { born, freed, start, bytes, count, groups } = data, { x0, x1, y0, y1 } = view, { index, pixels } = colours;
   const perStep = width / (x1 - x0), perByte = height / (y1 - y0), end = data.steps;
-  // Which rows of the present column are painted, a bit for each: columns are begun from the right.
+  // The painted rows of the current column, one bit each. Columns are painted from the right.
   const rows = new Int32Array((height >> 5) + 1);
   let present = width;
   for (let at = lowerBound(born, 0, count, x1) - 1; at >= 0; at--) {
@@ -234,7 +234,7 @@ function paintBlocks(words, width, height, data, view, colours) {
     }
     const low = start[at], high = low + bytes[at], last = freed[at];
     if (last <= x0 || low >= y1 || high <= y0 || index[at] === 255) continue;
-    // Cut to the image first: whole numbers are quick.
+    // Clip to the image first: integers are fast.
     const left = Math.max((born[at] - x0) * perStep, 0) | 0, right = Math.min((Math.min(last, end) - x0) * perStep, width) | 0;
     let top = Math.max(height - (high - y0) * perByte, 0) | 0, bottom = Math.min(Math.max(height - (low - y0) * perByte, top + 1), height) | 0;
     if (right - left < 2) {
@@ -255,7 +255,7 @@ function paintBlocks(words, width, height, data, view, colours) {
     }
   }
 }
-/** Whether all bits are set of those from `low` to below `high`. */
+/** Returns true if all bits from `low` to below `high` are set. */
 function isFull(bits, low, high) {
   if (high <= low) return true;
   const first = low >> 5, last = (high - 1) >> 5, begin = -1 << (low & 31), end = -1 >>> (31 - ((high - 1) & 31));
@@ -264,7 +264,7 @@ function isFull(bits, low, high) {
   return (~bits[first] & begin) === 0 && (~bits[last] & end) === 0;
 }
 
-/** Where addresses that were never used are left out. */
+/** Draws the seams, where unused addresses are left out. */
 function drawSeams(canvas, data, view, theme) {
   const pen = canvas.pen;
   pen.strokeStyle = theme.edge;
@@ -282,7 +282,7 @@ function drawSeams(canvas, data, view, theme) {
   pen.setLineDash([]);
 }
 
-/** The box of an allocation on the canvas of blocks, in CSS pixels, cut to what is seen. */
+/** Returns the box of an allocation on the canvas of blocks, in CSS pixels, clipped to the visible part. */
 function boxOf(canvas, data, view, at) {
   const width = canvas.width, scale = canvas.height / (view.y1 - view.y0);
   const left = Math.max(LEFT, stepToX(view, width, data.born[at]));
@@ -292,7 +292,7 @@ function boxOf(canvas, data, view, at) {
   return { left, top, width: right - left, height: bottom - top };
 }
 
-/** Names and sizes in blocks that have room for them, and the uses of large ones. */
+/** Draws names and sizes in blocks that have room for them, and the uses of large blocks. */
 function drawBlockLabels(canvas, data, view, theme) {
   const pen = canvas.pen, { groups } = data;
   const widest = 70 * (view.x1 - view.x0) / (canvas.width - LEFT), highest = 15 * (view.y1 - view.y0) / canvas.height;
@@ -317,7 +317,7 @@ function drawBlockLabels(canvas, data, view, theme) {
   }
 }
 
-/** The uses of an allocation along the foot of its block: full where it is written, hollow where it is read. */
+/** Draws the uses of an allocation along the foot of its block: writes filled, reads hollow. */
 function drawUses(canvas, data, view, at, box) {
   const first = data.useFirst[at], last = data.useFirst[at + 1];
   if (last === first || (last - first) * 7 > box.width || box.height < 22) return;
@@ -333,7 +333,7 @@ function drawUses(canvas, data, view, at, box) {
   }
 }
 
-/** The steps of the charts above, and below that the whole program with the part that is shown. */
+/** Draws the steps of the charts above, and below them the whole program with the visible part highlighted. */
 function drawOverview(canvas, data, view, theme) {
   const pen = canvas.begin(), count = Math.floor(canvas.width - LEFT), top = 20, foot = canvas.height;
   if (!data.outline || data.outline.length !== count) {
@@ -342,7 +342,7 @@ function drawOverview(canvas, data, view, theme) {
   pen.fillStyle = theme.dim;
   pen.textBaseline = 'top';
   pen.textAlign = 'center';
-  // With times a number has its time beside it.
+  // If times are known, each number has its time beside it.
   const distance = decimalDistance((view.x1 - view.x0) / Math.max(2, count / (data.time.length ? 170 : 130)));
   for (let step = Math.max(0, Math.ceil(view.x0 / distance) * distance); step <= Math.min(view.x1, data.steps - data.shift); step += distance) {
     const x = stepToX(view, canvas.width, step + data.shift);

@@ -1,13 +1,13 @@
-// What the page was given, unpacked into flat arrays.
+// The page's data, unpacked into flat arrays.
 //
-// `meta` is small and JSON; the columns are varints, one column after the other, deflated, in base 64. Both are
-// written by embed.rs, which says what each column holds.
+// `meta` is small and JSON. The columns are varints, one column after the other, deflated, in base 64. embed.rs writes
+// both and documents the content of each column.
 
-const GROUP = 64; // So many events, or groups of them, have their greatest total noted.
-const CHECK = 16; // So many events lie between two checkpoints of the memory held by each stream.
-const LIVES = 32; // So many allocations are passed over at once where none of them is seen.
-const SPAN_ROWS = 3; // So many rows of annotations are drawn; those within deeper ones are in the list.
-const FOLDED = 9; // So many streams have a colour; the last stands for all others.
+const GROUP = 64; // The number of events, or of groups of them, whose greatest total is kept.
+const CHECK = 16; // The number of events between two checkpoints of the memory held by each stream.
+const LIVES = 32; // The number of allocations that are skipped at once if none of them is visible.
+const SPAN_ROWS = 3; // The number of rows of annotations that are drawn; the list also has those that are nested deeper.
+const FOLDED = 9; // The number of streams that have a colour; the last one stands for all others.
 
 class Columns {
   constructor(bytes) { this.bytes = bytes; this.at = 0; }
@@ -82,7 +82,7 @@ async function unpack() {
     ownStep, ownBytes, stack, time, pool, ...spanRows(meta.spans), arrowTo, arrowFrom, arrowTie, groups: groupsOf(count, born, freed, start, bytes), ...curve(meta, count, born, freed, bytes, stream) };
 }
 
-/** Which row each span stands in: the first that is free; spans of rows that are not shown have none. */
+/** The row of each span: the first free one. Spans of rows that are not shown have none. */
 function spanRows(spans) {
   const ends = [], spanRow = spans.map(({ from, to }) => {
     let row = ends.findIndex((end) => end <= from);
@@ -94,7 +94,7 @@ function spanRows(spans) {
   return { spanRow, spanRows: ends.length };
 }
 
-/** Of every so many allocations: the latest end, the longest life, and between which addresses they are. */
+/** For each group of allocations: the latest end, the longest life, and the range of addresses. */
 function groupsOf(count, born, freed, start, bytes) {
   const groups = Math.ceil(count / LIVES), end = new Float64Array(groups), longest = new Float64Array(groups);
   const low = new Float64Array(groups).fill(Infinity), high = new Float64Array(groups);
@@ -108,11 +108,11 @@ function groupsOf(count, born, freed, start, bytes) {
   return { end, longest, low, high };
 }
 
-/** Memory after each event: the total, its greatest by groups, and what each stream holds at checkpoints. */
+/** Memory after each event: the total, its maximum by groups, and the bytes of each stream at checkpoints. */
 function curve(meta, count, born, freed, bytes, stream) {
   const ends = new Float64Array(count);
   let frees = 0;
-  // Sorted as numbers: the step, and the allocation below it.
+  // One number holds the step and, in the low part, the allocation, so that sorting numbers sorts by step.
   const room = 2 ** Math.ceil(Math.log2(count + 1));
   for (let at = 0; at < count; at++) if (freed[at] < Infinity) ends[frees++] = freed[at] * room + at;
   const sorted = ends.subarray(0, frees).sort();
@@ -132,7 +132,7 @@ function curve(meta, count, born, freed, bytes, stream) {
   for (let at = 0; at < events; at++) {
     if (at % CHECK === 0) held.set(now, (at / CHECK) * shown);
     const end = f < frees ? Math.floor(sorted[f] / room) : Infinity;
-    // What is freed at a step goes before what is allocated at it.
+    // Frees at a step come before allocations at it.
     const isFree = a >= count || end <= born[a];
     const id = isFree ? sorted[f++] % room : a++;
     step[at] = isFree ? freed[id] : born[id];
@@ -163,7 +163,7 @@ function curve(meta, count, born, freed, bytes, stream) {
   return { events, step, change, who, total, held, tops, fold, shown, order, peak };
 }
 
-/** How many events come before this step. */
+/** The number of events before this step. */
 function eventsBefore(data, step) {
   let low = 0, high = data.events;
   while (low < high) {
@@ -173,7 +173,7 @@ function eventsBefore(data, step) {
   return low;
 }
 
-/** The event among `from..to` after which most is live; there is at least one. */
+/** The event among `from..to` after which most bytes are live; there is at least one event. */
 function topEvent(data, from, to) {
   let best = from;
   let at = from;
@@ -187,7 +187,7 @@ function topEvent(data, from, to) {
   return best;
 }
 
-/** What each shown stream holds after an event, into `into`; nothing for -1. */
+/** Writes the bytes that each shown stream holds after an event into `into`; zeros for event -1. */
 function heldAfter(data, event, into) {
   if (event < 0) return into.fill(0);
   const check = Math.floor(event / CHECK);
@@ -196,7 +196,7 @@ function heldAfter(data, event, into) {
   return into;
 }
 
-/** Which change of reserved bytes is in force at a step; -1 before the first. */
+/** The index of the change of reserved bytes that applies at a step; -1 before the first. */
 function reservedIndex(steps, step) {
   let low = 0, high = steps.length;
   while (low < high) {

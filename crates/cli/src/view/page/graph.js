@@ -1,4 +1,4 @@
-// A graph of work, drawn: nodes in layers, edges downwards. Places come from the page's writer (layout.rs).
+// Draws a graph: nodes in layers, edges downwards. layout.rs computes the positions.
 
 const NODE = { wide: 168, high: 40, across: 200, down: 84 };
 
@@ -79,7 +79,7 @@ class GraphView {
     for (const [from, to] of graph.missing) this.missing(pen, graph.nodes[from], graph.nodes[to], theme.bad);
     this.tell(pen, over);
   }
-  /** A path that should be there: dashed, between the sides that face each other, or down where one is below. */
+  /** Draws a missing path: dashed, between the facing sides of the nodes, or downwards if one is below the other. */
   missing(pen, from, to, colour) {
     const down = to.y > from.y, right = to.x >= from.x;
     const x0 = from.x * NODE.across + (down ? NODE.wide / 2 : right ? NODE.wide : 0), y0 = from.y * NODE.down + (down ? NODE.high : NODE.high / 2);
@@ -120,7 +120,7 @@ class GraphView {
     while (length > 1 && pen.measureText(text.slice(0, length) + '\u2026').width > NODE.wide - 22) length--;
     return text.slice(0, length) + '\u2026';
   }
-  /** The whole text of the node below the pointer, along the foot. */
+  /** Shows the whole text of the node below the pointer, along the foot. */
   tell(pen, node) {
     this.dialog.querySelector('.hint').textContent = node
       ? [node.label, node.note, node.site].filter(Boolean).join('   ') : `wheel zooms, drag moves, hover tells; Esc closes${this.graph.missing.length ? '; red and dashed: a path that is missing' : ''}`;

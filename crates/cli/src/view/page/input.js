@@ -1,4 +1,4 @@
-// What the pointer and the keys do to the page.
+// Handles the pointer and the keys.
 
 class Input {
   constructor(page) {
@@ -137,7 +137,7 @@ class Input {
       return;
     }
     const act = keys[event.key];
-    // Within the lists Enter and the arrows are the buttons' own.
+    // In lists, Enter and the arrows belong to the buttons.
     const own = event.target.closest('button, a, select, #panel, #tabs') && /^(Enter|Arrow| )/.test(event.key);
     if (!act || own) return;
     event.preventDefault();

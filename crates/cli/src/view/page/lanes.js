@@ -1,13 +1,13 @@
 // The order, drawn: a lane for each stream, host thread and device, operations as marks, arrows, and what is missing.
 //
 // What a mark looks like follows from the room that a step has: boxes with words, small shapes, ticks, or for each
-// column of pixels how many there are. So the work of a frame is bounded by the pixels, whatever the zoom. Only what is
+// is wrong is drawn at any zoom.
 // wrong is always drawn.
 
-const ARROWS = 1500; // So many arrows are drawn at once, about.
-const MARKED = 300; // So many violations are drawn in full.
-const BOXED = 44; // From so many pixels a step on, operations are boxes with words.
-const WIDEST = 2.5; // A box takes the room of so many steps at most, where its lane has it.
+const ARROWS = 1500; // About this many arrows are drawn at once.
+const MARKED = 300; // This many violations are drawn in full.
+const BOXED = 44; // From this many pixels a step on, operations are boxes with words.
+const WIDEST = 2.5; // The largest width of a box, in steps, where its lane has room.
 const ICON = 14; // The size of a shape in the legend.
 const FONT = '"Liberation Sans", "DejaVu Sans", system-ui, sans-serif';
 
@@ -41,7 +41,7 @@ class Lanes {
     return deeds;
   }
 
-  /** For each shape that is drawn, which operations have it. */
+  /** For each drawn shape, the operations that have it. */
   legend(theme) {
     const { meta, deed } = this.data, colours = this.colours(theme), looks = new Map();
     for (const at of [...new Set(deed)].sort((a, b) => a - b)) {
@@ -80,9 +80,9 @@ class Lanes {
     const y = this.y(lane);
     return y > -this.high && y < this.canvas.height + this.high;
   }
-  /** Whether a lane is seen as a row of its own. */
+  /** Returns true if a lane is visible as a row of its own. */
   isRow(lane) { return !this.rows.isShut(lane) && this.isSeen(lane); }
-  /** The line of each lane, in the colour of its stream's memory. */
+  /** Draws the line of each lane, in the colour of its stream's memory. */
   rails() {
     const { pen, theme, canvas } = this;
     for (let lane = 0; lane < this.order.lanes.length; lane++) {
@@ -103,7 +103,7 @@ class Lanes {
     const { stream } = this.order.lanes[lane];
     return stream === null ? this.theme.edge : this.theme.streams[this.data.fold[stream]];
   }
-  /** The rows of devices: all that their streams do. */
+  /** Draws the rows of devices, with all operations of their streams. */
   groups() {
     const { pen, theme, canvas, view, order } = this, { first, members } = order.byLane;
     for (const group of this.rows.groups) {
@@ -128,7 +128,7 @@ class Lanes {
       }
     }
   }
-  /** The names of groups, with what opens and closes them. */
+  /** Draws the names of groups, with the symbols that open and close them. */
   groupNames() {
     const { pen, theme, state, data } = this, sides = state.mark >= 0 ? data.meta.marks[state.mark].sides : [];
     this.rows.groups.forEach((group, at) => {
@@ -164,7 +164,7 @@ class Lanes {
     });
     this.groupNames();
   }
-  /** Captures: what is captured lies in a band, or is folded into it where there is no room for each. */
+  /** Draws captures as bands around the captured operations, or folded where there is no room for each operation. */
   bands() {
     const { pen, theme, order } = this;
     for (const capture of order.captures) {
@@ -190,22 +190,22 @@ class Lanes {
       pen.fillText(cutText(pen, name, right - left - 12), Math.max(left, LEFT) + 6, (top + foot) / 2);
     }
   }
-  /** How far a band goes beyond its first or last operation. */
+  /** The distance that a band extends beyond its first or last operation. */
   reach(step) { return this.wide < BOXED ? this.wide * .46 : Math.max(this.wide * .46, this.boxed(step).fits / 2 + 6); }
   isFolded(capture) { return this.wide < 7 && capture.to > capture.from; }
   foldedAt(step) {
     return this.order.captures.find((capture) => step >= capture.from && step <= capture.to && this.isFolded(capture));
   }
 
-  /** Arrows whose ends are in view; of very many, every so many. */
+  /** Draws arrows whose ends are in view; if there are too many, only every n-th. */
   ties() {
     const { data, view, order, pen, theme } = this, { arrowFrom, arrowTo } = data, most = this.wide < 3 ? ARROWS / 4 : ARROWS, shown = [];
     const first = lowerBound(arrowTo, 0, arrowTo.length, view.x0), last = lowerBound(arrowTo, 0, arrowTo.length, view.x1);
-    // No power of two: programs often go round in those, and the same lanes would be left out each time.
+    // Not a power of two: programs often have such periods, and the same lanes would be left out each time.
     const stride = (count) => Math.max(1, 3 ** Math.ceil(Math.log(count / most) / Math.log(3)));
     this.every = stride(last - first);
     for (let at = Math.ceil(first / this.every) * this.every; at < last; at += this.every) shown.push(at);
-    // Those that end behind the view.
+    // Arrows that end after the view.
     const from = Math.max(0, Math.floor(view.x0)), to = Math.min(order.count, Math.ceil(view.x1));
     const low = order.byFrom.first[from] || 0, high = order.byFrom.first[Math.max(to, from)] || 0, every = stride(high - low);
     for (let place = Math.ceil(low / every) * every; place < high; place += every) {
@@ -223,7 +223,7 @@ class Lanes {
     }
     pen.globalAlpha = 1;
   }
-  /** How far what is drawn of an operation reaches from the middle of its lane, up and down. */
+  /** How far a drawn operation extends from the middle of its lane, up and down. */
   edge(lane) {
     if (this.rows.isShut(lane)) return LANE.group / 2 - 3;
     if (this.wide >= BOXED) return this.boxHigh / 2;
@@ -233,7 +233,7 @@ class Lanes {
   get boxHigh() { return Math.min(30, this.high - 8); }
   get size() { return Math.min(this.wide * .42, 7); }
   get tick() { return Math.min(this.high * .6, 30); }
-  /** Whether a line down at a place meets no box on a lane. */
+  /** Returns true if a vertical line at a place meets no box on a lane. */
   isClear(lane, x) {
     const { order, view, pen } = this, { first, members } = order.byLane;
     if (this.wide < BOXED || !pen || this.rows.isShut(lane)) return true;
@@ -242,8 +242,9 @@ class Lanes {
       || Math.abs(this.x(view, members[place]) - x) > this.boxed(members[place]).fits / 2 + 4);
   }
   /**
-   * The way of an arrow. It begins and ends outside of what is drawn of its operations, bends between lanes, and goes straight
-   * through lanes that it crosses, at a place where these have no box: there is one at the operation that it ends at, or near.
+   * Draws the path of an arrow. It begins and ends outside of the drawn operations, bends between lanes, and crosses
+   * other lanes straight, at a place where they have no box. There is such a place at or near the operation where the
+   * arrow ends.
    */
   route(from, to, room = 1) {
     const { data, view, rows } = this, own = data.lane[from], other = data.lane[to], down = other > own ? 1 : -1;
@@ -258,14 +259,14 @@ class Lanes {
   }
   follow({ x0, y0, x1, y1, x, above, below }) {
     const { pen } = this;
-    // Where there is no room for a bend, none is drawn.
+    // Without room for a bend the arrow is straight.
     if (this.wide < 1.5) { pen.moveTo(x0, y0); pen.lineTo(x1, y1); return; }
     if (x === undefined) { bend(pen, x0, y0, x1, y1); return; }
     bend(pen, x0, y0, x, above);
     pen.lineTo(x, below);
     bend(pen, x, below, x1, y1);
   }
-  /** Arrows of one look, in one stroke. */
+  /** Draws arrows of one style in one stroke. */
   bundle(arrows, colour, alpha, dash) {
     const { pen, data } = this, heads = [];
     pen.strokeStyle = pen.fillStyle = colour;
@@ -310,7 +311,7 @@ class Lanes {
     }
     if (lit) ring(pen, x, y, 11, theme.accent);
   }
-  /** A box with what the operation is called. */
+  /** Draws a box with the operation's label. */
   box(step, x, y, colour, lit) {
     const { pen, theme, data } = this, { text, fits, high, isSmall } = this.boxed(step), left = x - fits / 2, top = y - high / 2;
     pen.fillStyle = theme.panel;
@@ -331,7 +332,7 @@ class Lanes {
     pen.textBaseline = 'middle';
     pen.fillText(text, left + (isSmall ? 5 : 13), y + .5);
   }
-  /** The pixels for a box: half of what lies between it and the next one on its lane, on both sides. */
+  /** The width for a box in pixels: on both sides, half of the distance to the next box on its lane. */
   room(step) {
     const { order, view, wide } = this, lane = this.data.lane[step], { first, members } = order.byLane, place = order.firstOf(lane, step);
     const before = place > first[lane] ? step - members[place - 1] : WIDEST;
@@ -339,7 +340,7 @@ class Lanes {
     const x = this.x(view, step), edge = 2 * Math.min(x - LEFT, this.canvas.width - x);
     return Math.max(Math.min(Math.min(before, after, WIDEST) * wide, edge), wide) - 8;
   }
-  /** The words in a box, and its size: all words, or the first, or what there is room for. */
+  /** The words in a box, and its size: all words, or the first, or as many as fit. */
   boxed(step) {
     const { pen } = this, room = this.room(step), title = this.order.title(step);
     pen.font = `13px ${FONT}`;
@@ -353,14 +354,14 @@ class Lanes {
     }
     return { text, fits: width + (isSmall ? 10 : 20), high: this.boxHigh, isSmall };
   }
-  /** How many operations there are in each column of pixels. */
+  /** The number of operations in each column of pixels. */
   density(lane) {
     const shares = new Float64Array(Math.floor(this.canvas.width - LEFT));
     this.columns(lane, (column, share) => { shares[column] = share; });
     this.pen.fillStyle = this.railColour(lane);
     this.bars(shares, this.y(lane), Math.min(this.high * .8, 60));
   }
-  /** How much of each column of pixels is operations of a lane, where there are any. */
+  /** The share of each column of pixels that a lane's operations take, for columns that have any. */
   columns(lane, take) {
     const { view, order, canvas } = this, { first, members } = order.byLane, end = first[lane + 1];
     const columns = Math.floor(canvas.width - LEFT), perColumn = 1 / this.wide;
@@ -382,7 +383,7 @@ class Lanes {
     pen.fill();
   }
 
-  /** What is wrong: sides lit, and the missing orders. */
+  /** Draws violations: their sides highlighted, and the missing edges. */
   wrong() {
     const { marks } = this.data.meta, { state, view } = this, drawn = [];
     for (let at = 0; at < marks.length; at++) {
@@ -435,7 +436,7 @@ class Lanes {
     pen.lineWidth = held ? 2.8 : 1.8;
     pen.stroke();
   }
-  /** The help, beside the middle of the missing order. */
+  /** Draws the help, beside the middle of the missing edge. */
   help(mark) {
     const { pen, theme, view, data, canvas } = this, [from, to] = mark.missing[0];
     const y = (this.y(data.lane[from]) + this.y(data.lane[to])) / 2 - (this.rows.areOne(data.lane[from], data.lane[to]) ? this.high * .6 : 0);
@@ -467,14 +468,14 @@ class Lanes {
   }
 }
 
-/** The first place whose number is not below, looked for in growing steps from `low` on. */
+/** The first index from `low` on whose number is not less, by galloping search. */
 function gallop(numbers, low, end, number) {
   let jump = 1, high = low;
   while (high < end && numbers[high] < number) { low = high + 1; high += jump; jump *= 2; }
   return lowerBound(numbers, low, Math.min(high, end), number);
 }
 
-/** A line that leaves its lane straight and comes to the other one straight. */
+/** A curve that leaves its lane and arrives at the other one at right angles. */
 function bend(pen, x0, y0, x1, y1) {
   const half = (y1 - y0) * .5;
   pen.moveTo(x0, y0);
@@ -509,7 +510,7 @@ function roundBox(pen, left, top, wide, high, corner) {
   pen.quadraticCurveTo(left, top, left + radius, top);
   pen.closePath();
 }
-/** A shape for each deed, so that no colour is needed to tell them apart; those not named are squares. */
+/** A shape for each kind of operation, so that colour is not needed to distinguish them. Other kinds are squares. */
 const SHAPES = { [DEED.free]: 'crossed', [DEED.kernel]: 'round', [DEED.record]: 'down', [DEED.wait]: 'up', [DEED.launch]: 'diamond',
   [DEED.capture]: 'diamond', [DEED.captureEnd]: 'diamond', [DEED.instantiate]: 'diamond', [DEED.sync]: 'bar', [DEED.tell]: 'bar' };
 function shape(pen, deed, x, y, size, back) {

@@ -1,4 +1,4 @@
-// The page: what is shown, what the pointer and the keys do to it.
+// The page: its state, and the actions of the pointer and the keys.
 
 class Page {
   constructor(data) {
@@ -10,7 +10,7 @@ class Page {
     this.order = new Order(data);
     this.lanes = new Lanes(this.order, this.canvases.order);
     $('order').hidden = !this.order.count;
-    // Where nothing but the order is known, it is all there is.
+    // If only the order is known, it fills the page.
     const isBare = !data.count && this.order.count > 0;
     $('order').classList.toggle('all', isBare);
     $('timeline').hidden = $('blocks').hidden = isBare;
@@ -41,12 +41,12 @@ class Page {
     const names = ['back', 'panel', 'line', 'text', 'dim', 'grid', 'accent', 'bad', 'idle', 'edge'];
     this.theme = Object.fromEntries(names.map((name) => [name, read(`--${name}`)]));
     const dark = parseInt(this.theme.back.slice(1, 3), 16) < 128;
-    // Softened: they fill large areas.
+    // Softened, because they fill large areas.
     this.theme.streams = dark ? STREAMS.dark : STREAMS.light.map((colour) => mixed(this.theme.back, colour, .8));
     this.theme.deeds = DEEDS[dark ? 'dark' : 'light'];
     this.theme.off = this.off;
   }
-  /** Which colour each allocation has: an index into the list of colours; those not found are faint. */
+  /** The colour of each allocation, as an index into the list of colours. Those not found are faint. */
   recolour() {
     const { data, theme } = this, index = new Uint8Array(data.count), list = [];
     const ranks = { stream: (at) => data.fold[data.stream[at]], pool: (at) => (data.pool[at] ? Math.min(data.pool[at], FOLDED) : FOLDED) - 1 }[this.mode];
@@ -119,7 +119,7 @@ class Page {
     $('facts').replaceChildren(...meta.facts.map(([key, value]) => make('div', '', make('dt', '', key), make('dd', '', value))));
   }
 
-  // What is shown.
+  // Drawing.
 
   draw() {
     if (this.waiting) return;
@@ -129,7 +129,7 @@ class Page {
       this.paint();
     });
   }
-  /** What draws each chart. */
+  /** The functions that draw each chart. */
   parts() {
     const { canvases, data, theme } = this, memory = this.memoryView();
     return {
@@ -139,7 +139,7 @@ class Page {
       overview: () => drawOverview(canvases.overview, data, this.view, theme),
     };
   }
-  /** The lanes alone: what the pointer is over changes nothing else. */
+  /** Draws the lanes alone: hovering changes nothing else. */
   drawLanes() {
     if (this.waiting) return;
     this.parts().order();
@@ -153,7 +153,7 @@ class Page {
     this.paintOver();
     this.frame = performance.now() - began;
   }
-  /** The view for memory, which changes in the middle of a step where operations are shown. */
+  /** The view for memory, which changes in the middle of a step if operations are shown. */
   memoryView() {
     const { view, data: { shift } } = this;
     return { ...view, x0: view.x0 - shift, x1: view.x1 - shift };
@@ -169,7 +169,7 @@ class Page {
     element.style.height = `${charts.clientHeight}px`;
     this.paint();
   }
-  /** The cross hairs, what is below the pointer, what is held, and the range. */
+  /** Draws the cross hairs, the item below the pointer, the selected item, and the range. */
   paintOver() {
     const pen = this.overlay, ratio = window.devicePixelRatio || 1, canvas = this.canvases.blocks, view = this.memoryView();
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -214,7 +214,7 @@ class Page {
     pen.globalAlpha = 1;
     pen.strokeRect(x0 + .5, 0, Math.max(x1 - x0 - 1, 1), foot);
   }
-  /** From a block to the operations that make, use and free it. */
+  /** Draws links from a block to the operations that make, use and free it. */
   paintLinks(pen, life, colour) {
     if (!this.order.count) return;
     const left = $('overview').offsetLeft, top = $('blocks').offsetTop, from = $('order').offsetTop;
@@ -249,7 +249,7 @@ class Page {
     tip.style.left = `${x + 18 + tip.offsetWidth > charts.clientWidth ? Math.max(x - 14 - tip.offsetWidth, 0) : x + 18}px`;
     tip.style.top = `${Math.min(y + 16, charts.clientHeight - tip.offsetHeight - 4)}px`;
   }
-  /** What is wrong with an operation, in a line each. */
+  /** The violations of an operation, one line each. */
   wrongAt(step) {
     return (this.order.sides.get(step) || []).slice(0, 3).map((at) => make('p', 'wrong', this.data.meta.marks[at].title));
   }
@@ -272,7 +272,7 @@ class Page {
     return [make('b', '', `after ${data.meta.unit} ${countText(Math.max(step, 0))}${whenText(data, Math.max(step, 0))}`), factsTable(pairs)];
   }
 
-  // Moving about.
+  // Navigation.
 
   stepAt(x) {
     return this.view.x0 + (x - LEFT) / (this.canvases.overview.width - LEFT) * (this.view.x1 - this.view.x0);
@@ -280,7 +280,7 @@ class Page {
   offsetAt(y) {
     return this.view.y0 + (1 - y / this.canvases.blocks.height) * (this.view.y1 - this.view.y0);
   }
-  /** Takes a view, kept within what there is. */
+  /** Sets the view, clamped to the content. */
   look(view) {
     const all = this.whole(), next = { ...this.view, ...view };
     for (const [low, high, least] of [['x0', 'x1', 8], ['y0', 'y1', 2048]]) {
@@ -308,7 +308,7 @@ class Page {
     const dx = Math.min(Math.max(steps, all.x0 - x0), all.x1 - x1), dy = Math.min(Math.max(offset, all.y0 - y0), all.y1 - y1);
     this.look({ x0: x0 + dx, x1: x1 + dx, y0: y0 + dy, y1: y1 + dy });
   }
-  /** Holds an allocation and shows its whole life, with room around. */
+  /** Selects an allocation and shows its whole life, with room around it. */
   visit(at) {
     const { data } = this, steps = Math.max(stepsOf(data, at), 24), bytes = Math.max(data.bytes[at], this.data.meta.height / 200);
     this.held = at;
@@ -316,7 +316,7 @@ class Page {
     this.look({ x0, x1: x0 + steps * 1.8, y0, y1: y0 + bytes * 7 });
     this.side.draw();
   }
-  /** Holds a violation and shows both its sides. */
+  /** Selects a violation and shows both of its sides. */
   jump(index) {
     const { marks } = this.data.meta;
     if (!marks.length) return;
@@ -337,7 +337,7 @@ class Page {
     this.say(`${mark.title}. ${mark.help}`);
     this.draw();
   }
-  /** Scrolls the lanes to that of an operation, which is opened. */
+  /** Scrolls to the lane of an operation, and opens its group. */
   reveal(step) {
     if (!(step < this.order.count)) return;
     const { lanes, order: { rows }, canvases } = this, lane = this.data.lane[step];
@@ -353,7 +353,7 @@ class Page {
     this.say(`${group.name} ${group.isShut ? 'closed' : 'opened'}`);
     this.resize();
   }
-  /** Holds an operation. */
+  /** Selects an operation. */
   pick(step) {
     if (!(step >= 0 && step < this.order.count)) return;
     this.operation = step;
@@ -368,7 +368,7 @@ class Page {
     this.say(`${this.order.title(step)}, ${this.order.where(step)}${wrong ? `. Wrong: ${this.data.meta.marks[wrong[0]].title}` : ''}`);
     this.draw();
   }
-  /** Goes to another operation: in time, or to the lane above or below. */
+  /** Goes to another operation: in time, or on the lane above or below. */
   go(by, lanes) {
     const { order, data } = this, from = this.operation < 0 ? Math.max(Math.floor(this.view.x0), 0) : this.operation;
     if (!order.count) return;
@@ -382,7 +382,7 @@ class Page {
     const next = order.nearest([Math.min(Math.max(lane + lanes, 0), order.lanes.length - 1)], from + .5, Infinity);
     if (next >= 0) this.pick(next);
   }
-  /** Closes the lanes of all groups, or opens them where none is open. */
+  /** Closes the lanes of all groups, or opens them if none is open. */
   turnAll() {
     const { rows } = this.order, isShut = rows.groups.some((group) => !group.isShut);
     rows.groups.forEach((group, at) => rows.turn(at, isShut));
@@ -394,9 +394,9 @@ class Page {
     this.side.show(this.range ? 'range' : this.side.first());
     this.paintOver();
   }
-  /** For those who listen to the page. */
+  /** Announces a text to screen readers. */
   say(text) { $('live').textContent = text; }
-  /** The order that is shown, as a picture. */
+  /** The shown order as an SVG picture. */
   picture() {
     const { width, height } = this.canvases.order, pen = new SvgPen(width, height, this.theme.back);
     this.lanes.draw(this.view, this.theme, this, pen);
@@ -414,7 +414,7 @@ class Page {
   openGraph(index) {
     if (this.data.meta.graphs.length) this.graphs.open(index, this.theme);
   }
-  /** Takes what a search found. */
+  /** Takes the result of a search. */
   take(found) {
     this.found = found;
     this.recolour();
@@ -422,7 +422,7 @@ class Page {
     if (found) this.say(`${plural(found.count, 'allocation')} and ${plural(found.operationCount, 'operation')} found`);
     this.draw();
   }
-  /** Goes to the next allocation found, or the one before, in time. */
+  /** Goes to the next or the previous allocation found, in time. */
   walk(by) {
     const { found, data } = this;
     if (!found || !found.count) return;
@@ -430,7 +430,7 @@ class Page {
     do at = (at + by + data.count) % data.count; while (!found.hit[at]);
     this.visit(at);
   }
-  /** The allocation at a place of the charts; small ones win, as they lie on top. */
+  /** The allocation at a place of the charts. Small ones win, because they are drawn on top. */
   blockAt(x, y) {
     const step = this.stepAt(x) - this.data.shift, offset = this.offsetAt(y), { data } = this, { groups } = data;
     const slackX = 2 * (this.view.x1 - this.view.x0) / this.canvases.overview.width;

@@ -1,12 +1,12 @@
-// Operations and what puts them in order: indexes for looking them up, and words about them.
+// Operations and the edges between them: indexes to look them up, and words to describe them.
 //
-// Where nothing is known of the order there is no operation, and all of this is empty.
+// If the order is unknown there are no operations, and all of this is empty.
 
 const DEED = Object.fromEntries(['alloc', 'free', 'kernel', 'record', 'wait', 'sync', 'launch', 'capture', 'captureEnd',
   'build', 'instantiate', 'tell', 'end', 'other'].map((name, at) => [name, at]));
 const ROLES = ['allocates', 'frees', 'reads', 'writes'];
 
-/** Numbers in groups: where each group begins, and the members in their order. */
+/** Groups numbers: the start of each group, and the members in their order. */
 function grouped(count, groups, groupOf) {
   const first = new Uint32Array(groups + 1);
   for (let at = 0; at < count; at++) first[groupOf(at) + 1]++;
@@ -30,7 +30,7 @@ class Order {
     }));
     this.captures = this.findCaptures();
   }
-  /** From which to which step work was captured, on which lanes. */
+  /** Captures: their first and last step, and their lanes. */
   findCaptures() {
     const { deed, opGraph, lane } = this.data, open = new Map(), captures = [];
     if (!this.data.meta.graphs.length) return captures;
@@ -47,12 +47,12 @@ class Order {
     }
     return [...captures, ...open.values()];
   }
-  /** Which of a lane's operations is the first at or after a step, by its place in `byLane.members`. */
+  /** The first of a lane's operations at or after a step, as an index in `byLane.members`. */
   firstOf(lane, step) {
     const { first, members } = this.byLane;
     return lowerBound(members, first[lane], first[lane + 1], step);
   }
-  /** The operation of these lanes that is nearest to a place in time, if it is as near as that. */
+  /** The operation of these lanes that is nearest to a place in time, if it is within `slack`. */
   nearest(lanes, at, slack) {
     const { first, members } = this.byLane;
     let best = -1;
@@ -63,7 +63,7 @@ class Order {
     }
     return best;
   }
-  /** What a step does to memory: lives and roles. */
+  /** The effects of a step on memory: lives and roles. */
   memoryOf(step) {
     const { data } = this;
     if (!this.byStep) {
@@ -83,7 +83,7 @@ class Order {
     }
     return found;
   }
-  /** The operations of an allocation: those that make, use and free it, at most so many. */
+  /** The operations that make, use and free an allocation, at most `most`. */
   operationsOf(life, most = 400) {
     const { data } = this, steps = [data.born[life]];
     for (let use = data.useFirst[life]; use < data.useFirst[life + 1] && steps.length < most; use++) steps.push(data.useStep[use]);
@@ -110,7 +110,7 @@ class Order {
     const [touched] = this.memoryOf(step);
     return touched ? `${name} ${data.meta.strings[data.name[touched[0]]] || `#${touched[0]}`}` : name;
   }
-  /** Which operation it is, for a sentence: `` stream `left`, op 3 ``. */
+  /** The name of an operation in a sentence: `` stream `left`, op 3 ``. */
   where(step) {
     const { data } = this, number = data.opNumber[step];
     return `${this.rows.name(data.lane[step])}${number ? `, op ${countText(number)}` : ''}`;
@@ -125,7 +125,7 @@ class Order {
     for (const at of this.arrowsFrom(step).slice(0, 8)) facts.push(['comes before', tie(at, data.arrowTo[at])]);
     return facts;
   }
-  /** Sums of a range of steps. */
+  /** Sums over a range of steps. */
   sums(from, to) {
     const { data } = this, deeds = new Float64Array(data.meta.deeds.length), lanes = new Float64Array(this.lanes.length);
     const first = Math.max(0, Math.ceil(from)), last = Math.min(this.count, Math.floor(to));
@@ -134,7 +134,7 @@ class Order {
   }
 }
 
-/** The first place from `low` on whose number is not below. */
+/** The first index from `low` on whose number is not less. */
 function lowerBound(numbers, low, high, number) {
   while (low < high) {
     const middle = (low + high) >> 1;
@@ -143,7 +143,7 @@ function lowerBound(numbers, low, high, number) {
   return low;
 }
 
-/** Memory in a range of steps: what was allocated and freed, and the least and most that was live. */
+/** Memory in a range of steps: what was allocated and freed, and the minimum and maximum of the live bytes. */
 function memorySums(data, from, to) {
   const begin = eventsBefore(data, from), end = eventsBefore(data, to);
   const live = (event) => (event < 0 ? 0 : data.total[event]);

@@ -1,7 +1,7 @@
-// Where lanes stand: below each other, those of one device under a row of its own.
+// Positions of lanes: below each other, with the lanes of a device under a row of its own.
 //
-// With one device and one process there are only lanes. Else each group has a row that is open or closed: closed, the
-// lanes of the group stand in that row, which shows all of its operations either way.
+// With one device and one process there are only lanes. Otherwise each group has a row that is open or closed. If it is
+// closed, the lanes of the group are drawn in that row. The row shows all of the group's operations in both cases.
 
 const LANE = { least: 26, most: 112, head: 8, help: 98, group: 22 };
 
@@ -30,7 +30,7 @@ class Rows {
     });
     return groups;
   }
-  /** For each lane the height of the rows of groups above its middle, and how many lanes; for each group the same of its row. */
+  /** For each lane and each group's row: the height of group rows above its middle, and the count of lanes above. */
   arrange() {
     const { lanes, groups, of } = this;
     this.above = new Float64Array(lanes.length);
@@ -46,19 +46,19 @@ class Rows {
     }
     this.open = open;
   }
-  /** The height of a lane, where there is room for them all; else they are scrolled. */
+  /** The height of a lane if all of them fit; otherwise they are scrolled. */
   get high() {
     const room = this.room - LANE.head - this.groups.length * LANE.group;
     return Math.min(Math.max(room / Math.max(this.open, 1), LANE.least), LANE.most);
   }
-  /** The height that they take. */
+  /** The height that all rows take. */
   get tall() { return LANE.head + this.groups.length * LANE.group + this.open * this.high; }
-  /** The height that they would like to have. */
+  /** The preferred height. */
   get wished() { return LANE.head + this.groups.length * LANE.group + this.open * LANE.most; }
   y(lane) { return LANE.head + this.above[lane] + this.before[lane] * this.high - this.scroll; }
   groupY(group) { return LANE.head + group.above + group.before * this.high - this.scroll; }
   isShut(lane) { return this.of[lane] >= 0 && this.groups[this.of[lane]].isShut; }
-  /** Whether two lanes stand in one row. */
+  /** Returns true if two lanes are in one row. */
   areOne(a, b) { return a === b || this.of[a] === this.of[b] && this.isShut(a); }
   groupAt(y) { return this.groups.findIndex((group) => Math.abs(y - this.groupY(group)) <= LANE.group / 2); }
   /** The lanes at a height: one, those of a group, or none. */
@@ -74,9 +74,9 @@ class Rows {
     this.groups[at].isShut = isShut;
     this.arrange();
   }
-  /** What a lane is called below its group, which has the device. */
+  /** The name of a lane below its group, which names the device. */
   shortName(lane) { return this.groups.length ? this.lanes[lane].name.replace(/ of device \d+$/, '') : this.lanes[lane].name; }
-  /** What a lane is called where its group does not stand above it. */
+  /** The name of a lane that is not below its group. */
   name(lane) {
     const { name, stream, device } = this.lanes[lane];
     return this.areDevices && stream !== null && !name.endsWith(` of device ${device}`) ? `${name} (device ${device})` : name;

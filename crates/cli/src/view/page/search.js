@@ -1,10 +1,10 @@
-// The search: what a query means, and looking for it in pieces, so that typing is never held up.
+// The search: interprets a query and searches in pieces, so that typing is never blocked.
 
-const FIRST = 200; // So many things found are kept as a list.
-const PIECE = 1 << 16; // So many allocations are looked at between two looks at the clock.
-const PAUSE = 150; // Milliseconds without a key, before the search begins.
+const FIRST = 200; // The number of results kept as a list.
+const PIECE = 1 << 16; // The number of allocations to test between two looks at the clock.
+const PAUSE = 150; // Milliseconds without a key press before the search begins.
 
-/** Tests for a query, for allocations and for operations, or nothing where the query is empty. */
+/** Tests of a query, for allocations and for operations; nothing if the query is empty. */
 function testsOf(data, query) {
   const words = query.trim().toLowerCase().split(/\s+/).filter(Boolean), { strings, streams } = data.meta;
   const lower = words.length ? strings.map((text) => text.toLowerCase()) : [];
@@ -29,7 +29,7 @@ function testsOf(data, query) {
       return (at) => named[data.stream[at]];
     }
     const hits = lower.map((text) => text.includes(word));
-    // Frames are the texts behind the first.
+    // Frames are the texts after the first.
     const stacks = data.meta.stacks.map((stack) => stack.some((frame) => hits[frame + 1])), plain = strings.length < 2;
     const test = (at) => hits[data.name[at]] || hits[data.site[at]] || hits[data.freeSite[at]] || stacks[data.stack[at]]
       || plain && `allocation ${at}`.includes(word);
@@ -42,11 +42,11 @@ function testsOf(data, query) {
 }
 
 class Search {
-  /** `done` gets what was found, or null where nothing is asked. */
+  /** `done` receives the result, or null for an empty query. */
   constructor(data, done) {
     Object.assign(this, { data, done });
   }
-  /** Begins anew, once no key has come for a while. */
+  /** Starts again, once no key was pressed for a while. */
   ask(query, pause = PAUSE) {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.begin(query), pause);
@@ -58,7 +58,7 @@ class Search {
     const found = { hit: new Uint8Array(this.data.count), count: 0, bytes: 0, top: [], least: -1, operations: [], operationCount: 0 };
     this.look(tests, found, 0);
   }
-  /** Looks on from a place, for some milliseconds at a time. */
+  /** Continues the search from a place, for some milliseconds at a time. */
   look(tests, found, from) {
     const { data } = this, all = data.count + data.meta.operations, began = performance.now();
     let at = from;
@@ -79,7 +79,7 @@ class Search {
     this.keep(found, -1);
     this.done(found);
   }
-  /** The largest so far, sorted now and then. */
+  /** Keeps the largest so far, sorted now and then. */
   keep(found, at) {
     if (at >= 0) found.top.push(at);
     if (at >= 0 && found.top.length < 2 * FIRST) return;

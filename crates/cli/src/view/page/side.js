@@ -1,21 +1,21 @@
-// Words about allocations, the search, and the lists beside the charts.
+// Texts about allocations, the search, and the lists beside the charts.
 
-const ROWS = 200; // So many rows a list shows.
+const ROWS = 200; // The number of rows of a list.
 
 const nameOf = (data, at) => data.meta.strings[data.name[at]] || `allocation ${at}`;
-/** When a step was, where that is known, behind a comma. */
+/** The time of a step after a comma, if it is known. */
 const whenText = (data, step) => (data.time.length ? `, ${timeText(data.time[Math.min(step, data.time.length - 1)])}` : '');
 const streamText = (data, id) => data.meta.streams[id];
 const stepsOf = (data, at) => Math.min(data.freed[at], data.steps) - data.born[at];
 
-/** The address that a packed offset stands for. */
+/** The address of a packed offset. */
 function addressOf(data, offset) {
   let seam = data.meta.seams[0] || [0, '0'];
   for (const next of data.meta.seams) if (next[0] <= offset) seam = next; else break;
   return BigInt(seam[1]) + BigInt(offset - seam[0]);
 }
 
-/** Facts of an allocation, as pairs. */
+/** Facts about an allocation, as pairs. */
 function factsOf(data, at) {
   const facts = [['size', `${bytesText(data.bytes[at])} (${countText(data.bytes[at])} B)`]];
   const born = data.meta.strings[data.site[at]], freed = data.meta.strings[data.freeSite[at]];
@@ -49,7 +49,7 @@ function framesOf(data, at, most) {
   return stack.length ? [list] : [];
 }
 
-/** Of each frame what the allocations below it were in all, and at the moment at which most was live. */
+/** For each frame, the sums over all allocations below it, and at the moment of the peak. */
 function byFrame(data) {
   const of = (length) => ({ count: new Float64Array(length), bytes: new Float64Array(length), live: new Float64Array(length) });
   const stacks = of(data.meta.stacks.length), frames = of(data.meta.frames), peak = data.events ? data.step[data.peak] : 0;
@@ -67,7 +67,7 @@ function byFrame(data) {
     count: frames.count[frame], bytes: frames.bytes[frame], live: frames.live[frame] }));
 }
 
-/** The lists beside the charts. `page` says what is held, found and shown, and takes what is chosen. */
+/** The lists beside the charts. `page` knows what is selected, found and shown, and receives what is chosen. */
 class Side {
   constructor(data, page) {
     Object.assign(this, { data, page });
@@ -120,7 +120,7 @@ class Side {
     $('panel').replaceChildren(...this[this.tab]());
     $('panel').scrollTop = 0;
   }
-  /** A row that is chosen by a click or a key. */
+  /** A row that can be chosen by a click or a key. */
   choice(classes, act, ...children) {
     const row = make('button', classes, ...children);
     row.onclick = act;
@@ -146,7 +146,7 @@ class Side {
     for (const at of top) parts.push(this.row(at));
     return parts;
   }
-  /** The largest, without sorting them all. */
+  /** The largest allocations, without sorting all of them. */
   largest() {
     if (!this.sorted) {
       const { bytes, count } = this.data, found = { top: [], least: -1 };
@@ -174,7 +174,7 @@ class Side {
     }
     return parts;
   }
-  /** How many operations of each kind, and on each lane. */
+  /** The number of operations of each kind, and on each lane. */
   counts({ deeds, lanes }) {
     const rows = [...deeds].map((count, at) => [this.data.meta.deeds[at], countText(count), count]).filter((row) => row[2]);
     const on = [...lanes].map((count, at) => [this.page.order.rows.name(at), countText(count), count]).filter((row) => row[2]);
@@ -215,7 +215,7 @@ class Side {
     if (mark.graph !== null) parts.push(this.choice('link', () => page.openGraph(mark.graph), 'Show the nodes in the graph'));
     return parts;
   }
-  /** What `check --fix` would change. */
+  /** The changes of `check --fix`. */
   fix() {
     const { fix } = this.data.meta;
     if (!fix) return [];

@@ -1,4 +1,4 @@
-// A pen that writes SVG instead of pixels: what the lanes need of a canvas, and no more.
+// A pen that writes SVG instead of pixels. It has only the canvas methods that the lanes need.
 
 class SvgPen {
   constructor(width, height, back) {
@@ -17,7 +17,7 @@ class SvgPen {
     for (; this.clips > state.clips; this.clips--) this.parts.push('</svg>');
     Object.assign(this, state);
   }
-  /** To the rectangle drawn last: nothing else is asked for. */
+  /** Clips to the rectangle drawn last; the lanes need nothing else. */
   clip() {
     const [x, y, wide, high] = this.box;
     this.parts.push(`<svg x="${x}" y="${y}" width="${wide}" height="${high}" viewBox="${x} ${y} ${wide} ${high}">`);
@@ -31,7 +31,7 @@ class SvgPen {
   quadraticCurveTo(...at) { this.add('Q', ...at); }
   closePath() { this.path += 'Z'; }
   rect(x, y, wide, high) { this.box = [x, y, wide, high]; this.add('M', x, y); this.add('h', wide); this.add('v', high); this.add('h', -wide); this.path += 'Z'; }
-  /** A whole circle: nothing else is drawn. */
+  /** A full circle; the lanes need nothing else. */
   arc(x, y, radius) {
     this.add('M', x - radius, y);
     this.add('a', radius, radius, 0, 1, 0, 2 * radius, 0);
@@ -56,7 +56,7 @@ class SvgPen {
   fillText(text, x, y) {
     const [, weight, size] = this.font.match(/^(?:(\d+) )?(\d+)px/) || [0, '', 12];
     const anchor = { right: 'end', center: 'middle' }[this.textAlign] || 'start';
-    // Whoever opens it may have other fonts than those that boxes were made for.
+    // The reader may not have the fonts for which the boxes were sized.
     const wide = text ? ` textLength="${this.measureText(text).width.toFixed(1)}" lengthAdjust="spacingAndGlyphs"` : '';
     const plain = text.replace(/&/g, '&amp;').replace(/</g, '&lt;');
     this.parts.push(`<text x="${x.toFixed(1)}" y="${(y + size * .35).toFixed(1)}" font-family="Helvetica, Arial, sans-serif" font-size="${size}"${wide}`

@@ -1,17 +1,17 @@
-// Numbers and colours as people read them.
+// Numbers and colours for display.
 
 const $ = (id) => document.getElementById(id);
 
-/** As the command writes them, too. */
+/** Formats bytes as the command does. */
 function bytesText(bytes) {
   const units = [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [4096, 'KiB', 1024]];
   for (const [from, name, unit] of units) if (bytes >= from) return `${(bytes / (unit || from)).toFixed(2)} ${name}`;
   return `${bytes} B`;
 }
-/** A place of a scale: without zeros behind the point. */
+/** The label of a scale: without zeros after the point. */
 const scaleText = (bytes) => bytesText(bytes).replace(/\.00 /, ' ');
 const countText = (count) => Math.round(count).toString().replace(/\B(?=(\d{3})+$)/g, '\u202f');
-/** A count of things: `1 read`, `2 reads`, `0 reads`. */
+/** A count with its noun: `1 read`, `2 reads`, `0 reads`. */
 const plural = (count, one, many = `${one}s`) => `${countText(count)} ${count === 1 ? one : many}`;
 /** A time in microseconds. */
 function timeText(micros) {
@@ -21,7 +21,7 @@ function timeText(micros) {
 }
 const hexText = (number) => '0x' + number.toString(16);
 
-/** An element with text in it, or with children. */
+/** An element with text or children. */
 function make(tag, classes, ...children) {
   const element = document.createElement(tag);
   if (classes) element.className = classes;
@@ -29,7 +29,7 @@ function make(tag, classes, ...children) {
   return element;
 }
 
-// Colours that people with each kind of colour blindness tell apart; red is kept for what is wrong.
+// Colours that people with any kind of colour blindness can tell apart; red is reserved for violations.
 const STREAMS = {
   light: ['#2199ff', '#b8860f', '#17a870', '#67d3ff', '#9464b1', '#d7e25f', '#f8deac', '#ffafc2', '#6e7b85'],
   dark: ['#14a2ff', '#f1bf14', '#66fce1', '#6dd7ff', '#7967b6', '#efe687', '#e3a8a1', '#e483c2', '#707183'],
@@ -48,7 +48,7 @@ function mixed(from, to, part) {
   return '#' + channels(from).map((low, at) => Math.round(low + (channels(to)[at] - low) * part)
     .toString(16).padStart(2, '0')).join('');
 }
-/** The word that an image's pixel of this colour is. */
+/** The 32-bit value of an image pixel of this colour. */
 function pixel(colour) {
   const [red, green, blue] = channels(colour);
   return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;

@@ -1,4 +1,4 @@
-//! Graphs of a traced program: what its operations make of them, what launches leave, and what is wrong with them.
+//! The graphs of a traced program: how its operations build them, the outputs of launches, and violations.
 
 use millpond_core::check::{Edit, Finding, Side};
 use millpond_core::ids::{ExecId, GraphId, NodeId, StreamId};
@@ -57,7 +57,7 @@ impl Builder {
         }
     }
 
-    /// The node that an operation of a captured stream makes, with its name.
+    /// Returns the node that an operation of a captured stream makes, with its name.
     pub(super) fn captured(&self, what: &What) -> Option<(NodeOp, Option<Name>)> {
         Some(match *what {
             What::EventRecord { event, external: true, .. } => (NodeOp::EventRecord(event), None),
@@ -71,7 +71,7 @@ impl Builder {
         })
     }
 
-    /// A node is made, or would be.
+    /// Adds a node that an operation makes, or would make if it was not refused.
     pub(super) fn node(
         &mut self,
         (op, names): (&Op, &Names),
@@ -100,7 +100,7 @@ impl Builder {
         graph.push(Node { kind, label, note, site, ..Node::default() }, after, step, is_done);
     }
 
-    /// What memory is called in a graph: its own by its place there, other memory by its name or number.
+    /// Returns the name of memory in a graph: that of its alloc node, or else the memory's name or number.
     pub(super) fn called(&self, memory: Memory) -> String {
         if let Some(owned) = self.nodes.get(&memory) {
             return owned.name.clone();
@@ -113,7 +113,7 @@ impl Builder {
     }
 
     pub(in crate::view) fn find(&mut self, graph: GraphId) -> Option<&mut Graph> {
-        // Mostly the one that was made last.
+        // Usually it is the last one.
         self.graphs.iter_mut().rev().find(|(id, _)| *id == graph).map(|(_, graph)| graph)
     }
 
@@ -128,7 +128,7 @@ impl Builder {
         if !self.is_small {
             return;
         }
-        // Where the program does not take the memory of a launch, it goes by its node's name.
+        // If the program does not take the outputs of a launch, they are named after their nodes.
         let (allocs, frees) = self.find(graph).map(|it| (it.allocs.clone(), it.frees.clone())).unwrap_or_default();
         let mut left = Vec::new();
         for memory in allocs {
@@ -161,7 +161,7 @@ impl Builder {
         }
     }
 
-    /// Marks the nodes that a finding is about, and the path that is missing between them.
+    /// Highlights the nodes that a finding is about, and the missing path between them.
     pub(in crate::view) fn mark_nodes(&mut self, finding: &Finding) {
         let Some(graph) = finding.graph.and_then(|graph| self.find(graph)) else { return };
         let number = |side: &Side| side.node.as_ref()?.split('.').next()?.parse().ok();

@@ -1,8 +1,8 @@
-//! A scene from an operation trace or a litmus program: lives, uses, graphs, and what the checker says of it all.
+//! A scene from an operation trace or a litmus program: lives, uses, graphs, and the checker's findings.
 //!
-//! A trace has no addresses, as order does not depend on them: lives get places of their own here, best fit, so that
-//! the picture is about as high as the memory that was live. What a trace says of memory that it never saw made is
-//! passed over; the checker tells.
+//! A trace has no addresses, because order does not depend on them. Lives get addresses here, by best fit, so that the
+//! picture is about as high as the live memory. Operations on memory whose allocation is not in the trace are ignored;
+//! the checker reports them.
 
 mod graphs;
 #[cfg(feature = "command")]
@@ -27,13 +27,13 @@ use super::scene::{Operation, OperationKind, Scene, grouped};
 #[cfg(feature = "command")]
 pub(super) use read::read;
 
-/// More operations than these are not shown one by one.
+/// The largest number of operations that are shown one by one.
 const OPERATIONS_MAX: u64 = 1 << 22;
-/// Larger graphs are not drawn, and no more of them.
+/// The largest number of nodes of a drawn graph, and the largest number of drawn graphs.
 const NODES_MAX: usize = 5000;
 const GRAPHS_MAX: usize = 200;
 
-/// The scene of a litmus program.
+/// Makes the scene of a litmus program.
 fn litmus(name: &str, text: &str, program: &Program) -> Scene {
     let mut builder = Builder { is_small: true, ..Builder::new(program.settings()) };
     builder.statements = text.lines().map(|line| builder.number(statement(line))).collect();
@@ -44,7 +44,7 @@ fn litmus(name: &str, text: &str, program: &Program) -> Scene {
     scene
 }
 
-/// The scene of a litmus program's text; `name` is what it is called.
+/// Makes the scene of a litmus program's text. `name` is the program's name.
 pub(super) fn litmus_text(name: &str, text: &str) -> Result<Scene, Refusal> {
     match Program::parse(text)? {
         program if program.ops().is_empty() => Err(Refusal::no_statement("show")),
@@ -52,36 +52,36 @@ pub(super) fn litmus_text(name: &str, text: &str) -> Result<Scene, Refusal> {
     }
 }
 
-/// Goes through the operations.
+/// Builds a scene from operations.
 pub(super) struct Builder {
     pub(super) scene: Scene,
     pub(super) checker: Checker,
     pub(super) found: Vec<Finding>,
     pub(super) numbers: HashMap<String, u32>,
-    /// By file and line.
+    /// The numbers of source places, by file and line.
     pub(super) places: HashMap<(Option<Name>, u32), u32>,
     pub(super) streams: HashMap<StreamId, u32>,
     pub(super) lives: HashMap<Memory, u32>,
-    /// The newest life of each allocation, those of the present operation left out: a finding is about memory from
-    /// before it, but where there is none.
+    /// The newest life of each allocation, without those that the current operation begins. A finding is about earlier
+    /// memory, if there is any.
     pub(super) latest: HashMap<AllocId, u32>,
-    /// The lives that the present operation begins.
+    /// The lives that the current operation begins.
     pub(super) begun: Vec<(AllocId, u32)>,
     pub(super) room: Places,
     pub(super) nodes: HashMap<Memory, Owned>,
-    /// Whether what lives within a launch only is shown.
+    /// `true` if memory that is live only during a launch is shown.
     pub(super) is_small: bool,
     pub(super) graphs: Vec<(GraphId, Graph)>,
     pub(super) execs: HashMap<ExecId, Exec>,
     pub(super) hidden_violations: u64,
     pub(super) order: Order,
-    /// Whether there are too many operations to show one by one.
+    /// `true` if there are too many operations to show one by one.
     is_too_long: bool,
-    /// What hosts did to lives last.
+    /// The step of the last access or free of each life by a host, by kind of access.
     pub(super) host_acts: HashMap<(u32, Act), u64>,
     /// The statements of a litmus program, by line.
     statements: Vec<u32>,
-    /// How many operations there were, those that the page does not show included.
+    /// The number of operations, including those that the page does not show.
     operations: u64,
 }
 
@@ -117,7 +117,7 @@ impl Builder {
         self.order.prepare(op, &done);
         let node = done.captured.as_ref().and_then(|captured| Some((captured, self.captured(&op.what)?)));
         match node {
-            // Memory of a capture begins with the launches of its graph.
+            // Captured memory begins to live at the launches of its graph.
             Some((to, (node, name))) => self.node((op, names), (to.graph, &to.after), &node, name, is_done),
             None => {
                 self.memory(op, names, is_done);
@@ -135,7 +135,7 @@ impl Builder {
         self.scene.steps += u64::from(kind.is_some());
     }
 
-    /// What the checker says of an operation, and whether it is done.
+    /// Checks an operation. Returns its effects, and `true` if it is done.
     fn judge(&mut self, op: &Op, names: &Names) -> (Done, bool) {
         let (mut done, is_done) = match self.checker.step_done(op, names) {
             Ok(done) => (done, true),
@@ -150,7 +150,7 @@ impl Builder {
         (done, is_done)
     }
 
-    /// Puts an operation on its lane.
+    /// Places an operation on its lane.
     fn place_operation(&mut self, (op, names): (&Op, &Names), kind: OperationKind, done: &Done, is_done: bool) {
         self.is_too_long |= self.scene.steps >= OPERATIONS_MAX;
         if self.is_too_long {
@@ -171,7 +171,7 @@ impl Builder {
         self.order.push(op, operation, done);
     }
 
-    /// What an operation is called: as it is written, or in a word or two.
+    /// Returns the label of an operation: its statement, or else a word or two.
     fn label(&mut self, op: &Op, names: &Names, graph: Option<GraphId>) -> u32 {
         let line = op.place.line().map_or(0, |line| line as usize);
         if let Some(&statement) = line.checked_sub(1).and_then(|line| self.statements.get(line)) {
@@ -193,7 +193,7 @@ impl Builder {
         }
     }
 
-    /// The graph that an operation makes or launches.
+    /// Returns the graph that an operation makes or launches.
     fn graph_of(&self, what: &What) -> Option<GraphId> {
         match what {
             What::CaptureBegin { graph, .. }
@@ -222,7 +222,7 @@ impl Builder {
         scene.uses.sort_unstable();
         let drawn = self.graphs.into_iter().filter(|(_, graph)| (1..=NODES_MAX).contains(&graph.nodes.len()));
         let drawn: Vec<(GraphId, Graph)> = drawn.take(GRAPHS_MAX).collect();
-        // So far violations and operations name graphs by their numbers.
+        // Until here violations and operations refer to graphs by their numbers.
         let places: HashMap<u32, usize> = drawn.iter().enumerate().map(|(place, (id, _))| (id.0, place)).collect();
         let place = |number: usize| places.get(&(number as u32)).copied();
         scene.violations.iter_mut().for_each(|mark| mark.graph = mark.graph.and_then(place));
@@ -241,7 +241,7 @@ impl Builder {
         scene
     }
 
-    /// How many operations there are, and how many of them are drawn.
+    /// Returns the number of operations, and how many of them are drawn.
     fn shown_operations(&self) -> String {
         match self.scene.operations.len() as u64 {
             drawn if drawn > 0 && drawn < self.operations => {
@@ -251,7 +251,7 @@ impl Builder {
         }
     }
 
-    /// The lanes as they are shown; none where there are too many operations.
+    /// Adds the lanes to the scene, unless there are too many operations.
     fn finish_order(&mut self) {
         let mut order = std::mem::take(&mut self.order);
         if self.is_too_long {
@@ -269,7 +269,7 @@ impl Builder {
         (self.scene.lanes, self.scene.operations, self.scene.arrows) = (order.lanes, order.operations, order.arrows);
     }
 
-    // Words.
+    // Names.
 
     pub(super) fn stream(&mut self, stream: StreamId) -> u32 {
         let streams = &mut self.scene.streams;

@@ -1,4 +1,4 @@
-//! Files of operations: a trace piece by piece, a litmus program whole.
+//! Reads files of operations: a trace piece by piece, a litmus program as a whole.
 
 use std::io::Read;
 use std::path::Path;
@@ -14,10 +14,10 @@ use crate::view::scene::Scene;
 
 use super::{Builder, litmus_text};
 
-/// The scene of an operation trace or a litmus program, with what there is to note.
+/// Makes the scene of an operation trace or a litmus program, with a note if there is one.
 ///
 /// # Errors
-/// Where it is damaged, or too long for a page.
+/// The file is damaged, or too long for a page.
 pub(in crate::view) fn read(path: &Path, opened: Opened) -> Result<(Scene, Option<String>), Refusal> {
     match opened.kind() {
         Kind::Trace => read_trace(path, opened.unzipped()),
@@ -44,7 +44,7 @@ fn read_trace(path: &Path, source: impl Read) -> Result<(Scene, Option<String>),
     Ok((scene, note))
 }
 
-/// The scene of a litmus program's text.
+/// Makes the scene of a litmus program's text.
 fn read_litmus(path: &Path, source: impl Read) -> Result<Scene, Refusal> {
     let text = source::text(source)?;
     litmus_text(&recorded::file_stem(path), &text)

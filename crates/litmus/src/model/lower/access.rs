@@ -1,25 +1,26 @@
-//! What devices may use of each other's memory: a grant is memory of its own, that an act of the host ends. Each use of
-//! another device's memory reads the latest grant; without one it reads what never begins.
+//! The access of devices to each other's memory. A grant is modelled as memory of its own, which an act of the host
+//! frees. Each use of another device's memory reads the latest grant. Without a grant it reads memory that never
+//! begins.
 //!
-//! Memory of graphs keeps what its pool granted when it was made, and is not looked at here.
+//! Memory of graphs keeps the grants of its pool at the time when it was made, and is not modelled here.
 
 use millpond_core::ids::{DeviceId, PoolId, ProcessId};
 use millpond_core::op::{Access, Act, Reach, Space, What};
 
 use super::{Effect, LifeOf, Lower};
 
-/// Whose memory it is.
+/// The owner of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Owner {
     Pool(PoolId),
     Device(ProcessId, DeviceId),
 }
 
-/// A grant: whose memory, to which device, and whether to write it.
+/// A grant: the memory's owner, the device that gets access, and `true` if it may write.
 pub(super) type Grant = (Owner, DeviceId, bool);
 
 impl Lower<'_> {
-    /// Whether that is an operation on grants; it is done then.
+    /// Performs an operation on grants. Returns `true` if it is one.
     pub(super) fn access_step(&mut self, what: &What) -> bool {
         let (owner, device, reach) = match *what {
             What::PoolAccess { pool, device, reach } => (Owner::Pool(pool), device, reach),
@@ -38,7 +39,7 @@ impl Lower<'_> {
                 }
                 (true, false) => {
                     let life = self.grants.remove(&grant);
-                    // What CUDA does to kernels that run while peer access is disabled is not known.
+                    // The effect of disabling peer access on running kernels is not known.
                     if let (Some(life), Owner::Pool(_)) = (life, owner) {
                         self.act(Vec::new(), vec![Effect::of_all(life, Act::Free)]);
                     }
@@ -49,7 +50,7 @@ impl Lower<'_> {
         true
     }
 
-    /// Whose memory a life is, where other devices need a grant to use it.
+    /// Notes the owner of a life, if other devices need a grant to use it.
     pub(super) fn own(&mut self, life: usize, what: &What) {
         let owner = match *what {
             What::Alloc { stream, pool, .. } => {
@@ -68,8 +69,8 @@ impl Lower<'_> {
         self.owners.insert(life, owner);
     }
 
-    /// What work of a device does to memory, with the grants that it needs. Copies need none for what exists at once,
-    /// nor does what a process imports.
+    /// Returns the effects of a device's work on memory, including reads of the grants that it needs. Copies need no
+    /// grant for immediate memory; imported memory needs none at all.
     pub(super) fn granted(&mut self, device: DeviceId, is_copy: bool, accesses: &[Access]) -> Vec<Effect> {
         let mut all = Vec::new();
         for access in accesses {

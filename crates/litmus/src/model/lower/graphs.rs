@@ -1,6 +1,7 @@
-//! Graphs as they are built and captured, until their launches become tasks.
+//! Graphs: how they are built and captured, until their launches become tasks.
 //!
-//! Launches of one instance, and of those before it at its addresses, come one after the other whatever their streams.
+//! Launches of an instance come after its earlier launches, and after those of former instances at the same addresses,
+//! on any stream.
 
 mod launches;
 
@@ -12,7 +13,7 @@ use super::memory::Named;
 use crate::model::{Task, TooMuch};
 use launches::allocs;
 
-/// What a node does.
+/// The work of a node.
 #[derive(Clone, Debug)]
 enum Work {
     Uses(Vec<Access>),
@@ -24,7 +25,7 @@ enum Work {
 }
 
 impl Work {
-    /// Memory of the graph's own has another name.
+    /// Renames the graph's own memory.
     fn rename(&mut self, former: Memory, memory: Memory) {
         match self {
             Work::Uses(uses) => {
@@ -47,9 +48,9 @@ pub(super) struct Node {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Graph {
     nodes: Vec<Node>,
-    /// The graphs whose fixed addresses it has: its own, those of children.
+    /// The graphs whose fixed addresses it has: its own and those of its children.
     at: Vec<GraphId>,
-    /// Whether an instance was made of it, or it is a part of another graph.
+    /// `true` once it was instantiated or became a part of another graph.
     is_run: bool,
 }
 
@@ -67,7 +68,7 @@ pub(super) struct Exec {
     at: Vec<GraphId>,
     auto_free: bool,
     last: Option<usize>,
-    /// What the latest launch began.
+    /// The memory that the latest launch allocated.
     outputs: Vec<(Memory, usize)>,
     is_run: bool,
 }
@@ -131,7 +132,7 @@ impl Lower<'_> {
                 at.retain(|_| !allocs(&nodes).is_empty());
                 let left = at.iter().filter_map(|graph| self.addresses.get(graph));
                 let mut outputs: Vec<_> = left.flat_map(|(_, outputs)| outputs.clone()).collect();
-                // A launch of a graph with children left the same at the addresses of each.
+                // A launch of a graph with children left the same outputs at the addresses of each of these graphs.
                 outputs.sort_unstable_by_key(|(_, life)| *life);
                 outputs.dedup();
                 self.execs.insert(exec, Exec { outputs, ..Exec::new(nodes, at, auto_free) });
@@ -164,7 +165,7 @@ impl Lower<'_> {
         self.execs.insert(exec, launched);
     }
 
-    /// An upload comes after the launches before, and is that alone.
+    /// Lowers an upload. It comes after the launches before it, and does nothing else.
     fn upload_exec(&mut self, exec: ExecId, stream: StreamId) {
         let Some(found) = self.execs.get(&exec).filter(|_| !self.captures.contains_key(&stream)).cloned() else {
             return;
@@ -230,7 +231,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The next node of a captured stream.
+    /// Adds the next node of a captured stream.
     fn capture(&mut self, stream: StreamId, work: Work) {
         let Some(Captured { graph, tails, .. }) = self.captures.get(&stream).cloned() else { return };
         let node = self.add_node(graph, work, tails);
@@ -264,7 +265,7 @@ impl Lower<'_> {
         is_captured
     }
 
-    /// A drop of memory of a capture that goes on: a free node after all nodes that use it.
+    /// Lowers a drop of memory of an ongoing capture: a free node after all nodes that use the memory.
     pub(super) fn captured_drop(&mut self, memory: Memory) -> bool {
         let Some(graph) = self.captures.values().find(|it| it.is_origin).map(|it| it.graph) else { return false };
         let Some(nodes) = self.graphs.get(&graph).map(|it| &it.nodes) else { return false };
@@ -285,7 +286,7 @@ impl Lower<'_> {
         self.capture(stream, if is_record { Work::Record(event) } else { Work::Wait(event) });
     }
 
-    /// A stream waits for an event of a capture: it is captured, too, from then on.
+    /// Lets a stream join a capture, because it waits for an event of the capture.
     pub(super) fn join(&mut self, stream: StreamId, graph: GraphId, tails: Vec<usize>) {
         if !self.captures.values().any(|it| it.graph == graph) {
             return;

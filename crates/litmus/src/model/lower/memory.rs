@@ -1,4 +1,4 @@
-//! Names of memory become lives.
+//! Maps names of memory to lives.
 
 use millpond_core::ids::StreamId;
 use millpond_core::op::{Access, Act, Memory, What};
@@ -6,19 +6,19 @@ use millpond_core::op::{Access, Act, Memory, What};
 use super::Lower;
 use crate::model::{Effect, Task};
 
-/// What a name leads to.
+/// The meaning of a name.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Named {
     /// A life.
     Life(usize),
-    /// Another process's life, and the hold on it.
+    /// Another process's life, and this process's lease on it.
     Lease(usize, usize),
-    /// Whatever life the latest launch gave an alloc node's memory.
+    /// The life that the latest launch gave the memory of an alloc node.
     Node,
 }
 
 impl Lower<'_> {
-    /// Whether that is an operation on memory; it is done then.
+    /// Performs an operation on memory. Returns `true` if it is one.
     pub(super) fn memory_step(&mut self, what: &What) -> bool {
         match *what {
             What::Alloc { memory, stream, .. } => {
@@ -42,7 +42,7 @@ impl Lower<'_> {
                 self.act(Vec::new(), effects);
             }
             What::Drop { memory } => {
-                // Memory that others hold stays until the last of them lets it go.
+                // Leased memory stays until its last importer returns it.
                 if !self.captured_drop(memory) && !self.is_lent(memory) {
                     let effects = self.effect(memory, Act::Free);
                     let needs: Vec<usize> = effects.iter().flat_map(|effect| self.users(effect.life)).collect();
@@ -73,7 +73,7 @@ impl Lower<'_> {
     fn free(&mut self, memory: Memory, stream: StreamId) {
         let mut effects = self.effect(memory, Act::Free);
         if effects.iter().any(|effect| self.of_host.contains(&effect.life)) {
-            // No stream has it: what is freed there never was.
+            // The memory is in no stream, so this frees a life that never began.
             effects = vec![Effect::of_all(self.new_life(memory, false), Act::Free)];
         }
         self.submit(stream, effects);
@@ -89,7 +89,7 @@ impl Lower<'_> {
         life
     }
 
-    /// The life that a name leads to now; one that never begins where there is none.
+    /// Returns the life that a name means now, or one that never begins if there is none.
     pub(super) fn life(&mut self, memory: Memory) -> usize {
         let found = match self.named.get(&memory) {
             Some(Named::Life(life) | Named::Lease(life, _)) => Some(*life),
@@ -99,10 +99,10 @@ impl Lower<'_> {
         found.unwrap_or_else(|| self.new_life(memory, false))
     }
 
-    /// What an act on a name does to lives.
+    /// Returns the effects on lives of an act on a name.
     pub(super) fn effect(&mut self, memory: Memory, act: Act) -> Vec<Effect> {
         match self.named.get(&memory).copied() {
-            // The end of a hold is not an end of the life.
+            // The end of a lease does not end the life.
             Some(Named::Lease(_, lease)) if act == Act::Free => vec![Effect::of_all(lease, act)],
             Some(Named::Lease(life, lease)) => vec![Effect::of_all(lease, Act::Read), Effect::of_all(life, act)],
             _ => vec![Effect::of_all(self.life(memory), act)],

@@ -1,8 +1,8 @@
-//! Streams, events and processes become edges.
+//! Lowers streams, events and processes to edges.
 //!
-//! A stream's task needs the stream's task before it, what its process knew before it was submitted, and what the
-//! rules of default streams add. A wait needs the record that was the latest when it was called. Whoever learns that
-//! something has completed is a task of its process that needs it.
+//! A stream's task needs the task before it on the stream, what its process knew when it was submitted, and what the
+//! rules of default streams add. A wait needs the record that was the latest when the wait was called. Learning that
+//! something has completed is a task of the process, which needs the completed task.
 
 mod access;
 mod graphs;
@@ -28,19 +28,19 @@ struct Stream {
     role: StreamRole,
     home: Home,
     name: Option<String>,
-    /// What the process had done last that made it: its handle is not there before.
+    /// The last act of its process before it was made. Its handle does not exist earlier.
     made_after: Option<usize>,
     last: Option<usize>,
 }
 
-/// What an event stands for.
+/// The meaning of an event.
 #[derive(Clone, Debug)]
 enum Stands {
     Task(usize),
     Captured(GraphId, Vec<usize>),
 }
 
-/// A model in the making.
+/// A model that is being built.
 struct Lower<'a> {
     names: &'a Names,
     called: &'a HashMap<AllocId, String>,
@@ -55,22 +55,22 @@ struct Lower<'a> {
     /// The last task of each process's host threads.
     timelines: HashMap<ProcessId, usize>,
     named: HashMap<Memory, Named>,
-    /// The grants that hold, each as a life.
+    /// The active grants, each as a life.
     grants: HashMap<Grant, usize>,
-    /// Of lives that other devices need a grant for: whose they are, and the device.
+    /// The owner and the device of lives that other devices need a grant for.
     owners: HashMap<usize, (Owner, DeviceId)>,
-    /// Lives that are the host's.
+    /// Lives of host memory.
     of_host: HashSet<usize>,
-    /// The life that the latest launch gave memory of an alloc node.
+    /// The life that the latest launch gave the memory of an alloc node.
     latest: HashMap<Memory, usize>,
-    /// As `latest`, of launches of one instance.
+    /// As `latest`, for each instance.
     latest_of: HashMap<(ExecId, Memory), usize>,
-    /// What is offered, and what its thread had done last by then.
+    /// The exported life of each ticket, and the last act of its thread before the export.
     tickets: HashMap<TicketId, (usize, Option<usize>)>,
     graphs: HashMap<GraphId, Graph>,
     captures: HashMap<StreamId, Captured>,
     execs: HashMap<ExecId, Exec>,
-    /// At the fixed addresses of a graph: the end of the last launch there, and what it began.
+    /// For the fixed addresses of a graph: the end of the last launch there, and the memory that it allocated.
     addresses: HashMap<GraphId, (usize, Vec<(Memory, usize)>)>,
 }
 
@@ -163,7 +163,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// The last tasks of a process's streams.
+    /// Returns the last tasks of a process's streams.
     fn work_of(&self, process: ProcessId, device: Option<DeviceId>) -> Vec<usize> {
         let is_meant = |home: &(ProcessId, DeviceId)| home.0 == process && device.is_none_or(|it| it == home.1);
         let open = self.streams.values().filter(|it| is_meant(&it.home)).filter_map(|it| it.last);
@@ -176,13 +176,13 @@ impl Lower<'_> {
         let made_after = self.timeline(self.host);
         let new = Stream { role, home, name: None, made_after, last: None };
         let old = self.streams.insert(id, new);
-        // The work of a stream whose number is given out again goes on.
+        // If a stream's number is reused, the work of the former stream goes on.
         if let Some(Stream { home, last: Some(last), .. }) = old {
             self.ended.entry(home).or_default().push(last);
         }
     }
 
-    /// A stream; the legacy default stream is there without being made.
+    /// Returns a stream. The legacy default stream exists without being created.
     fn stream(&mut self, id: StreamId) -> &mut Stream {
         let home = (self.process(self.host), DeviceId(0));
         let made = || Stream { role: StreamRole::Legacy, home, name: None, made_after: None, last: None };
@@ -197,14 +197,14 @@ impl Lower<'_> {
         self.timelines.get(&self.process(host)).copied()
     }
 
-    /// What a thread's process does next comes after a task.
+    /// Lets the next acts of a thread's process come after a task.
     fn learn(&mut self, host: HostId, known: Option<usize>) {
         let needs = known.into_iter().chain(self.timeline(host)).collect();
         let edge = self.push(Task { needs, is_hidden: true, ..Task::default() });
         self.timelines.insert(self.process(host), edge);
     }
 
-    /// What a stream's next task needs.
+    /// Returns the tasks that a stream's next task needs.
     fn needs(&mut self, id: StreamId) -> Vec<usize> {
         let timeline = self.timeline(self.host);
         let Stream { role, home, made_after, last, .. } = *self.stream(id);
@@ -222,7 +222,7 @@ impl Lower<'_> {
         needs
     }
 
-    /// Appends a task.
+    /// Appends a task. Returns its index.
     fn push(&mut self, task: Task) -> usize {
         let line = if task.line == 0 { self.line } else { task.line };
         let (mut needs, at) = (task.needs, self.model.tasks.len());
@@ -235,7 +235,7 @@ impl Lower<'_> {
         at
     }
 
-    /// Appends a task of a stream.
+    /// Appends a task to a stream. Returns its index.
     fn submit(&mut self, stream: StreamId, effects: Vec<Effect>) -> usize {
         let (needs, who) = (self.needs(stream), self.who(stream));
         let task = self.push(Task { needs, effects, who, ..Task::default() });
@@ -247,7 +247,7 @@ impl Lower<'_> {
         self.stream(stream).name.clone().unwrap_or_else(|| stream.to_string())
     }
 
-    /// Work of a stream, or a node of what captures that.
+    /// Lowers work on a stream: a node if the stream is captured, else a task.
     fn work(&mut self, stream: StreamId, accesses: &[Access], is_copy: bool) {
         if !self.captured_work(stream, accesses) {
             let device = self.stream(stream).home.1;
@@ -256,7 +256,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The calling thread does something itself, or learns that something has completed.
+    /// Lowers an act of the calling thread itself: an access, or learning that something has completed.
     fn act(&mut self, mut needs: Vec<usize>, effects: Vec<Effect>) -> usize {
         let process = self.process(self.host);
         needs.extend(self.timelines.get(&process));
@@ -310,7 +310,7 @@ impl Lower<'_> {
         self.model.lives.len() - 1
     }
 
-    /// The tasks that named a life so far.
+    /// Returns the tasks that have used a life so far.
     fn users(&self, life: usize) -> Vec<usize> {
         self.model.lives[life].users.clone()
     }

@@ -1,4 +1,4 @@
-//! Launches become tasks: one that begins it, one for each node, one that ends it.
+//! Launches become tasks: one that begins the launch, one for each node, and one that ends it.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,17 +9,18 @@ use super::{Exec, Node, Work};
 use crate::model::lower::{Lower, Stands};
 use crate::model::{Effect, Task};
 
-/// One launch in the making.
+/// A launch that is being lowered.
 struct Launch {
     line: u32,
-    /// The lives that it gives memory of its own.
+    /// The lives that the launch gives the graph's own memory.
     own: HashMap<Memory, usize>,
     records: Vec<(EventId, usize)>,
     waits: Vec<(EventId, usize)>,
 }
 
 impl Lower<'_> {
-    /// An instance that was never launched, and a graph without one, is launched once, to show what is wrong with it.
+    /// Launches each instance that was never launched, and each graph without an instance, once. This shows what is
+    /// wrong with them.
     pub(in crate::model::lower) fn launch_what_is_left(&mut self) {
         let mut graphs: Vec<GraphId> = self.graphs.iter().filter(|(_, it)| !it.is_run).map(|(id, _)| *id).collect();
         let mut execs: Vec<ExecId> = self.execs.iter().filter(|(_, it)| !it.is_run).map(|(id, _)| *id).collect();
@@ -33,7 +34,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The ends of the launches that the next one of an instance comes after.
+    /// Returns the ends of the launches that must come before the next launch of an instance.
     pub(super) fn launches_before(&self, exec: &Exec) -> Vec<usize> {
         let before = exec.at.iter().filter_map(|graph| Some(self.addresses.get(graph)?.0));
         before.chain(exec.last).collect()
@@ -42,7 +43,7 @@ impl Lower<'_> {
     pub(super) fn launch_graph(&mut self, mut needs: Vec<usize>, who: String, mut exec: Exec) -> Exec {
         let line = self.line;
         needs.extend(self.launches_before(&exec));
-        // What the launch before left, and was not freed since.
+        // The outputs of the launch before that were not freed since.
         let freed = |life: &usize| self.model.lives[*life].users.iter().any(|task| self.frees(*task, *life));
         let left: Vec<usize> = exec.outputs.iter().map(|(_, life)| *life).filter(|life| !freed(life)).collect();
         let frees = left.into_iter().filter(|_| exec.auto_free).map(|life| Effect::of_all(life, Act::Free));
@@ -63,9 +64,9 @@ impl Lower<'_> {
         exec
     }
 
-    /// A wait node waits for what its event holds before the launch, unless a record node that it does not come before
-    /// may overwrite that. Afterwards the event holds the last of its records; where several may be that, what comes
-    /// before all of these.
+    /// Orders the event nodes of a launch. A wait node waits for the work that its event holds before the launch,
+    /// unless a record node that does not come after the wait may overwrite the event. After the launch the event holds
+    /// the last of its records, or, if several may be the last, the work before all of these.
     fn order_events(&mut self, launch: &Launch) {
         for (event, wait) in &launch.waits {
             let own = |(of, record): &(EventId, usize)| of == event && !self.up_to(*record).contains(wait);
@@ -92,7 +93,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A task, and those that come before it.
+    /// Returns a task and all tasks that come before it.
     fn up_to(&self, task: usize) -> BTreeSet<usize> {
         let (mut open, mut seen) = (vec![task], BTreeSet::new());
         while let Some(at) = open.pop() {
@@ -107,7 +108,7 @@ impl Lower<'_> {
         self.model.tasks[task].effects.contains(&Effect::of_all(life, Act::Free))
     }
 
-    /// Appends the nodes of a graph; what the graph completes with.
+    /// Appends the nodes of a graph. Returns the last tasks of the graph.
     fn run_nodes(&mut self, nodes: &[Node], launch: &mut Launch, roots: &[usize], who: &str) -> Vec<usize> {
         for node in nodes.iter().filter(|node| !node.is_removed) {
             if let Work::Alloc(memory) = node.work {
@@ -117,7 +118,7 @@ impl Lower<'_> {
             }
         }
         let mut over: Vec<Option<Vec<usize>>> = vec![None; nodes.len()];
-        // Edges may lead from later nodes to earlier ones: again and again, what is ready.
+        // Edges may lead from later nodes to earlier ones, so look for a ready node again and again.
         loop {
             let ready = |at: &usize| {
                 let after = |it: &usize| over.get(*it).is_some_and(Option::is_some);
@@ -168,7 +169,7 @@ impl Lower<'_> {
     }
 }
 
-/// What the alloc nodes among some nodes, and in their children, are called.
+/// Returns the memory of the alloc nodes among some nodes and in their children.
 pub(super) fn allocs(nodes: &[Node]) -> Vec<Memory> {
     let of = |node: &Node| match &node.work {
         Work::Alloc(memory) => vec![*memory],
