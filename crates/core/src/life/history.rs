@@ -227,7 +227,7 @@ impl History {
     /// Runs [`check`](Self::check) for a use by the next operation of `who`.
     ///
     /// # Errors
-    /// What the use must come after and does not.
+    /// The order that the use lacks.
     #[inline]
     pub fn check_use(&self, act: Act, part: Part, who: &impl Knows, races: bool) -> Result<(), Fault> {
         let checked = self.check(act, part, races, |earlier| who.covers(earlier.point));
@@ -237,7 +237,7 @@ impl History {
     /// Runs [`check`](Self::check) for a free by the next operation of `who`.
     ///
     /// # Errors
-    /// What the free must come after and does not.
+    /// The order that the free lacks.
     #[inline]
     pub fn check_free(&self, who: &impl Knows) -> Result<(), Fault> {
         self.check_use(Act::Free, Part::WHOLE, who, true)

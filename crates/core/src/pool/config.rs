@@ -5,7 +5,7 @@ use crate::ids::BlockId;
 use crate::units::{Bytes, MIB, Range};
 use std::fmt;
 
-/// How much more than the held bytes a pool may reserve, not counting chunks that are in use.
+/// The bytes that a pool may reserve beyond the held bytes, not counting chunks that are in use.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub enum Slack {
     /// As tight as is possible while the cost of moving memory stays small compared with the program's work.
@@ -42,7 +42,7 @@ pub struct PoolConfig {
     pub granularity: u64,
     /// The largest size of a chunk, in bytes.
     pub chunk_bytes_max: u64,
-    /// How much `reserved` may exceed `held`.
+    /// The limit of `reserved` above `held`.
     pub slack: Slack,
     /// The policy for reuse across streams.
     pub reuse: ReusePolicy,
