@@ -52,7 +52,7 @@ pub(crate) struct Tracer {
     pub(crate) context: u32,
     pub(crate) device: u32,
     pub(crate) nodes: Mutex<ranks::Traced, NodeNumbers>,
-    /// For graphs that were refused nodes: for each refused node, the number of nodes that it came after.
+    /// For graphs that were refused nodes: for each refused node, the number of nodes that the graph had before it.
     pub(crate) refused: Mutex<ranks::Traced, FxHashMap<GraphId, Vec<u32>>>,
     /// Counted down from the top, so that these numbers never meet the device's own.
     next_node: AtomicU32,
