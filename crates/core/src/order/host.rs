@@ -2,7 +2,7 @@
 //!
 //! Depends on points of chains only. A synchronisation that returns, or a query that returns success, tells the host
 //! that everything before a point has completed. Whatever the host submits afterwards, on any stream, comes after
-//! that. This is part of **ordered**: the program was told, so every run that gets the same answers gets the same
+//! that. This is part of **ordered**: the program was informed, so every run that gets the same answers gets the same
 //! verdicts.
 //!
 //! All threads of a process are one [`Host`], joined in the order of their calls, because locks, channels and joins

@@ -39,7 +39,7 @@ impl Base {
         self.news == Some(chain) && (earlier.0, earlier.1 + 1) == self.edition()
     }
 
-    /// Returns `true` if everything in `other` is in here, as far as can be told cheaply: `other` is an earlier base
+    /// Returns `true` if everything in `other` is in here, as far as can be seen cheaply: `other` is an earlier base
     /// of the same host, or an empty one.
     #[inline]
     pub fn includes(&self, other: &Base) -> bool {
